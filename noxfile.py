@@ -1,0 +1,60 @@
+"""The project's chores. ``nox`` alone runs what every change must pass: lint, types and tests."""
+
+import os
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "types", "tests"]
+# An environment left from an earlier run may hold a package that is no longer declared: handy while
+# working, but CI must notice.
+nox.options.reuse_venv = "no" if os.environ.get("CI") else "yes"
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def install(session: nox.Session, group: str) -> None:
+    """Install lockgate with every extra, and one dependency group.
+
+    The group is read here and not by pip, whose ``--group`` is younger than Python 3.11's pip.
+    """
+    session.install("-e", ".[all]", *nox.project.dependency_groups(PYPROJECT, group))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy and with pyright."""
+    install(session, "types")
+    session.run("mypy")
+    # Otherwise each run asks the network whether a newer pyright than the pinned one exists.
+    session.run("pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; without arguments also measure coverage, and fail when there is too little."""
+    install(session, "tests")
+    # A selection of tests covers a selection of lines, so the floor is for the whole suite only.
+    session.run("pytest", *(session.posargs or ["--cov"]))
+
+
+@nox.session
+def campaigns(session: nox.Session) -> None:
+    """Run the long searches that the tests leave out."""
+    install(session, "tests")
+    session.run("pytest", "-m", "campaign", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure lockgate beside its peers."""
+    install(session, "bench")
+    session.run("python", "-m", "benchmarks", *session.posargs)
