@@ -1,0 +1,288 @@
+"""Every error of lockgate, drawn as a tree; each refusal knows its status, code and headers (D16).
+
+LockgateError
+├── ConfigurationError            wrong when the program was written: raised at construction
+├── HandleTaken                   a store already has a key with this handle: draw another
+└── Refusal                       an answer to a caller
+    ├── Unauthenticated           401
+    │   ├── MissingAuth           MISSING_AUTH
+    │   ├── InvalidFormat         INVALID_FORMAT
+    │   ├── KeyNotFound           KEY_NOT_FOUND
+    │   ├── KeyRevoked            KEY_REVOKED
+    │   ├── KeyExpired            KEY_EXPIRED
+    │   ├── SessionRequired       SESSION_REQUIRED
+    │   └── SessionInvalid        SESSION_INVALID
+    ├── InsufficientScope         403 INSUFFICIENT_SCOPE
+    ├── CrossSiteRequest          403 CROSS_SITE_REQUEST
+    ├── InvalidRequest            400 VALIDATION_ERROR
+    ├── NotFound                  404 NOT_FOUND
+    ├── MethodNotAllowed          405 METHOD_NOT_ALLOWED
+    ├── KeyLimitReached           409 KEY_LIMIT_REACHED
+    ├── PayloadTooLarge           413 PAYLOAD_TOO_LARGE
+    ├── UnsupportedMediaType      415 UNSUPPORTED_MEDIA_TYPE
+    ├── RateLimitExceeded         429 RATE_LIMIT_EXCEEDED
+    └── StoreUnavailable          503 STORE_UNAVAILABLE
+
+No message ever repeats a credential.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
+
+Header = tuple[bytes, bytes]
+"""A header as ASGI carries it: lower-case name and value."""
+
+
+class LockgateError(Exception):
+    """Whatever lockgate raises."""
+
+
+class ConfigurationError(LockgateError, ValueError):
+    """The program puts lockgate together wrongly; the message says what to change."""
+
+
+class HandleTaken(LockgateError):
+    """A store was given a key whose handle it already has."""
+
+
+class Refusal(LockgateError):
+    """An answer other than success: its status, code and headers, and a sentence for a person.
+
+    Attributes:
+        rate: the rate-limit headers of whoever is refused (D24); set by the gate.
+    """
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+    sentence: ClassVar[str]
+
+    def __init__(self, message: str | None = None) -> None:
+        self.message = message or self.sentence
+        self.rate: tuple[Header, ...] = ()
+        super().__init__(self.message)
+
+    def body(self) -> dict[str, object]:
+        """The JSON body (D16): ``error`` and ``code``, and what the kind of refusal adds."""
+        return {"error": self.message, "code": self.code}
+
+    def headers(self) -> tuple[Header, ...]:
+        """The headers that this kind of refusal adds, without the rate-limit ones."""
+        return ()
+
+
+_NO_STORE: Header = (b"cache-control", b"no-store")
+
+
+class Unauthenticated(Refusal):
+    """No credential, or one that is not accepted (RFC 6750, section 3)."""
+
+    status = 401
+    challenge: ClassVar[bytes] = b'Bearer error="invalid_token"'
+
+    def headers(self) -> tuple[Header, ...]:
+        """The challenge; not to be stored by any cache (D38)."""
+        return ((b"www-authenticate", self.challenge), _NO_STORE)
+
+
+class MissingAuth(Unauthenticated):
+    """The request carries no ``Authorization`` header (D18)."""
+
+    code = "MISSING_AUTH"
+    sentence = "This needs an API key: send the header 'Authorization: Bearer <API key>'."
+    challenge = b"Bearer"
+
+
+class InvalidFormat(Unauthenticated):
+    """The ``Authorization`` header is not exactly one well-formed Bearer key (D1, D18)."""
+
+    code = "INVALID_FORMAT"
+    sentence = (
+        "The Authorization header does not hold one well-formed API key: send exactly one, "
+        "as 'Bearer <API key>', copied whole."
+    )
+
+
+class KeyNotFound(Unauthenticated):
+    """No such key: an unknown handle and a wrong secret look the same (D3)."""
+
+    code = "KEY_NOT_FOUND"
+    sentence = "This API key does not exist."
+
+
+class KeyRevoked(Unauthenticated):
+    """The key was revoked, for good."""
+
+    code = "KEY_REVOKED"
+    sentence = "This API key was revoked: use another one."
+
+
+class KeyExpired(Unauthenticated):
+    """The key's time is over."""
+
+    code = "KEY_EXPIRED"
+    sentence = "This API key has expired: create a new one."
+
+
+class SessionRequired(Unauthenticated):
+    """The operation takes a dashboard session, and no session cookie came (D11)."""
+
+    code = "SESSION_REQUIRED"
+    sentence = "This needs a dashboard session: sign in, an API key is not enough."
+    challenge = b"Bearer"
+
+
+class SessionInvalid(Unauthenticated):
+    """A session cookie came and is not accepted, or two came (D11)."""
+
+    code = "SESSION_INVALID"
+    sentence = "The session is not valid or has ended: sign in again."
+
+
+class InsufficientScope(Refusal):
+    """The key is good, and its scopes do not cover what the operation requires."""
+
+    status = 403
+    code = "INSUFFICIENT_SCOPE"
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(f"This API key lacks the scope {scope!r}.")
+
+    def headers(self) -> tuple[Header, ...]:
+        """The challenge that names the missing scope (RFC 6750, section 3.1)."""
+        challenge = f'Bearer error="insufficient_scope", scope="{self.scope}"'
+        return ((b"www-authenticate", challenge.encode()), _NO_STORE)
+
+
+class CrossSiteRequest(Refusal):
+    """A page of another site tried to write with the visitor's session (D11)."""
+
+    status = 403
+    code = "CROSS_SITE_REQUEST"
+    sentence = "This comes from another site: a session is accepted from its own site only."
+
+    def headers(self) -> tuple[Header, ...]:
+        """Not to be stored by any cache (D38)."""
+        return (_NO_STORE,)
+
+
+class Problem(NamedTuple):
+    """What is wrong with one field: its dotted path (empty for the whole body) and a sentence."""
+
+    field: str
+    message: str
+
+
+class InvalidRequest(Refusal):
+    """The request does not say what it must; every problem is listed (D17)."""
+
+    status = 400
+    code = "VALIDATION_ERROR"
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        where = ", ".join(sorted({p.field for p in self.problems if p.field}))
+        super().__init__(
+            f"The request is not valid: see {where}." if where else "The request is not valid."
+        )
+
+    def body(self) -> dict[str, object]:
+        """Adds ``details``, one ``{"field", "message"}`` for each problem."""
+        return {**super().body(), "details": [problem._asdict() for problem in self.problems]}
+
+
+class NotFound(Refusal):
+    """No such thing, or it belongs to another organization: nobody can tell which (D9)."""
+
+    status = 404
+    code = "NOT_FOUND"
+    sentence = "There is nothing here."
+
+
+class MethodNotAllowed(Refusal):
+    """The path exists, the method does not."""
+
+    status = 405
+    code = "METHOD_NOT_ALLOWED"
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self.allowed = ", ".join(sorted(allowed))
+        super().__init__(f"This method is not allowed here: use {self.allowed}.")
+
+    def headers(self) -> tuple[Header, ...]:
+        """``Allow`` names the methods that exist."""
+        return ((b"allow", self.allowed.encode()),)
+
+
+class KeyLimitReached(Refusal):
+    """The organization already has as many live keys as it may (D8)."""
+
+    status = 409
+    code = "KEY_LIMIT_REACHED"
+
+    def __init__(self, cap: int) -> None:
+        super().__init__(f"The organization has {cap} live API keys, the most it may: revoke one.")
+
+
+class PayloadTooLarge(Refusal):
+    """The body is larger than these operations read."""
+
+    status = 413
+    code = "PAYLOAD_TOO_LARGE"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body is too large: send at most {limit} bytes.")
+
+
+class UnsupportedMediaType(Refusal):
+    """The body is not declared as JSON (D11)."""
+
+    status = 415
+    code = "UNSUPPORTED_MEDIA_TYPE"
+    sentence = "Send the body as JSON, with the header 'Content-Type: application/json'."
+
+
+class RateLimitExceeded(Refusal):
+    """A window is full (spec 7.2, D22).
+
+    Attributes:
+        type: the window that decides: ``minute``, ``hour`` or ``day``.
+        limit: what it admits.
+        used: what it counts.
+        retry_after: whole seconds to wait, at least 1.
+    """
+
+    status = 429
+    code = "RATE_LIMIT_EXCEEDED"
+
+    def __init__(self, window: str, limit: int, used: int, retry_after: int) -> None:
+        self.type = window
+        self.limit = limit
+        self.used = used
+        self.retry_after = retry_after
+        super().__init__(
+            f"Too many requests: {used} of {limit} used in the last {window}; "
+            f"try again in {retry_after} s."
+        )
+
+    def body(self) -> dict[str, object]:
+        """Adds ``retryAfter`` and ``limits`` (spec 7.2)."""
+        limits = {"type": self.type, "limit": self.limit, "used": self.used}
+        return {**super().body(), "retryAfter": self.retry_after, "limits": limits}
+
+    def headers(self) -> tuple[Header, ...]:
+        """``Retry-After``; not to be stored by any cache (D38)."""
+        return ((b"retry-after", b"%d" % self.retry_after), _NO_STORE)
+
+
+class StoreUnavailable(Refusal):
+    """What decides could not be asked, so nobody is let in (D17, D28)."""
+
+    status = 503
+    code = "STORE_UNAVAILABLE"
+    sentence = "The service cannot check credentials at the moment: try again shortly."
+    retry_after: ClassVar[int] = 1
+
+    def headers(self) -> tuple[Header, ...]:
+        """``Retry-After``; not to be stored by any cache."""
+        return ((b"retry-after", b"%d" % self.retry_after), _NO_STORE)

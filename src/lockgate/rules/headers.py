@@ -1,0 +1,52 @@
+"""The rate-limit headers that every response carries (spec 8.2, D23)."""
+
+from ..errors import Header, RateLimitExceeded
+from .instants import SECOND, whole_seconds
+from .plans import Plan
+from .windows import Reading
+
+RATE_HEADERS = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"})
+"""The names lockgate answers for: what an application sets under them is replaced."""
+
+DRAFT_HEADERS = frozenset({b"ratelimit", b"ratelimit-policy"})
+"""The fields of the IETF draft, an option."""
+
+
+def rate_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
+    """``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset``; none is invented for no limit (D25)."""
+    remaining = reading.remaining
+    if remaining is None:
+        return ()
+    left = (b"x-ratelimit-remaining", b"%d" % remaining)
+    reset = (b"x-ratelimit-reset", b"%d" % -(-reading.reset // SECOND))
+    if plan.rpm is None:
+        return (left, reset)
+    return ((b"x-ratelimit-limit", b"%d" % plan.rpm), left, reset)
+
+
+def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
+    """``RateLimit-Policy`` and ``RateLimit`` (draft-ietf-httpapi-ratelimit-headers-10)."""
+    if reading.tightest is None:
+        return ()
+    policy = ", ".join(
+        f'"{window.name}";q={window.limit};w={window.span // SECOND}'
+        for window in plan.windows
+        if window.limit is not None
+    )
+    name = plan.windows[reading.tightest].name
+    resets_in = whole_seconds(reading.reset - reading.now)
+    limit = f'"{name}";r={reading.remaining};t={resets_in}'
+    return ((b"ratelimit-policy", policy.encode()), (b"ratelimit", limit.encode()))
+
+
+def rate_limit_exceeded(plan: Plan, reading: Reading) -> RateLimitExceeded:
+    """The error of a refused reading: of the window with the longest wait (D22)."""
+    assert reading.refused_by is not None, "only a refusal has a refusing window"
+    window = plan.windows[reading.refused_by]
+    assert window.limit is not None, "a window without a limit refuses nothing"
+    return RateLimitExceeded(
+        window.name,
+        window.limit,
+        reading.used[reading.refused_by],
+        max(1, whole_seconds(reading.wait)),
+    )

@@ -1,0 +1,117 @@
+"""The API key as it is kept, its states, and what may be said of a new one (spec 2, D4 to D8)."""
+
+import unicodedata
+from collections.abc import Sequence
+from enum import Enum
+from math import ceil, isfinite
+from typing import Final, NamedTuple
+
+from .instants import DAY, MILLISECOND
+from .scopes import Catalogue
+
+NAME_LENGTH: Final = 100
+SCOPES_AT_MOST: Final = 50
+DAYS_AT_MOST: Final = 36_500
+_SHOWN: Final = 64
+"""Characters of an unknown scope that an error repeats."""
+_DIRECTIONS: Final = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+"""Bidirectional controls: with one of these a name can be made to read as another."""
+
+
+class KeyState(Enum):
+    """What a key is at an instant; a revoked key is revoked whether or not it also expired (D4)."""
+
+    ACTIVE = "active"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+class ApiKey(NamedTuple):
+    """One key, as a store keeps it: everything but the key itself.
+
+    Instants are microseconds. ``scheme`` names how ``digest`` was made (D3).
+    """
+
+    id: str
+    handle: str
+    """The ``<prefix>`` of the key, unique: it is found by this."""
+    organization: str
+    name: str
+    prefix: str
+    """The first 15 characters of the full key, to recognise it by (D2)."""
+    scopes: tuple[str, ...]
+    scheme: str
+    digest: bytes
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None = None
+    request_count: int = 0
+    last_used_at: int | None = None
+
+    def state(self, now: int) -> KeyState:
+        """Which state the key is in at ``now``; ``expires_at <= now`` is expired (D4)."""
+        if self.revoked_at is not None:
+            return KeyState.REVOKED
+        if self.expires_at is not None and self.expires_at <= now:
+            return KeyState.EXPIRED
+        return KeyState.ACTIVE
+
+    def __repr__(self) -> str:
+        return f"ApiKey(id={self.id!r}, name={self.name!r}, organization={self.organization!r})"
+
+
+class KeyDraft(NamedTuple):
+    """A key about to be inserted; the store's clock says when it was created."""
+
+    id: str
+    handle: str
+    organization: str
+    name: str
+    prefix: str
+    scopes: tuple[str, ...]
+    scheme: str
+    digest: bytes
+    lifetime: int | None
+    """Microseconds until it expires; None: never."""
+
+    def created(self, now: int) -> ApiKey:
+        """The key as it is when inserted at ``now``.
+
+        ``created_at`` is in whole milliseconds, as it is shown (D30): what sorts the keys is then
+        what a reader of the list sees.
+        """
+        expires = None if self.lifetime is None else now + self.lifetime
+        return ApiKey(*self[:8], created_at=now - now % MILLISECOND, expires_at=expires)
+
+    def __repr__(self) -> str:
+        return f"KeyDraft(id={self.id!r}, name={self.name!r}, organization={self.organization!r})"
+
+
+def read_name(value: str, longest: int = NAME_LENGTH) -> tuple[str, list[str]]:
+    """Trim a display name and say what is wrong with it, if anything (D8)."""
+    name = value.strip()
+    if not 1 <= len(name) <= longest:
+        return name, [f"Use 1 to {longest} characters."]
+    if any(c in _DIRECTIONS or unicodedata.category(c) in {"Cc", "Cs"} for c in name):
+        return name, ["Use no control characters."]
+    return name, []
+
+
+def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], list[str]]:
+    """Drop repeats and say what is wrong with the scopes, each unknown one by its name (D8)."""
+    scopes = tuple(dict.fromkeys(values))
+    if not 1 <= len(values) <= SCOPES_AT_MOST:
+        return scopes, [f"Give 1 to {SCOPES_AT_MOST} scopes."]
+    unknown = [scope for scope in scopes if scope not in catalogue.scopes]
+    return scopes, [f"There is no scope {scope[:_SHOWN]!a}." for scope in unknown]
+
+
+def read_lifetime(days: float | None) -> tuple[int | None, list[str]]:
+    """Turn days into microseconds, at least one, and say if they are no lifetime (D7)."""
+    if days is None:
+        return None, []
+    if isinstance(days, bool) or not isfinite(days) or not 0 < days <= DAYS_AT_MOST:
+        return None, [f"Use a number of days greater than 0 and at most {DAYS_AT_MOST}, or null."]
+    return max(1, ceil(days * DAY)), []

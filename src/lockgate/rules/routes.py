@@ -1,0 +1,298 @@
+"""Which rule holds for a request: by method and path, closed by default (D31)."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple
+
+from ..errors import ConfigurationError
+from .scopes import Catalogue, Requirement, requirement
+
+Credential = Literal["key", "session"]
+
+
+class Rule:
+    """What a request must bring, and what it weighs.
+
+    Args:
+        requires: the scope that a key needs; None: any valid key will do.
+        cost: what the request takes from each window, at least 1.
+        accepts: the credentials that are accepted. lockgate's own key operations also take a
+            session; an application's take keys only (spec 5.1).
+
+    Raises:
+        ConfigurationError: for a requirement that is no exact scope, or a cost below 1.
+    """
+
+    __slots__ = ("accepts", "cost", "own", "public", "requires")
+
+    def __init__(
+        self,
+        requires: str | None = None,
+        *,
+        cost: int = 1,
+        accepts: tuple[Credential, ...] = ("key",),
+        public: bool = False,
+        own: bool = False,
+    ) -> None:
+        if cost < 1 or cost != int(cost):
+            raise ConfigurationError(
+                f"A rule's cost is a whole number of at least 1, not {cost!r}."
+            )
+        self.requires: Final[Requirement | None] = requirement(requires) if requires else None
+        self.cost: Final = cost
+        self.accepts: Final = accepts
+        self.public: Final = public
+        self.own: Final = own
+        """A rule of lockgate's own operations: no shadow mode opens them."""
+
+    def __repr__(self) -> str:
+        return f"<Rule: {self}>"
+
+    def __str__(self) -> str:
+        if self.public:
+            return "public"
+        scope = f"scope {self.requires.scope}" if self.requires else "any scope"
+        cost = f", cost {self.cost}" if self.cost > 1 else ""
+        return f"{' or '.join(self.accepts)}, {scope}{cost}"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rule):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash((self.requires, self.cost, self.accepts, self.public))
+
+
+PUBLIC: Final = Rule(public=True)
+"""No key is needed, and none is looked at."""
+
+ANY_KEY: Final = Rule()
+"""A valid key, whatever its scopes: what holds where no rule is named (D31)."""
+
+_METHOD = re.compile(r"\*|[A-Z]+")
+_PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::(\w+))?\}")
+_LITERAL, _MIXED, _ONE, _REST = range(4)
+
+
+class Pattern(NamedTuple):
+    """A path with parameters: ``/jobs/{id}``, ``/files/{name:path}``."""
+
+    text: str
+    segments: tuple[tuple[int, str], ...]
+    """For each segment its kind, from the most to the least specific, and its source."""
+
+    @classmethod
+    def of(cls, text: str) -> "Pattern":
+        """Read a pattern.
+
+        Raises:
+            ConfigurationError: if no request path could ever match it as it is written.
+        """
+        plain = _PARAMETER.sub("x", text)
+        if not text.startswith("/") or re.search(r"[{}?#]", plain) or odd(plain):
+            raise ConfigurationError(
+                f"The path {text!r} matches no request: start with '/', without empty, '.' or '..' "
+                "segments; parameters are written '{name}', or '{name:path}' for a whole tail."
+            )
+        segments: list[tuple[int, str]] = []
+        for segment in text[1:].split("/"):
+            whole = _PARAMETER.fullmatch(segment)
+            if whole is None:
+                segments.append((_MIXED if "{" in segment else _LITERAL, segment))
+            else:
+                segments.append((_REST, "") if whole[1] == "path" else (_ONE, ""))
+            if segments[-1][0] == _REST:
+                break
+        if text.count(":path}") > (segments[-1][0] == _REST) or not (
+            len(segments) == len(text[1:].split("/"))
+        ):
+            raise ConfigurationError(
+                f"In {text!r}, '{{name:path}}' must be the whole last segment."
+            )
+        return cls(text, tuple(segments))
+
+    @property
+    def literal(self) -> bool:
+        """Whether it has no parameters."""
+        return all(kind == _LITERAL for kind, _ in self.segments)
+
+    @property
+    def expression(self) -> str:
+        """The regular expression for it, without groups."""
+        return "/" + "/".join(_expression(kind, source) for kind, source in self.segments)
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Sorts a pattern before those that cover it."""
+        return tuple(kind for kind, _ in self.segments)
+
+    def covers(self, other: "Pattern") -> bool:
+        """Whether it matches every path that the other one matches."""
+        for place, (kind, source) in enumerate(self.segments):
+            if kind == _REST:
+                return True
+            if place >= len(other.segments):
+                return False
+            theirs = other.segments[place]
+            if theirs[0] == _REST or (kind != _ONE and (kind, source) != theirs):
+                return False
+        return len(self.segments) == len(other.segments)
+
+    def meets(self, other: "Pattern") -> bool:
+        """Whether some path may match both."""
+        for (kind, source), theirs in zip(self.segments, other.segments, strict=False):
+            if _REST in (kind, theirs[0]):
+                return True
+            if kind == theirs[0] == _LITERAL and source != theirs[1]:
+                return False
+        return len(self.segments) == len(other.segments)
+
+
+def _expression(kind: int, source: str) -> str:
+    if kind == _ONE:
+        return "[^/]+"
+    if kind == _REST:
+        return ".*"
+    literals = _PARAMETER.split(source)[::2]
+    return "[^/]+".join(map(re.escape, literals))
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def odd(path: str) -> bool:
+    """Whether other software may read a path differently than it is written.
+
+    So it may where segments are empty, ``.`` or ``..``, and where there are control characters: a
+    router that ends its expressions with ``$`` takes ``/images`` and a line feed for ``/images``.
+    One trailing slash is no empty segment.
+    """
+    if not path.startswith("/") or _CONTROL.search(path):
+        return True
+    if "//" not in path and "/." not in path:
+        return False
+    return any(segment in {"", ".", ".."} for segment in path[1:].removesuffix("/").split("/"))
+
+
+def folded(path: str) -> str:
+    """The path that software which folds such things would make of it."""
+    kept: list[str] = []
+    for segment in _CONTROL.sub("", path).split("/"):
+        if segment == "..":
+            del kept[-1:]
+        elif segment not in {"", "."}:
+            kept.append(segment)
+    return "/" + "/".join(kept)
+
+
+class _Table:
+    """The rules for one method."""
+
+    def __init__(self, rules: Mapping[Pattern, Rule]) -> None:
+        self.exact = {pattern.text: rule for pattern, rule in rules.items() if pattern.literal}
+        ordered = sorted((p for p in rules if not p.literal), key=lambda p: p.rank)
+        self.rules = [rules[pattern] for pattern in ordered]
+        self.expression = re.compile("|".join(f"({p.expression})" for p in ordered), re.DOTALL)
+
+    def match(self, path: str) -> Rule | None:
+        rule = self.exact.get(path)
+        if rule is None and self.rules:
+            found = self.expression.fullmatch(path)
+            if found is not None and found.lastindex is not None:
+                rule = self.rules[found.lastindex - 1]
+        return rule
+
+
+class RuleBook:
+    """All rules of an application.
+
+    Args:
+        rules: by ``"METHOD /path"``: a :class:`Rule`, or just the scope that is required.
+            ``GET`` holds for HEAD and for WebSocket handshakes too; ``*`` is any method. Where two
+            rules match, the more specific path decides, then the named method.
+        catalogue: the scopes that exist; a rule that requires another one is refused.
+
+    Raises:
+        ConfigurationError: for a rule that cannot be read, and for two rules that can match the
+            same request, neither more specific, and differ.
+    """
+
+    def __init__(self, rules: Mapping[str, Rule | str], catalogue: Catalogue | None = None) -> None:
+        self._named: dict[str, dict[Pattern, Rule]] = {}
+        for key, wanted in rules.items():
+            method, pattern = _read(key)
+            rule = Rule(wanted) if isinstance(wanted, str) else wanted
+            if rule.requires and catalogue:
+                catalogue.check_requirement(rule.requires)
+            named = self._named.setdefault(method, {})
+            for other, standing in named.items():
+                same = pattern.covers(other) and other.covers(pattern)
+                crossing = pattern.meets(other) and not (
+                    pattern.covers(other) or other.covers(pattern)
+                )
+                if (same or crossing) and standing != rule:
+                    raise ConfigurationError(
+                        f"The rules '{method} {other.text}' and '{key}' contradict each other: "
+                        f"{standing} or {rule}? Take one out, or name the path that both match."
+                    )
+            named[pattern] = rule
+        anything = self._named.get("*", {})
+        tables = {method: _Table(_merged(named, anything)) for method, named in self._named.items()}
+        self._otherwise = _Table(anything)
+        if "GET" in tables and "HEAD" not in tables:
+            tables["HEAD"] = tables["GET"]
+        elif "GET" in tables:
+            tables["HEAD"] = _Table(
+                _merged(_merged(self._named["HEAD"], self._named["GET"]), anything)
+            )
+        self._tables = tables
+
+    def __iter__(self) -> Iterator[tuple[str, str, Rule]]:
+        """Every rule as it was named: method, path, rule."""
+        for method, named in self._named.items():
+            for pattern, rule in named.items():
+                yield method, pattern.text, rule
+
+    def match(self, method: str, path: str, raw: bytes = b"") -> Rule:
+        """The rule for a request; :data:`ANY_KEY` where none is named.
+
+        A path that other software may read differently (empty or dot segments, an encoded slash)
+        is never public, and what it would be folded to is guarded all the same (D31).
+
+        Args:
+            method: in upper case, as it came.
+            path: decoded, as the application will see it.
+            raw: as it came on the wire, where the server tells.
+        """
+        table = self._tables.get(method, self._otherwise)
+        encoded_slash = b"%" in raw and (b"%2f" in raw or b"%2F" in raw)
+        if not encoded_slash:
+            rule = table.exact.get(path)
+            if rule is not None:
+                return rule
+            if not odd(path):
+                return table.match(path) or ANY_KEY
+        rule = table.match(folded(path)) or table.match(path) or ANY_KEY
+        return ANY_KEY if rule.public else rule
+
+    def named(self, method: str, path: str) -> Rule | None:
+        """The rule that is named for a route's own pattern, parameters and all; None: none is."""
+        return self._tables.get(method, self._otherwise).match(path)
+
+
+def _read(key: str) -> tuple[str, Pattern]:
+    method, _, path = key.partition(" ")
+    if not _METHOD.fullmatch(method):
+        raise ConfigurationError(
+            f"The rule {key!r} cannot be read: write 'GET /path', or '* /path' for every method."
+        )
+    return method, Pattern.of(path)
+
+
+def _merged(named: Mapping[Pattern, Rule], below: Mapping[Pattern, Rule]) -> dict[Pattern, Rule]:
+    """The rules of both; where two match the same paths, the one in ``named``."""
+    hidden = {
+        pattern for pattern in below for own in named if own.covers(pattern) and pattern.covers(own)
+    }
+    return {**{p: rule for p, rule in below.items() if p not in hidden}, **named}

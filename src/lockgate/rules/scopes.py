@@ -1,0 +1,136 @@
+"""Scopes: what a key was granted, what an operation requires, and which scopes exist (spec 5.3).
+
+A grant is an exact scope (``jobs:read``), everything below a prefix (``jobs:*`` covers
+``jobs:read`` and ``jobs:render:start``, not ``jobs``), or everything (``*``). A requirement is
+always exact.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from ..errors import ConfigurationError
+
+_SEGMENT = r"[a-z][a-z0-9_-]*"
+_EXACT = re.compile(rf"{_SEGMENT}(:{_SEGMENT})*")
+_GRANT = re.compile(rf"\*|{_SEGMENT}(:{_SEGMENT})*(:\*)?")
+
+SPEC_SCOPES: Final = (
+    "*",
+    "models:*",
+    "models:read",
+    "models:write",
+    "jobs:*",
+    "jobs:read",
+    "jobs:write",
+    "upload:*",
+    "account:read",
+)
+"""The table of spec 5.3."""
+
+
+class Requirement:
+    """The one scope that an operation needs, with every grant that covers it.
+
+    Raises:
+        ConfigurationError: for a wildcard, or anything that is no scope.
+    """
+
+    __slots__ = ("covering", "scope")
+
+    def __init__(self, scope: str) -> None:
+        if not _EXACT.fullmatch(scope):
+            raise ConfigurationError(
+                f"A requirement is one exact scope such as 'jobs:read', not {scope!r}."
+            )
+        self.scope: Final = scope
+        segments = scope.split(":")
+        above = (":".join(segments[:depth]) + ":*" for depth in range(1, len(segments)))
+        self.covering: Final = frozenset({"*", scope, *above})
+
+    def __repr__(self) -> str:
+        return f"Requirement({self.scope!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Requirement) and other.scope == self.scope
+
+    def __hash__(self) -> int:
+        return hash(self.scope)
+
+
+@lru_cache(maxsize=4096)
+def requirement(scope: str) -> Requirement:
+    """The :class:`Requirement` of a scope, made once."""
+    return Requirement(scope)
+
+
+class Grants:
+    """The scopes that a key holds. ``"jobs:read" in grants`` asks whether they cover it.
+
+    Looks like the plain list of scopes to Starlette's ``@requires``, with wildcards understood.
+    """
+
+    __slots__ = ("_granted", "scopes")
+
+    def __init__(self, scopes: Iterable[str]) -> None:
+        self.scopes: Final = tuple(scopes)
+        self._granted = frozenset(self.scopes)
+
+    def cover(self, needed: Requirement) -> bool:
+        """Whether one of the grants covers the requirement."""
+        return not self._granted.isdisjoint(needed.covering)
+
+    def __contains__(self, scope: object) -> bool:
+        if not isinstance(scope, str) or not _EXACT.fullmatch(scope):
+            return False
+        return self.cover(requirement(scope))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scopes)
+
+    def __repr__(self) -> str:
+        return f"Grants({list(self.scopes)})"
+
+
+@lru_cache(maxsize=4096)
+def grants(scopes: tuple[str, ...]) -> Grants:
+    """The :class:`Grants` of a key's scopes; keys with equal scopes share one."""
+    return Grants(scopes)
+
+
+class Catalogue(NamedTuple):
+    """Every scope that a key may be granted (D8)."""
+
+    scopes: frozenset[str]
+
+    @classmethod
+    def of(cls, scopes: Iterable[str] = SPEC_SCOPES) -> "Catalogue":
+        """The given scopes, and for each area also ``<area>:*``, ``:read`` and ``:write``.
+
+        Raises:
+            ConfigurationError: for a string that is no scope.
+        """
+        known = set(scopes)
+        for scope in sorted(known):
+            if not _GRANT.fullmatch(scope):
+                raise ConfigurationError(
+                    f"{scope!r} is no scope: write 'area:action', 'area:*' or '*', in lower case."
+                )
+            area = scope.split(":")[0]
+            if area != "*":
+                known |= {f"{area}:*", f"{area}:read", f"{area}:write"}
+        return cls(frozenset(known))
+
+    def check_requirement(self, needed: Requirement) -> None:
+        """Refuse a requirement that no key could be granted by name: most likely a typing error.
+
+        Raises:
+            ConfigurationError: naming the scope and those that exist.
+        """
+        if needed.scope in self.scopes:
+            return
+        raise ConfigurationError(
+            f"No key can be granted {needed.scope!r}: add it to the catalogue, or use one of "
+            f"{', '.join(sorted(s for s in self.scopes if not s.endswith('*')))}."
+        )

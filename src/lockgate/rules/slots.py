@@ -1,0 +1,74 @@
+"""Slots for concurrent jobs, held as leases (D26).
+
+A lease belongs to a job and an owner and ends at its deadline unless renewed, so that the slot of
+a dead worker comes back by itself. The functions are pure: they take the leases of one organization
+and give back the leases to keep; a store applies them atomically.
+"""
+
+from typing import NamedTuple
+
+
+class Lease(NamedTuple):
+    """One slot that is held."""
+
+    job: str
+    owner: str
+    """Who took the slot: only this owner can renew it."""
+    deadline: int
+    """The instant from which the lease is over, in microseconds."""
+    span: int
+    """What it was last granted, in microseconds; no deadline lies further ahead than this."""
+
+
+Leases = tuple[Lease, ...]
+"""The leases of one organization, in the order in which they were taken."""
+
+
+class SlotReading(NamedTuple):
+    """What a slot store answers to an acquire."""
+
+    lease: Lease | None
+    """The lease of this job; None when every slot is taken."""
+    held: int
+    """How many slots are held, this one included."""
+    limit: int | None
+
+
+def live(leases: Leases, now: int) -> Leases:
+    """The leases that have not ended. A clock that stepped back prolongs none beyond its span."""
+    return tuple(
+        lease if lease.deadline <= now + lease.span else lease._replace(deadline=now + lease.span)
+        for lease in leases
+        if lease.deadline > now
+    )
+
+
+def acquire(
+    leases: Leases, job: str, owner: str, limit: int | None, now: int, span: int
+) -> tuple[SlotReading, Leases]:
+    """Take a slot for a job, or give back the lease that the job already has (L1, L2, L6)."""
+    leases = live(leases, now)
+    for lease in leases:
+        if lease.job == job:
+            return SlotReading(lease, len(leases), limit), leases
+    if limit is not None and len(leases) >= limit:
+        return SlotReading(None, len(leases), limit), leases
+    lease = Lease(job, owner, now + span, span)
+    return SlotReading(lease, len(leases) + 1, limit), (*leases, lease)
+
+
+def renew(leases: Leases, job: str, owner: str, now: int, span: int) -> tuple[Lease | None, Leases]:
+    """Prolong a lease that is live and the caller's own; an ended one stays ended (L4)."""
+    leases = live(leases, now)
+    for place, lease in enumerate(leases):
+        if lease.job == job and lease.owner == owner:
+            renewed = lease._replace(deadline=now + span, span=span)
+            return renewed, (*leases[:place], renewed, *leases[place + 1 :])
+    return None, leases
+
+
+def release(leases: Leases, job: str, owner: str, now: int) -> tuple[bool, Leases]:
+    """Free the slot of this job and owner, and no other; doing it twice changes nothing (L5)."""
+    leases = live(leases, now)
+    kept = tuple(lease for lease in leases if (lease.job, lease.owner) != (job, owner))
+    return len(kept) < len(leases), kept

@@ -1,0 +1,199 @@
+"""The sliding window: the rule that every store is held to.
+
+In no span of length W, however placed, is more than ``limit`` admitted (D20). A window keeps its
+hits in cells, oldest first; a cell is counted until its *newest* hit has left the window, so
+sharing a cell can return capacity late (by less than W/60, D21) and never early. All windows of an
+organization are judged in one step, and a refusal changes none of them.
+
+The state is an immutable value of integers and bytes. ``hit`` is a pure function; a store's only
+duty is to apply it atomically.
+"""
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias, cast
+
+EXACT_CELLS: Final = 64
+"""Below this many cells every instant has a cell of its own: the window is exact (D21)."""
+
+_CELL: Final = Struct("<qq")
+_FULL: Final = (EXACT_CELLS - 1) * _CELL.size
+
+Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
+"""One window's state: ``(used, oldest, first, last, count, older)``.
+
+``used`` is the cost counted in all cells and ``oldest`` the last hit of the oldest one. The newest
+cell lies open as ``(first, last, count)``; ``older`` holds the others, oldest first, as
+little-endian 64-bit pairs ``(last, count)``. A plain tuple of atoms, which the garbage collector
+need not walk however many organizations there are.
+"""
+
+State: TypeAlias = tuple[Cells, ...]
+"""The state of an organization: one :data:`Cells` for each of its windows, in their order."""
+
+EMPTY: Final[Cells] = (0, 0, 0, 0, 0, b"")
+
+
+class Window(NamedTuple):
+    """A span of time and what may be admitted in it."""
+
+    name: str
+    span: int
+    """Length W, in microseconds."""
+    limit: int | None
+    """The most that any span of this length admits; None admits everything and still counts."""
+    grain: int
+    """Hits this near to the first of the newest cell may share it, in microseconds; 0: never."""
+
+
+class Reading(NamedTuple):
+    """What a window store answers to a hit or a look: one value, with all that headers need."""
+
+    allowed: bool
+    now: int
+    """The instant of the decision, by the clock that made it."""
+    used: tuple[int, ...]
+    """What each window counts, in the order of the windows, an admitted hit included."""
+    remaining: int | None
+    """The least that remains over all limited windows, never negative; None: nothing is limited."""
+    reset: int
+    """When the window with the least remaining next regains capacity; ``now`` if it is empty."""
+    tightest: int | None
+    """Index of the window with the least remaining; None: nothing is limited."""
+    refused_by: int | None
+    """Index of the refusing window with the longest wait (D22); None when allowed."""
+    wait: int
+    """Microseconds after which this cost is admitted if nobody competes; 0 when allowed."""
+
+
+def empty_state(windows: Iterable[Window]) -> State:
+    """The state of an organization that has not been seen, or not for its longest window."""
+    return tuple(EMPTY for _ in windows)
+
+
+def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple[Reading, State]:
+    """Admit ``cost`` in every window at once, or in none (D20).
+
+    Args:
+        state: what :func:`hit` returned before, or :func:`empty_state`.
+        windows: the windows of the plan that holds now, as many as the state has cells.
+        now: the instant of the call, in microseconds.
+        cost: what the call weighs, at least 1.
+
+    Returns:
+        The reading, and the state to keep. A refusal gives back the very state it was given,
+        unless the clock has stepped back: cells that lie in the future are then drawn to ``now``,
+        so that they are counted for their whole window from here and not a moment longer (D27).
+    """
+    after: list[Cells] = []
+    remaining = tightest = None
+    reset = now
+    index = 0
+    for cells, (_, span, limit, grain) in zip(state, windows, strict=True):
+        used, oldest, first, last, count, older = cells
+        if last > now or (used and oldest <= now - span):
+            used, oldest, first, last, count, older = _settled(cells, span, now)
+        used += cost
+        if limit is not None and used > limit:
+            return _refused(state, windows, now, cost)
+        if count and (last == now or (now - first < grain and len(older) >= _FULL)):
+            count += cost
+        else:
+            if count:
+                older += _CELL.pack(last, count)
+            first = now
+            count = cost
+        if not older:
+            oldest = now
+        after.append((used, oldest, first, now, count, older))
+        if limit is not None:
+            left = limit - used
+            leaves = oldest + span
+            if remaining is None or left < remaining or (left == remaining and leaves > reset):
+                remaining, reset, tightest = left, leaves, index
+        index += 1  # noqa: SIM113 - enumerate() costs a tuple for each window of each request
+    counts = tuple([cells[0] for cells in after])
+    return (
+        _reading(Reading, (True, now, counts, remaining, reset, tightest, None, 0)),
+        tuple(after),
+    )
+
+
+def look(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> Reading:
+    """Say what :func:`hit` would answer, counting nothing (W5)."""
+    settled = [
+        _settled(cells, window.span, now) for cells, window in zip(state, windows, strict=True)
+    ]
+    return _judged(settled, windows, now, cost)
+
+
+# NamedTuple's own constructor takes three times as long, and every request makes a reading.
+_reading = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+
+
+def _refused(
+    state: State, windows: tuple[Window, ...], now: int, cost: int
+) -> tuple[Reading, State]:
+    settled = [
+        _settled(cells, window.span, now) for cells, window in zip(state, windows, strict=True)
+    ]
+    stepped_back = any(cells[3] > now for cells in state)
+    return _judged(settled, windows, now, cost), tuple(settled) if stepped_back else state
+
+
+def _judged(settled: list[Cells], windows: tuple[Window, ...], now: int, cost: int) -> Reading:
+    remaining = tightest = refused_by = None
+    reset = now
+    longest = 0
+    for index, (cells, (_, span, limit, _)) in enumerate(zip(settled, windows, strict=True)):
+        if limit is None:
+            continue
+        used, oldest = cells[0], cells[1]
+        left = max(0, limit - used)
+        leaves = oldest + span if used else now
+        if remaining is None or left < remaining or (left == remaining and leaves > reset):
+            remaining, reset, tightest = left, leaves, index
+        if used + cost > limit:
+            wait = _wait(cells, span, limit, now, cost)
+            if wait > longest:
+                longest, refused_by = wait, index
+    counts = tuple([cells[0] for cells in settled])
+    allowed = refused_by is None
+    return Reading(allowed, now, counts, remaining, reset, tightest, refused_by, longest)
+
+
+def _wait(cells: Cells, span: int, limit: int, now: int, cost: int) -> int:
+    """Walk the oldest cells until enough has left for this cost.
+
+    A cost above the limit is never admitted; it is told to wait for the whole window.
+    """
+    used, _, _, last, _, older = cells
+    if cost > limit:
+        return span
+    excess = used + cost - limit
+    for leaving, count in _CELL.iter_unpack(older):
+        excess -= count
+        if excess <= 0:
+            return int(leaving) + span - now
+    return last + span - now
+
+
+def _settled(cells: Cells, span: int, now: int) -> Cells:
+    """The cells as they stand at ``now``: none in the future, none that has left the window."""
+    used, oldest, first, last, count, older = cells
+    if last > now:
+        first, last, oldest = min(first, now), now, min(oldest, now)
+        older = b"".join(_CELL.pack(min(at, now), n) for at, n in _CELL.iter_unpack(older))
+    edge = now - span
+    if not used or last <= edge:
+        return EMPTY
+    if oldest <= edge:
+        left = 0
+        for at, n in _CELL.iter_unpack(older):
+            if at > edge:
+                break
+            used -= n
+            left += _CELL.size
+        older = older[left:]
+        oldest = _CELL.unpack_from(older)[0] if older else last
+    return used, oldest, first, last, count, older
