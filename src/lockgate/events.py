@@ -1,0 +1,39 @@
+"""What happened, for whoever watches: refusals, failures, keys created and revoked."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+logger = logging.getLogger("lockgate")
+
+
+class Event(NamedTuple):
+    """Something worth knowing. The fields hold no credential, ever (R7).
+
+    Names: ``refused`` and ``shadowed`` (``code``, ``organization`` or ``address``),
+    ``store_failed`` (``error``, the exception's type), ``key_created`` and ``key_revoked``
+    (``organization``, ``id``), ``key_rehashed`` (``organization``, ``id``, ``scheme``).
+    """
+
+    name: str
+    fields: Mapping[str, object]
+
+
+Observer = Callable[[Event], None]
+
+
+class Events:
+    """Tells every event to the log (logger ``lockgate``) and to the observer, if there is one."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer = observer
+
+    def tell(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
+        """Tell an event. An observer that fails is logged: it never decides about a request."""
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s %s", name, " ".join(f"{k}={v}" for k, v in fields.items()))
+        if self._observer is not None:
+            try:
+                self._observer(Event(name, fields))
+            except Exception:
+                logger.exception("the observer failed at %s", name)

@@ -1,0 +1,224 @@
+"""What a store must do. The docstrings are the contract.
+
+Four small stores, by what they keep; :class:`Store` is all four in one place, and adds the one
+verb that requests go through, :meth:`Store.admit`. Stores speak in atomic verbs: nothing is read,
+decided upon and written back.
+
+Every method is ``async def``. A store whose methods never suspend declares ``io = "none"`` (pure
+memory) or ``io = "blocking"`` (it waits in the calling thread), and serves WSGI as well; one that
+awaits declares ``io = "async"``.
+
+Time: a shared store goes by its own server's clock, never by that of the process (D27). Every
+method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
+None means the store's clock.
+
+Organization ids and job ids are opaque: any non-empty string of up to 128 characters (D36).
+
+A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILABLE``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import Enum
+from typing import ClassVar, Literal, NamedTuple
+
+from ..rules.credentials import Digest, Token
+from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.plans import Organization, Plan, PlanBook
+from ..rules.slots import Lease, SlotReading
+from ..rules.windows import Reading, Window
+
+Io = Literal["none", "blocking", "async"]
+
+
+class Verdict(Enum):
+    """What an admission came to."""
+
+    ADMITTED = "admitted"
+    LIMITED = "limited"
+    UNKNOWN = "unknown"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+class Admission(NamedTuple):
+    """What :meth:`Store.admit` answers.
+
+    ``key`` is None when the verdict is UNKNOWN; ``plan`` and ``reading`` are there when it is
+    ADMITTED or LIMITED. The key shows its usage with this request counted.
+    """
+
+    verdict: Verdict
+    key: ApiKey | None = None
+    plan: Plan | None = None
+    reading: Reading | None = None
+
+
+UNKNOWN = Admission(Verdict.UNKNOWN)
+
+
+class Usage(NamedTuple):
+    """Requests to add to a key: how many, and when the last of them was (D6)."""
+
+    requests: int
+    last_used_at: int
+
+
+class KeyStore(ABC):
+    """Keeps keys. A key is never deleted, and nothing ever makes a revoked one good again (K3)."""
+
+    @abstractmethod
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        """Insert a key, created now, and return it.
+
+        The cap is on the organization's live keys (neither revoked nor expired) and holds under
+        any concurrency (K8).
+
+        Raises:
+            HandleTaken: another key, of whichever organization, has this handle.
+            KeyLimitReached: the organization has ``cap`` live keys.
+        """
+
+    @abstractmethod
+    async def find(self, handle: str) -> ApiKey | None:
+        """The key with this handle, whichever its organization and state."""
+
+    @abstractmethod
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        """The key with this id, if it belongs to the organization (K6)."""
+
+    @abstractmethod
+    async def list(self, organization: str) -> list[ApiKey]:
+        """All keys of the organization, whichever their state: newest first, then by id (D10)."""
+
+    @abstractmethod
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        """Set ``revoked_at`` if it is not set yet, and return the key as it is then.
+
+        A key that is revoked already is left as it is (D4). None: the organization has no such
+        key. When this has returned, no admission that starts later succeeds, on any process that
+        shares the store (K4).
+        """
+
+    @abstractmethod
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        """Replace the digest if it still is ``old``; nothing else of the key changes (K3, K9)."""
+
+    @abstractmethod
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        """Add to the usage of keys by handle, all at once; ``last_used_at`` never goes back (K7).
+
+        Handles that do not exist are passed over.
+        """
+
+    @abstractmethod
+    async def census(self) -> dict[str, int]:
+        """How many live keys there are under each digest scheme, to see if a pepper is in use."""
+
+
+class WindowStore(ABC):
+    """Keeps the windows of organizations, by the rule of :mod:`lockgate.rules.windows`."""
+
+    @abstractmethod
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        """Apply :func:`lockgate.rules.windows.hit` to the organization's state, atomically.
+
+        A call whose reply is lost takes effect once or not at all (D33).
+        """
+
+    @abstractmethod
+    async def look(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        """Apply :func:`lockgate.rules.windows.look`: not one byte of state changes (W5)."""
+
+
+class SlotStore(ABC):
+    """Keeps the slots of organizations, by the rule of :mod:`lockgate.rules.slots`."""
+
+    @abstractmethod
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        """Take a slot for a job for ``span`` microseconds, or find the one that it has."""
+
+    @abstractmethod
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        """Prolong a live lease of this owner to ``span`` from now; None: there is none (L4)."""
+
+    @abstractmethod
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        """Free the slot of this job and owner; False: there was nothing to free (L5)."""
+
+    @abstractmethod
+    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
+        """The live leases, in the order in which they were taken."""
+
+
+class AccountStore(ABC):
+    """Keeps organizations: which plan each is on, and the limits of its own."""
+
+    @abstractmethod
+    async def organization(self, id: str) -> Organization | None:
+        """The organization, or None if it was never put on a plan."""
+
+    @abstractmethod
+    async def put_organization(self, organization: Organization) -> None:
+        """Keep an organization's plan and limits; they hold from the next admission on (W13)."""
+
+
+class Store(KeyStore, WindowStore, SlotStore, AccountStore):
+    """All four stores in one place."""
+
+    io: ClassVar[Io]
+    """``none`` and ``blocking`` never suspend; ``async`` does."""
+
+    @abstractmethod
+    async def now(self) -> int:
+        """The store's clock, in microseconds since the epoch."""
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        """Verify a key, charge its organization's windows and count its usage (R6, D19).
+
+        This one composes the verbs above; a store that can do it all in one atomic step, where no
+        revocation can come between, overrides it.
+        """
+        key = await self.find(token.handle)
+        if key is None:
+            token.matches_nobody()
+            return UNKNOWN
+        if not token.matches(key.scheme, key.digest):
+            return UNKNOWN
+        state = key.state(await self.now() if now is None else now)
+        if state is not KeyState.ACTIVE:
+            return Admission(REFUSED_BY_STATE[state], key)
+        plan = plans.plan_of(await self.organization(key.organization))
+        reading = await self.hit(key.organization, plan.windows, cost, now)
+        if not reading.allowed:
+            return Admission(Verdict.LIMITED, key, plan, reading)
+        last_used_at = max(reading.now, key.last_used_at or 0)
+        await self.add_usage({key.handle: Usage(1, last_used_at)})
+        key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
+        return Admission(Verdict.ADMITTED, key, plan, reading)
+
+    async def close(self) -> None:
+        """Let go of what the store holds: connections, threads, files. Once is enough."""
+
+
+REFUSED_BY_STATE = {KeyState.REVOKED: Verdict.REVOKED, KeyState.EXPIRED: Verdict.EXPIRED}

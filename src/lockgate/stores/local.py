@@ -1,0 +1,73 @@
+"""Windows kept in this process: those of the memory store and of anonymous callers."""
+
+from collections.abc import Callable
+from time import time_ns
+from typing import Final
+
+from ..rules.instants import DAY
+from ..rules.windows import Reading, State, Window, empty_state, hit, look
+
+Clock = Callable[[], int]
+"""Gives the present instant, in microseconds."""
+
+_DROPPED_AT_ONCE: Final = 8
+
+
+def wall_clock() -> int:
+    """The clock of this machine."""
+    return time_ns() // 1000
+
+
+class LocalWindows:
+    """A table of window states. Whoever uses it holds a lock around every call.
+
+    Idle states are dropped by generations: a state that is used moves to the present one; every
+    day (the longest window) the present one becomes the past one, and what was still in the past
+    one has not been hit for a whole day, so nothing in it counts any more. Dropping goes a few
+    states a call, so that no request pays for many (W10).
+
+    Args:
+        capacity: at this many present states the generations turn early, which forgets the callers
+            that were idle longest; None never forgets what still counts.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self._capacity = capacity
+        self._present: dict[str, State] = {}
+        self._past: dict[str, State] = {}
+        self._dropping: dict[str, State] = {}
+        self._turned_at = 0
+
+    def __len__(self) -> int:
+        return len(self._present) + len(self._past) + len(self._dropping)
+
+    def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
+        """Apply the rule to the owner's state and keep what comes of it."""
+        if now - self._turned_at >= DAY:
+            self._turn(now)
+        elif now < self._turned_at:
+            self._turned_at = now  # The clock stepped back: a state is dropped later, never sooner.
+        if self._dropping:
+            self._drop()
+        state = self._present.get(owner)
+        if state is None:
+            state = self._past.pop(owner, None) or empty_state(windows)
+            if self._capacity is not None and len(self._present) >= self._capacity:
+                self._turn(now)
+        reading, self._present[owner] = hit(state, windows, now, cost)
+        return reading
+
+    def look(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
+        """Read the owner's state, changing nothing."""
+        state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
+        return look(state, windows, now)
+
+    def _turn(self, now: int) -> None:
+        self._turned_at = now
+        self._dropping = self._past
+        self._past = self._present
+        self._present = {}
+
+    def _drop(self) -> None:
+        for _ in range(min(_DROPPED_AT_ONCE, len(self._dropping))):
+            self._dropping.popitem()
