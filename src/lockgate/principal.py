@@ -1,0 +1,76 @@
+"""The principal: who is calling, as the application sees it."""
+
+from .errors import InsufficientScope
+from .identity import Session
+from .rules.keys import ApiKey
+from .rules.plans import Plan
+from .rules.scopes import Grants, Requirement, grants, requirement
+from .rules.windows import Reading
+
+EVERYTHING = grants(("*",))
+
+
+class Principal:
+    """Who is calling: an admitted key, or a session, with its organization.
+
+    Also serves as Starlette's ``request.user`` and ``request.auth``, so that its ``@requires``
+    understands the wildcards of scopes.
+
+    Attributes:
+        organization: the organization's id.
+        key: the key, its usage with this request counted; None for a session.
+        session: the session; None for a key.
+        scopes: what the caller may do; everything, for a session.
+        plan: the plan that holds for the organization.
+        reading: what the organization's windows say, this request counted.
+    """
+
+    __slots__ = ("key", "organization", "plan", "reading", "scopes", "session")
+
+    is_authenticated = True
+
+    def __init__(
+        self,
+        organization: str,
+        key: ApiKey | None,
+        session: Session | None,
+        plan: Plan,
+        reading: Reading,
+    ) -> None:
+        self.organization = organization
+        self.key = key
+        self.session = session
+        self.scopes: Grants = grants(key.scopes) if key is not None else EVERYTHING
+        self.plan = plan
+        self.reading = reading
+
+    def may(self, scope: str) -> bool:
+        """Whether the scopes cover an exact scope such as ``jobs:read``."""
+        return self.scopes.cover(requirement(scope))
+
+    def need(self, scope: str | Requirement) -> None:
+        """Go on only if the scopes cover this one.
+
+        Raises:
+            InsufficientScope: they do not; the message and the challenge name it.
+        """
+        needed = requirement(scope) if isinstance(scope, str) else scope
+        if not self.scopes.cover(needed):
+            raise InsufficientScope(needed.scope)
+
+    @property
+    def display_name(self) -> str:
+        """The key's name, or the session's user."""
+        if self.key is not None:
+            return self.key.name
+        return self.session.user if self.session else self.organization
+
+    @property
+    def identity(self) -> str:
+        """The key's id, or the session's user."""
+        if self.key is not None:
+            return self.key.id
+        return self.session.user if self.session else self.organization
+
+    def __repr__(self) -> str:
+        return f"<Principal {self.identity} of {self.organization}>"
