@@ -1,0 +1,1 @@
+"""Top floor: the faces. Thin; what they decide is decided in :mod:`lockgate.web.guard`."""

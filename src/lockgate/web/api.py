@@ -1,0 +1,211 @@
+"""lockgate's own operations as a table of framework-free handlers (spec 4)."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+from pydantic import BaseModel
+
+from ..errors import (
+    Header,
+    InsufficientScope,
+    MethodNotAllowed,
+    MissingAuth,
+    NotFound,
+    Refusal,
+    SessionRequired,
+)
+from ..flows.status import status_of
+from ..gate import Gate
+from ..principal import Principal
+from ..rules.routes import Rule
+from .bodies import BODY_LIMIT, read_body, require_json, written
+from .caller import SAFE_METHODS, Caller
+from .models import (
+    CreateKey,
+    KeyCreated,
+    KeyDetail,
+    KeyInDetail,
+    KeyInList,
+    KeyList,
+    KeyRevoked,
+    RateLimitStatus,
+)
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+ReadBody = Callable[[int], Awaitable[bytes]]
+"""Reads a request's whole body; raises :class:`PayloadTooLarge` past so many bytes."""
+
+
+class Call(NamedTuple):
+    """What a handler works on."""
+
+    gate: Gate
+    principal: Principal
+    params: Mapping[str, str]
+    body: bytes
+
+
+class Reply(NamedTuple):
+    """An answer, ready for any face to send."""
+
+    status: int
+    headers: tuple[Header, ...]
+    body: bytes
+
+
+class Endpoint(NamedTuple):
+    """One operation: where it lives below the prefix, what it needs, and who answers."""
+
+    method: str
+    path: str
+    rule: Rule
+    handler: Callable[[Call], Awaitable[BaseModel]]
+    summary: str
+    response: type[BaseModel]
+    status: int = 200
+    request: type[BaseModel] | None = None
+
+
+async def list_keys(call: Call) -> KeyList:
+    """All keys of the caller's organization (spec 4.1)."""
+    keys = await call.gate.keys.list(call.principal.organization)
+    now = await call.gate.keys.now()
+    return KeyList(data=[KeyInList.of(key, now) for key in keys])
+
+
+async def create_key(call: Call) -> KeyCreated:
+    """Create a key; sessions only (spec 4.2)."""
+    wanted = read_body(call.body, CreateKey, call.gate.catalogue)
+    created = await call.gate.keys.create(
+        call.principal.organization, wanted.name, wanted.scopes, wanted.expires_in_days
+    )
+    return KeyCreated(id=created.key.id, key=created.text, key_prefix=created.key.prefix)
+
+
+async def get_key(call: Call) -> KeyDetail:
+    """One key of the caller's organization (spec 4.3)."""
+    key = await call.gate.keys.get(call.principal.organization, _id(call))
+    return KeyDetail(data=KeyInDetail.of(key, await call.gate.keys.now()))
+
+
+async def revoke_key(call: Call) -> KeyRevoked:
+    """Revoke a key: any key may revoke itself, for others it needs ``account:write`` (D9)."""
+    own = call.principal.key
+    if own is None or own.id != call.params["id"].lower():
+        call.principal.need("account:write")
+    await call.gate.keys.revoke(call.principal.organization, _id(call))
+    return KeyRevoked()
+
+
+async def rate_limits(call: Call) -> RateLimitStatus:
+    """The status, this very request included (spec 4.6, D29)."""
+    principal = call.principal
+    return RateLimitStatus.of(status_of(principal.plan, principal.reading))
+
+
+def _id(call: Call) -> str:
+    id = call.params["id"]
+    if not _UUID.fullmatch(id):
+        raise NotFound
+    return id.lower()
+
+
+_READ = Rule("account:read", accepts=("key", "session"), own=True)
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/api-keys", _READ, list_keys, "List API keys", KeyList),
+    Endpoint(
+        "POST",
+        "/api-keys",
+        Rule(accepts=("session",), own=True),
+        create_key,
+        "Create an API key",
+        KeyCreated,
+        status=201,
+        request=CreateKey,
+    ),
+    Endpoint("GET", "/api-keys/{id}", _READ, get_key, "Inspect an API key", KeyDetail),
+    Endpoint(
+        "DELETE",
+        "/api-keys/{id}",
+        Rule(accepts=("key", "session"), own=True),
+        revoke_key,
+        "Revoke an API key",
+        KeyRevoked,
+    ),
+    Endpoint(
+        "GET",
+        "/account/rate-limits",
+        Rule("account:read", own=True),
+        rate_limits,
+        "Read the rate limit status",
+        RateLimitStatus,
+    ),
+)
+
+
+def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
+    """The operations of a gate by full path, then by method."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in ENDPOINTS:
+        by_path.setdefault(gate.prefix + endpoint.path, {})[endpoint.method] = endpoint
+    return by_path
+
+
+def rules(gate: Gate) -> dict[str, Rule]:
+    """What the operations of a gate require; nothing where no sessions let them be mounted."""
+    if gate.sessions is None:
+        return {}
+    return {f"{e.method} {gate.prefix}{e.path}": e.rule for e in ENDPOINTS}
+
+
+async def answer(
+    gate: Gate,
+    operations: Mapping[str, Endpoint],
+    caller: Caller,
+    principal: Principal | None,
+    params: Mapping[str, str],
+    read: ReadBody,
+) -> Reply:
+    """Answer a request that is in.
+
+    The rule of the operation is held against the principal once more: should it be mounted where
+    the guard knew it by no rule of its own, it is closed all the same.
+
+    Raises:
+        Refusal: with what is to be answered instead.
+    """
+    method = "GET" if caller.method == "HEAD" else caller.method
+    endpoint = operations.get(method)
+    if endpoint is None:
+        raise MethodNotAllowed({*operations, *(["HEAD"] if "GET" in operations else [])})
+    principal = check(endpoint.rule, principal)
+    body = await read(BODY_LIMIT)
+    if principal.session is not None and body and method not in SAFE_METHODS:
+        require_json(caller.header(b"content-type"))
+    value = await endpoint.handler(Call(gate, principal, params, body))
+    headers = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+    return Reply(endpoint.status, headers, value.model_dump_json().encode())
+
+
+def check(rule: Rule, principal: Principal | None) -> Principal:
+    """Hold a rule against a principal that is in already.
+
+    Raises:
+        Refusal: nobody is in, or not with what the rule asks for.
+    """
+    if principal is None:
+        raise MissingAuth if "key" in rule.accepts else SessionRequired
+    if principal.key is not None and "key" not in rule.accepts:
+        raise SessionRequired
+    if rule.requires is not None and not principal.scopes.cover(rule.requires):
+        raise InsufficientScope(rule.requires.scope)
+    return principal
+
+
+def refused(refusal: Refusal) -> Reply:
+    """A refusal as an answer, without its rate-limit headers."""
+    headers = ((b"content-type", b"application/json"), *refusal.headers())
+    return Reply(refusal.status, headers, written(refusal.body()))

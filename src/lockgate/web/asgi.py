@@ -1,0 +1,202 @@
+"""The ASGI face: one middleware before any ASGI application."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import Header, PayloadTooLarge, Refusal
+from ..gate import Gate
+from ..principal import Principal
+from ..rules.headers import DRAFT_HEADERS, RATE_HEADERS
+from ..rules.routes import Rule
+from .api import Reply, refused
+from .audit import audit, routes_of
+from .guard import Entry, Guard
+
+_OURS: Final = RATE_HEADERS | DRAFT_HEADERS
+_NOT_TO_STORE: Final = frozenset({401, 403, 429})
+_ENTRY: Final = "lockgate.entry"
+_STARTS: Final = frozenset({"http.response.start", "websocket.http.response.start"})
+_DENIAL: Final = "websocket.http.response"
+_POLICY_VIOLATION: Final = 1008
+
+logger = logging.getLogger("lockgate")
+
+
+class GateMiddleware:
+    """Puts a gate before an ASGI application: HTTP and WebSockets, every path, closed by default.
+
+    Wrap the whole application, so that even its answer to a crash carries the rate headers::
+
+        app = GateMiddleware(app, gate, {"GET /health": PUBLIC, "GET /models": "models:read"})
+
+    The application finds the caller as ``request.state.principal`` (a
+    :class:`~lockgate.Principal`; None on public routes), and as Starlette's ``request.user`` and
+    ``request.auth``.
+
+    Args:
+        app: the application.
+        gate: decides.
+        rules: by ``"METHOD /path"``: the scope that is required, a :class:`~lockgate.Rule`, or
+            :data:`~lockgate.PUBLIC`. A path that no rule names needs a valid key.
+        shadow: count and report, and refuse nothing.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        rules: Mapping[str, Rule | str] | None = None,
+        *,
+        shadow: bool = False,
+    ) -> None:
+        self.app: Final = app
+        self.guard: Final = Guard(gate, rules, shadow=shadow)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Guard one connection."""
+        kind = scope["type"]
+        if kind not in ("http", "websocket") or _ENTRY in scope:
+            if kind == "lifespan":
+                self._report(scope)
+            await self.app(scope, receive, send)
+            return
+        caller = AsgiCaller(scope)
+        try:
+            entry = await self.guard.enter(caller)
+        except Refusal as refusal:
+            await refuse(refusal, scope, receive, send)
+            return
+        admit(scope, entry)
+        started = False
+        rate = entry.headers
+
+        def answer(message: Message) -> Awaitable[None]:
+            nonlocal started
+            kind = message["type"]
+            if kind in _STARTS:
+                started = True
+                status = message["status"]
+                headers = _with_rate(message.get("headers", ()), rate, status in _NOT_TO_STORE)
+                message = {**message, "headers": headers}
+            elif kind == "websocket.accept":
+                started = True
+                headers = _with_rate(message.get("headers", ()), rate, False)
+                message = {**message, "headers": headers}
+            return send(message)
+
+        try:
+            await self.app(scope, receive, answer)
+        except Refusal as refusal:
+            if started:
+                raise
+            refusal.rate = rate
+            await refuse(refusal, scope, receive, send)
+
+    def _report(self, scope: Scope) -> None:
+        """Log what every route requires, once, when the server starts."""
+        routes = routes_of(scope.get("app", self.app))
+        report = audit(self.guard, routes)
+        logger.info("routes and what they require:\n%s", report)
+        for problem in report.problems:
+            logger.warning("%s", problem)
+
+
+class AsgiCaller:
+    """A request, as the ASGI scope shows it."""
+
+    __slots__ = ("_headers", "_scope", "method", "path", "raw_path")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._headers: list[Header] = scope["headers"]
+        self.method: str = scope.get("method", "GET")
+        path: str = scope["path"]
+        root: str = scope.get("root_path", "")
+        if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
+            path = path[len(root) :]
+        self.path = path
+        self.raw_path: bytes = scope.get("raw_path") or b""
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the connection's other end; None on a Unix socket."""
+        client = self._scope.get("client")
+        return client[0] if client else None
+
+    def header(self, name: bytes) -> list[bytes]:
+        """Every value of a header, by its lower-case name."""
+        return [value for key, value in self._headers if key == name]
+
+
+def admit(scope: Scope, entry: Entry) -> None:
+    """Show the application who is calling."""
+    state: MutableMapping[str, Any] = scope.setdefault("state", {})
+    state["principal"] = entry.principal
+    scope[_ENTRY] = entry
+    if entry.principal is not None:
+        scope["user"] = scope["auth"] = entry.principal
+
+
+def principal_of(scope: Scope) -> Principal | None:
+    """Who is calling, as the middleware found it; None if nobody needed to show a key."""
+    entry: Entry | None = scope.get(_ENTRY)
+    return entry.principal if entry is not None else None
+
+
+async def refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32)."""
+    reply = refused(refusal)
+    reply = reply._replace(headers=(*reply.headers, *refusal.rate))
+    if scope["type"] == "http":
+        await respond(reply, scope, send)
+        return
+    await receive()
+    if _DENIAL in scope.get("extensions", {}):
+        await respond(reply, scope, send, prefix="websocket.")
+    else:
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal.code})
+
+
+async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> None:
+    """Send a reply whole."""
+    length = (b"content-length", b"%d" % len(reply.body))
+    start = {"status": reply.status, "headers": [*reply.headers, length]}
+    await send({"type": f"{prefix}http.response.start", **start})
+    body = b"" if scope.get("method") == "HEAD" else reply.body
+    await send({"type": f"{prefix}http.response.body", "body": body})
+
+
+def body_reader(receive: Receive) -> Callable[[int], Awaitable[bytes]]:
+    """Read a request's body whole, up to a limit."""
+
+    async def read(limit: int) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise PayloadTooLarge(limit)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+    return read
+
+
+class ClientGone(Exception):
+    """The client went away before its body was whole: nobody is left to answer."""
+
+
+def _with_rate(headers: Any, rate: tuple[Header, ...], not_to_store: bool) -> list[Header]:
+    """The application's headers with ours in place of any it set itself (G2, D38)."""
+    if not_to_store:
+        kept = [h for h in headers if h[0] not in _OURS and h[0] != b"cache-control"]
+        return [*kept, (b"cache-control", b"no-store"), *rate]
+    return [*[h for h in headers if h[0] not in _OURS], *rate]

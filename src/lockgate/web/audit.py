@@ -1,0 +1,92 @@
+"""The audit of an application's routes: what each one requires, and which none guards."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
+
+from ..rules.routes import ANY_KEY, Rule
+from .guard import Guard
+
+
+class AuditedRoute(NamedTuple):
+    """One route and what it requires."""
+
+    method: str
+    path: str
+    rule: Rule
+    named: bool
+    """Whether a rule names it; otherwise any valid key comes in."""
+
+    def __str__(self) -> str:
+        return f"{self.method:9} {self.path:40} {self.rule}{'' if self.named else ' (no rule)'}"
+
+
+class Audit(NamedTuple):
+    """What an application's routes require, and what somebody should look at."""
+
+    routes: list[AuditedRoute]
+    problems: list[str]
+
+    @property
+    def unguarded(self) -> list[AuditedRoute]:
+        """The routes that anybody may call."""
+        return [route for route in self.routes if route.rule.public]
+
+    def __str__(self) -> str:
+        unguarded = ", ".join(f"{route.method} {route.path}" for route in self.unguarded)
+        return "\n".join([*map(str, self.routes), f"guarded by nothing: {unguarded or 'none'}"])
+
+
+def audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> Audit:
+    """Hold an application's routes against a guard's rules.
+
+    Args:
+        guard: knows the rules.
+        routes: ``(method, path)``, parameters written ``{name}``; see :func:`routes_of`.
+    """
+    own = [(method, path, rule) for method, path, rule in guard.book if rule.own]
+    audited: list[AuditedRoute] = []
+    for method, path in sorted(set(routes), key=lambda route: (route[1], route[0])):
+        if operations := [(name, rule) for name, its_path, rule in own if its_path == path]:
+            audited += [AuditedRoute(name, path, rule, True) for name, rule in operations]
+            continue
+        rule = guard.book.named(method, path.replace(":path}", "}/x"))
+        audited.append(AuditedRoute(method, path, rule or ANY_KEY, rule is not None))
+    problems = [
+        f"No rule names {r.method} {r.path}: any valid key comes in, whatever its scopes."
+        for r in audited
+        if not r.named
+    ]
+    used = {id(route.rule) for route in audited}
+    problems += [
+        f"The rule '{method} {path}' names no route of the application."
+        for method, path, rule in guard.book
+        if audited and not rule.own and id(rule) not in used
+    ]
+    if guard.shadow:
+        problems.append("Shadow mode is on: nothing is refused.")
+    return Audit(audited, problems)
+
+
+def routes_of(app: object) -> list[tuple[str, str]]:
+    """Every route of a Starlette or FastAPI application, mounted ones included; else nothing."""
+    return list(_walk(app.routes, "")) if isinstance(app, Starlette) else []
+
+
+def _walk(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[str, str]]:
+    for route in routes:
+        if isinstance(route, Route):
+            for method in sorted(route.methods or {"*"}):
+                if method != "HEAD":
+                    yield method, prefix + route.path
+        elif isinstance(route, WebSocketRoute):
+            yield "GET", prefix + route.path
+        elif isinstance(route, Mount):
+            if route.routes:
+                yield from _walk(route.routes, prefix + route.path)
+            else:
+                yield "*", f"{prefix}{route.path}/{{path:path}}"
+        elif isinstance(route, Host):
+            yield from _walk(route.routes, prefix)

@@ -1,0 +1,84 @@
+"""Reading and writing JSON bodies: strict in, plain out (D17)."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ..errors import InvalidRequest, Problem, UnsupportedMediaType
+
+BODY_LIMIT: Final = 64 * 1024
+"""The most bytes that lockgate's own operations read."""
+
+_PROBLEMS_AT_MOST: Final = 50
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def require_json(content_types: Sequence[bytes]) -> None:
+    """Go on only if the body is declared as JSON, exactly once.
+
+    Raises:
+        UnsupportedMediaType: it is not; a form that another site's page posts is not (D11).
+    """
+    types = [value.partition(b";")[0].strip().lower() for value in content_types]
+    if types != [b"application/json"]:
+        raise UnsupportedMediaType
+
+
+def read_body(body: bytes, model: type[Model], context: object = None) -> Model:
+    """Read a JSON body.
+
+    Raises:
+        InvalidRequest: it is not JSON in UTF-8, names a member twice, or is not of the model's
+            shape; the problems never repeat a value.
+    """
+    try:
+        value = json.loads(
+            body.decode("utf-8"), object_pairs_hook=_members, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError) as problem:
+        duplicate = isinstance(problem, _Duplicate)
+        message = str(problem) if duplicate else "The body is not JSON in UTF-8."
+        raise InvalidRequest([Problem("", message)]) from None
+    try:
+        return model.model_validate(value, context=context)
+    except ValidationError as invalid:
+        found = invalid.errors(include_url=False, include_context=False, include_input=False)
+        raise InvalidRequest(
+            Problem(_path(error["loc"]), _sentence(error["type"], error["msg"]))
+            for error in found[:_PROBLEMS_AT_MOST]
+        ) from None
+
+
+def written(body: object) -> bytes:
+    """A JSON body as bytes; what is no character at all (a lone surrogate) becomes ``?``."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class _Duplicate(ValueError):
+    """A JSON object that names a member twice: readers disagree which one counts (RFC 8259, 4)."""
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise _Duplicate("The body names a member twice: name each once.")
+    return members
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location))
+
+
+def _sentence(kind: str, message: str) -> str:
+    if kind == "extra_forbidden":
+        return "There is no such field."
+    if kind == "missing":
+        return "This field is required."
+    return message if kind == "unfit" else f"{message}."

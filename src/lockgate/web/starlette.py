@@ -1,0 +1,161 @@
+"""The Starlette face: routes to mount, a decorator for scopes, error bodies."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, ParamSpec, TypeVar, cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from ..errors import ConfigurationError, MethodNotAllowed, MissingAuth, NotFound, Refusal
+from ..gate import Gate
+from ..principal import Principal
+from ..rules.scopes import requirement
+from .api import Endpoint, answer, endpoints, refused
+from .asgi import (
+    AsgiCaller,
+    ClientGone,
+    GateMiddleware,
+    body_reader,
+    principal_of,
+    refuse,
+    respond,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def lockgate_routes(gate: Gate) -> list[Route]:
+    """lockgate's own operations, under the gate's prefix, for ``Starlette(routes=[...])``.
+
+    They are guarded even where no middleware is in front, so they cannot be mounted open.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so nobody could create a key.
+    """
+    if gate.sessions is None:
+        raise ConfigurationError(
+            "The key operations need to know who has signed in: give the gate a session verifier, "
+            "such as Gate(..., sessions=SignedCookie([secret]))."
+        )
+    return [
+        Route(path, GateMiddleware(_Operations(gate, operations), gate))
+        for path, operations in endpoints(gate).items()
+    ]
+
+
+class _Operations:
+    """The operations on one path, as an ASGI application."""
+
+    def __init__(self, gate: Gate, operations: dict[str, Endpoint]) -> None:
+        self._gate = gate
+        self._operations = operations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            reply = await answer(
+                self._gate,
+                self._operations,
+                AsgiCaller(scope),
+                principal_of(scope),
+                scope.get("path_params", {}),
+                body_reader(receive),
+            )
+        except ClientGone:
+            return
+        except Refusal as refusal:
+            reply = refused(refusal)
+        await respond(reply, scope, send)
+
+
+def requires(scope: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate an endpoint, ``async`` or not, HTTP or WebSocket, with the scope that it requires.
+
+    The refusal is lockgate's own: 403 ``INSUFFICIENT_SCOPE``, or 401 ``MISSING_AUTH`` where the
+    route is public and nobody showed a key. The endpoint takes ``request`` or ``websocket``.
+
+    Raises:
+        ConfigurationError: the scope is no exact scope.
+    """
+    needed = requirement(scope)
+
+    def decorate(endpoint: Callable[P, R]) -> Callable[P, R]:
+        if iscoroutinefunction(endpoint):
+
+            @wraps(endpoint)
+            async def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
+                connection = _connection(args, kwargs)
+                try:
+                    _principal(connection).need(needed)
+                except Refusal as refusal:
+                    if isinstance(connection, WebSocket):
+                        receive, send = connection.receive, connection.send
+                        return await refuse(refusal, connection.scope, receive, send)
+                    return _response(refusal)
+                return await endpoint(*args, **kwargs)
+
+            return cast(Callable[P, R], guarded)
+
+        @wraps(endpoint)
+        def guarded_in_thread(*args: P.args, **kwargs: P.kwargs) -> Any:
+            try:
+                _principal(_connection(args, kwargs)).need(needed)
+            except Refusal as refusal:
+                return _response(refusal)
+            return endpoint(*args, **kwargs)
+
+        return guarded_in_thread
+
+    return decorate
+
+
+def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> HTTPConnection[Any]:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, HTTPConnection):
+            connection: HTTPConnection[Any] = value
+            return connection
+    raise ConfigurationError("An endpoint with @requires takes the request (or the WebSocket).")
+
+
+def _principal(connection: HTTPConnection[Any]) -> Principal:
+    principal = principal_of(connection.scope)
+    if principal is None:
+        raise MissingAuth
+    return principal
+
+
+def _response(refusal: Refusal) -> Response:
+    reply = refused(refusal)
+    response = Response(reply.body, reply.status)
+    response.raw_headers += reply.headers
+    return response
+
+
+async def _refusal(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal), "registered for Refusal"
+    return _response(error)
+
+
+async def _from_the_router(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for HTTPException"
+    if error.status_code == NotFound.status:
+        return _response(NotFound())
+    if error.status_code == MethodNotAllowed.status:
+        allowed = (error.headers or {}).get("Allow", "")
+        return _response(MethodNotAllowed(filter(None, allowed.split(", "))))
+    bodyless = error.status_code in {204, 304}
+    return PlainTextResponse("" if bodyless else error.detail, error.status_code, error.headers)
+
+
+error_handlers: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+    Refusal: _refusal,
+    HTTPException: _from_the_router,
+}
+"""For ``Starlette(exception_handlers=error_handlers)``: endpoints may raise any
+:class:`~lockgate.Refusal`, and the router's own 404 and 405 look like lockgate's."""
