@@ -1,0 +1,7 @@
+"""``python -m lockgate`` is the command ``lockgate``."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

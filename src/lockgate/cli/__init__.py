@@ -1,0 +1,5 @@
+"""The command ``lockgate``."""
+
+from .command import main
+
+__all__ = ["main"]

@@ -1,0 +1,167 @@
+"""The demo's generation service: framework-free handlers, as a table."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from time import time
+from typing import Any, Final, Literal, NamedTuple
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..errors import NotFound
+from ..gate import Gate
+from ..principal import Principal
+from ..rules.routes import PUBLIC, Rule
+from ..web.bodies import read_body
+from ..web.openapi import describe
+
+_JOBS_AT_MOST: Final = 1000
+"""Jobs kept for each organization; the oldest go first."""
+
+
+class Visit(NamedTuple):
+    """A request to the service, after the gate."""
+
+    principal: Principal | None
+    params: Mapping[str, str]
+    body: bytes
+
+    @property
+    def organization(self) -> str:
+        """Whose request it is."""
+        assert self.principal is not None, "no route that is public asks for the organization"
+        return self.principal.organization
+
+
+class Operation(NamedTuple):
+    """One route of the service."""
+
+    method: str
+    path: str
+    rule: Rule
+    handler: Callable[[Visit], Awaitable[tuple[int, Any]]]
+    summary: str
+
+
+class NewJob(BaseModel):
+    """What starts a job."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: Literal["render"] = "render"
+    seconds: float = Field(default=1.0, ge=0, le=3600)
+
+
+class Job(NamedTuple):
+    """A job that was started; it is done when its time is over."""
+
+    id: str
+    kind: str
+    ends_at: float
+
+    def shown(self) -> dict[str, object]:
+        """The job as it stands now."""
+        status = "running" if time() < self.ends_at else "completed"
+        return {"id": self.id, "kind": self.kind, "status": status}
+
+
+class Service:
+    """A service that pretends to generate images, and really is behind a gate."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._jobs: dict[str, dict[str, Job]] = {}
+        at = gate.prefix
+        self.operations: Final = (
+            Operation("GET", "/health", PUBLIC, self.health, "Health"),
+            Operation("GET", "/capabilities", PUBLIC, self.capabilities, "Capabilities"),
+            Operation("GET", "/openapi.json", PUBLIC, self.openapi, "This description"),
+            Operation("GET", f"{at}/models", Rule("models:read"), self.models, "List models"),
+            Operation("POST", f"{at}/images", Rule("models:write"), self.made, "Generate an image"),
+            Operation("GET", f"{at}/jobs", Rule("jobs:read"), self.jobs, "List jobs"),
+            Operation("POST", f"{at}/jobs", Rule("jobs:write"), self.start_job, "Start a job"),
+            Operation("GET", f"{at}/jobs/{{id}}", Rule("jobs:read"), self.job, "Inspect a job"),
+            Operation(
+                "DELETE", f"{at}/jobs/{{id}}", Rule("jobs:write"), self.cancel_job, "Cancel a job"
+            ),
+            Operation("POST", f"{at}/uploads", Rule("upload:write"), self.made, "Upload a file"),
+            *(
+                operation
+                for area in ("catalog", "studio", "library")
+                for operation in (
+                    Operation("GET", f"{at}/{area}", Rule("jobs:read"), self.empty, f"Read {area}"),
+                    Operation(
+                        "POST", f"{at}/{area}", Rule("jobs:write"), self.made, f"Write {area}"
+                    ),
+                )
+            ),
+            Operation(
+                "GET", f"{at}/account", Rule("account:read"), self.account, "Read the account"
+            ),
+        )
+
+    @property
+    def rules(self) -> dict[str, Rule]:
+        """What each operation requires, for the gate's middleware."""
+        return {f"{o.method} {o.path}": o.rule for o in self.operations}
+
+    async def health(self, _: Visit) -> tuple[int, Any]:
+        """Say that the service is up."""
+        return 200, {"status": "ok"}
+
+    async def capabilities(self, _: Visit) -> tuple[int, Any]:
+        """Say what the service knows."""
+        scopes = sorted(self._gate.catalogue.scopes)
+        return 200, {"plans": self._gate.plans.names, "scopes": scopes}
+
+    async def openapi(self, _: Visit) -> tuple[int, Any]:
+        """Describe every operation, lockgate's own included."""
+        own = [(o.method, o.path, o.rule, o.summary) for o in self.operations]
+        return 200, describe(self._gate, "lockgate demo", own)
+
+    async def models(self, _: Visit) -> tuple[int, Any]:
+        """List the models."""
+        return 200, {"data": [{"id": "acme-image-1"}, {"id": "acme-image-1-fast"}]}
+
+    async def made(self, _: Visit) -> tuple[int, Any]:
+        """Pretend to have made something."""
+        return 201, {"id": str(uuid4())}
+
+    async def empty(self, _: Visit) -> tuple[int, Any]:
+        """List what nobody has put there."""
+        return 200, {"data": []}
+
+    async def account(self, visit: Visit) -> tuple[int, Any]:
+        """Describe the caller's organization."""
+        plan = await self._gate.organizations.plan(visit.organization)
+        return 200, {"organizationId": visit.organization, "plan": plan.name}
+
+    async def jobs(self, visit: Visit) -> tuple[int, Any]:
+        """List the organization's jobs, newest first."""
+        jobs = self._jobs.get(visit.organization, {})
+        return 200, {"data": [job.shown() for job in reversed(jobs.values())]}
+
+    async def start_job(self, visit: Visit) -> tuple[int, Any]:
+        """Start a job."""
+        wanted = read_body(visit.body, NewJob) if visit.body else NewJob()
+        job = Job(str(uuid4()), wanted.kind, time() + wanted.seconds)
+        jobs = self._jobs.setdefault(visit.organization, {})
+        if len(jobs) >= _JOBS_AT_MOST:
+            del jobs[next(iter(jobs))]
+        jobs[job.id] = job
+        return 202, job.shown()
+
+    async def job(self, visit: Visit) -> tuple[int, Any]:
+        """Show a job of the organization."""
+        return 200, self._find(visit).shown()
+
+    async def cancel_job(self, visit: Visit) -> tuple[int, Any]:
+        """Cancel a job of the organization."""
+        job = self._find(visit)
+        del self._jobs[visit.organization][job.id]
+        return 200, {"id": job.id, "kind": job.kind, "status": "cancelled"}
+
+    def _find(self, visit: Visit) -> Job:
+        job = self._jobs.get(visit.organization, {}).get(visit.params["id"])
+        if job is None:
+            raise NotFound
+        return job
