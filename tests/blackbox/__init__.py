@@ -1,0 +1,1 @@
+"""The wire, and nothing but the wire: the demo as a subprocess, held to the documents."""

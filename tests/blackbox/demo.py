@@ -1,0 +1,564 @@
+"""Start and stop the demo, and talk to it as a client does: over the wire, and in no other way.
+
+Every answer that passes through a `Client` is held to the form that the documents give to every
+answer (`Answer.check`): never a 5xx, the rate headers once each, an error body of exactly the
+documented fields. A test then states only what is its own.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import queue
+import re
+import secrets
+import signal
+import socket
+import ssl
+import string
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+# --- what the documents fix ---------------------------------------------------------------
+
+PLANS: Mapping[str, Mapping[str, int]] = {
+    "free": {"rpm": 10, "rph": 100, "rpd": 500, "concurrent": 2},
+    "starter": {"rpm": 30, "rph": 500, "rpd": 5_000, "concurrent": 5},
+    "creator": {"rpm": 60, "rph": 1_500, "rpd": 20_000, "concurrent": 10},
+    "enterprise": {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100},
+}
+ANONYMOUS_RPM = 1_000
+
+CODES: Mapping[int, frozenset[str]] = {
+    400: frozenset({"VALIDATION_ERROR"}),
+    401: frozenset(
+        {
+            "MISSING_AUTH",
+            "INVALID_FORMAT",
+            "KEY_NOT_FOUND",
+            "KEY_REVOKED",
+            "KEY_EXPIRED",
+            "SESSION_REQUIRED",
+            "SESSION_INVALID",
+        }
+    ),
+    403: frozenset({"INSUFFICIENT_SCOPE", "CROSS_SITE_REQUEST"}),
+    404: frozenset({"NOT_FOUND"}),
+    405: frozenset({"METHOD_NOT_ALLOWED"}),
+    409: frozenset({"KEY_LIMIT_REACHED"}),
+    413: frozenset({"PAYLOAD_TOO_LARGE"}),
+    415: frozenset({"UNSUPPORTED_MEDIA_TYPE"}),
+    429: frozenset({"RATE_LIMIT_EXCEEDED"}),
+}
+RATE_HEADERS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+KEYS = "/api/v1/api-keys"
+MODELS = "/api/v1/models"
+STATUS = "/api/v1/account/rate-limits"
+PUBLIC = ("/health", "/capabilities", "/openapi.json")
+
+# --- keys, made by the rule of D1 ---------------------------------------------------------
+
+BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+FULL_KEY = re.compile(r"acme_live_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
+
+
+def checksum(head: str) -> str:
+    """The last 6 characters of a key whose other characters are `head`."""
+    number = zlib.crc32(head.encode())
+    digits = ""
+    for _ in range(6):
+        number, digit = divmod(number, 62)
+        digits = BASE62[digit] + digits
+    return digits
+
+
+def random_text(length: int) -> str:
+    return "".join(secrets.choice(BASE62) for _ in range(length))
+
+
+def made_up_key(
+    *,
+    brand: str = "acme",
+    environment: str = "live",
+    prefix: str | None = None,
+    random: str | None = None,
+) -> str:
+    """A key that nobody was given, with a right checksum."""
+    prefix = random_text(8) if prefix is None else prefix
+    random = random_text(37) if random is None else random
+    head = f"{brand}_{environment}_{prefix}_{random}"
+    return head + checksum(head)
+
+
+# --- an answer ----------------------------------------------------------------------------
+
+
+def parse(text: bytes) -> Any:
+    """JSON as RFC 8259 has it: UTF-8, no NaN."""
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text.decode("utf-8"), parse_constant=refuse)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    method: str
+    status: int
+    headers: tuple[tuple[str, str], ...]  # names in lower case
+    body: bytes
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key == name.lower()]
+
+    def one(self, name: str) -> str:
+        """The value of a header that must be there exactly once."""
+        values = self.all(name)
+        assert len(values) == 1, f"{name}: {values} in {self}"
+        return values[0]
+
+    def json(self) -> Any:
+        return parse(self.body)
+
+    @property
+    def code(self) -> str:
+        code = self.json()["code"]
+        assert isinstance(code, str)
+        return code
+
+    @property
+    def limit(self) -> int:
+        return int(self.one("x-ratelimit-limit"))
+
+    @property
+    def remaining(self) -> int:
+        return int(self.one("x-ratelimit-remaining"))
+
+    @property
+    def reset(self) -> int:
+        return int(self.one("x-ratelimit-reset"))
+
+    @property
+    def by_the_server(self) -> bool:
+        """The HTTP server refused the bytes: no application, hence no gate, ever saw them."""
+        return self.status in (400, 414, 431) and not self.all(RATE_HEADERS[0])
+
+    def is_error(self, status: int, code: str) -> Answer:
+        assert self.status == status, self
+        if self.method != "HEAD":
+            assert self.code == code, self
+        return self
+
+    def is_ok(self, status: int = 200) -> Answer:
+        assert self.status == status, self
+        return self
+
+    def is_success(self) -> Answer:
+        assert 200 <= self.status < 300, self
+        return self
+
+    def check(self) -> Answer:
+        """What holds for every answer, whatever was asked."""
+        assert 200 <= self.status < 500, self
+        self._check_rate_headers()
+        if self.method == "HEAD" or self.status == 204:
+            assert self.body == b"", self
+        elif self.status >= 400:
+            self._check_error_body()
+        elif self.status < 300 and self.method != "OPTIONS":
+            self._check_json()
+        if self.status in (401, 403, 429):  # D38
+            assert "no-store" in self._tokens("cache-control"), self
+        if self.status == 401:  # D16, RFC 9110 11.6.1
+            assert re.match(r"Bearer(?=$|[ ,])", self.one("www-authenticate")), self
+        if self.status == 405:  # D17
+            assert self._tokens("allow"), self
+            assert self.method not in self._tokens("allow"), self
+        return self
+
+    def _tokens(self, name: str) -> set[str]:
+        return {token.strip() for value in self.all(name) for token in value.split(",")} - {""}
+
+    @property
+    def allow(self) -> set[str]:
+        return self._tokens("allow")
+
+    def _check_rate_headers(self) -> None:  # spec 8.2, D23, D24, G2
+        for name in RATE_HEADERS:
+            assert re.fullmatch(r"[0-9]+", self.one(name)), self
+        assert self.remaining <= self.limit, self
+        assert -2 <= self.reset - time.time() <= 62, self
+        if self.status == 429:
+            assert re.fullmatch(r"[1-9][0-9]*", self.one("retry-after")), self
+        else:
+            assert not self.all("retry-after"), self
+
+    def _check_json(self) -> Any:
+        assert self.one("content-type").split(";")[0].strip().lower() == "application/json", self
+        return self.json()
+
+    def _check_error_body(self) -> None:  # D16, D17, spec 7
+        body = self._check_json()
+        assert isinstance(body, dict), self
+        assert isinstance(body["error"], str) and body["error"].strip(), self
+        assert body["code"] in CODES.get(self.status, frozenset()), self
+        extra = body.keys() - {"error", "code"}
+        match body["code"]:
+            case "VALIDATION_ERROR":
+                assert extra == {"details"}, self
+                assert isinstance(body["details"], list) and body["details"], self
+                for detail in body["details"]:
+                    assert detail.keys() == {"field", "message"}, self
+                    assert isinstance(detail["field"], str), self
+                    assert isinstance(detail["message"], str) and detail["message"], self
+            case "RATE_LIMIT_EXCEEDED":
+                assert extra == {"retryAfter", "limits"}, self
+                assert type(body["retryAfter"]) is int, self
+                assert str(body["retryAfter"]) == self.one("retry-after"), self  # D22
+                limits = body["limits"]
+                assert limits.keys() == {"type", "limit", "used"}, self
+                assert limits["type"] in ("minute", "hour", "day"), self
+                assert type(limits["limit"]) is int and type(limits["used"]) is int, self
+                assert self.remaining == 0, self
+            case _:
+                assert not extra, self
+
+
+# --- a client -----------------------------------------------------------------------------
+
+T = TypeVar("T")
+_addresses = itertools.count()
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; by default each client loads the CAs
+
+
+def next_address() -> str:
+    """A loopback address that no client had before: to the demo, a client of its own."""
+    high, low = divmod(next(_addresses), 250)
+    return f"127.1.{high}.{low + 1}"
+
+
+HeaderList: TypeAlias = Sequence[tuple[str | bytes, str | bytes]]
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8")
+
+
+def wire(
+    method: str,
+    target: str | bytes,
+    headers: HeaderList = (),
+    body: bytes = b"",
+    *,
+    host: str = "demo.invalid",
+) -> bytes:
+    """One request as bytes, sent exactly as given: no normalising, no folding, no escaping."""
+    lines = [b"%s %s HTTP/1.1" % (method.encode(), _bytes(target))]
+    names = {_bytes(name).lower() for name, _ in headers}
+    if b"host" not in names:
+        lines.append(b"Host: " + host.encode())
+    lines.append(b"Connection: close")
+    if body and not names & {b"content-length", b"transfer-encoding"}:
+        lines.append(b"Content-Length: %d" % len(body))
+    lines.extend(b"%s: %s" % (_bytes(name), _bytes(value)) for name, value in headers)
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def chunked(body: bytes, size: int) -> bytes:
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    id: str
+    key: str
+
+
+class Client:
+    """Speaks to one demo from one loopback address; every answer is checked, and kept."""
+
+    def __init__(self, demo: Demo, source: str | None = None) -> None:
+        self.demo = demo
+        self.source = next_address() if source is None else source
+        self.answers: list[Answer] = []
+        self._http = httpx.Client(
+            base_url=demo.base_url,
+            transport=httpx.HTTPTransport(verify=_NO_TLS, local_address=self.source),
+            timeout=15,
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep(self, answer: Answer, server_may_refuse: bool) -> Answer:
+        self.answers.append(answer)
+        if not (server_may_refuse and answer.by_the_server):
+            answer.check()
+        return answer
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        key: str | None = None,
+        session: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        json_body: object = None,
+        content: bytes | None = None,
+    ) -> Answer:
+        """A plain request. `json_body` and `content` both mean Content-Type: application/json."""
+        sent: dict[str, str] = {}
+        if key is not None:
+            sent["Authorization"] = f"Bearer {key}"
+        if session is not None:
+            sent["Cookie"] = f"__session={session}"
+        if json_body is not None:
+            content = json.dumps(json_body).encode()
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        sent.update(headers or {})
+        response = self._http.request(method, path, headers=sent, content=content)
+        pairs = tuple(
+            (name.decode("latin-1").lower(), value.decode("latin-1"))
+            for name, value in response.headers.raw
+        )
+        return self._keep(Answer(method, response.status_code, pairs, response.content), False)
+
+    def get(self, path: str, *, key: str | None = None, session: str | None = None) -> Answer:
+        return self.send("GET", path, key=key, session=session)
+
+    def raw(
+        self, request: bytes, *, method: str = "GET", server_may_refuse: bool = False
+    ) -> Answer:
+        """Send these bytes on a connection of their own and read one answer."""
+        address = (self.demo.host, self.demo.port)
+        with socket.create_connection(address, 15, source_address=(self.source, 0)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # refused before all of it was read: the answer is there all the same
+            with suppress(BrokenPipeError, ConnectionResetError):
+                sock.sendall(request)
+            response = http.client.HTTPResponse(sock, method=method)
+            response.begin()
+            pairs = tuple((name.lower(), value) for name, value in response.getheaders())
+            answer = Answer(method, response.status, pairs, response.read())
+        return self._keep(answer, server_may_refuse)
+
+    def exact(
+        self,
+        method: str,
+        target: str | bytes,
+        headers: HeaderList = (),
+        body: bytes = b"",
+        *,
+        server_may_refuse: bool = False,
+    ) -> Answer:
+        """`raw` for a request given in parts."""
+        request = wire(method, target, headers, body)
+        return self.raw(request, method=method, server_may_refuse=server_may_refuse)
+
+    # the four operations, for tests whose subject is something else
+
+    def post_key(self, session: str | None, body: object) -> Answer:
+        return self.send("POST", KEYS, session=session, json_body=body)
+
+    def create(self, org: Organization, **fields: object) -> CreatedKey:
+        body = {"name": "a key", **fields}
+        answer = self.post_key(org.session_cookie, body).is_ok(201).json()
+        return CreatedKey(answer["id"], answer["key"])
+
+    def read(self, org: Organization, key_id: str) -> dict[str, Any]:
+        answer = self.get(f"{KEYS}/{key_id}", session=org.session_cookie).is_ok()
+        data = answer.json()["data"]
+        assert isinstance(data, dict)
+        return data
+
+    def keys(self, org: Organization) -> list[dict[str, Any]]:
+        data = self.get(KEYS, session=org.session_cookie).is_ok().json()["data"]
+        assert isinstance(data, list)
+        return data
+
+    def revoke(self, org: Organization, key_id: str) -> Answer:
+        return self.send("DELETE", f"{KEYS}/{key_id}", session=org.session_cookie).is_ok()
+
+
+def at_once(count: int, work: Callable[[int], T]) -> list[T]:
+    """`work(0..count-1)`, each in a thread of its own, let go at the same instant."""
+    barrier = threading.Barrier(count)
+
+    def start(index: int) -> T:
+        barrier.wait(timeout=30)
+        return work(index)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(start, range(count)))
+
+
+# --- the process --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """One way to run the demo. `{directory}` in the store's address is a fresh folder."""
+
+    framework: str
+    store: str
+    shares_store: bool = False  # two demos on the same address see the same keys
+
+    def command(self, directory: str) -> list[str]:
+        store = self.store.replace("{directory}", directory)
+        tail = ["--port", "0", "--store", store, "--framework", self.framework]
+        return [sys.executable, "-m", "lockgate", "demo", "--json", *tail]
+
+
+@dataclass(frozen=True, slots=True)
+class Organization:
+    plan: str
+    id: str
+    session_cookie: str
+    api_key: str
+
+
+class Demo:
+    """A running demo."""
+
+    START_SECONDS = 30.0
+    STOP_SECONDS = 5.0
+
+    def __init__(self, face: Face) -> None:
+        self.face = face
+        self._directory = tempfile.TemporaryDirectory(prefix="lockgate-demo-")
+        self._stderr_path = Path(self._directory.name) / "stderr"
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.stdout: list[str] = []
+        self._stderr = ""
+        self._asked_to_stop = False
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKGATE_")}
+        with self._stderr_path.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                face.command(self._directory.name),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                encoding="utf-8",
+                env=environment,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._announce()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.stdout.append(line)
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _announce(self) -> None:
+        try:
+            line = self._lines.get(timeout=self.START_SECONDS)
+        except queue.Empty:
+            raise AssertionError(f"the demo said nothing: {self.stderr}") from None
+        assert line.endswith("\n"), f"the demo ended without its line: {self.stderr}"
+        self.announcement: dict[str, Any] = json.loads(line)
+        self.base_url: str = self.announcement["base_url"]
+        parts = urlsplit(self.base_url)
+        assert parts.hostname and parts.port, self.base_url
+        self.host, self.port = parts.hostname, parts.port
+        self.organizations = {
+            plan: Organization(plan, org["id"], org["session_cookie"], org["api_key"])
+            for plan, org in self.announcement["organizations"].items()
+        }
+
+    def __getitem__(self, plan: str) -> Organization:
+        return self.organizations[plan]
+
+    @property
+    def stderr(self) -> str:
+        if self._stderr_path.exists():
+            self._stderr = self._stderr_path.read_text("utf-8", "replace")
+        return self._stderr
+
+    def client(self) -> Client:
+        return Client(self)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to stop; its exit code. Slower than promised is a failure."""
+        self._asked_to_stop = True
+        self.process.send_signal(how)
+        try:
+            return self.process.wait(self.STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still there after {self.STOP_SECONDS} s") from None
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(timeout=5)
+        assert isinstance(self.stderr, str)  # read once more before its folder goes
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        ended = self.process.poll() is not None
+        if kind is not None or self._asked_to_stop:
+            self.kill()
+        elif ended:
+            self.kill()
+            raise AssertionError(f"the demo ended by itself: {self.stderr}")
+        else:
+            assert self.stop() == 0, self.stderr
+
+
+def without_id(answer: Answer, key_id: str) -> bytes:
+    """A body with the id that was asked for taken out, to compare two answers."""
+    return answer.body.replace(key_id.encode(), b"<id>")
+
+
+def numbered(values: Sequence[object]) -> list[str]:
+    """Parameter ids that stay short, ASCII, apart from each other, and the same in every run."""
+    return [f"{n}-{ascii(value)[:24]}" for n, value in enumerate(values)]
+
+
+def statuses(answers: Iterable[Answer]) -> list[int]:
+    return [answer.status for answer in answers]

@@ -1,0 +1,130 @@
+"""The demo as a process: one line, then service, then a quick and quiet end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from .demo import FULL_KEY, KEYS, MODELS, PLANS, STATUS, Demo, Face, at_once
+
+
+def test_the_one_line(fresh: Demo) -> None:
+    said = fresh.announcement
+    assert said.keys() == {"base_url", "organizations"}
+    assert said["organizations"].keys() == PLANS.keys()
+    for entry in said["organizations"].values():
+        assert entry.keys() == {"id", "session_cookie", "api_key"}
+        assert all(isinstance(value, str) and value for value in entry.values())
+        assert FULL_KEY.fullmatch(entry["api_key"])
+        assert not set(entry["session_cookie"]) & set(' ",;\\\t')  # RFC 6265 cookie-octet
+    assert len({entry["id"] for entry in said["organizations"].values()}) == len(PLANS)
+    with fresh.client() as client:
+        client.get("/health").is_ok()
+        for plan in PLANS:
+            status = client.get(STATUS, key=fresh[plan].api_key).is_ok().json()
+            assert status["plan"] == plan
+            listed = client.get(KEYS, session=fresh[plan].session_cookie).is_ok().json()["data"]
+            assert [entry["keyPrefix"] for entry in listed] == [fresh[plan].api_key[:15]]
+            assert listed[0]["scopes"] == ["*"]
+            detail = client.read(fresh[plan], listed[0]["id"])
+            assert detail["organizationId"] == fresh[plan].id
+    assert fresh.stop() == 0
+    assert len(fresh.stdout) == 1
+    assert json.loads(fresh.stdout[0]) == said
+
+
+def test_the_address(fresh: Demo) -> None:
+    parts = urlsplit(fresh.base_url)
+    assert parts.scheme == "http"
+    assert parts.hostname == "127.0.0.1"
+    assert parts.port
+    assert parts.path in ("", "/") and not parts.query and not parts.fragment
+    assert not fresh.base_url.endswith("/")  # so that base_url + path is an address
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_when_asked(fresh: Demo, how: signal.Signals) -> None:
+    with fresh.client() as client:
+        client.get("/health").is_ok()
+        started = time.monotonic()
+        assert fresh.stop(how) == 0, fresh.stderr
+        assert time.monotonic() - started < Demo.STOP_SECONDS
+    assert "Traceback" not in fresh.stderr
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((fresh.host, fresh.port), 2).close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health HT",
+        b"GET /health HTTP/1.1\r\nHost: x\r\n",
+        b"POST /api/v1/images HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["silent", "line", "headers", "body", "idle"],
+)
+def test_it_does_not_wait_for_slow_callers(fresh: Demo, sent: bytes) -> None:
+    with socket.create_connection((fresh.host, fresh.port), 5) as slow:
+        slow.sendall(sent)
+        with fresh.client() as client:
+            client.get("/health").is_ok()
+        assert fresh.stop() == 0, fresh.stderr
+
+
+def test_it_stops_under_load(fresh: Demo) -> None:
+    def load(index: int) -> int:
+        if index == 0:
+            time.sleep(0.1)
+            return fresh.stop()
+        with fresh.client() as client:
+            for _ in range(10_000):
+                try:
+                    client.get(MODELS, key=fresh["enterprise"].api_key).is_ok()
+                except httpx.TransportError:
+                    return 0
+        return 0
+
+    assert at_once(5, load)[0] == 0
+    assert "Traceback" not in fresh.stderr
+
+
+def test_two_demos_are_strangers(face: Face) -> None:
+    with Demo(face) as one, Demo(face) as two:
+        assert one.port != two.port
+        ids = [org.id for demo in (one, two) for org in demo.organizations.values()]
+        assert len(set(ids)) == len(ids)
+        if face.shares_store:
+            return
+        with two.client() as client:
+            answer = client.get(MODELS, key=one["enterprise"].api_key)
+            answer.is_error(401, "KEY_NOT_FOUND")
+
+
+def test_a_connection_serves_many_requests(demo: Demo) -> None:
+    """Refusals do not spoil a connection that is kept open."""
+    asked = [
+        (b"/health", 200),
+        (b"/nope", 401),
+        (b"/api/v1/models", 401),
+        (b"/capabilities", 200),
+    ] * 5
+    with socket.create_connection((demo.host, demo.port), 10) as sock:
+        stream = sock.makefile("rb")
+        for path, status in asked:
+            sock.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+            line = stream.readline()
+            assert line.startswith(b"HTTP/1.1 %d " % status), line
+            length = 0
+            while (header := stream.readline()) != b"\r\n":
+                name, _, value = header.partition(b":")
+                if name.lower() == b"content-length":
+                    length = int(value)
+            stream.read(length)

@@ -1,0 +1,136 @@
+"""A full key is in one answer, and nowhere else (K2, R7, D16, D35)."""
+
+from __future__ import annotations
+
+import json
+
+from .demo import (
+    KEYS,
+    MODELS,
+    PUBLIC,
+    STATUS,
+    Answer,
+    Client,
+    Demo,
+    Organization,
+    made_up_key,
+)
+
+
+def everything(answer: Answer) -> bytes:
+    head = "\n".join(f"{name}: {value}" for name, value in answer.headers)
+    return head.encode("latin-1") + b"\n\n" + answer.body
+
+
+def forms(secret: str) -> list[bytes]:
+    """A secret, and the part of it that nobody could guess."""
+    return [secret.encode(), secret[-43:].encode()]
+
+
+def roam(client: Client, org: Organization, key: str, key_id: str) -> None:
+    """Visit every kind of answer with this key and this session, well and badly."""
+    session = org.session_cookie
+    for path in (*PUBLIC, MODELS, STATUS, KEYS, f"{KEYS}/{key_id}", "/api/v1/account", "/nope"):
+        for method in ("GET", "HEAD", "PUT", "OPTIONS"):
+            client.send(method, path, key=key)
+            client.send(method, path, session=session)
+            client.send(method, path, key=key, session=session)
+    for path in ("/api/v1/images", "/api/v1/uploads", "/api/v1/jobs", "/api/v1/catalog"):
+        client.send("POST", path, key=key)
+        client.send("POST", path, key=key, content=b"{")
+    client.send("POST", KEYS, key=key, json_body={"name": "x"})
+    client.send("POST", KEYS, key=key, session=session, content=b"{")
+    bodies: list[object] = [{"name": ""}, {"name": "x", "oops": 1}, [], {"scopes": ["no"]}]
+    for body in bodies:
+        client.post_key(session, body)
+    for header in ("Sec-Fetch-Site", "Origin"):
+        headers = {header: "cross-site"}
+        client.send("POST", KEYS, session=session, headers=headers, json_body={"name": "x"})
+        client.send("DELETE", f"{KEYS}/{key_id}", session=session, headers=headers)
+    for value in (f"Bearer {key} x", f"Bearer\t{key}", f"Token {key}", key, f"Bearer {key}\xe9"):
+        client.exact("GET", MODELS, [("Authorization", value)])
+    client.exact("GET", MODELS, [("Authorization", f"Bearer {key}")] * 2)
+    client.exact("POST", KEYS, [("Cookie", f"__session={session}; __session={session}")])
+    client.exact("POST", KEYS, [("Cookie", f"__session={session}x")])
+    client.exact("GET", KEYS, [("Cookie", f"__session={key}")])
+    client.exact("GET", MODELS, [("X-API-Key", key)])
+
+
+def test_k2_no_secret_leaves(fresh: Demo) -> None:
+    secrets: set[str] = set()
+    answers: list[Answer] = []
+    creations: list[Answer] = []
+    for plan in ("enterprise", "free"):  # the free one is soon refused by its limit
+        org = fresh[plan]
+        with fresh.client() as client:
+            answer = client.post_key(org.session_cookie, {"name": "canary"}).is_ok(201)
+            creations.append(answer)
+            secrets |= {org.session_cookie, org.api_key, answer.json()["key"]}
+            guess = made_up_key(prefix=answer.json()["key"].split("_")[2])
+            secrets.add(guess)
+            roam(client, org, answer.json()["key"], answer.json()["id"])
+            roam(client, org, guess, answer.json()["id"])
+            client.send("DELETE", f"{KEYS}/{answer.json()['id']}", session=org.session_cookie)
+            roam(client, org, answer.json()["key"], answer.json()["id"])
+            roam(client, org, org.api_key, answer.json()["id"])
+            answers += client.answers
+    assert {answer.status for answer in answers} >= {200, 201, 400, 401, 403, 404, 405, 429}
+    assert fresh.stop() == 0
+
+    for answer in answers:
+        if answer.status == 201 and answer in creations:
+            own = answer.json()["key"]
+            assert answer.body.count(own.encode()) == 1
+            rest = everything(answer).replace(own.encode(), b"")
+        else:
+            rest = everything(answer)
+        for secret in secrets:
+            for form in forms(secret):
+                assert form not in rest, answer
+
+    assert len(fresh.stdout) == 1
+    stderr = fresh.stderr.encode()
+    for secret in secrets:
+        for form in forms(secret):
+            assert form not in stderr
+    announced = {org.api_key for org in fresh.organizations.values()}
+    announced |= {org.session_cookie for org in fresh.organizations.values()}
+    for secret in secrets - announced:
+        assert secret not in fresh.stdout[0]
+    for secret in announced:
+        assert fresh.stdout[0].count(json.dumps(secret)) == 1
+        assert secret not in fresh.stderr
+
+
+def test_d16_no_error_repeats_the_credential(client: Client, org: Organization) -> None:
+    for credential in ("canary-5d1f", made_up_key(), org.api_key + "canary", "Bearer canary-5d1f"):
+        answer = client.get(MODELS, key=credential)
+        assert answer.status == 401
+        assert credential.encode() not in everything(answer)
+        assert b"canary" not in everything(answer)
+    answer = client.exact("POST", KEYS, [("Cookie", "__session=canary-5d1f")])
+    assert answer.status in (401, 415) and b"canary" not in everything(answer)
+
+
+def test_the_prefix_is_all_that_a_list_shows(client: Client, org: Organization) -> None:
+    created = client.create(org)
+    for answer in (
+        client.get(KEYS, session=org.session_cookie).is_ok(),
+        client.get(f"{KEYS}/{created.id}", session=org.session_cookie).is_ok(),
+        client.send("DELETE", f"{KEYS}/{created.id}", session=org.session_cookie).is_ok(),
+    ):
+        assert created.key[:16].encode() not in answer.body
+        assert created.key[15:].encode() not in answer.body
+        assert created.key[-43:].encode() not in answer.body
+
+
+def test_d38_what_carries_a_key_is_not_stored(client: Client, org: Organization) -> None:
+    answer = client.post_key(org.session_cookie, {"name": "x"}).is_ok(201)
+    assert "no-store" in answer.one("cache-control")
+    assert created_key(answer) not in str(answer.headers)
+
+
+def created_key(answer: Answer) -> str:
+    key = answer.json()["key"]
+    assert isinstance(key, str)
+    return key
