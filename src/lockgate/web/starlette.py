@@ -118,8 +118,7 @@ def requires(scope: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> HTTPConnection[Any]:
     for value in (*args, *kwargs.values()):
         if isinstance(value, HTTPConnection):
-            connection: HTTPConnection[Any] = value
-            return connection
+            return value  # pyright: ignore[reportUnknownVariableType] - of whatever state
     raise ConfigurationError("An endpoint with @requires takes the request (or the WebSocket).")
 
 

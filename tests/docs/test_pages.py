@@ -1,0 +1,75 @@
+"""What the README and the pages show is run: Python as it stands, `console` blocks by a shell."""
+
+import ast
+import asyncio
+import doctest
+import inspect
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.blackbox.demo import Demo, Face
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path, language: str) -> Iterator[tuple[int, str]]:
+    """The blocks of a page in one language, each with the line it begins after."""
+    text = page.read_text()
+    for block in BLOCK.finditer(text):
+        if block[1] == language:
+            yield text.count("\n", 0, block.start(2)), block[2]
+
+
+def pages_with(language: str) -> list[Any]:
+    return [pytest.param(p, id=p.name) for p in PAGES if any(blocks(p, language))]
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_the_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for line, source in blocks(page, "python"):
+        # Line feeds in front make a traceback point at the page's own line.
+        code = compile("\n" * line + source, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        value = eval(code, names)  # the pages are ours
+        if inspect.iscoroutine(value):
+            asyncio.run(value)
+    assert "Traceback" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", pages_with("console"))
+def test_the_shell_shows_what_the_page_shows(page: Path) -> None:
+    """One shell for the whole page, so that a variable set above is there below."""
+    steps = [step for _, block in blocks(page, "console") for step in commands(block)]
+    mark = "---- the next command ----"
+    script = f"\necho; echo '{mark}'\n".join(command for command, _ in steps)
+    with Demo(Face("starlette", "memory://")) as demo:
+        free = demo["free"]
+        variables = {"BASE": demo.base_url, "KEY": free.api_key, "SESSION": free.session_cookie}
+        ran = subprocess.run(
+            ["bash", "-uc", script],
+            env={"PATH": "/usr/bin:/bin", **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    shown = ran.stdout.replace("\r\n", "\n").split(f"{mark}\n")
+    assert len(shown) == len(steps), ran.stderr
+    checker = doctest.OutputChecker()
+    for (command, expected), got in zip(steps, shown, strict=True):
+        same = checker.check_output(expected.strip() + "\n", got.strip() + "\n", doctest.ELLIPSIS)
+        assert same or not expected.strip(), f"{command}\nexpected:\n{expected}\ngot:\n{got}"
+
+
+def commands(block: str) -> Iterator[tuple[str, str]]:
+    """Each command of a block, with what the page says it prints."""
+    for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = step.partition("\n")
+        yield command, expected
