@@ -50,6 +50,7 @@ class Refusal(LockgateError):
 
     Attributes:
         rate: the rate-limit headers of whoever is refused (D24); set by the gate.
+        organization: whose key or session it was, where that is known; for events only.
     """
 
     status: ClassVar[int]
@@ -59,6 +60,7 @@ class Refusal(LockgateError):
     def __init__(self, message: str | None = None) -> None:
         self.message = message or self.sentence
         self.rate: tuple[Header, ...] = ()
+        self.organization: str | None = None
         super().__init__(self.message)
 
     def body(self) -> dict[str, object]:

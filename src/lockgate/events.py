@@ -10,7 +10,8 @@ logger = logging.getLogger("lockgate")
 class Event(NamedTuple):
     """Something worth knowing. The fields hold no credential, ever (R7).
 
-    Names: ``refused`` and ``shadowed`` (``code``, ``organization`` or ``address``),
+    Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``, and
+    ``organization`` where the key or session was good),
     ``store_failed`` (``error``, the exception's type), ``key_created`` and ``key_revoked``
     (``organization``, ``id``), ``key_rehashed`` (``organization``, ``id``, ``scheme``).
     """
@@ -31,7 +32,7 @@ class Events:
     def tell(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
         """Tell an event. An observer that fails is logged: it never decides about a request."""
         if logger.isEnabledFor(level):
-            logger.log(level, "%s %s", name, " ".join(f"{k}={v}" for k, v in fields.items()))
+            logger.log(level, "%s %s", name, " ".join(f"{k}={v!r}" for k, v in fields.items()))
         if self._observer is not None:
             try:
                 self._observer(Event(name, fields))

@@ -33,8 +33,7 @@ from .stores.contract import Store, Verdict
 from .stores.local import Clock
 from .stores.urls import open_store
 
-_UNAUTHENTICATED: Final[dict[Verdict, type[Unauthenticated]]] = {
-    Verdict.UNKNOWN: KeyNotFound,
+_ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
     Verdict.EXPIRED: KeyExpired,
 }
@@ -133,15 +132,15 @@ class Gate:
             raise
         except Exception as failure:
             raise unavailable(self.events, failure) from failure
-        if key is None or plan is None or reading is None:
-            raise _UNAUTHENTICATED[verdict]
+        if key is None:
+            raise KeyNotFound
+        if plan is None or reading is None:
+            raise self._of(_ENDED[verdict](), key.organization)
         if verdict is Verdict.LIMITED:
-            raise self._limited(plan, reading)
+            raise self._of(rate_limit_exceeded(plan, reading), key.organization, plan, reading)
         principal = Principal(key.organization, key, None, plan, reading)
         if requires is not None and not principal.scopes.cover(requires):
-            refusal = InsufficientScope(requires.scope)
-            refusal.rate = self.headers(plan, reading)
-            raise refusal
+            raise self._of(InsufficientScope(requires.scope), key.organization, plan, reading)
         if key.scheme != self.format.peppers.scheme:
             await self._rehash(token, key)
         return principal
@@ -158,7 +157,8 @@ class Gate:
         with asking(self.events):
             reading = await self.store.hit(session.organization, plan.windows, cost, now)
         if not reading.allowed:
-            raise self._limited(plan, reading)
+            refusal = rate_limit_exceeded(plan, reading)
+            raise self._of(refusal, session.organization, plan, reading)
         return Principal(session.organization, None, session, plan, reading)
 
     def headers(self, plan: Plan, reading: Reading) -> tuple[Header, ...]:
@@ -170,9 +170,17 @@ class Gate:
         """Let go of the store's connections, threads and files."""
         await self.store.close()
 
-    def _limited(self, plan: Plan, reading: Reading) -> Refusal:
-        refusal = rate_limit_exceeded(plan, reading)
-        refusal.rate = self.headers(plan, reading)
+    def _of(
+        self,
+        refusal: Refusal,
+        organization: str,
+        plan: Plan | None = None,
+        reading: Reading | None = None,
+    ) -> Refusal:
+        """A refusal with whom it concerns, and what its response carries."""
+        refusal.organization = organization
+        if plan is not None and reading is not None:
+            refusal.rate = self.headers(plan, reading)
         return refusal
 
     async def _rehash(self, token: Token, key: ApiKey) -> None:

@@ -203,6 +203,10 @@ class KeyFormat:
         start = len(f"{brand}_{environment}_")
         self._handle = slice(start, start + HANDLE_LENGTH)
 
+    def redact(self, text: str) -> str:
+        """The text with every key in it blotted out, for logs and events (R7)."""
+        return re.sub(self.scanner, f"{self.brand}_{self.environment}_<redacted>", text)
+
     def generate(self) -> NewKey:
         """Draw a new key: 220 random bits, a handle and the checksum."""
         handle = self._draw(HANDLE_LENGTH)

@@ -20,7 +20,8 @@ class Rule:
             session; an application's take keys only (spec 5.1).
 
     Raises:
-        ConfigurationError: for a requirement that is no exact scope, or a cost below 1.
+        ConfigurationError: for a requirement that is no exact scope, a cost below 1, or a public
+            rule that has either.
     """
 
     __slots__ = ("accepts", "cost", "own", "public", "requires")
@@ -37,6 +38,10 @@ class Rule:
         if cost < 1 or cost != int(cost):
             raise ConfigurationError(
                 f"A rule's cost is a whole number of at least 1, not {cost!r}."
+            )
+        if public and (requires or cost > 1):
+            raise ConfigurationError(
+                "A public rule has neither a scope nor a cost: no key is there to have them."
             )
         self.requires: Final[Requirement | None] = requirement(requires) if requires else None
         self.cost: Final = cost

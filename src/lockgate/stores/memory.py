@@ -45,6 +45,7 @@ class MemoryStore(Store):
         self._last_used: dict[str, int] = {}
         self._handles_by_id: dict[str, str] = {}
         self._handles_by_organization: dict[str, list[str]] = {}
+        self._live_by_organization: dict[str, set[str]] = {}
         self._organizations: dict[str, Organization] = {}
         self._windows = LocalWindows()
         self._leases: dict[str, Leases] = {}
@@ -87,15 +88,16 @@ class MemoryStore(Store):
             now = self._clock() if now is None else now
             if draft.handle in self._rows:
                 raise HandleTaken
-            handles = self._handles_by_organization.setdefault(draft.organization, [])
-            if cap is not None and len(handles) >= cap:
-                live_keys = sum(self._key(h).state(now) is KeyState.ACTIVE for h in handles)
-                if live_keys >= cap:
+            live_keys = self._live_by_organization.setdefault(draft.organization, set())
+            if cap is not None and len(live_keys) >= cap:
+                live_keys -= {h for h in live_keys if self._key(h).state(now) is KeyState.EXPIRED}
+                if len(live_keys) >= cap:
                     raise KeyLimitReached(cap)
             key = draft.created(now)
             self._rows[draft.handle] = key[:10]
             self._handles_by_id[draft.id] = draft.handle
-            handles.append(draft.handle)
+            self._handles_by_organization.setdefault(draft.organization, []).append(draft.handle)
+            live_keys.add(draft.handle)
             return key
 
     async def find(self, handle: str) -> ApiKey | None:
@@ -119,6 +121,7 @@ class MemoryStore(Store):
             if key is None:
                 return None
             self._revoked.setdefault(key.handle, self._clock() if now is None else now)
+            self._live_by_organization[organization].discard(key.handle)
             return self._key(key.handle)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:

@@ -79,9 +79,10 @@ class Guard:
             else:
                 principal = await self._enter_by_key(caller, rule)
         except Refusal as refusal:
-            if not self.shadow or rule.own:
+            shadowed = self.shadow and not rule.own
+            self._tell("shadowed" if shadowed else "refused", refusal, caller)
+            if not shadowed:
                 raise
-            self.gate.events.tell("shadowed", code=refusal.code, path=caller.path)
             return Entry(None, refusal.rate)
         return Entry(principal, self.gate.headers(principal.plan, principal.reading))
 
@@ -132,21 +133,21 @@ class Guard:
         anonymous = self.gate.anonymous
         reading = anonymous.charge(self._address(caller))
         headers = self.gate.headers(anonymous.plan, reading)
-        if reading.allowed or self.shadow:
-            return Entry(None, headers)
-        refusal: Refusal = rate_limit_exceeded(anonymous.plan, reading)
-        refusal.rate = headers
-        raise refusal
+        if not reading.allowed:
+            refusal: Refusal = rate_limit_exceeded(anonymous.plan, reading)
+            refusal.rate = headers
+            self._tell("shadowed" if self.shadow else "refused", refusal, caller)
+            if not self.shadow:
+                raise refusal
+        return Entry(None, headers)
 
     def _charged(self, refusal: Refusal, caller: Caller) -> Refusal:
         """Charge a failed credential to the address; with its budget spent, that is the answer."""
         anonymous = self.gate.anonymous
-        address = self._address(caller)
-        reading = anonymous.charge(address)
+        reading = anonymous.charge(self._address(caller))
         if not reading.allowed:
             refusal = rate_limit_exceeded(anonymous.plan, reading)
         refusal.rate = self.gate.headers(anonymous.plan, reading)
-        self.gate.events.tell("refused", code=refusal.code, address=address)
         return refusal
 
     def _uncharged(self, refusal: Refusal, caller: Caller) -> Refusal:
@@ -164,6 +165,16 @@ class Guard:
             refusal = rate_limit_exceeded(anonymous.plan, reading)
             refusal.rate = self.gate.headers(anonymous.plan, reading)
             raise refusal
+
+    def _tell(self, name: str, refusal: Refusal, caller: Caller) -> None:
+        self.gate.events.tell(
+            name,
+            code=refusal.code,
+            method=caller.method,
+            path=self.gate.format.redact(caller.path),
+            address=self._address(caller),
+            organization=refusal.organization,
+        )
 
     def _address(self, caller: Caller) -> str:
         addresses = self.gate.addresses

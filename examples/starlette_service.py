@@ -1,0 +1,58 @@
+"""A Starlette service behind a gate, with lockgate's own operations beside its routes.
+
+Serve it with ``uvicorn starlette_service:app`` and paste what it prints.
+"""
+
+import os
+
+from lockgate import PUBLIC, Gate, Rule, run
+from lockgate.identity import Session, SignedCookie
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.starlette import error_handlers, lockgate_routes, requires
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+sessions = SignedCookie([os.environ.get("SESSION_SECRET", "a secret for development only")])
+gate = Gate(
+    "memory://",
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    sessions=sessions,
+    public_url="http://127.0.0.1:8000",
+)
+
+
+async def health(_: Request) -> JSONResponse:
+    return JSONResponse({"status": "ok"})
+
+
+async def models(request: Request) -> JSONResponse:
+    return JSONResponse({"for": request.state.principal.organization, "data": ["m-1"]})
+
+
+@requires("jobs:write")
+async def start_job(_: Request) -> JSONResponse:
+    return JSONResponse({"status": "started"}, 202)
+
+
+service = Starlette(
+    routes=[
+        Route("/health", health),
+        Route("/models", models),
+        Route("/jobs", start_job, methods=["POST"]),
+        *lockgate_routes(gate),
+    ],
+    exception_handlers=error_handlers,
+)
+rules = {
+    "GET /health": PUBLIC,
+    "GET /models": "models:read",
+    "POST /jobs": Rule("jobs:write", cost=5),
+}
+app = GateMiddleware(service, gate, rules)
+
+run(gate.organizations.place("org_1", "starter"))
+print("key:    ", run(gate.keys.create("org_1", name="first key")).text)
+print("session:", sessions.issue(Session("org_1", "ada")))
