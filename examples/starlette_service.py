@@ -5,14 +5,15 @@ Serve it with ``uvicorn starlette_service:app`` and paste what it prints.
 
 import os
 
-from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.identity import Session, SignedCookie
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.starlette import error_handlers, lockgate_routes, requires
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+
+from lockgate import PUBLIC, Gate, Rule, run
+from lockgate.identity import Session, SignedCookie
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.starlette import error_handlers, lockgate_routes, requires
 
 sessions = SignedCookie([os.environ.get("SESSION_SECRET", "a secret for development only")])
 gate = Gate(
