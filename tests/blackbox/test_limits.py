@@ -110,6 +110,16 @@ def test_d22_the_wait_reaches_the_first_admission(fresh: Demo) -> None:
         assert before + 60 - slack <= answer.reset <= math.ceil(after + 60 + slack)
 
 
+def test_d23_reset_is_when_the_first_hit_leaves(fresh: Demo) -> None:
+    with fresh.client() as client:
+        for path, key in ((MODELS, fresh["starter"].api_key), ("/health", None)):
+            before = time.time()
+            first = client.get(path, key=key).is_ok().reset
+            after = time.time()
+            assert before + 60 - 0.01 <= first <= math.ceil(after + 60 + 0.01)
+            assert [client.get(path, key=key).is_ok().reset for _ in range(5)] == [first] * 5
+
+
 def test_organizations_do_not_share_a_window(fresh: Demo) -> None:
     with fresh.client() as client:
         for _ in range(12):

@@ -5,6 +5,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ from .service import Operation, Service, Visit
 BRAND: Final = "acme"
 DEVELOPMENT_PEPPER: Final = "lockgate demo pepper, for development only"
 DEVELOPMENT_SESSION_SECRET: Final = "lockgate demo session secret, for development only"  # noqa: S105 - its own words say so
+_FOR_DEVELOPMENT: Final = (
+    "lockgate demo: the pepper and the session secret are fixed ones, for development only, "
+    "unless LOCKGATE_PEPPER and LOCKGATE_SESSION_SECRET are set."
+)
 PLANS: Final = ("free", "starter", "creator", "enterprise")
 ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
 _GRACE: Final = 3
@@ -72,6 +77,8 @@ def application(gate: Gate) -> ASGIApp:
         ],
         exception_handlers=error_handlers,
     )
+    # A redirect to the path with its slash would be built from the caller's own Host header.
+    app.router.redirect_slashes = False
     return GateMiddleware(app, gate, service.rules)
 
 
@@ -113,6 +120,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         organizations = {plan: await self._organization(plan) for plan in PLANS}
+        print(_FOR_DEVELOPMENT, file=sys.stderr)
         if self._as_json:
             line = json.dumps({"base_url": self._url, "organizations": organizations})
         else:
@@ -161,7 +169,6 @@ def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str
     free = organizations["free"]
     lines = [
         f"lockgate demo on {url}, until Ctrl-C.",
-        "The pepper and the session secret are fixed ones, for development only.",
         "",
         "An organization and a key for each plan:",
         *(f"  {plan:11} {made['id']}  {made['api_key']}" for plan, made in organizations.items()),

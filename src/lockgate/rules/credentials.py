@@ -50,7 +50,8 @@ class Token:
 
     def matches(self, scheme: str, digest: bytes) -> bool:
         """Whether this is the key with that digest: one comparison in constant time."""
-        return hmac.compare_digest(self._peppers.digest(scheme, self._secret), digest)
+        made = self._peppers.digest(scheme, self._secret)
+        return made is not None and hmac.compare_digest(made, digest)
 
     def matches_nobody(self) -> bool:
         """Do the work of a comparison where no key was found, so that time tells nothing (K10)."""
@@ -107,9 +108,10 @@ class Peppers:
         self.nobody: Final = Digest(self.scheme, bytes(hashlib.sha256().digest_size))
         """A digest that no key has."""
 
-    def digest(self, scheme: str, secret: bytes) -> bytes:
-        """Digest by a scheme; one that is not known here gives nothing that matches anything."""
-        return self._digesters.get(scheme, _unknown)(secret)
+    def digest(self, scheme: str, secret: bytes) -> bytes | None:
+        """Digest by a scheme; None: it is not known here, so nothing matches."""
+        digester = self._digesters.get(scheme)
+        return None if digester is None else digester(secret)
 
     def current(self, secret: bytes) -> Digest:
         """Digest by the newest pepper."""
@@ -145,11 +147,6 @@ def _keyed(pepper: bytes) -> _Digester:
 
 def _plain(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
-
-
-def _unknown(secret: bytes) -> bytes:
-    _plain(secret)
-    return b""
 
 
 class NewKey(NamedTuple):
@@ -228,7 +225,8 @@ class KeyFormat:
         """
         if len(authorizations) != 1:
             raise InvalidFormat if authorizations else MissingAuth
-        value = authorizations[0]
+        # White space around a value is none of it (RFC 9110, 5.5); not every server takes it away.
+        value = authorizations[0].strip(b" \t")
         found = self._bearer.fullmatch(value) if len(value) <= HEADER_LENGTH else None
         if found is None:
             raise InvalidFormat

@@ -18,6 +18,7 @@ EXACT_CELLS: Final = 64
 
 _CELL: Final = Struct("<qq")
 _FULL: Final = (EXACT_CELLS - 1) * _CELL.size
+_pack = _CELL.pack
 
 Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
 """One window's state: ``(used, oldest, first, last, count, older)``.
@@ -86,45 +87,41 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         so that they are counted for their whole window from here and not a moment longer (D27).
     """
     after: list[Cells] = []
+    counts: list[int] = []
     remaining = tightest = None
     reset = now
     index = 0
     for cells, (_, span, limit, grain) in zip(state, windows, strict=True):
         used, oldest, first, last, count, older = cells
-        if last > now or (used and oldest <= now - span):
-            used, oldest, first, last, count, older = _settled(cells, span, now)
+        if last > now or oldest <= now - span:
+            used, oldest, first, last, count, older = _settled(cells, span, grain, now)
         used += cost
-        if limit is not None and used > limit:
+        left = None if limit is None else limit - used
+        if left is not None and left < 0:
             return _refused(state, windows, now, cost)
-        if count and (last == now or (now - first < grain and len(older) >= _FULL)):
+        if (now - first < grain and len(older) >= _FULL) or (last == now and count):
             count += cost
         else:
             if count:
-                older += _CELL.pack(last, count)
+                older += _pack(last, count)
             first = now
             count = cost
         if not older:
             oldest = now
         after.append((used, oldest, first, now, count, older))
-        if limit is not None:
-            left = limit - used
+        counts.append(used)
+        if left is not None and (remaining is None or left <= remaining):
             leaves = oldest + span
-            if remaining is None or left < remaining or (left == remaining and leaves > reset):
+            if remaining is None or left < remaining or leaves > reset:
                 remaining, reset, tightest = left, leaves, index
         index += 1  # noqa: SIM113 - enumerate() costs a tuple for each window of each request
-    counts = tuple([cells[0] for cells in after])
-    return (
-        _reading(Reading, (True, now, counts, remaining, reset, tightest, None, 0)),
-        tuple(after),
-    )
+    reading = _reading(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
+    return reading, tuple(after)
 
 
 def look(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> Reading:
     """Say what :func:`hit` would answer, counting nothing (W5)."""
-    settled = [
-        _settled(cells, window.span, now) for cells, window in zip(state, windows, strict=True)
-    ]
-    return _judged(settled, windows, now, cost)
+    return _judged(_all_settled(state, windows, now), windows, now, cost)
 
 
 # NamedTuple's own constructor takes three times as long, and every request makes a reading.
@@ -134,9 +131,7 @@ _reading = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__ne
 def _refused(
     state: State, windows: tuple[Window, ...], now: int, cost: int
 ) -> tuple[Reading, State]:
-    settled = [
-        _settled(cells, window.span, now) for cells, window in zip(state, windows, strict=True)
-    ]
+    settled = _all_settled(state, windows, now)
     stepped_back = any(cells[3] > now for cells in state)
     return _judged(settled, windows, now, cost), tuple(settled) if stepped_back else state
 
@@ -178,14 +173,20 @@ def _wait(cells: Cells, span: int, limit: int, now: int, cost: int) -> int:
     return last + span - now
 
 
-def _settled(cells: Cells, span: int, now: int) -> Cells:
+def _all_settled(state: State, windows: tuple[Window, ...], now: int) -> list[Cells]:
+    return [
+        _settled(cells, window.span, window.grain, now)
+        for cells, window in zip(state, windows, strict=True)
+    ]
+
+
+def _settled(cells: Cells, span: int, grain: int, now: int) -> Cells:
     """The cells as they stand at ``now``: none in the future, none that has left the window."""
+    if cells[3] > now:
+        cells = _drawn(cells, span, grain, now)
     used, oldest, first, last, count, older = cells
-    if last > now:
-        first, last, oldest = min(first, now), now, min(oldest, now)
-        older = b"".join(_CELL.pack(min(at, now), n) for at, n in _CELL.iter_unpack(older))
     edge = now - span
-    if not used or last <= edge:
+    if last <= edge or not used:
         return EMPTY
     if oldest <= edge:
         left = 0
@@ -197,3 +198,24 @@ def _settled(cells: Cells, span: int, now: int) -> Cells:
         older = older[left:]
         oldest = _CELL.unpack_from(older)[0] if older else last
     return used, oldest, first, last, count, older
+
+
+def _drawn(cells: Cells, span: int, grain: int, now: int) -> Cells:
+    """The cells once the clock has stepped back to ``now``: what lay in the future is one cell.
+
+    A clock that keeps stepping back and forth opens more cells than one that runs; neighbours are
+    then folded, two into one, so that the state stays bounded whatever the clock does.
+    """
+    used, oldest, first, _, count, packed = cells
+    older: list[tuple[int, int]] = []
+    for at, n in _CELL.iter_unpack(packed):
+        if at > now:
+            count += n
+        else:
+            older.append((at, n))
+    if grain and len(older) > EXACT_CELLS + span // grain:
+        pairs = zip(older[0::2], older[1::2], strict=False)
+        older = [*((b[0], a[1] + b[1]) for a, b in pairs), *older[len(older) & ~1 :]]
+        oldest = older[0][0]
+    packed = b"".join([_pack(at, n) for at, n in older])
+    return used, min(oldest, now), min(first, now), now, count, packed
