@@ -87,7 +87,9 @@ class Gate:
         if key_cap is not None and key_cap < 1:
             raise ConfigurationError(f"key_cap is {key_cap}: use at least 1, or None for no cap.")
         if prefix != "" and (not prefix.startswith("/") or prefix.endswith("/")):
-            raise ConfigurationError(f"The prefix {prefix!r} starts with '/' and ends without one.")
+            raise ConfigurationError(
+                f"The prefix {prefix!r} must start with '/' and not end with it."
+            )
         self.store: Final = open_store(store) if isinstance(store, str) else store
         self.format: Final = KeyFormat(brand, environment, Peppers(peppers))
         self.plans: Final = plans or PlanBook()
@@ -123,6 +125,8 @@ class Gate:
             InsufficientScope: the scope is missing. The request is counted.
             StoreUnavailable: the store did not answer.
         """
+        if cost < 1:
+            raise ConfigurationError(f"A cost is at least 1, not {cost}.")
         clock = self._clock
         try:
             verdict, key, plan, reading = await self.store.admit(
@@ -152,6 +156,8 @@ class Gate:
             RateLimitExceeded: a window is full.
             StoreUnavailable: the store did not answer.
         """
+        if cost < 1:
+            raise ConfigurationError(f"A cost is at least 1, not {cost}.")
         plan = await self.organizations.plan(session.organization)
         now = self._clock() if self._clock else None
         with asking(self.events):

@@ -13,6 +13,7 @@ from ..stores.contract import Store
 from ..stores.local import Clock
 from .asking import asking
 
+_DRAWS_AT_MOST = 10
 LONGEST_ID = 128
 """Characters of an organization's id (D36)."""
 
@@ -81,7 +82,7 @@ class Keys:
         if any(found.values()):
             raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
         with asking(self._events):
-            while True:
+            for _ in range(_DRAWS_AT_MOST):
                 new = self._format.generate()
                 draft = KeyDraft(
                     id=str(uuid4()),
@@ -99,6 +100,8 @@ class Keys:
                 except HandleTaken:
                     continue  # One in 10**14 draws for each key there is: draw again.
                 break
+            else:
+                raise RuntimeError("every handle drawn is taken: is the random source random?")
         self._events.tell("key_created", organization=organization, id=key.id)
         return CreatedKey(key, new.text)
 
@@ -137,7 +140,7 @@ class Keys:
     async def census(self) -> dict[str, int]:
         """Live keys by digest scheme: a pepper with none left can be dropped (K9)."""
         with asking(self._events):
-            return await self._store.census()
+            return await self._store.census(self._now())
 
     async def now(self) -> int:
         """The instant by which the states of keys are to be judged, in microseconds."""

@@ -41,6 +41,6 @@ class SignedCookie:
             return None
         try:
             fields = self._serializer.loads(cookie, max_age=self._max_age)
-        except BadData:
+            return Session(*fields)
+        except (BadData, TypeError):
             return None
-        return Session(*fields)

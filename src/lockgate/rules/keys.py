@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 from enum import Enum
-from math import ceil, isfinite
+from math import ceil
 from typing import Final, NamedTuple
 
 from .instants import DAY, MILLISECOND
@@ -112,6 +112,6 @@ def read_lifetime(days: float | None) -> tuple[int | None, list[str]]:
     """Turn days into microseconds, at least one, and say if they are no lifetime (D7)."""
     if days is None:
         return None, []
-    if isinstance(days, bool) or not isfinite(days) or not 0 < days <= DAYS_AT_MOST:
+    if isinstance(days, bool) or not 0 < days <= DAYS_AT_MOST:
         return None, [f"Use a number of days greater than 0 and at most {DAYS_AT_MOST}, or null."]
     return max(1, ceil(days * DAY)), []

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from ..errors import ConfigurationError
 from .instants import DAY, HOUR, MINUTE
@@ -12,7 +12,7 @@ from .windows import Window
 DEFAULT_RESOLUTION: Final = 60
 SPANS: Final = (("minute", MINUTE), ("hour", HOUR), ("day", DAY))
 LIMITS: Final = ("rpm", "rph", "rpd", "concurrent")
-_LARGEST: Final = 2**53 - 1
+LARGEST: Final = 2**53 - 1
 """The largest limit: whole numbers up to here are exact in every store, Lua's doubles included."""
 
 
@@ -38,13 +38,12 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Check the numbers once and derive the windows, so that no request has to."""
-        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", self.name):
-            raise ConfigurationError(
-                f"Plan name {self.name!r}: use at most 64 of a-z, 0-9, '-' and '_'."
-            )
+        _check_name(self.name)
         for name in LIMITS:
             check_limit(f"{name} of plan {self.name!r}", getattr(self, name))
-        if self.resolution is not None and not 1 <= self.resolution <= 3600:
+        if self.resolution is not None and not (
+            is_whole(self.resolution) and 1 <= self.resolution <= 3600
+        ):
             raise ConfigurationError(
                 f"The resolution of plan {self.name!r} is a whole number from 1 to 3600, or None."
             )
@@ -56,15 +55,27 @@ class Plan:
         object.__setattr__(self, "windows", windows)
 
 
+def is_whole(number: object) -> TypeGuard[int]:
+    """Whether this is a whole number; True and 1.0, which compare like one, are none."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+        raise ConfigurationError(
+            f"Plan name {name!r}: use at most 64 of a-z, 0-9, '-' and '_', a letter first."
+        )
+
+
 def check_limit(what: str, limit: object) -> None:
     """Refuse a limit that is neither None nor a whole number from 0 to 2**53 - 1."""
-    if limit is None:
-        return
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= _LARGEST:
+    if limit is not None and not (is_whole(limit) and 0 <= limit <= LARGEST):
         raise ConfigurationError(
             f"{what} is {limit!r}: use a whole number from 0 to 2**53 - 1, or None for no limit."
         )
 
+
+_RESOLVED_AT_MOST: Final = 4096
 
 FREE: Final = Plan("free", rpm=10, rph=100, rpd=500, concurrent=2)
 STARTER: Final = Plan("starter", rpm=30, rph=500, rpd=5_000, concurrent=5)
@@ -104,6 +115,8 @@ class PlanBook:
                 raise ConfigurationError(f"Two plans are called {plan.name!r}: rename one.")
             self._plans[plan.name] = plan
         self._custom = frozenset(custom)
+        for name in self._custom:
+            _check_name(name)
         if both := self._custom & self._plans.keys():
             raise ConfigurationError(
                 f"Plan {min(both)!r} has numbers and is custom: take it out of one list."
@@ -154,23 +167,24 @@ class PlanBook:
         """
         if organization is None:
             return self._default
-        _, name, overrides = organization
+        return self.plan(organization.plan, organization.overrides)
+
+    def plan(self, name: str, overrides: tuple[tuple[str, int | None], ...]) -> Plan:
+        """The plan of a name with these overrides, as :attr:`Organization.overrides` holds them."""
         if not overrides:
             return self._plans.get(name, self._default)
         plan = self._resolved.get((name, overrides))
         if plan is None:
             plan = self._resolve(name, dict(overrides))
-            if len(self._resolved) >= 4096:
+            if len(self._resolved) >= _RESOLVED_AT_MOST:
                 self._resolved.clear()
             self._resolved[name, overrides] = plan
         return plan
 
     def _resolve(self, name: str, limits: dict[str, int | None]) -> Plan:
         base = self._plans.get(name, self._default)
-        if name in self._custom:
-            return Plan(name, resolution=self._default.resolution, **limits)
         return Plan(
-            base.name,
+            name if name in self._custom else base.name,
             limits.get("rpm", base.rpm),
             limits.get("rph", base.rph),
             limits.get("rpd", base.rpd),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from ..errors import ConfigurationError
+from .plans import LARGEST, is_whole
 from .scopes import Catalogue, Requirement, requirement
 
 Credential = Literal["key", "session"]
@@ -35,15 +36,15 @@ class Rule:
         public: bool = False,
         own: bool = False,
     ) -> None:
-        if cost < 1 or cost != int(cost):
+        if not (is_whole(cost) and 1 <= cost <= LARGEST):
             raise ConfigurationError(
                 f"A rule's cost is a whole number of at least 1, not {cost!r}."
             )
-        if public and (requires or cost > 1):
+        if public and (requires is not None or cost > 1):
             raise ConfigurationError(
                 "A public rule has neither a scope nor a cost: no key is there to have them."
             )
-        self.requires: Final[Requirement | None] = requirement(requires) if requires else None
+        self.requires: Requirement | None = None if requires is None else requirement(requires)
         self.cost: Final = cost
         self.accepts: Final = accepts
         self.public: Final = public
@@ -104,7 +105,9 @@ class Pattern(NamedTuple):
         for segment in text[1:].split("/"):
             whole = _PARAMETER.fullmatch(segment)
             if whole is None:
-                segments.append((_MIXED if "{" in segment else _LITERAL, segment))
+                # What a parameter is called makes no difference to what it matches.
+                shape = _PARAMETER.sub("{}", segment)
+                segments.append((_MIXED if "{" in segment else _LITERAL, shape))
             else:
                 segments.append((_REST, "") if whole[1] == "path" else (_ONE, ""))
             if segments[-1][0] == _REST:
@@ -139,8 +142,7 @@ class Pattern(NamedTuple):
                 return True
             if place >= len(other.segments):
                 return False
-            theirs = other.segments[place]
-            if theirs[0] == _REST or (kind != _ONE and (kind, source) != theirs):
+            if not _covers((kind, source), other.segments[place]):
                 return False
         return len(self.segments) == len(other.segments)
 
@@ -149,9 +151,21 @@ class Pattern(NamedTuple):
         for (kind, source), theirs in zip(self.segments, other.segments, strict=False):
             if _REST in (kind, theirs[0]):
                 return True
-            if kind == theirs[0] == _LITERAL and source != theirs[1]:
+            ours = (kind, source)
+            if _LITERAL in (kind, theirs[0]) and not (
+                _covers(ours, theirs) or _covers(theirs, ours)
+            ):
                 return False
         return len(self.segments) == len(other.segments)
+
+
+def _covers(ours: tuple[int, str], theirs: tuple[int, str]) -> bool:
+    """Whether one segment matches all that another one matches."""
+    if theirs[0] == _REST:
+        return False
+    if ours[0] == _MIXED and theirs[0] == _LITERAL:
+        return re.fullmatch(_expression(*ours), theirs[1], re.DOTALL) is not None
+    return ours[0] == _ONE or ours == theirs
 
 
 def _expression(kind: int, source: str) -> str:
@@ -159,8 +173,7 @@ def _expression(kind: int, source: str) -> str:
         return "[^/]+"
     if kind == _REST:
         return ".*"
-    literals = _PARAMETER.split(source)[::2]
-    return "[^/]+".join(map(re.escape, literals))
+    return "[^/]+".join(map(re.escape, source.split("{}")))
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -189,6 +202,18 @@ def folded(path: str) -> str:
         elif segment not in {"", "."}:
             kept.append(segment)
     return "/" + "/".join(kept)
+
+
+def _both(one: Rule, other: Rule) -> Rule:
+    """A rule as strict as two together."""
+    rule = Rule(
+        cost=max(one.cost, other.cost),
+        accepts=tuple(c for c in one.accepts if c in other.accepts),
+        own=one.own or other.own,
+    )
+    needed = [r.requires for r in (one, other) if r.requires is not None]
+    rule.requires = needed[0].together(needed[-1]) if needed else None
+    return rule
 
 
 class _Table:
@@ -278,8 +303,11 @@ class RuleBook:
                 return rule
             if not odd(path):
                 return table.match(path) or ANY_KEY
-        rule = table.match(folded(path)) or table.match(path) or ANY_KEY
-        return ANY_KEY if rule.public else rule
+        readings = [table.match(path), table.match(folded(path))]
+        guarded = [rule for rule in readings if rule is not None and not rule.public]
+        if len(guarded) < 2:
+            return guarded[0] if guarded else ANY_KEY
+        return guarded[0] if guarded[0] == guarded[1] else _both(*guarded)
 
     def named(self, method: str, path: str) -> Rule | None:
         """The rule that is named for a route's own pattern, parameters and all; None: none is."""

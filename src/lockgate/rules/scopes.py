@@ -47,7 +47,13 @@ class Requirement:
         self.scope: Final = scope
         segments = scope.split(":")
         above = (":".join(segments[:depth]) + ":*" for depth in range(1, len(segments)))
-        self.covering: Final = frozenset({"*", scope, *above})
+        self.covering = frozenset({"*", scope, *above})
+
+    def together(self, other: "Requirement") -> "Requirement":
+        """A requirement that only a grant which covers both covers."""
+        both = Requirement(self.scope)
+        both.covering = self.covering & other.covering
+        return both
 
     def __repr__(self) -> str:
         return f"Requirement({self.scope!r})"

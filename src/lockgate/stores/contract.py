@@ -114,7 +114,7 @@ class KeyStore(ABC):
         """
 
     @abstractmethod
-    async def census(self) -> dict[str, int]:
+    async def census(self, now: int | None = None) -> dict[str, int]:
         """How many live keys there are under each digest scheme, to see if a pepper is in use."""
 
 

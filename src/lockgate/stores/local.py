@@ -35,17 +35,20 @@ class LocalWindows:
         self._capacity = capacity
         self._present: dict[str, State] = {}
         self._past: dict[str, State] = {}
-        self._dropping: dict[str, State] = {}
+        self._dropping: list[dict[str, State]] = []
         self._turned_at = 0
 
     def __len__(self) -> int:
-        return len(self._present) + len(self._past) + len(self._dropping)
+        return sum(map(len, (self._present, self._past, *self._dropping)))
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Apply the rule to the owner's state and keep what comes of it."""
-        if now - self._turned_at >= DAY:
+        idle = now - self._turned_at
+        if idle >= DAY:
             self._turn(now)
-        elif now < self._turned_at:
+            if idle >= 2 * DAY:
+                self._turn(now)
+        elif idle < 0:
             self._turned_at = now  # The clock stepped back: a state is dropped later, never sooner.
         if self._dropping:
             self._drop()
@@ -64,10 +67,14 @@ class LocalWindows:
 
     def _turn(self, now: int) -> None:
         self._turned_at = now
-        self._dropping = self._past
+        if self._past:
+            self._dropping.append(self._past)
         self._past = self._present
         self._present = {}
 
     def _drop(self) -> None:
-        for _ in range(min(_DROPPED_AT_ONCE, len(self._dropping))):
-            self._dropping.popitem()
+        states = self._dropping[-1]
+        for _ in range(min(_DROPPED_AT_ONCE, len(states))):
+            states.popitem()
+        if not states:
+            self._dropping.pop()

@@ -44,9 +44,9 @@ class MemoryStore(Store):
         self._requests: dict[str, int] = {}
         self._last_used: dict[str, int] = {}
         self._handles_by_id: dict[str, str] = {}
-        self._handles_by_organization: dict[str, list[str]] = {}
-        self._live_by_organization: dict[str, set[str]] = {}
-        self._organizations: dict[str, Organization] = {}
+        self._handles_by_organization: dict[str, dict[str, None]] = {}
+        self._live_by_organization: dict[str, dict[str, None]] = {}
+        self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
         self._windows = LocalWindows()
         self._leases: dict[str, Leases] = {}
 
@@ -72,7 +72,8 @@ class MemoryStore(Store):
             expires_at = row[9]
             if expires_at is not None and expires_at <= now:
                 return Admission(Verdict.EXPIRED, self._key(handle))
-            plan = plans.plan_of(self._organizations.get(organization))
+            placed = self._placed.get(organization)
+            plan = plans.default if placed is None else plans.plan(*placed)
             reading = self._windows.hit(organization, plan.windows, now, cost)
             if not reading.allowed:
                 return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
@@ -88,16 +89,18 @@ class MemoryStore(Store):
             now = self._clock() if now is None else now
             if draft.handle in self._rows:
                 raise HandleTaken
-            live_keys = self._live_by_organization.setdefault(draft.organization, set())
+            live_keys = self._live_by_organization.setdefault(draft.organization, {})
             if cap is not None and len(live_keys) >= cap:
-                live_keys -= {h for h in live_keys if self._key(h).state(now) is KeyState.EXPIRED}
+                for handle in list(live_keys):
+                    if self._key(handle).state(now) is KeyState.EXPIRED:
+                        del live_keys[handle]
                 if len(live_keys) >= cap:
                     raise KeyLimitReached(cap)
             key = draft.created(now)
             self._rows[draft.handle] = key[:10]
             self._handles_by_id[draft.id] = draft.handle
-            self._handles_by_organization.setdefault(draft.organization, []).append(draft.handle)
-            live_keys.add(draft.handle)
+            self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
+            live_keys[draft.handle] = None
             return key
 
     async def find(self, handle: str) -> ApiKey | None:
@@ -121,7 +124,7 @@ class MemoryStore(Store):
             if key is None:
                 return None
             self._revoked.setdefault(key.handle, self._clock() if now is None else now)
-            self._live_by_organization[organization].discard(key.handle)
+            self._live_by_organization[organization].pop(key.handle, None)
             return self._key(key.handle)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
@@ -139,9 +142,9 @@ class MemoryStore(Store):
                     self._requests[handle] = self._requests.get(handle, 0) + requests
                     self._last_used[handle] = max(last_used, self._last_used.get(handle, 0))
 
-    async def census(self) -> dict[str, int]:
+    async def census(self, now: int | None = None) -> dict[str, int]:
         with self._lock:
-            now = self._clock()
+            now = self._clock() if now is None else now
             counts: dict[str, int] = {}
             for handle, row in self._rows.items():
                 if self._key(handle).state(now) is KeyState.ACTIVE:
@@ -202,11 +205,13 @@ class MemoryStore(Store):
             return live(self._leases.get(organization, ()), now)
 
     async def organization(self, id: str) -> Organization | None:
-        return self._organizations.get(id)
+        with self._lock:
+            placed = self._placed.get(id)
+            return None if placed is None else Organization(id, *placed)
 
     async def put_organization(self, organization: Organization) -> None:
         with self._lock:
-            self._organizations[organization.id] = organization
+            self._placed[organization.id] = organization[1:]
 
     def _key(self, handle: str) -> ApiKey:
         return ApiKey(

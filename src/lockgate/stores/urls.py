@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError
 from .contract import Store
@@ -19,9 +18,11 @@ def open_store(url: str) -> Store:
     Raises:
         ConfigurationError: for a URL that names no store; it never repeats the URL's password.
     """
-    scheme = urlsplit(url).scheme
-    opener = _OPENERS.get(scheme)
+    scheme, separator, _ = url.partition("://")
+    opener = _OPENERS.get(scheme) if separator else None
     if opener is None:
+        # Without its "://" the text may be anything, a password included.
+        named = f"{scheme}://" if separator else "a text without '://'"
         known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise ConfigurationError(f"No store is known for {scheme + '://'!r}: use {known}.")
+        raise ConfigurationError(f"No store is known for {named}: use {known}.")
     return opener()

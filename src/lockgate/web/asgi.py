@@ -13,11 +13,11 @@ from ..rules.headers import DRAFT_HEADERS, RATE_HEADERS
 from ..rules.routes import Rule
 from .api import Reply, refused
 from .audit import audit, routes_of
-from .guard import Entry, Guard
+from .guard import Guard
 
 _OURS: Final = RATE_HEADERS | DRAFT_HEADERS
 _NOT_TO_STORE: Final = frozenset({401, 403, 429})
-_ENTRY: Final = "lockgate.entry"
+_PRINCIPAL: Final = "lockgate.principal"
 _STARTS: Final = frozenset({"http.response.start", "websocket.http.response.start"})
 _DENIAL: Final = "websocket.http.response"
 _POLICY_VIOLATION: Final = 1008
@@ -58,20 +58,19 @@ class GateMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
         kind = scope["type"]
-        if kind not in ("http", "websocket") or _ENTRY in scope:
+        if kind not in ("http", "websocket") or _PRINCIPAL in scope:
             if kind == "lifespan":
                 self._report(scope)
             await self.app(scope, receive, send)
             return
         caller = AsgiCaller(scope)
         try:
-            entry = await self.guard.enter(caller)
+            principal, rate = await self.guard.enter(caller)
         except Refusal as refusal:
             await refuse(refusal, scope, receive, send)
             return
-        admit(scope, entry)
+        _introduce(scope, principal)
         started = False
-        rate = entry.headers
 
         def answer(message: Message) -> Awaitable[None]:
             nonlocal started
@@ -131,19 +130,18 @@ class AsgiCaller:
         return [value for key, value in self._headers if key == name]
 
 
-def admit(scope: Scope, entry: Entry) -> None:
+def _introduce(scope: Scope, principal: Principal | None) -> None:
     """Show the application who is calling."""
     state: MutableMapping[str, Any] = scope.setdefault("state", {})
-    state["principal"] = entry.principal
-    scope[_ENTRY] = entry
-    if entry.principal is not None:
-        scope["user"] = scope["auth"] = entry.principal
+    state["principal"] = scope[_PRINCIPAL] = principal
+    if principal is not None:
+        scope["user"] = scope["auth"] = principal
 
 
 def principal_of(scope: Scope) -> Principal | None:
     """Who is calling, as the middleware found it; None if nobody needed to show a key."""
-    entry: Entry | None = scope.get(_ENTRY)
-    return entry.principal if entry is not None else None
+    principal: Principal | None = scope.get(_PRINCIPAL)
+    return principal
 
 
 async def refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,7 +1,7 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..errors import (
     ConfigurationError,
@@ -25,13 +25,9 @@ from ..rules.routes import Rule, RuleBook
 from . import api
 from .caller import SAFE_METHODS, Caller
 
-
-class Entry(NamedTuple):
-    """A request that goes in: who is calling, and what its response carries."""
-
-    principal: Principal | None
-    """None on a public route, and for what shadow mode let through."""
-    headers: tuple[Header, ...]
+Entry = tuple[Principal | None, tuple[Header, ...]]
+"""Who comes in, and the headers that the response carries. Nobody, on a public route and where
+shadow mode let a request through."""
 
 
 class Guard:
@@ -69,7 +65,7 @@ class Guard:
             Refusal: it does not come in; ``rate`` holds its rate-limit headers.
         """
         rule = self.book.match(caller.method, caller.path, caller.raw_path)
-        if rule.public or _is_preflight(caller):
+        if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
             return self._anonymous(caller)
         try:
             if "session" in rule.accepts and not (
@@ -83,8 +79,8 @@ class Guard:
             self._tell("shadowed" if shadowed else "refused", refusal, caller)
             if not shadowed:
                 raise
-            return Entry(None, refusal.rate)
-        return Entry(principal, self.gate.headers(principal.plan, principal.reading))
+            return None, refusal.rate
+        return principal, self.gate.headers(principal.plan, principal.reading)
 
     async def _enter_by_key(self, caller: Caller, rule: Rule) -> Principal:
         gate = self.gate
@@ -139,7 +135,7 @@ class Guard:
             self._tell("shadowed" if self.shadow else "refused", refusal, caller)
             if not self.shadow:
                 raise refusal
-        return Entry(None, headers)
+        return None, headers
 
     def _charged(self, refusal: Refusal, caller: Caller) -> Refusal:
         """Charge a failed credential to the address; with its budget spent, that is the answer."""
@@ -183,9 +179,5 @@ class Guard:
 
 
 def _is_preflight(caller: Caller) -> bool:
-    """Whether this is a CORS preflight: browsers send those without credentials (D31)."""
-    return (
-        caller.method == "OPTIONS"
-        and bool(caller.header(b"origin"))
-        and bool(caller.header(b"access-control-request-method"))
-    )
+    """Whether OPTIONS is a CORS preflight: browsers send those without credentials (D31)."""
+    return bool(caller.header(b"origin") and caller.header(b"access-control-request-method"))
