@@ -30,6 +30,7 @@ class Anonymous:
         self._lock = Lock()
         self._windows = LocalWindows(_ADDRESSES_AT_MOST)
         self._admitted: dict[str, ApiKey] = {}
+        self._admitted_before: dict[str, ApiKey] = {}
         self.spent: set[str] = set()
         """Addresses that had nothing left when they were last charged: empty in quiet times, so
         that seeing it empty is all that a request with a key pays."""
@@ -61,15 +62,17 @@ class Anonymous:
 
     def knows(self, token: Token) -> bool:
         """Whether this very key was admitted here lately."""
-        key = self._admitted.get(token.handle)
+        handle = token.handle
+        key = self._admitted.get(handle) or self._admitted_before.get(handle)
         return key is not None and token.matches(key.scheme, key.digest)
 
     def remember(self, key: ApiKey) -> None:
         """Remember a key that was just admitted."""
         if len(self._admitted) >= _KEYS_AT_MOST:
-            self._admitted.clear()
+            self._admitted_before, self._admitted = self._admitted, {}
         self._admitted[key.handle] = key
 
     def forget(self, token: Token) -> None:
         """Forget a key that turned out revoked or expired."""
         self._admitted.pop(token.handle, None)
+        self._admitted_before.pop(token.handle, None)

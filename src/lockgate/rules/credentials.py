@@ -94,7 +94,8 @@ class Peppers:
     """
 
     def __init__(self, peppers: Sequence[bytes] = ()) -> None:
-        if isinstance(peppers, bytes | str) or any(isinstance(pepper, str) for pepper in peppers):
+        given: object = peppers  # A single pepper is a sequence as well, of numbers or of letters.
+        if isinstance(given, bytes | str) or any(isinstance(p, str) for p in list[object](peppers)):
             raise ConfigurationError("The peppers are a list of bytes: [b'...'].")
         digesters: dict[str, Digester] = {}
         for pepper in peppers:

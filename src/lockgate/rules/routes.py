@@ -291,11 +291,12 @@ class RuleBook:
         is never public, and what it would be folded to is guarded all the same (D31).
 
         Args:
-            method: in upper case, as it came.
+            method: as it came. In another case it is no method of HTTP, but an application may
+                take it for one, so the rule of the one it resembles holds.
             path: decoded, as the application will see it.
             raw: as it came on the wire, where the server tells.
         """
-        table = self._tables.get(method, self._otherwise)
+        table = self._tables.get(method) or self._tables.get(method.upper(), self._otherwise)
         encoded_slash = b"%" in raw and (b"%2f" in raw or b"%2F" in raw)
         if not encoded_slash:
             rule = table.exact.get(path)

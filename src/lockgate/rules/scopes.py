@@ -37,7 +37,7 @@ class Requirement:
         ConfigurationError: for a wildcard, or anything that is no scope.
     """
 
-    __slots__ = ("covering", "scope")
+    __slots__ = ("also", "covering", "scope")
 
     def __init__(self, scope: str) -> None:
         if not _EXACT.fullmatch(scope):
@@ -47,22 +47,26 @@ class Requirement:
         self.scope: Final = scope
         segments = scope.split(":")
         above = (":".join(segments[:depth]) + ":*" for depth in range(1, len(segments)))
-        self.covering = frozenset({"*", scope, *above})
+        self.covering: Final = frozenset({"*", scope, *above})
+        self.also: Requirement | None = None
+        """A second requirement that must be covered too; see :meth:`together`."""
 
     def together(self, other: "Requirement") -> "Requirement":
-        """A requirement that only a grant which covers both covers."""
+        """Both requirements as one."""
         both = Requirement(self.scope)
-        both.covering = self.covering & other.covering
+        both.also = other
         return both
 
     def __repr__(self) -> str:
         return f"Requirement({self.scope!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Requirement) and other.scope == self.scope
+        if not isinstance(other, Requirement):
+            return NotImplemented
+        return (other.scope, other.also) == (self.scope, self.also)
 
     def __hash__(self) -> int:
-        return hash(self.scope)
+        return hash((self.scope, self.also))
 
 
 @lru_cache(maxsize=4096)
@@ -85,7 +89,9 @@ class Grants:
 
     def cover(self, needed: Requirement) -> bool:
         """Whether one of the grants covers the requirement."""
-        return not self._granted.isdisjoint(needed.covering)
+        if self._granted.isdisjoint(needed.covering):
+            return False
+        return needed.also is None or self.cover(needed.also)
 
     def __contains__(self, scope: object) -> bool:
         if not isinstance(scope, str) or not _EXACT.fullmatch(scope):

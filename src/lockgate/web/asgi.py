@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import Header, PayloadTooLarge, Refusal
@@ -16,9 +17,14 @@ from .audit import audit, routes_of
 from .guard import Guard
 
 _OURS: Final = RATE_HEADERS | DRAFT_HEADERS
+_OURS_AND_CACHES: Final = _OURS | {b"cache-control"}
+_NO_STORE: Final = (b"cache-control", b"no-store")
 _NOT_TO_STORE: Final = frozenset({401, 403, 429})
+_GATE: Final = "lockgate.gate"
 _PRINCIPAL: Final = "lockgate.principal"
-_STARTS: Final = frozenset({"http.response.start", "websocket.http.response.start"})
+_STARTS: Final = frozenset(
+    {"http.response.start", "websocket.accept", "websocket.http.response.start"}
+)
 _DENIAL: Final = "websocket.http.response"
 _POLICY_VIOLATION: Final = 1008
 
@@ -58,18 +64,24 @@ class GateMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
         kind = scope["type"]
-        if kind not in ("http", "websocket") or _PRINCIPAL in scope:
-            if kind == "lifespan":
-                self._report(scope)
+        if kind == "lifespan":
+            self._report(scope)
             await self.app(scope, receive, send)
             return
+        if kind not in ("http", "websocket"):
+            raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
         caller = AsgiCaller(scope)
+        standing = principal_of(scope) if scope.get(_GATE) is self.guard.gate else None
         try:
+            if standing is not None:
+                self.guard.check(caller, standing)
+                await self.app(scope, receive, send)
+                return
             principal, rate = await self.guard.enter(caller)
         except Refusal as refusal:
-            await refuse(refusal, scope, receive, send)
+            await refuse(refusal, scope, send)
             return
-        _introduce(scope, principal)
+        _introduce(scope, self.guard.gate, principal)
         started = False
 
         def answer(message: Message) -> Awaitable[None]:
@@ -77,13 +89,11 @@ class GateMiddleware:
             kind = message["type"]
             if kind in _STARTS:
                 started = True
-                status = message["status"]
-                headers = _with_rate(message.get("headers", ()), rate, status in _NOT_TO_STORE)
+                not_to_store = message.get("status") in _NOT_TO_STORE
+                headers = _with_rate(message.get("headers", ()), rate, not_to_store)
                 message = {**message, "headers": headers}
-            elif kind == "websocket.accept":
-                started = True
-                headers = _with_rate(message.get("headers", ()), rate, False)
-                message = {**message, "headers": headers}
+            elif kind == "websocket.close" and not started:
+                return _decline(message, rate, scope, send)
             return send(message)
 
         try:
@@ -92,7 +102,7 @@ class GateMiddleware:
             if started:
                 raise
             refusal.rate = rate
-            await refuse(refusal, scope, receive, send)
+            await refuse(refusal, scope, send)
 
     def _report(self, scope: Scope) -> None:
         """Log what every route requires, once, when the server starts."""
@@ -130,12 +140,16 @@ class AsgiCaller:
         return [value for key, value in self._headers if key == name]
 
 
-def _introduce(scope: Scope, principal: Principal | None) -> None:
+def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
     """Show the application who is calling."""
     state: MutableMapping[str, Any] = scope.setdefault("state", {})
     state["principal"] = scope[_PRINCIPAL] = principal
+    scope[_GATE] = gate
     if principal is not None:
         scope["user"] = scope["auth"] = principal
+    else:
+        scope.setdefault("user", UnauthenticatedUser())
+        scope.setdefault("auth", AuthCredentials())
 
 
 def principal_of(scope: Scope) -> Principal | None:
@@ -144,18 +158,32 @@ def principal_of(scope: Scope) -> Principal | None:
     return principal
 
 
-async def refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
     """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32)."""
     reply = refused(refusal)
     reply = reply._replace(headers=(*reply.headers, *refusal.rate))
     if scope["type"] == "http":
         await respond(reply, scope, send)
-        return
-    await receive()
-    if _DENIAL in scope.get("extensions", {}):
+    elif _denies(scope):
         await respond(reply, scope, send, prefix="websocket.")
     else:
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal.code})
+
+
+async def _decline(message: Message, rate: tuple[Header, ...], scope: Scope, send: Send) -> None:
+    """Pass on that the application declines a handshake, with the rate headers if they can go.
+
+    A server answers such a close with a bare 403, so a response that says the same can carry more.
+    """
+    if _denies(scope):
+        await respond(Reply(403, (_NO_STORE, *rate), b""), scope, send, prefix="websocket.")
+    else:
+        await send(message)
+
+
+def _denies(scope: Scope) -> bool:
+    """Whether the server can deny a handshake with a response of ours."""
+    return _DENIAL in (scope.get("extensions") or {})
 
 
 async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> None:
@@ -195,6 +223,6 @@ class ClientGone(Exception):
 def _with_rate(headers: Any, rate: tuple[Header, ...], not_to_store: bool) -> list[Header]:
     """The application's headers with ours in place of any it set itself (G2, D38)."""
     if not_to_store:
-        kept = [h for h in headers if h[0] not in _OURS and h[0] != b"cache-control"]
-        return [*kept, (b"cache-control", b"no-store"), *rate]
-    return [*[h for h in headers if h[0] not in _OURS], *rate]
+        kept = [h for h in headers if h[0].lower() not in _OURS_AND_CACHES]
+        return [*kept, _NO_STORE, *rate]
+    return [*[h for h in headers if h[0].lower() not in _OURS], *rate]

@@ -82,6 +82,18 @@ class Guard:
             return None, refusal.rate
         return principal, self.gate.headers(principal.plan, principal.reading)
 
+    def check(self, caller: Caller, principal: Principal) -> None:
+        """Hold the rules against a caller whom this gate has let in already: nothing is counted.
+
+        So a guard inside another one adds its own rules, and no second charge.
+
+        Raises:
+            Refusal: the principal is not what the rule asks for.
+        """
+        rule = self.book.match(caller.method, caller.path, caller.raw_path)
+        if not rule.public:
+            api.check(rule, principal)
+
     async def _enter_by_key(self, caller: Caller, rule: Rule) -> Principal:
         gate = self.gate
         anonymous = gate.anonymous

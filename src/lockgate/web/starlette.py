@@ -95,8 +95,7 @@ def requires(scope: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     _principal(connection).need(needed)
                 except Refusal as refusal:
                     if isinstance(connection, WebSocket):
-                        receive, send = connection.receive, connection.send
-                        return await refuse(refusal, connection.scope, receive, send)
+                        return await refuse(refusal, connection.scope, connection.send)
                     return _response(refusal)
                 return await endpoint(*args, **kwargs)
 
