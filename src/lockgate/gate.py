@@ -139,6 +139,7 @@ class Gate:
         if key is None:
             raise KeyNotFound
         if plan is None or reading is None:
+            self.anonymous.forget(token.handle)
             raise self._of(_ENDED[verdict](), key.organization)
         if verdict is Verdict.LIMITED:
             raise self._of(rate_limit_exceeded(plan, reading), key.organization, plan, reading)
@@ -147,6 +148,7 @@ class Gate:
             raise self._of(InsufficientScope(requires.scope), key.organization, plan, reading)
         if key.scheme != self.format.peppers.scheme:
             await self._rehash(token, key)
+        self.anonymous.remember(key)
         return principal
 
     async def admit_session(self, session: Session, cost: int = 1) -> Principal:

@@ -200,8 +200,9 @@ class KeyFormat:
         self._bearer = re.compile(rf"(?i:bearer) +(({start}({handle})_{body})({end}))".encode())
 
     def redact(self, text: str) -> str:
-        """The text with every key in it blotted out, for logs and events (R7)."""
-        return re.sub(self.scanner, f"{self.brand}_{self.environment}_<redacted>", text)
+        """The text with whatever looks like the start of a key blotted out, to its end (R7)."""
+        start = f"{self.brand}_{self.environment}_"
+        return re.sub(rf"{start}\w*", f"{start}<redacted>", text)
 
     def generate(self) -> NewKey:
         """Draw a new key: 220 random bits, a handle and the checksum."""

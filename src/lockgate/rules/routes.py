@@ -25,7 +25,7 @@ class Rule:
             rule that has either.
     """
 
-    __slots__ = ("accepts", "cost", "own", "public", "requires")
+    __slots__ = ("accepts", "cost", "own", "public", "requires", "takes_key", "takes_session")
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class Rule:
         self.requires: Requirement | None = None if requires is None else requirement(requires)
         self.cost: Final = cost
         self.accepts: Final = accepts
+        self.takes_key: Final = "key" in accepts
+        self.takes_session: Final = "session" in accepts
         self.public: Final = public
         self.own: Final = own
         """A rule of lockgate's own operations: no shadow mode opens them."""
@@ -287,18 +289,21 @@ class RuleBook:
     def match(self, method: str, path: str, raw: bytes = b"") -> Rule:
         """The rule for a request; :data:`ANY_KEY` where none is named.
 
-        A path that other software may read differently (empty or dot segments, an encoded slash)
-        is never public, and what it would be folded to is guarded all the same (D31).
+        What other software may read differently (a path with empty or dot segments or an encoded
+        slash, a method in lower case) is never public, and is held to the rules of both readings
+        (D31).
 
         Args:
-            method: as it came. In another case it is no method of HTTP, but an application may
-                take it for one, so the rule of the one it resembles holds.
+            method: as it came.
             path: decoded, as the application will see it.
             raw: as it came on the wire, where the server tells.
         """
-        table = self._tables.get(method) or self._tables.get(method.upper(), self._otherwise)
-        encoded_slash = b"%" in raw and (b"%2f" in raw or b"%2F" in raw)
-        if not encoded_slash:
+        table = self._tables.get(method)
+        clear = not (b"%" in raw and (b"%2f" in raw or b"%2F" in raw))
+        if table is None:
+            clear = clear and method.isupper()
+            table = self._tables.get(method.upper(), self._otherwise)
+        if clear:
             rule = table.exact.get(path)
             if rule is not None:
                 return rule

@@ -9,9 +9,11 @@ from pydantic import BaseModel
 from ..errors import (
     Header,
     InsufficientScope,
+    InvalidRequest,
     MethodNotAllowed,
     MissingAuth,
     NotFound,
+    Problem,
     Refusal,
     SessionRequired,
 )
@@ -185,7 +187,12 @@ async def answer(
     body = await read(BODY_LIMIT)
     if principal.session is not None and body and method not in SAFE_METHODS:
         require_json(caller.header(b"content-type"))
-    value = await endpoint.handler(Call(gate, principal, params, body))
+    try:
+        value = await endpoint.handler(Call(gate, principal, params, body))
+    except InvalidRequest as refusal:
+        # A key in the wrong place, a scope's or a field's, must not come back in the answer (K2).
+        told = (map(gate.format.redact, problem) for problem in refusal.problems)
+        raise InvalidRequest(Problem(*texts) for texts in told) from None
     headers = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
     return Reply(endpoint.status, headers, value.model_dump_json().encode())
 
@@ -197,8 +204,8 @@ def check(rule: Rule, principal: Principal | None) -> Principal:
         Refusal: nobody is in, or not with what the rule asks for.
     """
     if principal is None:
-        raise MissingAuth if "key" in rule.accepts else SessionRequired
-    if principal.key is not None and "key" not in rule.accepts:
+        raise MissingAuth if rule.takes_key else SessionRequired
+    if principal.key is not None and not rule.takes_key:
         raise SessionRequired
     if rule.requires is not None and not principal.scopes.cover(rule.requires):
         raise InsufficientScope(rule.requires.scope)

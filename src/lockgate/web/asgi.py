@@ -86,13 +86,15 @@ class GateMiddleware:
 
         def answer(message: Message) -> Awaitable[None]:
             nonlocal started
+            if started:
+                return send(message)
             kind = message["type"]
             if kind in _STARTS:
                 started = True
                 not_to_store = message.get("status") in _NOT_TO_STORE
                 headers = _with_rate(message.get("headers", ()), rate, not_to_store)
                 message = {**message, "headers": headers}
-            elif kind == "websocket.close" and not started:
+            elif kind == "websocket.close":
                 return _decline(message, rate, scope, send)
             return send(message)
 

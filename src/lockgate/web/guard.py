@@ -7,13 +7,10 @@ from ..errors import (
     ConfigurationError,
     CrossSiteRequest,
     Header,
-    KeyExpired,
-    KeyRevoked,
     MissingAuth,
     Refusal,
     SessionInvalid,
     SessionRequired,
-    StoreUnavailable,
     Unauthenticated,
 )
 from ..gate import Gate
@@ -21,7 +18,7 @@ from ..identity import session_cookie
 from ..principal import Principal
 from ..rules.headers import rate_limit_exceeded
 from ..rules.origins import cross_site
-from ..rules.routes import Rule, RuleBook
+from ..rules.routes import PUBLIC, Rule, RuleBook
 from . import api
 from .caller import SAFE_METHODS, Caller
 
@@ -64,23 +61,22 @@ class Guard:
         Raises:
             Refusal: it does not come in; ``rate`` holds its rate-limit headers.
         """
+        gate = self.gate
         rule = self.book.match(caller.method, caller.path, caller.raw_path)
         if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
             return self._anonymous(caller)
+        authorizations = caller.header(b"authorization")
         try:
-            if "session" in rule.accepts and not (
-                "key" in rule.accepts and caller.header(b"authorization")
-            ):
+            if rule.takes_session and not (rule.takes_key and authorizations):
                 principal = await self._enter_by_session(caller, rule)
             else:
-                principal = await self._enter_by_key(caller, rule)
+                token = gate.format.read(authorizations)
+                if gate.anonymous.spent and not gate.anonymous.knows(token):
+                    self._refuse_spent(caller)
+                principal = await gate.admit(token, rule.requires, rule.cost)
         except Refusal as refusal:
-            shadowed = self.shadow and not rule.own
-            self._tell("shadowed" if shadowed else "refused", refusal, caller)
-            if not shadowed:
-                raise
-            return None, refusal.rate
-        return principal, self.gate.headers(principal.plan, principal.reading)
+            return self._refused(refusal, caller, rule)
+        return principal, gate.headers(principal.plan, principal.reading)
 
     def check(self, caller: Caller, principal: Principal) -> None:
         """Hold the rules against a caller whom this gate has let in already: nothing is counted.
@@ -94,76 +90,59 @@ class Guard:
         if not rule.public:
             api.check(rule, principal)
 
-    async def _enter_by_key(self, caller: Caller, rule: Rule) -> Principal:
-        gate = self.gate
-        anonymous = gate.anonymous
-        try:
-            token = gate.format.read(caller.header(b"authorization"))
-        except Unauthenticated as refusal:
-            raise self._charged(refusal, caller) from None
-        if anonymous.spent and not anonymous.knows(token):
-            self._refuse_spent(caller)
-        try:
-            principal = await gate.admit(token, rule.requires, rule.cost)
-        except Unauthenticated as refusal:
-            if isinstance(refusal, KeyRevoked | KeyExpired):
-                anonymous.forget(token)
-            raise self._charged(refusal, caller) from None
-        except StoreUnavailable as refusal:
-            raise self._uncharged(refusal, caller) from None
-        if principal.key is not None:
-            anonymous.remember(principal.key)
-        return principal
-
     async def _enter_by_session(self, caller: Caller, rule: Rule) -> Principal:
         gate = self.gate
-        try:
-            cookie = session_cookie(caller.header(b"cookie"))
-            if cookie is None or gate.sessions is None:
-                raise MissingAuth if "key" in rule.accepts else SessionRequired
-            self._refuse_spent(caller)
-            session = await gate.sessions.verify(cookie)
-            if session is None:
-                raise SessionInvalid
-            if caller.method not in SAFE_METHODS and cross_site(
-                caller.header(b"sec-fetch-site"), caller.header(b"origin"), gate.origins
-            ):
-                raise CrossSiteRequest
-        except (Unauthenticated, CrossSiteRequest) as refusal:
-            raise self._charged(refusal, caller) from None
-        try:
-            return await gate.admit_session(session, rule.cost)
-        except StoreUnavailable as refusal:
-            raise self._uncharged(refusal, caller) from None
+        cookie = session_cookie(caller.header(b"cookie"))
+        if cookie is None or gate.sessions is None:
+            raise MissingAuth if rule.takes_key else SessionRequired
+        self._refuse_spent(caller)
+        session = await gate.sessions.verify(cookie)
+        if session is None:
+            raise SessionInvalid
+        if caller.method not in SAFE_METHODS and cross_site(
+            caller.header(b"sec-fetch-site"), caller.header(b"origin"), gate.origins
+        ):
+            raise CrossSiteRequest
+        return await gate.admit_session(session, rule.cost)
 
     def _anonymous(self, caller: Caller) -> Entry:
         """A request that needs no key: counted by its address."""
         anonymous = self.gate.anonymous
         reading = anonymous.charge(self._address(caller))
         headers = self.gate.headers(anonymous.plan, reading)
-        if not reading.allowed:
-            refusal: Refusal = rate_limit_exceeded(anonymous.plan, reading)
-            refusal.rate = headers
-            self._tell("shadowed" if self.shadow else "refused", refusal, caller)
-            if not self.shadow:
-                raise refusal
-        return None, headers
+        if reading.allowed:
+            return None, headers
+        refusal = rate_limit_exceeded(anonymous.plan, reading)
+        refusal.rate = headers
+        return self._refused(refusal, caller, PUBLIC)
 
-    def _charged(self, refusal: Refusal, caller: Caller) -> Refusal:
-        """Charge a failed credential to the address; with its budget spent, that is the answer."""
-        anonymous = self.gate.anonymous
-        reading = anonymous.charge(self._address(caller))
-        if not reading.allowed:
-            refusal = rate_limit_exceeded(anonymous.plan, reading)
-        refusal.rate = self.gate.headers(anonymous.plan, reading)
-        return refusal
+    def _refused(self, refusal: Refusal, caller: Caller, rule: Rule) -> Entry:
+        """Raise a refusal, complete with headers; in shadow mode only tell of it.
 
-    def _uncharged(self, refusal: Refusal, caller: Caller) -> Refusal:
-        """A refusal that is no fault of the caller's."""
-        anonymous = self.gate.anonymous
-        reading = anonymous.look(self._address(caller))
-        refusal.rate = self.gate.headers(anonymous.plan, reading)
-        return refusal
+        A failed credential is charged to the address, and once that has spent its budget the
+        answer is that. What is no fault of the caller's is not charged.
+        """
+        gate, anonymous = self.gate, self.gate.anonymous
+        if isinstance(refusal, Unauthenticated | CrossSiteRequest):
+            reading = anonymous.charge(self._address(caller))
+            if not reading.allowed:
+                refusal = rate_limit_exceeded(anonymous.plan, reading)
+            refusal.rate = gate.headers(anonymous.plan, reading)
+        elif not refusal.rate:
+            reading = anonymous.look(self._address(caller))
+            refusal.rate = gate.headers(anonymous.plan, reading)
+        shadowed = self.shadow and not rule.own
+        gate.events.tell(
+            "shadowed" if shadowed else "refused",
+            code=refusal.code,
+            method=caller.method,
+            path=gate.format.redact(caller.path),
+            address=self._address(caller),
+            organization=refusal.organization,
+        )
+        if not shadowed:
+            raise refusal
+        return None, refusal.rate
 
     def _refuse_spent(self, caller: Caller) -> None:
         """Refuse an address that has spent its budget, before any store is asked."""
@@ -173,16 +152,6 @@ class Guard:
             refusal = rate_limit_exceeded(anonymous.plan, reading)
             refusal.rate = self.gate.headers(anonymous.plan, reading)
             raise refusal
-
-    def _tell(self, name: str, refusal: Refusal, caller: Caller) -> None:
-        self.gate.events.tell(
-            name,
-            code=refusal.code,
-            method=caller.method,
-            path=self.gate.format.redact(caller.path),
-            address=self._address(caller),
-            organization=refusal.organization,
-        )
 
     def _address(self, caller: Caller) -> str:
         addresses = self.gate.addresses
