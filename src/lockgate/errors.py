@@ -209,7 +209,8 @@ class MethodNotAllowed(Refusal):
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self.allowed = ", ".join(sorted(allowed))
-        super().__init__(f"This method is not allowed here: use {self.allowed}.")
+        instead = f": use {self.allowed}" if self.allowed else ""
+        super().__init__(f"This method is not allowed here{instead}.")
 
     def headers(self) -> tuple[Header, ...]:
         """``Allow`` names the methods that exist."""

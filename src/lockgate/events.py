@@ -29,6 +29,11 @@ class Events:
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody would hear an ordinary event; asked where telling one takes work."""
+        return self._observer is not None or logger.isEnabledFor(logging.DEBUG)
+
     def tell(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
         """Tell an event. An observer that fails is logged: it never decides about a request."""
         if logger.isEnabledFor(level):

@@ -139,13 +139,14 @@ class Gate:
         if key is None:
             raise KeyNotFound
         if plan is None or reading is None:
-            self.anonymous.forget(token.handle)
+            self.anonymous.forget(token)
             raise self._of(_ENDED[verdict](), key.organization)
         if verdict is Verdict.LIMITED:
             raise self._of(rate_limit_exceeded(plan, reading), key.organization, plan, reading)
         principal = Principal(key.organization, key, None, plan, reading)
-        if requires is not None and not principal.scopes.cover(requires):
-            raise self._of(InsufficientScope(requires.scope), key.organization, plan, reading)
+        lacking = principal.scopes.lacking(requires) if requires is not None else None
+        if lacking is not None:
+            raise self._of(InsufficientScope(lacking), key.organization, plan, reading)
         if key.scheme != self.format.peppers.scheme:
             await self._rehash(token, key)
         self.anonymous.remember(key)

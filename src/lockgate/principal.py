@@ -55,8 +55,9 @@ class Principal:
             InsufficientScope: they do not; the message and the challenge name it.
         """
         needed = requirement(scope) if isinstance(scope, str) else scope
-        if not self.scopes.cover(needed):
-            raise InsufficientScope(needed.scope)
+        lacking = self.scopes.lacking(needed)
+        if lacking is not None:
+            raise InsufficientScope(lacking)
 
     @property
     def display_name(self) -> str:

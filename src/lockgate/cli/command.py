@@ -1,10 +1,13 @@
 """What the command line says and does."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
 from ..errors import ConfigurationError
+
+_LAST_PORT = 65535
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +46,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise ValueError
-    return port
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"use a whole number from 0 to {_LAST_PORT}")
+    return int(text)

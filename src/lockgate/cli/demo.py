@@ -43,8 +43,12 @@ def demo(host: str, port: int, store: str, *, as_json: bool) -> int:
         ConfigurationError: the store's URL names no store.
         OSError: the address cannot be listened on.
     """
-    listener = _listen(host, port)
-    url = _url(host, listener.getsockname()[1])
+    with _listen(host, port) as listener:
+        _serve(listener, _url(host, listener.getsockname()[1]), store, as_json=as_json)
+    return 0
+
+
+def _serve(listener: socket.socket, url: str, store: str, *, as_json: bool) -> None:
     sessions = SignedCookie([_secret("SESSION_SECRET", DEVELOPMENT_SESSION_SECRET)])
     gate = Gate(
         store,
@@ -57,7 +61,6 @@ def demo(host: str, port: int, store: str, *, as_json: bool) -> int:
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _stopped)  # The server raises the signal again once it has stopped.
     server.run(sockets=[listener])
-    return 0
 
 
 def _stopped(*_: object) -> None:

@@ -72,7 +72,7 @@ class Anonymous:
             self._admitted_before, self._admitted = self._admitted, {}
         self._admitted[key.handle] = key
 
-    def forget(self, handle: str) -> None:
+    def forget(self, token: Token) -> None:
         """Forget a key that turned out revoked or expired."""
-        self._admitted.pop(handle, None)
-        self._admitted_before.pop(handle, None)
+        self._admitted.pop(token.handle, None)
+        self._admitted_before.pop(token.handle, None)

@@ -1,4 +1,4 @@
-"""Asking a store: what it cannot answer becomes one refusal, and an event."""
+"""Asking a store, or who verifies sessions: no answer becomes one refusal, and an event."""
 
 import logging
 from collections.abc import Generator

@@ -20,7 +20,7 @@ def origin_of(url: str) -> bytes:
     except ValueError:
         host = port = None
         parts = urlsplit("")
-    if parts.scheme not in {"http", "https"} or not host:
+    if parts.scheme not in {"http", "https"} or not host or not host.isascii():
         raise ConfigurationError(
             f"{url!r} is no web address: write 'https://host' or 'http://host'."
         )

@@ -114,6 +114,8 @@ class PlanBook:
             if plan.name in self._plans:
                 raise ConfigurationError(f"Two plans are called {plan.name!r}: rename one.")
             self._plans[plan.name] = plan
+        if isinstance(custom, str):
+            raise ConfigurationError(f"The custom plans are a list of names: [{custom!r}].")
         self._custom = frozenset(custom)
         for name in self._custom:
             _check_name(name)

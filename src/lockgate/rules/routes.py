@@ -255,6 +255,8 @@ class RuleBook:
         for key, wanted in rules.items():
             method, pattern = _read(key)
             rule = Rule(wanted) if isinstance(wanted, str) else wanted
+            if not rule.accepts:
+                raise ConfigurationError(f"The rule {key!r} accepts no credential: name one.")
             if rule.requires and catalogue:
                 catalogue.check_requirement(rule.requires)
             named = self._named.setdefault(method, {})
@@ -308,12 +310,20 @@ class RuleBook:
             if rule is not None:
                 return rule
             if not odd(path):
-                return table.match(path) or ANY_KEY
+                return table.match(path) or self._of_twin(table, path)
         readings = [table.match(path), table.match(folded(path))]
         guarded = [rule for rule in readings if rule is not None and not rule.public]
         if len(guarded) < 2:
             return guarded[0] if guarded else ANY_KEY
         return guarded[0] if guarded[0] == guarded[1] else _both(*guarded)
+
+    def _of_twin(self, table: "_Table", path: str) -> Rule:
+        """The rule of a path that nobody named, by the same path with or without a last slash.
+
+        Some software serves both alike, so neither may need less; being public is not passed on.
+        """
+        rule = table.match(path[:-1] if path.endswith("/") else f"{path}/")
+        return ANY_KEY if rule is None or rule.public else rule
 
     def named(self, method: str, path: str) -> Rule | None:
         """The rule that is named for a route's own pattern, parameters and all; None: none is."""
@@ -322,7 +332,7 @@ class RuleBook:
 
 def _read(key: str) -> tuple[str, Pattern]:
     method, _, path = key.partition(" ")
-    if not _METHOD.fullmatch(method):
+    if not _METHOD.fullmatch(method) or not path:
         raise ConfigurationError(
             f"The rule {key!r} cannot be read: write 'GET /path', or '* /path' for every method."
         )

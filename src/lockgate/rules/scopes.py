@@ -54,11 +54,12 @@ class Requirement:
     def together(self, other: "Requirement") -> "Requirement":
         """Both requirements as one."""
         both = Requirement(self.scope)
-        both.also = other
+        both.also = other if self.also is None else self.also.together(other)
         return both
 
     def __repr__(self) -> str:
-        return f"Requirement({self.scope!r})"
+        also = f" and {self.also!r}" if self.also else ""
+        return f"Requirement({self.scope!r}){also}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Requirement):
@@ -88,10 +89,14 @@ class Grants:
         self._granted = frozenset(self.scopes)
 
     def cover(self, needed: Requirement) -> bool:
-        """Whether one of the grants covers the requirement."""
+        """Whether the grants cover the requirement."""
+        return self.lacking(needed) is None
+
+    def lacking(self, needed: Requirement) -> str | None:
+        """The scope that the grants lack to cover the requirement; None: they cover it."""
         if self._granted.isdisjoint(needed.covering):
-            return False
-        return needed.also is None or self.cover(needed.also)
+            return needed.scope
+        return None if needed.also is None else self.lacking(needed.also)
 
     def __contains__(self, scope: object) -> bool:
         if not isinstance(scope, str) or not _EXACT.fullmatch(scope):

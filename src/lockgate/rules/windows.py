@@ -64,7 +64,8 @@ class Reading(NamedTuple):
     refused_by: int | None
     """Index of the refusing window with the longest wait (D22); None when allowed."""
     wait: int
-    """Microseconds after which this cost is admitted if nobody competes; 0 when allowed."""
+    """Microseconds after which this cost is admitted if nobody competes; 0 when allowed. A cost
+    above the limit never is: it is told to wait for the whole window."""
 
 
 def empty_state(windows: Iterable[Window]) -> State:
@@ -81,17 +82,23 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         now: the instant of the call, in microseconds.
         cost: what the call weighs, at least 1.
 
+    Raises:
+        ValueError: the state has not as many cells as there are windows.
+
     Returns:
         The reading, and the state to keep. A refusal gives back the very state it was given,
         unless the clock has stepped back: cells that lie in the future are then drawn to ``now``,
         so that they are counted for their whole window from here and not a moment longer (D27).
     """
+    if len(state) != len(windows):
+        raise ValueError(f"a state of {len(state)} windows is not one of {len(windows)}")
     after: list[Cells] = []
     counts: list[int] = []
     remaining = tightest = None
     reset = now
     index = 0
-    for cells, (_, span, limit, grain) in zip(state, windows, strict=True):
+    for _, span, limit, grain in windows:
+        cells = state[index]
         used, oldest, first, last, count, older = cells
         if last > now or oldest <= now - span:
             used, oldest, first, last, count, older = _settled(cells, span, grain, now)
@@ -114,13 +121,16 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
             leaves = oldest + span
             if remaining is None or left < remaining or leaves > reset:
                 remaining, reset, tightest = left, leaves, index
-        index += 1  # noqa: SIM113 - enumerate() costs a tuple for each window of each request
+        index += 1  # noqa: SIM113 - zip() and enumerate() cost a tuple for each window
     reading = _reading(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
     return reading, tuple(after)
 
 
 def look(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> Reading:
-    """Say what :func:`hit` would answer, counting nothing (W5)."""
+    """Say whether :func:`hit` would admit this cost, and when, counting nothing (W5).
+
+    ``used``, ``remaining`` and ``reset`` are as they stand, without it.
+    """
     return _judged(_all_settled(state, windows, now), windows, now, cost)
 
 
@@ -204,12 +214,13 @@ def _drawn(cells: Cells, span: int, grain: int, now: int) -> Cells:
     """The cells once the clock has stepped back to ``now``: what lay in the future is one cell.
 
     A clock that keeps stepping back and forth opens more cells than one that runs; neighbours are
-    then folded, two into one, so that the state stays bounded whatever the clock does.
+    then folded, two into one, so that the state stays bounded whatever the clock does. Only then
+    may capacity come back later than D21 says, and still never early.
     """
     used, oldest, first, _, count, packed = cells
     older: list[tuple[int, int]] = []
     for at, n in _CELL.iter_unpack(packed):
-        if at > now:
+        if at >= now:
             count += n
         else:
             older.append((at, n))

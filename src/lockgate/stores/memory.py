@@ -24,8 +24,9 @@ _admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tupl
 class MemoryStore(Store):
     """Keeps everything in this process, safe for threads and for any number of event loops.
 
-    One lock guards it all: no verb holds it for more than some microseconds, none across an
-    ``await``, and under the interpreter's own lock finer ones would win nothing.
+    One lock guards it all. No verb on the way of a request holds it for more than some
+    microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
+    win nothing. ``list`` and ``census`` take as long as there are keys to read.
 
     What never changes of a key is kept apart from what does (revocation, usage), in flat tables of
     atoms: a garbage collection does not walk them, so a million keys cost no pauses.

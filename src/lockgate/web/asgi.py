@@ -71,16 +71,19 @@ class GateMiddleware:
         if kind not in ("http", "websocket"):
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
         caller = AsgiCaller(scope)
-        standing = principal_of(scope) if scope.get(_GATE) is self.guard.gate else None
+        inside = scope.get(_GATE) is self.guard.gate
         try:
-            if standing is not None:
-                self.guard.check(caller, standing)
-                await self.app(scope, receive, send)
-                return
-            principal, rate = await self.guard.enter(caller)
+            if inside and self.guard.passes(caller, principal_of(scope)):
+                entry = None
+            else:
+                entry = await self.guard.enter(caller)
         except Refusal as refusal:
             await refuse(refusal, scope, send)
             return
+        if entry is None:
+            await self.app(scope, receive, send)
+            return
+        principal, rate = entry
         _introduce(scope, self.guard.gate, principal)
         started = False
 
@@ -93,7 +96,7 @@ class GateMiddleware:
                 started = True
                 not_to_store = message.get("status") in _NOT_TO_STORE
                 headers = _with_rate(message.get("headers", ()), rate, not_to_store)
-                message = {**message, "headers": headers}
+                message = {**message, "headers": headers}  # It is the application's to send again.
             elif kind == "websocket.close":
                 return _decline(message, rate, scope, send)
             return send(message)
@@ -139,7 +142,11 @@ class AsgiCaller:
 
     def header(self, name: bytes) -> list[bytes]:
         """Every value of a header, by its lower-case name."""
-        return [value for key, value in self._headers if key == name]
+        found: list[bytes] = []
+        for key, value in self._headers:  # A comprehension is a call of its own, twice as long.
+            if key == name:
+                found.append(value)
+        return found
 
 
 def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
@@ -162,8 +169,8 @@ def principal_of(scope: Scope) -> Principal | None:
 
 async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
     """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32)."""
-    reply = refused(refusal)
-    reply = reply._replace(headers=(*reply.headers, *refusal.rate))
+    status, headers, body = refused(refusal)
+    reply = Reply(status, (*headers, *refusal.rate), body)
     if scope["type"] == "http":
         await respond(reply, scope, send)
     elif _denies(scope):

@@ -4,10 +4,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
 from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
 
-from ..rules.routes import ANY_KEY, Rule
+from ..errors import ConfigurationError
+from ..rules.routes import ANY_KEY, Pattern, Rule
 from .guard import Guard
+
+_METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class AuditedRoute(NamedTuple):
@@ -52,22 +56,35 @@ def audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> Audit:
         if operations := [(name, rule) for name, its_path, rule in own if its_path == path]:
             audited += [AuditedRoute(name, path, rule, True) for name, rule in operations]
             continue
-        rule = guard.book.named(method, path.replace(":path}", "}/x"))
+        sample = path.replace(":path}", "}/x")
+        rule = guard.book.named(method, sample)
+        if rule is None and method == "*":
+            # A mounted application answers any method: show those that a rule names.
+            ruled = [(name, guard.book.named(name, sample)) for name in _METHODS]
+            audited += [AuditedRoute(name, path, r, True) for name, r in ruled if r is not None]
         audited.append(AuditedRoute(method, path, rule or ANY_KEY, rule is not None))
     problems = [
         f"No rule names {r.method} {r.path}: any valid key comes in, whatever its scopes."
         for r in audited
         if not r.named
     ]
-    used = {id(route.rule) for route in audited}
     problems += [
         f"The rule '{method} {path}' names no route of the application."
         for method, path, rule in guard.book
-        if audited and not rule.own and id(rule) not in used
+        if audited and not rule.own and not any(_names(method, path, r) for r in audited)
     ]
     if guard.shadow:
         problems.append("Shadow mode is on: nothing is refused.")
     return Audit(audited, problems)
+
+
+def _names(method: str, path: str, route: AuditedRoute) -> bool:
+    if "*" not in (method, route.method) and method != route.method:
+        return False
+    try:
+        return Pattern.of(path).meets(Pattern.of(route.path))
+    except ConfigurationError:
+        return False  # A route of a form that rules do not have: no rule can name it.
 
 
 def routes_of(app: object) -> list[tuple[str, str]]:
@@ -78,9 +95,8 @@ def routes_of(app: object) -> list[tuple[str, str]]:
 def _walk(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[str, str]]:
     for route in routes:
         if isinstance(route, Route):
-            for method in sorted(route.methods or {"*"}):
-                if method != "HEAD":
-                    yield method, prefix + route.path
+            for method in _methods(route):
+                yield method, prefix + route.path
         elif isinstance(route, WebSocketRoute):
             yield "GET", prefix + route.path
         elif isinstance(route, Mount):
@@ -90,3 +106,12 @@ def _walk(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[str, str]]
                 yield "*", f"{prefix}{route.path}/{{path:path}}"
         elif isinstance(route, Host):
             yield from _walk(route.routes, prefix)
+
+
+def _methods(route: Route) -> list[str]:
+    """The methods that a route answers; HEAD goes with GET."""
+    methods = route.methods
+    endpoint = route.endpoint
+    if methods is None and isinstance(endpoint, type) and issubclass(endpoint, HTTPEndpoint):
+        methods = {name for name in _METHODS if hasattr(endpoint, name.lower())}
+    return sorted((methods or {"*"}) - {"HEAD"})

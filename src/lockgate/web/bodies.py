@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from ..errors import InvalidRequest, Problem, UnsupportedMediaType
 
@@ -54,7 +55,11 @@ def read_body(body: bytes, model: type[Model], context: object = None) -> Model:
 
 def written(body: object) -> bytes:
     """A JSON body as bytes; what is no character at all (a lone surrogate) becomes ``?``."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    try:
+        return to_json(body)
+    except ValueError:
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
 
 
 class _Duplicate(ValueError):

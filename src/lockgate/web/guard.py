@@ -8,11 +8,13 @@ from ..errors import (
     CrossSiteRequest,
     Header,
     MissingAuth,
+    NotFound,
     Refusal,
     SessionInvalid,
     SessionRequired,
     Unauthenticated,
 )
+from ..flows.asking import asking
 from ..gate import Gate
 from ..identity import session_cookie
 from ..principal import Principal
@@ -69,6 +71,8 @@ class Guard:
         try:
             if rule.takes_session and not (rule.takes_key and authorizations):
                 principal = await self._enter_by_session(caller, rule)
+            elif not rule.takes_key:
+                raise NotFound
             else:
                 token = gate.format.read(authorizations)
                 if gate.anonymous.spent and not gate.anonymous.knows(token):
@@ -78,17 +82,21 @@ class Guard:
             return self._refused(refusal, caller, rule)
         return principal, gate.headers(principal.plan, principal.reading)
 
-    def check(self, caller: Caller, principal: Principal) -> None:
-        """Hold the rules against a caller whom this gate has let in already: nothing is counted.
+    def passes(self, caller: Caller, principal: Principal | None) -> bool:
+        """Whether a caller whom this gate has let in already may go on, by the rules of this guard.
 
-        So a guard inside another one adds its own rules, and no second charge.
+        So a guard inside another one adds its own rules, and no second charge. False: nobody needed
+        to show a key so far, and here somebody must.
 
         Raises:
             Refusal: the principal is not what the rule asks for.
         """
         rule = self.book.match(caller.method, caller.path, caller.raw_path)
-        if not rule.public:
+        if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
+            return True
+        if principal is not None:
             api.check(rule, principal)
+        return principal is not None
 
     async def _enter_by_session(self, caller: Caller, rule: Rule) -> Principal:
         gate = self.gate
@@ -96,7 +104,8 @@ class Guard:
         if cookie is None or gate.sessions is None:
             raise MissingAuth if rule.takes_key else SessionRequired
         self._refuse_spent(caller)
-        session = await gate.sessions.verify(cookie)
+        with asking(gate.events):
+            session = await gate.sessions.verify(cookie)
         if session is None:
             raise SessionInvalid
         if caller.method not in SAFE_METHODS and cross_site(
@@ -128,18 +137,19 @@ class Guard:
             if not reading.allowed:
                 refusal = rate_limit_exceeded(anonymous.plan, reading)
             refusal.rate = gate.headers(anonymous.plan, reading)
-        elif not refusal.rate:
+        elif refusal.organization is None:
             reading = anonymous.look(self._address(caller))
             refusal.rate = gate.headers(anonymous.plan, reading)
         shadowed = self.shadow and not rule.own
-        gate.events.tell(
-            "shadowed" if shadowed else "refused",
-            code=refusal.code,
-            method=caller.method,
-            path=gate.format.redact(caller.path),
-            address=self._address(caller),
-            organization=refusal.organization,
-        )
+        if gate.events.heard:
+            gate.events.tell(
+                "shadowed" if shadowed else "refused",
+                code=refusal.code,
+                method=caller.method,
+                path=gate.format.redact(caller.path),
+                address=self._address(caller),
+                organization=refusal.organization,
+            )
         if not shadowed:
             raise refusal
         return None, refusal.rate

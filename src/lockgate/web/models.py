@@ -133,7 +133,7 @@ class KeyCreated(_Out):
     """A new key: the only answer that ever holds it whole (spec 2.3)."""
 
     id: str
-    key: str
+    key: str = Field(repr=False)
     key_prefix: str
     message: str = "Store this key securely: it is not shown again."
 

@@ -1,5 +1,6 @@
 """The OpenAPI description of a gate's operations, for the document of the host application."""
 
+import re
 from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any, Final
@@ -12,6 +13,7 @@ from ..rules.routes import Rule
 from .api import ENDPOINTS
 from .models import Error
 
+_PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 _REF: Final = "#/components/schemas/{model}"
 _RATE_HEADERS: Final = {
     "X-RateLimit-Limit": "Maximum requests allowed per minute.",
@@ -53,7 +55,8 @@ def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[s
     for method, path, rule, summary in others:
         operation = _operation(gate, path, rule, summary)
         operation["responses"]["2XX"] = {"description": "Done.", "headers": _headers()}
-        paths.setdefault(path, {})[method.lower()] = operation
+        plain = _PARAMETER.sub(r"{\1}", path)
+        paths.setdefault(plain, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version("lockgate")},
@@ -75,7 +78,7 @@ def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[s
 def _operation(gate: Gate, path: str, rule: Rule, summary: str) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in (part[1:-1] for part in path.split("/") if part.startswith("{"))
+        for name in _PARAMETER.findall(path)
     ]
     scopes = [rule.requires.scope] if rule.requires else []
     security = [{name: scopes} for name in rule.accepts] if not rule.public else []

@@ -1,15 +1,16 @@
 """The Starlette face: routes to mount, a decorator for scopes, error bodies."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
+from http import HTTPStatus
 from inspect import iscoroutinefunction
 from typing import Any, ParamSpec, TypeVar, cast
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ExceptionHandler, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from ..errors import ConfigurationError, MethodNotAllowed, MissingAuth, NotFound, Refusal
@@ -114,14 +115,14 @@ def requires(scope: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> HTTPConnection[Any]:
+def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> "HTTPConnection[Any]":
     for value in (*args, *kwargs.values()):
         if isinstance(value, HTTPConnection):
             return value  # pyright: ignore[reportUnknownVariableType] - of whatever state
     raise ConfigurationError("An endpoint with @requires takes the request (or the WebSocket).")
 
 
-def _principal(connection: HTTPConnection[Any]) -> Principal:
+def _principal(connection: "HTTPConnection[Any]") -> Principal:
     principal = principal_of(connection.scope)
     if principal is None:
         raise MissingAuth
@@ -135,15 +136,20 @@ def _response(refusal: Refusal) -> Response:
     return response
 
 
-async def _refusal(_: Request, error: Exception) -> Response:
+async def _refusal(connection: "HTTPConnection[Any]", error: Exception) -> Response | None:
     assert isinstance(error, Refusal), "registered for Refusal"
+    if isinstance(connection, WebSocket):
+        return await refuse(error, connection.scope, connection.send)
     return _response(error)
 
 
-async def _from_the_router(_: Request, error: Exception) -> Response:
+async def _from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for HTTPException"
     if error.status_code == NotFound.status:
-        return _response(NotFound())
+        own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
+        response = _response(NotFound(own_words))
+        response.headers.update(error.headers or {})
+        return response
     if error.status_code == MethodNotAllowed.status:
         allowed = (error.headers or {}).get("Allow", "")
         return _response(MethodNotAllowed(filter(None, allowed.split(", "))))
@@ -151,9 +157,9 @@ async def _from_the_router(_: Request, error: Exception) -> Response:
     return PlainTextResponse("" if bodyless else error.detail, error.status_code, error.headers)
 
 
-error_handlers: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
-    Refusal: _refusal,
-    HTTPException: _from_the_router,
+error_handlers: Mapping[Any, ExceptionHandler] = {
+    Refusal: cast(ExceptionHandler, _refusal),
+    HTTPException: cast(ExceptionHandler, _from_the_router),
 }
 """For ``Starlette(exception_handlers=error_handlers)``: endpoints may raise any
 :class:`~lockgate.Refusal`, and the router's own 404 and 405 look like lockgate's."""
