@@ -1,0 +1,119 @@
+"""What the command says when it is asked wrongly: on stderr, with exit code 2, for a person."""
+
+from __future__ import annotations
+
+import builtins
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lockgate.cli import main
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command writes to stderr when it gives up."""
+    try:
+        code: object = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.strip()
+    assert "Traceback" not in err
+    return err
+
+
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], taken: int) -> None:
+    message = said(capsys, "demo", "--port", str(taken))
+    assert f"port {taken}" in message
+    assert "in use" in message
+    assert message.startswith("lockgate demo: ")
+
+
+@pytest.mark.parametrize("host", ["nonsense.invalid", "a..b", "192.0.2.1", "x" * 300])
+def test_an_address_that_is_not_ours(capsys: pytest.CaptureFixture[str], host: str) -> None:
+    assert host in said(capsys, "demo", "--port", "0", "--host", host)
+
+
+@pytest.mark.parametrize("store", ["nosql://user:hunter2@host/0", "hunter2", "redis://[hunter2"])
+def test_an_unknown_store(capsys: pytest.CaptureFixture[str], store: str) -> None:
+    message = said(capsys, "demo", "--port", "0", "--store", store)
+    assert "memory://" in message
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "http", "", "8000.5", "\u0663\u0664x"])
+def test_a_bad_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
+    message = said(capsys, "demo", f"--port={port}")
+    assert "--port" in message
+    assert "65535" in message
+    assert "_port" not in message
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["dance"], ["demo", "--framework", "django"], ["demo", "--dance"]]
+)
+def test_what_is_no_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert "usage: lockgate" in said(capsys, *arguments)
+
+
+@pytest.mark.parametrize("missing", ["uvicorn"])
+def test_a_missing_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **fields: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *arguments, **fields)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.delitem(sys.modules, "lockgate.cli.demo", raising=False)
+    message = said(capsys, "demo")
+    assert missing in message
+    assert "pip install 'lockgate[cli]'" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("LOCKGATE_PEPPER", "short"), ("LOCKGATE_SESSION_SECRET", "short")]
+)
+def test_a_short_secret_in_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    message = said(capsys, "demo", "--port", "0")
+    assert "16" in message
+    assert value not in message.replace("shorter", "")
+
+
+def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--help"])
+    assert ended.value.code == 0
+    assert "--store" in capsys.readouterr().out
+
+
+def test_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lockgate", "demo", "--port", "0", "--store", "nosql://"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "memory://" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,1 @@
+"""The ground floor, one test file for each of its files."""

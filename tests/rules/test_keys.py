@@ -1,0 +1,231 @@
+"""The key as it is kept: its states, and what may be said of a new one (D2, D4, D7, D8)."""
+
+from fractions import Fraction
+from itertools import product
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.rules.instants import DAY
+from lockgate.rules.keys import (
+    ApiKey,
+    KeyDraft,
+    KeyState,
+    read_lifetime,
+    read_name,
+    read_scopes,
+)
+from lockgate.rules.scopes import SPEC_SCOPES, Catalogue
+
+DIGEST = bytes(range(32))
+KEY = ApiKey(
+    id="7e8b1ad6-0f0e-4c5b-9d0e-0c1a1f0f4f1e",
+    handle="Handle01",
+    organization="org_1",
+    name="Build",
+    prefix="acme_live_Handl",
+    scopes=("jobs:read",),
+    scheme="sha256",
+    digest=DIGEST,
+    created_at=1_000,
+    expires_at=None,
+)
+CATALOGUE = Catalogue.of()
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "revoked_at", "now", "state"),
+    [
+        (None, None, 10**18, KeyState.ACTIVE),
+        (500, None, 499, KeyState.ACTIVE),
+        (500, None, 500, KeyState.EXPIRED),
+        (500, None, 501, KeyState.EXPIRED),
+        (None, 300, 100, KeyState.REVOKED),
+        (500, 300, 400, KeyState.REVOKED),
+        (500, 300, 600, KeyState.REVOKED),
+        (500, 700, 600, KeyState.REVOKED),
+        (0, None, 1, KeyState.EXPIRED),
+        (None, 0, 1, KeyState.REVOKED),
+    ],
+)
+def test_a_key_is_revoked_or_expired_or_active(
+    expires_at: int | None, revoked_at: int | None, now: int, state: KeyState
+) -> None:
+    """D4: revoked is said before expired, and ``expires_at <= now`` is expired."""
+    assert KEY._replace(expires_at=expires_at, revoked_at=revoked_at).state(now) is state
+
+
+DRAFT = KeyDraft(*KEY[:8], lifetime=None)
+
+
+@given(st.integers(0, 2**52), st.none() | st.integers(1, 36_500 * DAY))
+def test_a_draft_becomes_a_key_at_the_stores_time(now: int, lifetime: int | None) -> None:
+    """D30: created in whole milliseconds, as it is shown; it lives for its full time."""
+    key = DRAFT._replace(lifetime=lifetime).created(now)
+    assert key[:8] == KEY[:8]
+    assert key.created_at == now // 1_000 * 1_000
+    assert key.expires_at == (None if lifetime is None else now + lifetime)
+    assert (key.revoked_at, key.request_count, key.last_used_at) == (None, 0, None)
+    assert key.state(now) is KeyState.ACTIVE
+    if key.expires_at is not None:
+        assert key.state(key.expires_at - 1) is KeyState.ACTIVE
+        assert key.state(key.expires_at) is KeyState.EXPIRED
+
+
+def test_neither_key_nor_draft_shows_its_digest_or_handle() -> None:
+    for value in (KEY, DRAFT):
+        for shown in (repr(value), str(value), f"{value}", f"{[value]}"):
+            assert "Build" in shown
+            assert repr(DIGEST) not in shown
+            assert "Handl" not in shown
+
+
+# Names (D8)
+
+
+@pytest.mark.parametrize(
+    ("given_name", "stored"),
+    [
+        ("Build", "Build"),
+        ("  Build server\t\r\n", "Build server"),
+        ("x", "x"),
+        ("é" * 100, "é" * 100),
+        (" " * 500 + "a" * 100 + " " * 500, "a" * 100),
+        ("日本 🔑", "日本 🔑"),
+        ("اسم", "اسم"),
+        ("zero\u200bwidth, soft\u00adhyphen", "zero\u200bwidth, soft\u00adhyphen"),
+        ("<script>", "<script>"),
+    ],
+)
+def test_a_name_is_trimmed_and_stored_as_it_is(given_name: str, stored: str) -> None:
+    assert read_name(given_name) == (stored, [])
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n\t ", "a" * 101, "é" * 101])
+def test_a_name_has_1_to_100_characters(name: str) -> None:
+    _, problems = read_name(name)
+    assert problems == ["Use 1 to 100 characters."]
+
+
+def test_another_length_may_be_asked_for() -> None:
+    assert read_name("a" * 200, 200) == ("a" * 200, [])
+    assert read_name("a" * 201, 200)[1] == ["Use 1 to 200 characters."]
+
+
+CONTROLS = [chr(c) for c in (*range(32), *range(0x7F, 0xA0), 0xD800, 0xDBFF, 0xDC00, 0xDFFF)]
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@pytest.mark.parametrize("control", [*CONTROLS, *DIRECTIONS], ids=lambda c: f"U+{ord(c):04X}")
+def test_a_name_has_no_control_characters(control: str) -> None:
+    assert read_name(f"a{control}b")[1] == ["Use no control characters."]
+    if not control.isspace():
+        assert read_name(f"{control}a")[1]
+        assert read_name(f"a{control}")[1]
+
+
+@given(st.text(st.characters() | st.sampled_from(CONTROLS), max_size=110))
+def test_any_name_is_good_or_has_one_problem(text: str) -> None:
+    name, problems = read_name(text)
+    assert name == text.strip()
+    good = 1 <= len(name) <= 100 and not set(name) & {*DIRECTIONS}
+    good = good and not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 for c in name)
+    good = good and not any(0xD800 <= ord(c) <= 0xDFFF for c in name)
+    assert len(problems) == (not good)
+
+
+# Scopes (D8)
+
+
+def test_scopes_are_kept_in_order_without_repeats() -> None:
+    scopes = ["jobs:write", "models:*", "jobs:write", "*", "models:*"]
+    assert read_scopes(scopes, CATALOGUE) == (("jobs:write", "models:*", "*"), [])
+
+
+@given(st.lists(st.sampled_from(SPEC_SCOPES), min_size=1, max_size=50))
+def test_what_the_specification_names_can_be_granted(scopes: list[str]) -> None:
+    kept, problems = read_scopes(scopes, CATALOGUE)
+    assert problems == []
+    assert set(kept) == set(scopes)
+    assert len(kept) == len(set(kept))
+
+
+@pytest.mark.parametrize("count", [0, 51, 10_000])
+def test_there_are_1_to_50_scopes(count: int) -> None:
+    assert read_scopes(["*"] * count, CATALOGUE)[1] == ["Give 1 to 50 scopes."]
+
+
+def test_every_unknown_scope_is_named() -> None:
+    scopes = ["jobs:read", "jobs:reed", "", "JOBS:READ", " jobs:read", "jobs:reed"]
+    _, problems = read_scopes(scopes, CATALOGUE)
+    assert problems == [
+        "There is no scope 'jobs:reed'.",
+        "There is no scope ''.",
+        "There is no scope 'JOBS:READ'.",
+        "There is no scope ' jobs:read'.",
+    ]
+
+
+def test_an_unknown_scope_is_repeated_in_plain_characters_and_not_whole() -> None:
+    _, (problem,) = read_scopes(["\ud800\u202e" + "x" * 100], CATALOGUE)
+    assert problem == r"There is no scope '\ud800\u202e" + "x" * 62 + "'."
+    assert problem.isascii()
+
+
+# Lifetimes (D7)
+
+
+@pytest.mark.parametrize(
+    ("days", "micros"),
+    [
+        (None, None),
+        (1, DAY),
+        (1.0, DAY),
+        (0.5, DAY // 2),
+        (30, 30 * DAY),
+        (36_500, 36_500 * DAY),
+        (36_500.0, 36_500 * DAY),
+        (1e-9, 87),
+        (1e-300, 1),
+        (5e-324, 1),
+    ],
+)
+def test_days_become_microseconds(days: float | None, micros: int | None) -> None:
+    assert read_lifetime(days) == (micros, [])
+
+
+@pytest.mark.parametrize(
+    "days",
+    [0, 0.0, -0.0, -1, -1e-9, 36_500.001, 36_501, 1e308, inf, -inf, nan, True, False, 10**30],
+)
+def test_what_is_no_lifetime_is_refused(days: float) -> None:
+    lifetime, (problem,) = read_lifetime(days)
+    assert lifetime is None
+    assert "36500" in problem
+
+
+@pytest.mark.parametrize("days", [10**400, -(10**400)], ids=["large", "small"])
+def test_a_number_too_large_for_a_float_is_refused(days: int) -> None:
+    """G3: JSON has such numbers, and Python reads them."""
+    lifetime, (problem,) = read_lifetime(days)
+    assert lifetime is None
+    assert "36500" in problem
+
+
+@given(st.floats(min_value=0, max_value=36_500, exclude_min=True))
+def test_no_lifetime_is_cut_short(days: float) -> None:
+    lifetime, problems = read_lifetime(days)
+    assert problems == []
+    assert lifetime is not None and lifetime >= 1
+    assert Fraction(lifetime) >= Fraction(days * DAY)
+    assert Fraction(lifetime) - Fraction(days * DAY) < 1
+
+
+def test_the_states_are_those_of_the_specification() -> None:
+    seen = {
+        KEY._replace(expires_at=expires, revoked_at=revoked).state(5)
+        for expires, revoked in product((None, 4, 6), (None, 1))
+    }
+    assert seen == set(KeyState)

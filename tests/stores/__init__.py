@@ -1,0 +1,1 @@
+"""The first floor: what a store promises, and the stores that keep it."""

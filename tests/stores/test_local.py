@@ -1,0 +1,179 @@
+"""Windows in this process: what still counts is kept, what does not is let go, a little a call."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockgate.rules.instants import DAY, HOUR, MINUTE
+from lockgate.rules.plans import Plan
+from lockgate.rules.windows import State, empty_state, hit, look
+from lockgate.stores.local import LocalWindows
+
+from .making import NOW
+
+PLAN = Plan("few", rpm=4, rph=6, rpd=9, concurrent=1)
+WINDOWS = PLAN.windows
+OPEN = Plan("open", rpm=None, rph=None, rpd=None, concurrent=1).windows
+
+
+def steps(farthest_back: int) -> st.SearchStrategy[int]:
+    return st.one_of(
+        st.integers(0, 2 * MINUTE),
+        st.sampled_from([0, 1, HOUR, DAY // 2, DAY - 1, DAY, DAY + 1, 2 * DAY, 30 * DAY]),
+        st.integers(-farthest_back, 0),
+    )
+
+
+CALLS = st.lists(st.tuples(steps(40 * DAY), st.sampled_from("abcd")), max_size=80)
+FORWARD = st.lists(st.tuples(steps(0), st.sampled_from("abcd")), max_size=80)
+
+
+@settings(deadline=None)
+@given(FORWARD)
+def test_nothing_that_counts_is_dropped(calls: list[tuple[int, str]]) -> None:
+    """Against a dictionary that never drops anything: the same readings, always."""
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    now = NOW
+    for step, owner in calls:
+        now += step
+        state = states.get(owner) or empty_state(WINDOWS)
+        assert windows.look(owner, WINDOWS, now) == look(state, WINDOWS, now)
+        expected, states[owner] = hit(state, WINDOWS, now, 1)
+        assert windows.hit(owner, WINDOWS, now, 1) == expected
+
+
+@settings(deadline=None)
+@given(CALLS)
+def test_clocks_that_step_back_drop_nothing_early(calls: list[tuple[int, str]]) -> None:
+    """A state is dropped only after a day in which the clock went forward, steps back aside.
+
+    The dictionary that never drops anything may then still count hits that it saw in the future.
+    """
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    seen: dict[str, int] = {}
+    now, passed = NOW, 0
+    for step, owner in calls:
+        now += step
+        passed += max(0, step)
+        state = states.get(owner) or empty_state(WINDOWS)
+        expected, after = hit(state, WINDOWS, now, 1)
+        reading = windows.hit(owner, WINDOWS, now, 1)
+        if reading != expected:
+            expected, after = hit(empty_state(WINDOWS), WINDOWS, now, 1)
+            assert reading == expected
+            assert passed - seen[owner] >= DAY
+        states[owner], seen[owner] = after, passed
+
+
+@settings(deadline=None)
+@given(CALLS)
+def test_w1_no_day_of_time_that_really_passed_admits_too_much(
+    calls: list[tuple[int, str]],
+) -> None:
+    """With forward steps alone as the measure of time, steps back never admit more."""
+    windows = LocalWindows()
+    admitted: dict[str, list[int]] = {}
+    now, passed = NOW, 0
+    for step, owner in calls:
+        now += step
+        passed += max(0, step)
+        if windows.hit(owner, WINDOWS, now, 1).allowed:
+            times = admitted.setdefault(owner, [])
+            times.append(passed)
+            for window in WINDOWS:
+                assert window.limit is not None
+                assert sum(at > passed - window.span for at in times) <= window.limit
+
+
+@pytest.mark.parametrize("cost", [1, 3])
+def test_the_cost_is_what_a_hit_takes(cost: int) -> None:
+    windows = LocalWindows()
+    assert windows.hit("a", WINDOWS, NOW, cost).used == (cost,) * 3
+    assert windows.look("a", WINDOWS, NOW).used == (cost,) * 3
+    assert windows.look("b", WINDOWS, NOW).used == (0,) * 3
+    assert len(windows) == 1
+
+
+def crowd(windows: LocalWindows, number: int, now: int) -> None:
+    for index in range(number):
+        windows.hit(f"owner {index}", OPEN, now, 1)
+
+
+def test_w10_under_traffic_two_idle_days_leave_nothing() -> None:
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for hour in range(1, 49):
+        windows.hit("busy", OPEN, NOW + hour * HOUR, 1)
+    for _ in range(60):
+        windows.hit("busy", OPEN, NOW + 2 * DAY, 1)
+    assert len(windows) == 1
+
+
+def test_w10_after_silence_two_idle_days_leave_nothing() -> None:
+    """Nobody called for two days: the calls after them let go of everything before."""
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for _ in range(500):
+        windows.hit("busy", OPEN, NOW + 2 * DAY, 1)
+    assert len(windows) == 1
+
+
+def test_w10_after_a_clock_that_stepped_back_two_idle_days_leave_nothing() -> None:
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for hour in range(49):
+        windows.hit("busy", OPEN, NOW - 30 * DAY + hour * HOUR, 1)
+    for _ in range(60):
+        windows.hit("busy", OPEN, NOW - 28 * DAY, 1)
+    assert len(windows) == 1
+
+
+def test_w10_no_call_lets_go_of_many() -> None:
+    """Also where there are few calls: a day's states are not dropped by the next day's first."""
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for day in range(1, 6):
+        before = len(windows)
+        windows.hit("rare", OPEN, NOW + day * DAY, 1)
+        assert before - len(windows) <= 8
+
+
+def test_a_refused_hit_keeps_the_state_alive() -> None:
+    day = Plan("day", rpm=None, rph=None, rpd=9, concurrent=1).windows
+    windows = LocalWindows()
+    windows.hit("other", day, NOW, 1)
+    windows.hit("a", day, NOW + 1, 9)
+    assert not windows.hit("a", day, NOW + DAY, 9).allowed
+    assert windows.hit("a", day, NOW + DAY + 1, 9).allowed
+    for hour in range(1, 24):
+        refused = windows.hit("a", day, NOW + DAY + hour * HOUR, 1)
+        assert (refused.allowed, refused.used[2]) == (False, 9)
+
+
+def test_the_capacity_bounds_what_is_kept() -> None:
+    windows = LocalWindows(100)
+    for index in range(2000):
+        windows.hit(f"owner {index}", OPEN, NOW + index, 1)
+        assert len(windows) <= 300
+
+
+def test_the_capacity_forgets_those_idle_longest() -> None:
+    windows = LocalWindows(100)
+    for index in range(2000):
+        windows.hit(f"owner {index}", OPEN, NOW + index, 1)
+        used = windows.hit("busy", OPEN, NOW + index, 1).used
+        assert used[2] == index + 1
+        recent = windows.look(f"owner {max(0, index - 90)}", OPEN, NOW + index)
+        assert recent.used[2] == 1
+
+
+def test_owners_that_come_back_do_not_turn_the_generations() -> None:
+    windows = LocalWindows(10)
+    for turn in range(50):
+        for index in range(10):
+            assert windows.hit(f"owner {index}", OPEN, NOW + turn, 1).used[2] == turn + 1
+    assert len(windows) == 10

@@ -1,0 +1,403 @@
+"""Canary: known secrets go through every flow and failure, and turn up nowhere (K2, R7).
+
+The one place where a key may be seen is the answer that creates it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import traceback
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from lockgate import PUBLIC, Event, Gate, MemoryStore, Refusal, Rule, run
+from lockgate.errors import InvalidFormat, LockgateError
+from lockgate.flows.keys import CreatedKey
+from lockgate.identity import Session, SignedCookie
+from lockgate.rules.credentials import KeyFormat, NewKey, Token
+from lockgate.rules.instants import DAY
+from lockgate.rules.keys import ApiKey, KeyDraft
+from lockgate.web.api import Reply
+from lockgate.web.asgi import AsgiCaller, GateMiddleware
+from lockgate.web.guard import Guard
+from lockgate.web.models import KeyCreated
+from lockgate.web.openapi import describe
+from lockgate.web.starlette import error_handlers, lockgate_routes
+
+from .stores.making import HandClock, draft_of
+from .web.driving import Answer, ask, http_scope
+
+PEPPER = b"canary pepper, canary pepper"
+OLD_PEPPER = b"the pepper before that one"
+SESSION_SECRET = "canary session secret, long enough"
+KEYS = "/api/v1/api-keys"
+
+
+class Fragile(MemoryStore):
+    """Fails when it is told to, and puts all it was given into the error, as drivers do."""
+
+    failing = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"admit", "insert", "list", "get", "revoke_if_live", "hit", "organization"} and (
+            super().__getattribute__("failing")
+        ):
+
+            async def fail(*arguments: object, **fields: object) -> object:
+                raise OSError(f"INSERT ... parameters: {arguments!r} {fields!r}")
+
+            return fail
+        return super().__getattribute__(name)
+
+
+class Aviary:
+    """A service whose every secret is known, and everything it has let out."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.caplog = caplog
+        self.clock = HandClock()
+        self.store = Fragile()
+        self.told: list[Event] = []
+        self.seen: list[str] = []
+        self.sessions = SignedCookie([SESSION_SECRET])
+        old = Gate(self.store, brand="acme", peppers=[OLD_PEPPER], clock=self.clock)
+        self.created = run(old.keys.create("org_1", "to be rehashed"))
+        self.gate = Gate(
+            self.store,
+            brand="acme",
+            peppers=[PEPPER, OLD_PEPPER],
+            sessions=self.sessions,
+            clock=self.clock,
+            observer=self.told.append,
+        )
+        self.cookie = self.sessions.issue(Session("org_1", "ada"))
+        self.keys = [self.created.text]
+        rules: dict[str, Rule | str] = {
+            "GET /health": PUBLIC,
+            "GET /jobs": "jobs:read",
+            "GET /crash": Rule(),
+            "GET /raises": Rule(),
+        }
+        app = Starlette(
+            routes=[
+                Route("/health", self.page),
+                Route("/jobs", self.page),
+                Route("/crash", self.crash),
+                Route("/raises", self.raises),
+                *lockgate_routes(self.gate),
+            ],
+            exception_handlers=error_handlers,
+        )
+        self.app = GateMiddleware(app, self.gate, rules)
+        self.shadow = GateMiddleware(app, self.gate, rules, shadow=True)
+
+    async def page(self, request: Request) -> Response:
+        self.note(repr(request.scope.get("user")), repr(request.state.principal))
+        return PlainTextResponse("ok")
+
+    async def crash(self, _: Request) -> Response:
+        raise ZeroDivisionError
+
+    async def raises(self, request: Request) -> Response:
+        request.state.principal.need("models:write")
+        raise LockgateError
+
+    def note(self, *texts: str) -> None:
+        self.seen += texts
+
+    async def ask(self, method: str, path: str, *, shadow: bool = False, **fields: Any) -> Answer:
+        app = self.shadow if shadow else self.app
+        try:
+            answer = await ask(app, method, path, **fields)
+        except Exception as failure:
+            self.note(str(failure), repr(failure), traceback.format_exc())
+            return Answer([])
+        if answer.status != 201:
+            self.note(answer.body.decode())
+        self.note(repr(answer.start["headers"]))
+        return answer
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must not be seen: whole keys, their random parts, the cookie, peppers, secrets."""
+        parts = [key.rsplit("_", 1)[1] for key in self.keys]
+        return [
+            *self.keys,
+            *parts,
+            *(part[:-6] for part in parts),
+            self.cookie,
+            self.cookie.rsplit(".", 1)[1],
+            PEPPER.decode(),
+            OLD_PEPPER.decode(),
+            SESSION_SECRET,
+        ]
+
+    def check(self) -> None:
+        logged = [record.getMessage() for record in self.caplog.records]
+        logged.append(self.caplog.text)
+        everything = [*self.seen, *logged, repr(self.told), *map(repr, self.told)]
+        everything += [json.dumps(dict(event.fields), default=repr) for event in self.told]
+        leaks = [
+            (secret[:8], text[:300])
+            for text in everything
+            for secret in self.secrets
+            if secret in text
+        ]
+        assert leaks == []
+        assert self.seen or self.told
+
+
+@pytest.fixture
+def aviary(caplog: pytest.LogCaptureFixture) -> Iterator[Aviary]:
+    caplog.set_level(logging.DEBUG)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = Aviary(caplog)
+        yield found
+        found.note(*(str(warning.message) for warning in caught))
+        found.check()
+
+
+async def test_every_flow(aviary: Aviary) -> None:
+    body = {"name": "canary", "scopes": ["jobs:read", "account:read"], "expiresInDays": 1}
+    answer = await aviary.ask("POST", KEYS, session=aviary.cookie, json_body=body)
+    key, id = answer.json()["key"], answer.json()["id"]
+    assert answer.body.decode().count(key) == 1
+    aviary.keys.append(key)
+    calls: list[tuple[str, str, dict[str, Any]]] = [
+        ("GET", "/health", {"key": key}),
+        ("GET", "/jobs", {"key": key}),
+        ("GET", "/jobs", {"key": aviary.created.text}),
+        ("GET", KEYS, {"key": key}),
+        ("GET", KEYS, {"session": aviary.cookie}),
+        ("GET", f"{KEYS}/{id}", {"key": key}),
+        ("GET", "/api/v1/account/rate-limits", {"key": key}),
+        ("DELETE", f"{KEYS}/{id}", {"session": aviary.cookie}),
+        ("DELETE", f"{KEYS}/{id}", {"key": aviary.created.text}),
+    ]
+    for method, path, fields in calls:
+        await aviary.ask(method, path, **fields)
+    assert {event.name for event in aviary.told} >= {"key_created", "key_revoked", "key_rehashed"}
+
+
+async def test_every_failure(aviary: Aviary) -> None:
+    key = aviary.created.text
+    good = {"authorization": f"Bearer {key}"}
+    for headers in (
+        [("authorization", key)],
+        [("authorization", f"Bearer {key[:-1]}A")],
+        [("authorization", f"Bearer {key} ")],
+        [("authorization", f"Bearer {key}\u00e9")],
+        [("authorization", f"Basic {key}")],
+        [("authorization", f"Bearer {key}"), ("authorization", f"Bearer {key}")],
+        [("authorization", f"Bearer {key}" + "x" * 300)],
+        [("cookie", f"__session={aviary.cookie}; __session={aviary.cookie}")],
+        [("cookie", f"__session={aviary.cookie}x")],
+        [("cookie", f"__session={aviary.cookie}"), ("origin", "https://evil.example")],
+        [("x-api-key", key)],
+    ):
+        for method in ("GET", "POST"):
+            await aviary.ask(method, KEYS, headers=headers)
+            await aviary.ask(method, "/jobs", headers=headers)
+    for path in ("/crash", "/raises", "/nowhere", "/jobs"):
+        await aviary.ask("GET", path, headers=list(good.items()))
+        await aviary.ask("PUT", path, headers=list(good.items()))
+    for _ in range(12):
+        await aviary.ask("GET", "/jobs", key=key)
+    aviary.store.failing = True
+    await aviary.ask("GET", KEYS, key=key)
+    await aviary.ask("POST", KEYS, session=aviary.cookie, json_body={"name": "x"})
+    aviary.store.failing = False
+    await aviary.gate.keys.revoke("org_1", aviary.created.key.id)
+    await aviary.ask("GET", "/jobs", key=key)
+    assert any(event.name == "refused" for event in aviary.told)
+    assert any(event.name == "store_failed" for event in aviary.told)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/{key}", "/jobs/{key}", "/jobs/x{key}", "/jobs/{key}x", "/jobs/{key}_x", "/{key}/{key}",
+     "/k_{key}_k", "/-{key}-", "/{key}{key}"],
+)  # fmt: skip
+@pytest.mark.parametrize("shadow", [False, True])
+async def test_a_key_in_the_path(aviary: Aviary, path: str, shadow: bool) -> None:
+    """Somebody pastes it there, and the path goes to the log and to the events."""
+    await aviary.ask("GET", path.format(key=aviary.created.text), shadow=shadow)
+    assert aviary.told
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "x", "scopes": ["{key}"]},
+        {"name": "x", "scopes": ["jobs:read", "x {key}"]},
+        {"name": "x", "{key}": 1},
+        {"name": "x", "expiresInDays": "{key}"},
+        {"name": "{key}\u0000"},
+        {"name": "x", "scopes": "{key}"},
+        ["{key}"],
+        "{key}",
+    ],
+)
+async def test_a_key_in_a_body_that_is_refused(aviary: Aviary, body: object) -> None:
+    """No error ever repeats the credential (D16)."""
+    text = json.dumps(body).replace("{key}", aviary.created.text)
+    answer = await aviary.ask("POST", KEYS, session=aviary.cookie, json_body=json.loads(text))
+    assert answer.status == 400
+
+
+async def test_a_key_in_the_path_of_an_operation(aviary: Aviary) -> None:
+    for method in ("GET", "DELETE", "PUT"):
+        await aviary.ask(method, f"{KEYS}/{aviary.created.text}", key=aviary.created.text)
+
+
+async def test_the_openapi_document(aviary: Aviary) -> None:
+    aviary.note(json.dumps(describe(aviary.gate, "A service")))
+
+
+def reachable(root: object, depth: int = 5) -> Iterator[object]:
+    """What hangs on an object by its attributes and items, lockgate's own objects only."""
+    seen: set[int] = set()
+    level = [root]
+    for _ in range(depth):
+        following: list[object] = []
+        for value in level:
+            if id(value) in seen or isinstance(value, type):
+                continue
+            seen.add(id(value))
+            yield value
+            if isinstance(value, dict):
+                following += [*value.keys(), *value.values()]
+            elif isinstance(value, list | tuple | set | frozenset):
+                following += value
+            elif type(value).__module__.startswith(("lockgate", "tests")):
+                following += vars(value).values() if hasattr(value, "__dict__") else ()
+                slots = getattr(type(value), "__slots__", ())
+                following += [getattr(value, n) for n in slots if n not in {"_secret"}]
+        level = following
+
+
+def test_no_representation_shows_a_secret(aviary: Aviary) -> None:
+    key = aviary.created.text
+    token = aviary.gate.format.read([b"Bearer " + key.encode()])
+    principal = run(aviary.gate.admit(token))
+    admission = run(aviary.store.admit(token, 1, aviary.gate.plans, aviary.clock.now))
+    new = NewKey(key, token.handle)
+    format = KeyFormat("acme", peppers=aviary.gate.format.peppers)
+    draft = draft_of(new, format=format)
+    caller = AsgiCaller(http_scope(headers=[("authorization", f"Bearer {key}")]))
+    things: list[object] = [
+        aviary.gate,
+        aviary.store,
+        aviary.created,
+        principal,
+        admission,
+        draft,
+        draft.created(aviary.clock.now),
+        token,
+        new,
+        caller,
+        aviary.sessions,
+        aviary.app.guard,
+        Session("org_1", "ada"),
+        token.fresh_digest(),
+    ]
+    for thing in things:
+        aviary.note(repr(thing), str(thing), f"{thing}")
+    for root in (aviary.gate, principal, admission, aviary.app.guard):
+        aviary.note(*(repr(value) for value in reachable(root) if not isinstance(value, bytes)))
+
+
+def test_the_answer_that_holds_the_key_does_not_show_it_to_a_debugger(aviary: Aviary) -> None:
+    """Error trackers keep the ``repr`` of every local variable of a frame."""
+    key = aviary.created.text
+    answer = KeyCreated(id="1", key=key, key_prefix=key[:15])
+    aviary.note(repr(answer), str(answer))
+    reply = Reply(201, (), answer.model_dump_json().encode())
+    aviary.note(repr(reply), str(reply))
+    assert key.encode() in reply.body
+
+
+def test_no_pickle_or_copy_holds_a_secret(aviary: Aviary) -> None:
+    token = aviary.gate.format.read([b"Bearer " + aviary.created.text.encode()])
+    key = aviary.created.key
+    draft = draft_of(aviary.gate.format.generate(), format=aviary.gate.format)
+    for kept in (key, draft):
+        assert isinstance(kept, ApiKey | KeyDraft)
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            dump = pickle.dumps(kept, protocol)
+            assert pickle.loads(dump) == kept
+            aviary.note(dump.decode("latin-1"))
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(TypeError):
+            pickle.dumps(token, protocol)
+    for duplicate in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError):
+            duplicate(token)
+    assert isinstance(token, Token)
+
+
+def test_what_the_store_keeps_is_no_secret(aviary: Aviary) -> None:
+    token = aviary.gate.format.read([b"Bearer " + aviary.created.text.encode()])
+    run(aviary.gate.admit(token))
+    dump = repr(vars(aviary.store)) + repr(run(aviary.store.list("org_1"))[0]._asdict())
+    aviary.note(dump)
+    assert aviary.created.key.handle in dump
+
+
+def test_every_exception_and_its_traceback(aviary: Aviary) -> None:
+    key = aviary.created.text
+    gate = aviary.gate
+    token = gate.format.read([b"Bearer " + key.encode()])
+    aviary.store.failing = True
+    session = Session("org_1", "ada")
+    flows: list[Callable[[], Coroutine[Any, Any, object]]] = [
+        lambda: gate.admit(token),
+        lambda: gate.admit_session(session),
+        lambda: gate.keys.create("org_1", "x"),
+        lambda: gate.keys.list("org_1"),
+        lambda: gate.keys.get("org_1", "x"),
+        lambda: gate.keys.revoke("org_1", "x"),
+    ]
+    for flow in flows:
+        try:
+            run(flow())
+        except Refusal as refusal:
+            aviary.note(str(refusal), repr(refusal), traceback.format_exc(), repr(vars(refusal)))
+        else:
+            raise AssertionError("it was to fail")
+    aviary.store.failing = False
+    for value in (key, f"Bearer {key}x", f"Bearer {key[:-1]}", f"Bearer  {key}\n"):
+        try:
+            gate.format.read([value.encode()])
+        except InvalidFormat as refusal:
+            aviary.note(str(refusal), repr(refusal), traceback.format_exc(), repr(refusal.args))
+        else:
+            raise AssertionError("it was to fail")
+    aviary.clock.now += 2 * DAY
+    guard = Guard(gate)
+    for authorization in (key, f"Bearer {key[:-2]}AA"):
+        caller = AsgiCaller(http_scope(headers=[("authorization", authorization)]))
+        try:
+            run(guard.enter(caller))
+        except Refusal as refusal:
+            aviary.note(str(refusal), traceback.format_exc(), repr(refusal.rate))
+
+
+def test_the_canary_sings(caplog: pytest.LogCaptureFixture) -> None:
+    """What looks for leaks finds one that was planted."""
+    aviary = Aviary(caplog)
+    aviary.note("a", "b", f"somewhere in here: {aviary.created.text} it was", "c")
+    with pytest.raises(AssertionError):
+        aviary.check()
+    assert isinstance(aviary.created, CreatedKey)

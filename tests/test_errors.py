@@ -1,0 +1,192 @@
+"""Every refusal, to the letter; and the tree in the docstring is the tree there is (D16, D17)."""
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from lockgate import errors
+from lockgate.errors import (
+    ConfigurationError,
+    CrossSiteRequest,
+    HandleTaken,
+    InsufficientScope,
+    InvalidFormat,
+    InvalidRequest,
+    KeyExpired,
+    KeyLimitReached,
+    KeyNotFound,
+    KeyRevoked,
+    LockgateError,
+    MethodNotAllowed,
+    MissingAuth,
+    NotFound,
+    PayloadTooLarge,
+    Problem,
+    RateLimitExceeded,
+    Refusal,
+    SessionInvalid,
+    SessionRequired,
+    StoreUnavailable,
+    Unauthenticated,
+    UnsupportedMediaType,
+)
+
+BEARER = (b"www-authenticate", b"Bearer")
+INVALID_TOKEN = (b"www-authenticate", b'Bearer error="invalid_token"')
+NO_STORE = (b"cache-control", b"no-store")
+
+REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
+    (MissingAuth(), 401, "MISSING_AUTH", (BEARER, NO_STORE)),
+    (InvalidFormat(), 401, "INVALID_FORMAT", (INVALID_TOKEN, NO_STORE)),
+    (KeyNotFound(), 401, "KEY_NOT_FOUND", (INVALID_TOKEN, NO_STORE)),
+    (KeyRevoked(), 401, "KEY_REVOKED", (INVALID_TOKEN, NO_STORE)),
+    (KeyExpired(), 401, "KEY_EXPIRED", (INVALID_TOKEN, NO_STORE)),
+    (SessionRequired(), 401, "SESSION_REQUIRED", (BEARER, NO_STORE)),
+    (SessionInvalid(), 401, "SESSION_INVALID", (INVALID_TOKEN, NO_STORE)),
+    (
+        InsufficientScope("jobs:read"),
+        403,
+        "INSUFFICIENT_SCOPE",
+        (
+            (b"www-authenticate", b'Bearer error="insufficient_scope", scope="jobs:read"'),
+            NO_STORE,
+        ),
+    ),
+    (CrossSiteRequest(), 403, "CROSS_SITE_REQUEST", (NO_STORE,)),
+    (InvalidRequest([Problem("name", "Say it.")]), 400, "VALIDATION_ERROR", ()),
+    (NotFound(), 404, "NOT_FOUND", ()),
+    (MethodNotAllowed(["POST", "GET"]), 405, "METHOD_NOT_ALLOWED", ((b"allow", b"GET, POST"),)),
+    (KeyLimitReached(1_000), 409, "KEY_LIMIT_REACHED", ()),
+    (PayloadTooLarge(65_536), 413, "PAYLOAD_TOO_LARGE", ()),
+    (UnsupportedMediaType(), 415, "UNSUPPORTED_MEDIA_TYPE", ()),
+    (
+        RateLimitExceeded("minute", 10, 10, 42),
+        429,
+        "RATE_LIMIT_EXCEEDED",
+        ((b"retry-after", b"42"), NO_STORE),
+    ),
+    (StoreUnavailable(), 503, "STORE_UNAVAILABLE", ((b"retry-after", b"1"), NO_STORE)),
+]
+NAMES = [type(refusal).__name__ for refusal, *_ in REFUSALS]
+
+
+def offspring(kind: type[LockgateError]) -> Iterator[type[LockgateError]]:
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield child
+            yield from offspring(child)
+
+
+def test_the_table_holds_every_refusal() -> None:
+    answers = {kind for kind in offspring(Refusal) if hasattr(kind, "code")}
+    assert answers == {type(refusal) for refusal, *_ in REFUSALS}
+    assert len({code for _, _, code, _ in REFUSALS}) == len(REFUSALS)
+
+
+@pytest.mark.parametrize(("refusal", "status", "code", "headers"), REFUSALS, ids=NAMES)
+def test_status_code_and_headers(
+    refusal: Refusal, status: int, code: str, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    assert (refusal.status, refusal.code, refusal.headers()) == (status, code, headers)
+    assert all(name == name.lower() for name, _ in refusal.headers())
+    if status in {401, 403, 429}:
+        assert NO_STORE in refusal.headers(), "D38"
+    assert refusal.rate == ()
+
+
+@pytest.mark.parametrize(("refusal", "status", "code", "headers"), REFUSALS, ids=NAMES)
+def test_the_body(
+    refusal: Refusal, status: int, code: str, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    body = refusal.body()
+    sentence = body["error"]
+    assert isinstance(sentence, str)
+    assert sentence == str(refusal) == refusal.message
+    assert sentence[0].isupper() and sentence.endswith(".") and sentence.isprintable()
+    assert body["code"] == code
+    more = {"VALIDATION_ERROR": {"details"}, "RATE_LIMIT_EXCEEDED": {"retryAfter", "limits"}}
+    assert body.keys() == {"error", "code"} | more.get(code, set())
+
+
+def test_a_rate_limit_says_what_was_exceeded() -> None:
+    """Spec 7.2."""
+    assert RateLimitExceeded("hour", 100, 99, 1_800).body() == {
+        "error": "Too many requests: 99 of 100 used in the last hour; try again in 1800 s.",
+        "code": "RATE_LIMIT_EXCEEDED",
+        "retryAfter": 1_800,
+        "limits": {"type": "hour", "limit": 100, "used": 99},
+    }
+
+
+def test_an_invalid_request_lists_every_problem() -> None:
+    problems = [
+        Problem("scopes.1", "There is no scope 'x'."),
+        Problem("name", "Say it."),
+        Problem("name", "Twice."),
+        Problem("", "Nothing else."),
+    ]
+    refusal = InvalidRequest(iter(problems))
+    assert refusal.body() == {
+        "error": "The request is not valid: see name, scopes.1.",
+        "code": "VALIDATION_ERROR",
+        "details": [{"field": field, "message": message} for field, message in problems],
+    }
+    whole = InvalidRequest([Problem("", "The body is no JSON.")])
+    assert whole.message == "The request is not valid."
+
+
+def test_messages_name_what_helps() -> None:
+    assert InsufficientScope("jobs:read").message == "This API key lacks the scope 'jobs:read'."
+    assert "GET, POST" in MethodNotAllowed({"POST", "GET"}).message
+    assert "1000" in KeyLimitReached(1_000).message
+    assert "65536" in PayloadTooLarge(65_536).message
+    assert Refusal("Something else.").message == "Something else."
+    assert NotFound("No such job.").body() == {"error": "No such job.", "code": "NOT_FOUND"}
+
+
+def test_a_wrong_configuration_is_also_a_value_error() -> None:
+    assert issubclass(ConfigurationError, ValueError)
+    assert not issubclass(ConfigurationError, Refusal)
+    assert not issubclass(HandleTaken, Refusal)
+
+
+def test_rate_headers_are_of_one_refusal_alone() -> None:
+    one, other = KeyNotFound(), KeyNotFound()
+    one.rate = ((b"x-ratelimit-limit", b"1"),)
+    assert other.rate == ()
+
+
+# The tree
+
+
+def drawn() -> dict[str, tuple[str | None, str]]:
+    """Each class of the drawing: the one it hangs from, and what stands beside it."""
+    found: dict[str, tuple[str | None, str]] = {}
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        entry = re.fullmatch(r"((?:[│ ]   )*(?:[├└]── )?)([A-Z][A-Za-z]+)(?: {2,}(\S.*))?", line)
+        if entry:
+            depth = len(entry[1]) // 4
+            above[depth:] = [entry[2]]
+            found[entry[2]] = (above[depth - 1] if depth else None, entry[3] or "")
+    return found
+
+
+def test_the_drawing_is_the_tree() -> None:
+    classes = {
+        kind.__name__: kind.__bases__[0].__name__
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, LockgateError) and kind is not LockgateError
+    }
+    assert {name: parent for name, (parent, _) in drawn().items() if parent} == classes
+    assert drawn()["LockgateError"] == (None, "")
+
+
+def test_the_drawing_says_status_and_code() -> None:
+    for refusal, status, code, _ in REFUSALS:
+        _, beside = drawn()[type(refusal).__name__]
+        authentication = isinstance(refusal, Unauthenticated)
+        assert beside == (code if authentication else f"{status} {code}")
+    assert drawn()["Unauthenticated"][1] == "401"

@@ -1,0 +1,420 @@
+"""The gate: in what order it judges, what it makes of failures, how peppers rotate."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
+from lockgate.errors import (
+    InsufficientScope,
+    KeyExpired,
+    KeyLimitReached,
+    KeyNotFound,
+    KeyRevoked,
+    RateLimitExceeded,
+    StoreUnavailable,
+    Unauthenticated,
+)
+from lockgate.identity import Session
+from lockgate.rules.credentials import Digest, Token
+from lockgate.rules.instants import DAY, MINUTE
+from lockgate.rules.scopes import requirement
+from lockgate.rules.windows import Reading, Window
+from lockgate.stores.contract import Admission
+from tests.stores.making import NOW, HandClock
+
+OLD, NEW = b"o" * 32, b"n" * 32
+
+
+def token_of(gate: Gate, text: str) -> Token:
+    return gate.format.read([f"Bearer {text}".encode()])
+
+
+def made(gate: Gate, organization: str = "org_1", **fields: Any) -> Token:
+    return token_of(gate, run(gate.keys.create(organization, "a key", **fields)).text)
+
+
+def small(rpm: int) -> PlanBook:
+    return PlanBook([Plan("free", rpm=rpm, rph=None, rpd=None, concurrent=1)])
+
+
+# --- the order of D19 -----------------------------------------------------------------------
+
+
+def test_an_admitted_key() -> None:
+    clock = HandClock()
+    gate = Gate(brand="acme", clock=clock)
+    principal = run(gate.admit(made(gate), requirement("jobs:read"), cost=4))
+    assert principal.key is not None
+    assert (principal.organization, principal.key.request_count) == ("org_1", 1)
+    assert principal.key.last_used_at == NOW
+    assert principal.reading.used == (4, 4, 4)
+    assert principal.plan.name == "free"
+    assert principal.session is None
+
+
+def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
+    clock = HandClock()
+    gate = Gate(brand="acme", clock=clock, plans=small(2))
+    created = run(gate.keys.create("org_1", "a", ["models:read"], expires_in_days=1))
+    token = token_of(gate, created.text)
+    needed = requirement("jobs:read")
+
+    def used() -> int:
+        return run(gate.store.look("org_1", gate.plans.default.windows, clock.now)).used[0]
+
+    for count in (1, 2):
+        with pytest.raises(InsufficientScope):
+            run(gate.admit(token, needed))
+        assert used() == count
+    with pytest.raises(RateLimitExceeded):
+        run(gate.admit(token, needed))
+    clock.now += DAY
+    with pytest.raises(KeyExpired):
+        run(gate.admit(token, needed))
+    run(gate.keys.revoke("org_1", created.key.id))
+    with pytest.raises(KeyRevoked):
+        run(gate.admit(token, needed))
+    other = token_of(gate, gate.format.generate().text)
+    with pytest.raises(KeyNotFound):
+        run(gate.admit(other, needed))
+    assert used() == 0
+
+
+@pytest.mark.parametrize("draft", [False, True])
+def test_a_403_and_a_429_carry_the_rate_headers_and_a_401_does_not(draft: bool) -> None:
+    clock = HandClock()
+    gate = Gate(brand="acme", clock=clock, plans=small(1), draft_headers=draft)
+    token = made(gate, scopes=["models:read"])
+    with pytest.raises(InsufficientScope) as forbidden:
+        run(gate.admit(token, requirement("jobs:read")))
+    with pytest.raises(RateLimitExceeded) as limited:
+        run(gate.admit(token))
+    for caught in (forbidden, limited):
+        headers = dict(caught.value.rate)
+        assert headers[b"x-ratelimit-limit"] == b"1"
+        assert headers[b"x-ratelimit-remaining"] == b"0"
+        assert headers[b"x-ratelimit-reset"] == b"%d" % -(-(NOW + MINUTE) // 1_000_000)
+        assert (b"ratelimit" in headers) is draft
+        assert caught.value.organization == "org_1"
+    with pytest.raises(KeyNotFound) as unknown:
+        run(gate.admit(token_of(gate, gate.format.generate().text)))
+    assert unknown.value.rate == ()
+    assert unknown.value.organization is None
+
+
+# --- sessions -------------------------------------------------------------------------------
+
+
+def test_a_session_counts_like_a_key() -> None:
+    gate = Gate(brand="acme", clock=HandClock(), plans=small(3))
+    session = Session("org_1", "ada")
+    run(gate.admit(made(gate)))
+    principal = run(gate.admit_session(session, cost=2))
+    assert (principal.organization, principal.session, principal.key) == ("org_1", session, None)
+    assert principal.reading.used[0] == 3
+    with pytest.raises(RateLimitExceeded) as caught:
+        run(gate.admit_session(session))
+    assert caught.value.organization == "org_1"
+    assert caught.value.retry_after == 60
+
+
+# --- failures of the store ------------------------------------------------------------------
+
+FAILURES = [
+    OSError("dsn=hunter2"),
+    TimeoutError(),
+    RuntimeError("x"),
+    KeyError("x"),
+    ExceptionGroup("x", [OSError()]),
+    asyncio.InvalidStateError(),
+]
+
+
+class Failing(MemoryStore):
+    """Raises at every verb that a request comes by."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__()
+        self.failure = failure
+
+    async def admit(self, *_: object, **__: object) -> Admission:
+        raise self.failure
+
+    async def organization(self, id: str) -> Any:
+        raise self.failure
+
+
+class FailingAtHits(MemoryStore):
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        raise OSError("dsn=hunter2")
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+def test_whatever_a_store_raises_is_503_and_told_by_type(failure: Exception) -> None:
+    told: list[Event] = []
+    gate = Gate(Failing(failure), brand="acme", observer=told.append)
+    token = token_of(gate, gate.format.generate().text)
+    for flow in (gate.admit(token), gate.admit_session(Session("org_1", "ada"))):
+        with pytest.raises(StoreUnavailable) as caught:
+            run(flow)
+        assert caught.value.status == 503
+        assert "hunter2" not in str(caught.value)
+    assert told == [Event("store_failed", {"error": type(failure).__qualname__})] * 2
+
+
+def test_a_session_that_cannot_be_counted_is_503() -> None:
+    gate = Gate(FailingAtHits(), brand="acme")
+    with pytest.raises(StoreUnavailable):
+        run(gate.admit_session(Session("org_1", "ada")))
+
+
+@pytest.mark.parametrize("answer", [None, (), "admitted", 7])
+def test_a_store_that_answers_nonsense_is_503(answer: Any) -> None:
+    class Nonsense(MemoryStore):
+        async def admit(self, *_: object, **__: object) -> Admission:
+            return answer  # type: ignore[no-any-return]
+
+    gate = Gate(Nonsense(), brand="acme")
+    with pytest.raises(StoreUnavailable):
+        run(gate.admit(token_of(gate, gate.format.generate().text)))
+
+
+async def test_cancellation_is_not_a_failure_of_the_store() -> None:
+    told: list[Event] = []
+
+    class Hanging(MemoryStore):
+        async def admit(self, *_: object, **__: object) -> Admission:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    gate = Gate(Hanging(), brand="acme", observer=told.append)
+    task = asyncio.create_task(gate.admit(token_of(gate, gate.format.generate().text)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == []
+
+
+def test_an_observer_that_fails_decides_nothing() -> None:
+    def fail(_: Event) -> None:
+        raise ZeroDivisionError
+
+    gate = Gate(brand="acme", observer=fail)
+    created = run(gate.keys.create("org_1", "a"))
+    run(gate.admit(token_of(gate, created.text)))
+    run(gate.keys.revoke("org_1", created.key.id))
+    with pytest.raises(KeyRevoked):
+        run(gate.admit(token_of(gate, created.text)))
+
+
+# --- peppers (K9) ---------------------------------------------------------------------------
+
+
+def test_k9_rotating_a_pepper_breaks_no_key_and_moves_it_on_its_next_use() -> None:
+    store, told = MemoryStore(), list[Event]()
+    plain = Gate(store, brand="acme")
+    old = Gate(store, brand="acme", peppers=[OLD])
+    texts = [run(gate.keys.create("org_1", "a")).text for gate in (plain, old)]
+    gate = Gate(store, brand="acme", peppers=[NEW, OLD], observer=told.append)
+    newest = gate.format.peppers.scheme
+    assert run(gate.keys.census()) == {"sha256": 1, old.format.peppers.scheme: 1}
+    for text in texts:
+        token = token_of(gate, text)
+        principal = run(gate.admit(token))
+        moved = run(store.find(token.handle))
+        assert moved is not None
+        assert moved.scheme == newest
+        assert (moved.request_count, moved.revoked_at) == (1, None)
+        assert principal.key is not None
+        assert told.pop() == Event(
+            "key_rehashed", {"organization": "org_1", "id": moved.id, "scheme": newest}
+        )
+        run(gate.admit(token))
+        assert told == []
+    assert run(gate.keys.census()) == {newest: 2}
+    alone = Gate(store, brand="acme", peppers=[NEW])
+    for text in texts:
+        assert run(alone.admit(token_of(alone, text))).organization == "org_1"
+
+
+def test_k9_dropping_a_pepper_breaks_only_the_keys_still_on_it() -> None:
+    store = MemoryStore()
+    old, new = (Gate(store, brand="acme", peppers=[pepper]) for pepper in (OLD, NEW))
+    lost, kept = (run(gate.keys.create("org_1", "a")).text for gate in (old, new))
+    assert run(new.keys.census()) == {
+        old.format.peppers.scheme: 1,
+        new.format.peppers.scheme: 1,
+    }
+    with pytest.raises(KeyNotFound):
+        run(new.admit(token_of(new, lost)))
+    run(new.admit(token_of(new, kept)))
+    run(old.admit(token_of(old, lost)))
+
+
+def test_a_rehash_that_fails_still_lets_the_key_in() -> None:
+    class NoRehash(MemoryStore):
+        async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+            raise OSError
+
+    store, told = NoRehash(), list[Event]()
+    text = run(Gate(store, brand="acme").keys.create("org_1", "a")).text
+    gate = Gate(store, brand="acme", peppers=[NEW], observer=told.append)
+    assert run(gate.admit(token_of(gate, text))).organization == "org_1"
+    assert told == [Event("store_failed", {"error": "OSError"})]
+
+
+def test_a_rehash_that_somebody_else_won_is_not_told() -> None:
+    class Lost(MemoryStore):
+        async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+            return False
+
+    store, told = Lost(), list[Event]()
+    text = run(Gate(store, brand="acme").keys.create("org_1", "a")).text
+    gate = Gate(store, brand="acme", peppers=[NEW], observer=told.append)
+    run(gate.admit(token_of(gate, text)))
+    assert told == []
+
+
+def test_a_refused_key_is_not_rehashed() -> None:
+    store = MemoryStore()
+    created = run(Gate(store, brand="acme").keys.create("org_1", "a", ["models:read"]))
+    gate = Gate(store, brand="acme", peppers=[NEW])
+    run(gate.keys.revoke("org_1", created.key.id))
+    with pytest.raises(Unauthenticated):
+        run(gate.admit(token_of(gate, created.text)))
+    found = run(store.find(created.key.handle))
+    assert found is not None
+    assert found.scheme == "sha256"
+
+
+# --- how a gate is put together -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"brand": "Acme"}, "'Acme'.*lower-case"),
+        ({"brand": ""}, "brand ''.*2 to 20"),
+        ({"environment": "li-ve"}, "environment 'li-ve'.*letters"),
+        ({"peppers": [b"short"]}, r"at least 16 random bytes.*secrets\.token_bytes\(32\)"),
+        ({"key_cap": 0}, "key_cap is 0: use at least 1, or None"),
+        ({"key_cap": -1}, "key_cap is -1: use"),
+        ({"public_url": "acme.example"}, "'acme.example'.*https://"),
+        ({"public_url": "ftp://acme.example"}, "https://"),
+        ({"allowed_origins": ["null"]}, "'null'.*https://"),
+        ({"trusted_proxies": ["10.0.0.0/33"]}, "'10.0.0.0/33'"),
+        ({"trusted_proxies": ["proxy.internal"]}, "'proxy.internal'"),
+        ({"store": "nosql://"}, "nosql.*memory://"),
+        ({"prefix": "api"}, r"prefix 'api'.*must"),
+        ({"prefix": "/api/"}, r"prefix '/api/'.*must"),
+        ({"prefix": "/"}, r"prefix '/'.*must"),
+    ],
+)
+def test_what_does_not_fit_together_is_said(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Gate(**{"brand": "acme", **arguments})
+
+
+def test_a_pepper_that_is_refused_is_not_repeated() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Gate(brand="acme", peppers=[b"hunter2"])
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"peppers": b"one pepper, not in a list, long enough"},
+        {"peppers": ["a pepper that is text and not bytes"]},
+        {"trusted_proxies": "10.0.0.0/8"},
+        {"allowed_origins": "https://acme.example"},
+    ],
+    ids=["a bare pepper", "a pepper of text", "a bare network", "a bare origin"],
+)
+def test_what_is_easily_forgotten_is_a_configuration_error(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Gate(brand="acme", **arguments)
+
+
+def test_the_origins_are_those_of_the_urls() -> None:
+    gate = Gate(
+        brand="acme",
+        public_url="https://Console.Example.com:443/path?x",
+        allowed_origins=["http://localhost:3000", "https://[::1]:8443"],
+    )
+    assert gate.origins == {
+        b"https://console.example.com",
+        b"http://localhost:3000",
+        b"https://[::1]:8443",
+    }
+
+
+def test_the_key_cap() -> None:
+    gate = Gate(brand="acme", key_cap=1)
+    run(gate.keys.create("org_1", "a"))
+    with pytest.raises(KeyLimitReached):
+        run(gate.keys.create("org_1", "a"))
+    free = Gate(brand="acme", key_cap=None)
+    for _ in range(1001):
+        run(free.keys.create("org_1", "a"))
+
+
+def test_brand_and_environment_are_on_the_keys() -> None:
+    gate = Gate(brand="zebra", environment="test")
+    created = run(gate.keys.create("org_1", "a"))
+    assert re.fullmatch(r"zebra_test_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}", created.text)
+
+
+@pytest.mark.parametrize("build", [lambda: "memory://", MemoryStore])
+def test_a_store_or_its_url(build: Callable[[], Any]) -> None:
+    assert isinstance(Gate(build(), brand="acme").store, MemoryStore)
+
+
+def test_a_clock_that_a_test_moves_rules_everything() -> None:
+    clock = HandClock()
+    gate = Gate(brand="acme", clock=clock, plans=small(1))
+    key = run(gate.keys.create("org_1", "a", expires_in_days=1)).key
+    assert (key.created_at, key.expires_at) == (NOW - NOW % 1000, NOW + DAY)
+    token = made(gate)
+    run(gate.admit(token))
+    with pytest.raises(RateLimitExceeded) as caught:
+        run(gate.admit(token))
+    assert caught.value.retry_after == 60
+    clock.now += MINUTE
+    run(gate.admit(token))
+    assert run(gate.keys.now()) == clock.now
+    assert gate.anonymous.charge("a").now == clock.now
+    assert run(gate.keys.revoke("org_1", key.id)).revoked_at == clock.now
+
+
+@pytest.mark.parametrize("cost", [0, -1, -10])
+def test_a_cost_below_one_gives_nothing_back(cost: int) -> None:
+    """Whoever computes a cost wrongly must not hand out quota."""
+    gate = Gate(brand="acme", clock=HandClock(), plans=small(2))
+    token = made(gate)
+    run(gate.admit(token))
+    with pytest.raises((ValueError, ConfigurationError)):
+        run(gate.admit(token, cost=cost))
+    with pytest.raises((ValueError, ConfigurationError)):
+        run(gate.admit_session(Session("org_1", "ada"), cost=cost))
+    assert run(gate.admit(token)).reading.used[0] == 2
+
+
+async def test_closing_closes_the_store() -> None:
+    closed: list[bool] = []
+
+    class Closing(MemoryStore):
+        async def close(self) -> None:
+            closed.append(True)
+
+    await Gate(Closing(), brand="acme").close()
+    assert closed == [True]

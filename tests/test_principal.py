@@ -1,0 +1,81 @@
+"""Who is calling, as the application sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate import ConfigurationError, Plan, Principal
+from lockgate.errors import InsufficientScope
+from lockgate.identity import Session
+from lockgate.rules.scopes import requirement
+from lockgate.rules.windows import empty_state, hit
+from tests.stores.making import NOW, draft_of, new_key
+
+PLAN = Plan("free", rpm=1, rph=1, rpd=1, concurrent=1)
+READING, _ = hit(empty_state(PLAN.windows), PLAN.windows, NOW, 1)
+
+
+def by_key(*scopes: str) -> Principal:
+    key = draft_of(new_key(), "org_1", name="my key", scopes=scopes).created(NOW)
+    return Principal("org_1", key, None, PLAN, READING)
+
+
+def test_a_key() -> None:
+    principal = by_key("jobs:*", "models:read")
+    assert principal.key is not None
+    assert (principal.display_name, principal.identity) == ("my key", principal.key.id)
+    assert principal.is_authenticated
+    assert list(principal.scopes) == ["jobs:*", "models:read"]
+    assert principal.key.id in repr(principal)
+    assert "org_1" in repr(principal)
+
+
+def test_a_session_may_do_everything() -> None:
+    principal = Principal("org_1", None, Session("org_1", "ada"), PLAN, READING)
+    assert (principal.display_name, principal.identity) == ("ada", "ada")
+    assert principal.may("anything:at-all")
+    principal.need("account:write")
+
+
+def test_neither_is_the_organization() -> None:
+    principal = Principal("org_1", None, None, PLAN, READING)
+    assert (principal.display_name, principal.identity) == ("org_1", "org_1")
+
+
+@pytest.mark.parametrize(
+    ("scopes", "scope", "good"),
+    [
+        (("*",), "jobs:read", True),
+        (("jobs:*",), "jobs:read", True),
+        (("jobs:*",), "jobs:render:start", True),
+        (("jobs:read",), "jobs:read", True),
+        (("jobs:read",), "jobs:write", False),
+        (("jobs:read",), "jobsx:read", False),
+        (("models:*",), "jobs:read", False),
+        (("jobs:read", "models:write"), "models:write", True),
+    ],
+)
+def test_may_and_need_agree(scopes: tuple[str, ...], scope: str, good: bool) -> None:
+    principal = by_key(*scopes)
+    assert principal.may(scope) is good
+    assert (scope in principal.scopes) is good
+    if good:
+        principal.need(scope)
+        principal.need(requirement(scope))
+        return
+    for needed in (scope, requirement(scope)):
+        with pytest.raises(InsufficientScope, match=f"'{scope}'") as caught:
+            principal.need(needed)
+        assert caught.value.scope == scope
+
+
+@pytest.mark.parametrize("scope", ["*", "jobs:*", "", "Jobs:Read", "jobs:read "])
+def test_a_question_is_one_exact_scope(scope: str) -> None:
+    with pytest.raises(ConfigurationError, match="one exact scope"):
+        by_key("*").may(scope)
+    assert scope not in by_key("*").scopes
+
+
+def test_it_has_no_room_for_anything_else() -> None:
+    with pytest.raises(AttributeError):
+        by_key("*").more = 1  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,207 @@
+"""Drive ASGI applications message by message, and build the gates that stand before them."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Scope
+
+from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.identity import Session, SignedCookie
+from tests.stores.making import HandClock
+
+RATE = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+SECRET = "a session secret of the tests, long enough"
+ORIGIN = "https://console.example.com"
+
+
+class Answer:
+    """What an application sent."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+        self.kinds = [message["type"] for message in messages]
+
+    @property
+    def start(self) -> Message:
+        starts = [m for m in self.messages if m["type"].endswith("http.response.start")]
+        assert len(starts) == 1, self.kinds
+        return starts[0]
+
+    @property
+    def status(self) -> int:
+        status = self.start["status"]
+        assert isinstance(status, int)
+        return status
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        return [(name.decode().lower(), value.decode()) for name, value in self.start["headers"]]
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key == name]
+
+    def one(self, name: str) -> str:
+        (value,) = self.all(name)
+        return value
+
+    @property
+    def rate(self) -> tuple[int, ...]:
+        """Limit, remaining and reset, each there exactly once."""
+        return tuple(int(self.one(name)) for name in RATE)
+
+    @property
+    def chunks(self) -> list[bytes]:
+        return [m.get("body", b"") for m in self.messages if m["type"].endswith("response.body")]
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.chunks)
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json()["code"])
+
+
+class Line:
+    """The two ends of one connection: what the server would hand in, what the application sent."""
+
+    def __init__(self, incoming: Iterable[Message]) -> None:
+        self.incoming = deque(incoming)
+        self.sent: list[Message] = []
+        self.received = 0
+
+    async def receive(self) -> Message:
+        if not self.incoming:
+            raise AssertionError("the application waits for a message that never comes")
+        self.received += 1
+        return self.incoming.popleft()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def http_scope(
+    method: str = "GET",
+    path: str = "/",
+    *,
+    headers: Iterable[tuple[str, str]] = (),
+    root_path: str = "",
+    raw_path: bytes | None = None,
+    client: tuple[str, int] | None = ("192.0.2.1", 4711),
+) -> Scope:
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "query_string": b"",
+        "root_path": root_path,
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        "client": client,
+        "server": ("testserver", 80),
+    }
+    if raw_path is not None:
+        scope["raw_path"] = raw_path
+    return scope
+
+
+def body_messages(chunks: Iterable[bytes]) -> list[Message]:
+    chunks = list(chunks) or [b""]
+    return [
+        {"type": "http.request", "body": chunk, "more_body": index < len(chunks) - 1}
+        for index, chunk in enumerate(chunks)
+    ]
+
+
+async def ask(
+    app: ASGIApp,
+    method: str = "GET",
+    path: str = "/",
+    *,
+    key: str | None = None,
+    session: str | None = None,
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes | Iterable[bytes] = b"",
+    json_body: object = None,
+    **scoped: Any,
+) -> Answer:
+    """One HTTP request to an application, and everything it sent."""
+    fields = list(headers)
+    if key is not None:
+        fields.append(("authorization", f"Bearer {key}"))
+    if session is not None:
+        fields.append(("cookie", f"__session={session}"))
+    if json_body is not None:
+        body = json.dumps(json_body).encode()
+        fields.append(("content-type", "application/json"))
+    line = Line(body_messages([body] if isinstance(body, bytes) else body))
+    await app(http_scope(method, path, headers=fields, **scoped), line.receive, line.send)
+    return Answer(line.sent)
+
+
+def websocket_scope(
+    path: str = "/", *, key: str | None = None, denial: bool = True, **scoped: Any
+) -> Scope:
+    scope = http_scope(path=path, **scoped)
+    del scope["method"]
+    scope.update({"type": "websocket", "subprotocols": [], "scheme": "ws"})
+    if denial:
+        scope["extensions"] = {"websocket.http.response": {}}
+    if key is not None:
+        scope["headers"].append((b"authorization", f"Bearer {key}".encode()))
+    return scope
+
+
+class Bench:
+    """A gate with a clock moved by hand, and keys and sessions to come with."""
+
+    def __init__(self, *, rpm: int | None = 1000, anonymous: int | None = 1000, **fields: Any):
+        self.clock = HandClock()
+        self.told: list[Event] = []
+        self.sessions = SignedCookie([SECRET])
+        self.gate = Gate(
+            **{
+                "brand": "acme",
+                "plans": PlanBook([Plan("free", rpm=rpm, rph=None, rpd=None, concurrent=1)]),
+                "anonymous": Plan("anonymous", rpm=anonymous, rph=None, rpd=None, concurrent=0),
+                "sessions": self.sessions,
+                "public_url": ORIGIN,
+                "clock": self.clock,
+                "observer": self.told.append,
+                **fields,
+            }
+        )
+
+    def key(self, *scopes: str, organization: str = "org_1") -> str:
+        created = run(self.gate.keys.create(organization, "a key", scopes or ("*",)))
+        self.told.clear()
+        return created.text
+
+    def revoke(self, text: str) -> None:
+        token = self.gate.format.read([f"Bearer {text}".encode()])
+        key = run(self.gate.store.find(token.handle))
+        assert key is not None
+        run(self.gate.keys.revoke(key.organization, key.id))
+
+    def session(self, organization: str = "org_1") -> str:
+        return self.sessions.issue(Session(organization, "ada"))
+
+    def used(self, organization: str = "org_1") -> int:
+        """How many requests the organization has made."""
+        windows = self.gate.plans.default.windows
+        return run(self.gate.store.look(organization, windows, self.clock.now)).used[0]
+
+    def names(self) -> list[str]:
+        return [event.name for event in self.told]
+
+    def fields(self) -> list[Mapping[str, object]]:
+        return [event.fields for event in self.told]

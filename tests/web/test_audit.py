@@ -1,0 +1,157 @@
+"""The audit lists every route and says what somebody should look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from lockgate import PUBLIC, Rule
+from lockgate.web.audit import Audit, audit, routes_of
+from lockgate.web.guard import Guard
+from lockgate.web.starlette import lockgate_routes
+
+from .driving import Bench
+
+
+async def page(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def socket(websocket: WebSocket) -> None:
+    await websocket.accept()
+
+
+class Both(HTTPEndpoint):
+    async def get(self, request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def post(self, request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+
+async def raw(scope: Any, receive: Any, send: Any) -> None: ...
+
+
+def audited(routes: list[Any], rules: dict[str, Any], **fields: Any) -> Audit:
+    bench = Bench()
+    return audit(Guard(bench.gate, rules, **fields), routes_of(Starlette(routes=routes)))
+
+
+def test_every_route_is_listed_with_what_it_requires() -> None:
+    routes = [
+        Route("/health", page),
+        Route("/jobs", page, methods=["GET", "POST"]),
+        Route("/jobs/{id:int}", page, methods=["DELETE"]),
+        Route("/files/{name:path}", page),
+        WebSocketRoute("/feed", socket),
+        Mount("/sub", routes=[Route("/inner", page), Mount("/deep", routes=[Route("/x", page)])]),
+        Mount("/app", Starlette(routes=[Route("/mounted", page)])),
+        Host("api.example.com", Router([Route("/hosted", page)])),
+    ]
+    rules = {
+        "GET /health": PUBLIC,
+        "GET /jobs": "jobs:read",
+        "POST /jobs": Rule("jobs:write", cost=5),
+        "DELETE /jobs/{id}": "jobs:write",
+        "GET /files/{name:path}": "upload:read",
+        "GET /feed": "jobs:read",
+        "GET /sub/inner": "models:read",
+        "GET /sub/deep/x": "models:read",
+        "GET /app/mounted": "models:read",
+        "GET /hosted": "models:read",
+    }
+    report = audited(routes, rules)
+    assert report.problems == []
+    assert {(r.method, r.path): str(r.rule) for r in report.routes} == {
+        ("GET", "/health"): "public",
+        ("GET", "/jobs"): "key, scope jobs:read",
+        ("POST", "/jobs"): "key, scope jobs:write, cost 5",
+        ("DELETE", "/jobs/{id:int}"): "key, scope jobs:write",
+        ("GET", "/files/{name:path}"): "key, scope upload:read",
+        ("GET", "/feed"): "key, scope jobs:read",
+        ("GET", "/sub/inner"): "key, scope models:read",
+        ("GET", "/sub/deep/x"): "key, scope models:read",
+        ("GET", "/app/mounted"): "key, scope models:read",
+        ("GET", "/hosted"): "key, scope models:read",
+    }
+    assert [route.path for route in report.unguarded] == ["/health"]
+    text = str(report)
+    assert all(route.path in text for route in report.routes)
+    assert text.endswith("guarded by nothing: GET /health")
+
+
+def test_lockgates_own_operations_are_listed_by_method() -> None:
+    bench = Bench()
+    app = Starlette(routes=lockgate_routes(bench.gate))
+    report = audit(Guard(bench.gate), routes_of(app))
+    assert [(r.method, r.path) for r in report.routes] == [
+        ("GET", "/api/v1/account/rate-limits"),
+        ("GET", "/api/v1/api-keys"),
+        ("POST", "/api/v1/api-keys"),
+        ("GET", "/api/v1/api-keys/{id}"),
+        ("DELETE", "/api/v1/api-keys/{id}"),
+    ]
+    assert report.problems == []
+    assert str(report).endswith("guarded by nothing: none")
+
+
+def test_a_route_without_a_rule_is_named() -> None:
+    report = audited([Route("/a", page), Route("/b", page)], {"GET /a": "jobs:read"})
+    (problem,) = report.problems
+    assert "GET /b" in problem
+    assert "any valid key" in problem
+    assert "/b" in str(report) and "(no rule)" in str(report)
+
+
+def test_a_rule_without_a_route_is_named() -> None:
+    rules = {"GET /a": "jobs:read", "GET /aa": "jobs:read", "POST /a": "jobs:write"}
+    report = audited([Route("/a", page)], rules)
+    assert len(report.problems) == 2
+    assert "'GET /aa'" in report.problems[0] + report.problems[1]
+    assert "'POST /a'" in report.problems[0] + report.problems[1]
+
+
+def test_a_public_rule_without_a_route_is_named_too() -> None:
+    """A typing error in a rule that shares PUBLIC with another one, or any Rule object."""
+    shared = Rule("jobs:read")
+    rules = {"GET /a": PUBLIC, "GET /helath": PUBLIC, "GET /b": shared, "GET /bb": shared}
+    report = audited([Route("/a", page), Route("/b", page)], rules)
+    assert ["helath" in problem or "/bb" in problem for problem in report.problems] == [True] * 2
+
+
+def test_an_endpoint_class_is_audited_by_its_methods() -> None:
+    report = audited([Route("/x", Both)], {"GET /x": PUBLIC, "POST /x": "jobs:write"})
+    assert report.problems == []
+    assert [(r.method, str(r.rule)) for r in report.routes] == [
+        ("GET", "public"),
+        ("POST", "key, scope jobs:write"),
+    ]
+    assert [route.path for route in report.unguarded] == ["/x"]
+
+
+def test_a_mounted_application_that_anybody_may_read_is_unguarded() -> None:
+    report = audited([Mount("/static", raw)], {"GET /static/{file:path}": PUBLIC})
+    assert [route.path for route in report.unguarded] == ["/static/{path:path}"]
+    assert not [problem for problem in report.problems if "names no route" in problem]
+
+
+def test_a_mounted_application_with_one_rule_for_all_methods() -> None:
+    report = audited([Mount("/static", raw)], {"* /static/{file:path}": PUBLIC})
+    assert report.problems == []
+    assert [route.path for route in report.unguarded] == ["/static/{path:path}"]
+
+
+def test_shadow_mode_is_a_problem() -> None:
+    report = audited([Route("/a", page)], {"GET /a": "jobs:read"}, shadow=True)
+    assert report.problems == ["Shadow mode is on: nothing is refused."]
+
+
+def test_what_has_no_routes_to_list() -> None:
+    assert routes_of(raw) == []
+    assert audit(Guard(Bench().gate, {"GET /a": "jobs:read"}), []).problems == []

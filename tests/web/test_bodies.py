@@ -1,0 +1,113 @@
+"""Bodies: strict in, plain out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
+
+from lockgate.errors import InvalidRequest, UnsupportedMediaType
+from lockgate.web.bodies import read_body, require_json, written
+
+
+class Wanted(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    number: int
+    names: list[str] = []
+
+
+def problems(body: bytes) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidRequest) as caught:
+        read_body(body, Wanted)
+    return [(problem.field, problem.message) for problem in caught.value.problems]
+
+
+def test_a_good_body() -> None:
+    assert read_body(b' {"number": 3, "names": ["a"]}\n', Wanted) == Wanted(number=3, names=["a"])
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"{}", "number"),
+        (b'{"number": "3"}', "number"),
+        (b'{"number": 3.5}', "number"),
+        (b'{"number": true}', "number"),
+        (b'{"number": 3, "names": ["a", 1]}', "names.1"),
+        (b'{"number": 3, "more": 1}', "more"),
+        (b"[]", ""),
+        (b"", ""),
+        (b"{'number': 3}", ""),
+        (b'{"number": NaN}', ""),
+        (b'{"number": Infinity}', ""),
+        (b'{"number": 1, "number": 1}', ""),
+        (b'{"number": 1, "names": [{"a": 1, "a": 1}]}', ""),
+        ('{"number": 1}'.encode("utf-16"), ""),
+        (b"[" * 100_000, ""),
+    ],
+)
+def test_what_is_wrong_is_said_by_field(body: bytes, field: str) -> None:
+    ((found, message),) = problems(body)
+    assert found == field
+    assert message.endswith(".")
+    assert message[0].isupper()
+
+
+def test_the_number_of_problems_is_bounded() -> None:
+    body = json.dumps({"number": 1, **{f"x{n}": 1 for n in range(500)}}).encode()
+    assert len(problems(body)) == 50
+
+
+@given(st.binary(max_size=60))
+def test_g3_any_bytes_are_a_value_or_the_refusal(body: bytes) -> None:
+    try:
+        read_body(body, Wanted)
+    except InvalidRequest as refusal:
+        written(refusal.body()).decode()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_any_json_is_a_value_or_the_refusal(value: Any) -> None:
+    try:
+        read_body(json.dumps(value).encode(), Wanted)
+    except InvalidRequest as refusal:
+        json.loads(written(refusal.body()))
+
+
+@pytest.mark.parametrize(
+    "types",
+    [[b"application/json"], [b"Application/JSON; charset=utf-8"], [b" application/json ;x"]],
+)
+def test_declared_as_json(types: list[bytes]) -> None:
+    require_json(types)
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        [],
+        [b""],
+        [b"text/plain"],
+        [b"application/jsonx"],
+        [b"application/x-www-form-urlencoded"],
+        [b"text/plain; application/json"],
+        [b"application/json", b"application/json"],
+        [b"application/json, text/plain"],
+        [b"application/problem+json"],
+    ],
+)
+def test_not_declared_as_json(types: list[bytes]) -> None:
+    with pytest.raises(UnsupportedMediaType):
+        require_json(types)

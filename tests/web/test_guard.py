@@ -1,0 +1,221 @@
+"""What every face does with a request: sessions, budgets, what is charged to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lockgate import PUBLIC, ConfigurationError, Principal, Refusal, Rule, run
+from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
+from lockgate.rules.instants import MINUTE
+from lockgate.web.api import answer, check, endpoints
+from lockgate.web.guard import Guard
+
+from .driving import ORIGIN, Bench
+
+KEYS = "/api/v1/api-keys"
+
+
+class Asking:
+    """A request of no framework at all."""
+
+    def __init__(
+        self, method: str = "GET", path: str = KEYS, peer: str | None = "192.0.2.1", **headers: Any
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.raw_path = path.encode()
+        self.peer = peer
+        self._headers = headers
+
+    def header(self, name: bytes) -> list[bytes]:
+        found = self._headers.get(name.decode().replace("-", "_"), [])
+        values = found if isinstance(found, list) else [found]
+        return [value.encode("latin-1") for value in values]
+
+
+def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal | None]:
+    """The code of the refusal, or "in", and who came in."""
+    guard = Guard(bench.gate, fields.pop("rules", None), **fields)
+    try:
+        principal, rate = run(guard.enter(caller))
+    except Refusal as refusal:
+        code, rate = refusal.code, refusal.rate
+        principal = None
+    else:
+        code = "in"
+    assert len(rate) == 3
+    return code, principal
+
+
+@pytest.mark.parametrize(
+    ("method", "cookie", "code"),
+    [
+        ("POST", None, "SESSION_REQUIRED"),
+        ("POST", "__session=", "SESSION_REQUIRED"),
+        ("POST", "other=x", "SESSION_REQUIRED"),
+        ("POST", "__session=forged", "SESSION_INVALID"),
+        ("POST", "__session={good}", "in"),
+        ("POST", "__session={good}; __session={good}", "SESSION_INVALID"),
+        ("POST", "__session={good}\xff", "SESSION_INVALID"),
+        ("GET", None, "MISSING_AUTH"),
+        ("GET", "__session=", "MISSING_AUTH"),
+        ("GET", "__session=forged", "SESSION_INVALID"),
+        ("GET", "__session={good}", "in"),
+        ("DELETE", "__session={good}", "MISSING_AUTH"),
+    ],
+)
+def test_d11_sessions(method: str, cookie: str | None, code: str) -> None:
+    bench = Bench()
+    headers = {"cookie": cookie.format(good=bench.session())} if cookie else {}
+    path = KEYS if method != "DELETE" else "/api/v1/account/rate-limits"
+    found, principal = enter(bench, Asking(method, path, **headers))
+    assert found == code
+    assert bench.used() == (code == "in")
+    assert (principal is not None) is (code == "in")
+    left = bench.gate.anonymous.look("192.0.2.1").remaining
+    assert left == (1000 if code == "in" else 999)
+
+
+def test_d9_a_key_decides_alone_where_both_are_shown() -> None:
+    bench = Bench()
+    cookie = f"__session={bench.session('org_2')}"
+    key = bench.key(organization="org_1")
+    code, principal = enter(bench, Asking(cookie=cookie, authorization=f"Bearer {key}"))
+    assert code == "in"
+    assert principal is not None
+    assert principal.organization == "org_1"
+    assert enter(bench, Asking(cookie=cookie, authorization="Bearer x"))[0] == "INVALID_FORMAT"
+    both = [f"Bearer {key}", f"Bearer {key}"]
+    assert enter(bench, Asking(cookie=cookie, authorization=both))[0] == "INVALID_FORMAT"
+
+
+def test_a_session_is_for_lockgates_own_operations_only() -> None:
+    bench = Bench()
+    caller = Asking("GET", "/anything", cookie=f"__session={bench.session()}")
+    assert enter(bench, caller)[0] == "MISSING_AUTH"
+
+
+def test_an_application_may_accept_sessions_by_a_rule_of_its_own() -> None:
+    bench = Bench()
+    rules = {"POST /x": Rule("jobs:write", accepts=("key", "session"), cost=3)}
+    caller = Asking("POST", "/x", cookie=f"__session={bench.session()}", origin=ORIGIN)
+    assert enter(bench, caller, rules=rules)[0] == "in"
+    assert bench.used() == 3
+    evil = Asking(
+        "POST", "/x", cookie=f"__session={bench.session()}", origin="https://evil.example"
+    )
+    assert enter(bench, evil, rules=rules)[0] == "CROSS_SITE_REQUEST"
+    assert enter(bench, Asking("POST", "/x"), rules=rules)[0] == "MISSING_AUTH"
+
+
+def test_sessions_where_nobody_verifies_them() -> None:
+    bench = Bench(sessions=None)
+    rules = {"POST /x": Rule(accepts=("session",))}
+    caller = Asking("POST", "/x", cookie="__session=x")
+    assert enter(bench, caller, rules=rules)[0] == "SESSION_REQUIRED"
+
+
+def test_a_spent_organization_is_spent_for_sessions_too() -> None:
+    bench = Bench(rpm=1)
+    caller = Asking(cookie=f"__session={bench.session()}")
+    assert [enter(bench, caller)[0] for _ in range(2)] == ["in", "RATE_LIMIT_EXCEEDED"]
+    assert bench.gate.anonymous.look("192.0.2.1").remaining == 1000
+
+
+def test_d24_a_spent_address_is_refused_before_its_session_is_verified() -> None:
+    verified: list[str] = []
+
+    class Counting:
+        async def verify(self, cookie: str) -> None:
+            verified.append(cookie)
+
+    bench = Bench(sessions=Counting(), anonymous=2)
+    codes = [enter(bench, Asking(cookie="__session=x"))[0] for _ in range(4)]
+    assert codes == ["SESSION_INVALID"] * 2 + ["RATE_LIMIT_EXCEEDED"] * 2
+    assert len(verified) == 2
+    bench.clock.now += MINUTE
+    assert enter(bench, Asking(cookie="__session=x"))[0] == "SESSION_INVALID"
+
+
+@pytest.mark.parametrize("peer", ["192.0.2.1", "2001:db8::1", None, "not an address"])
+def test_failures_are_charged_to_the_peer(peer: str | None) -> None:
+    bench = Bench(anonymous=1)
+    codes = [enter(bench, Asking(peer=peer))[0] for _ in range(2)]
+    assert codes == ["MISSING_AUTH", "RATE_LIMIT_EXCEEDED"]
+    assert enter(bench, Asking(peer="203.0.113.1"))[0] == "MISSING_AUTH"
+
+
+def test_an_ipv6_client_counts_by_its_network() -> None:
+    bench = Bench(anonymous=1)
+    assert enter(bench, Asking(peer="2001:db8::1"))[0] == "MISSING_AUTH"
+    assert enter(bench, Asking(peer="2001:db8::ffff:1"))[0] == "RATE_LIMIT_EXCEEDED"
+    assert enter(bench, Asking(peer="2001:db8:0:1::1"))[0] == "MISSING_AUTH"
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"GET": PUBLIC}, "GET"),
+        ({"/x": PUBLIC}, "GET /path"),
+        ({"get /x": PUBLIC}, "get /x"),
+        ({"GET x": PUBLIC}, "start with '/'"),
+        ({"GET /x//y": PUBLIC}, "empty"),
+        ({"GET /x": "no:such"}, "no:such.*catalogue"),
+        ({"GET /x": "jobs:*"}, "one exact scope"),
+        ({"GET /x": ""}, "one exact scope"),
+        ({"GET /{a}/b": "jobs:read", "GET /a/{b}": "jobs:write"}, "contradict"),
+        ({"GET /api/v1/api-keys": PUBLIC}, "lockgate's own"),
+        ({"DELETE /api/v1/api-keys/{x}": PUBLIC}, "contradict"),
+    ],
+)
+def test_rules_that_do_not_fit_are_said(rules: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Guard(Bench().gate, rules)
+
+
+def test_the_rule_of_an_operation_is_held_against_whoever_is_in() -> None:
+    bench = Bench()
+    token = bench.gate.format.read([f"Bearer {bench.key('models:read')}".encode()])
+    by_key = run(bench.gate.admit(token))
+    with pytest.raises(MissingAuth):
+        check(Rule(), None)
+    with pytest.raises(SessionRequired):
+        check(Rule(accepts=("session",)), None)
+    with pytest.raises(SessionRequired):
+        check(Rule(accepts=("session",)), by_key)
+    with pytest.raises(InsufficientScope):
+        check(Rule("jobs:read"), by_key)
+    assert check(Rule("models:read"), by_key) is by_key
+
+
+def test_an_operation_is_closed_whoever_lets_somebody_in() -> None:
+    """Also where no guard knew the rule: the operation holds its own against the caller."""
+    bench = Bench()
+    token = bench.gate.format.read([f"Bearer {bench.key('models:read')}".encode()])
+    by_key = run(bench.gate.admit(token))
+    operations = endpoints(bench.gate)[KEYS]
+
+    async def never(limit: int) -> bytes:
+        raise AssertionError("the body is not to be read")
+
+    calls: list[tuple[str, Principal | None, type[Refusal]]] = [
+        ("GET", None, MissingAuth),
+        ("GET", by_key, InsufficientScope),
+        ("POST", None, SessionRequired),
+        ("POST", by_key, SessionRequired),
+    ]
+    for method, principal, refusal in calls:
+        with pytest.raises(refusal):
+            run(answer(bench.gate, operations, Asking(method), principal, {}, never))
+
+
+def test_d25_no_header_is_invented_for_an_organization_without_limits() -> None:
+    """Nor are those of its address put in their place when its key lacks a scope."""
+    bench = Bench(rpm=None)
+    guard = Guard(bench.gate, {"GET /x": "jobs:read"})
+    key = bench.key("models:read")
+    with pytest.raises(InsufficientScope) as caught:
+        run(guard.enter(Asking("GET", "/x", authorization=f"Bearer {key}")))
+    assert caught.value.rate == ()
