@@ -1,0 +1,1 @@
+"""Benchmarks: lockgate beside its peers. Run ``python -m benchmarks``."""

@@ -1,0 +1,109 @@
+"""Throughput over HTTP: every contender behind a uvicorn of its own, asked in turns."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+from .load import GENERATOR, load
+from .measure import Spread, in_turns, ratio, table
+from .workload import EXACT
+
+BARE = "bare Starlette"
+EVERYBODY = {
+    BARE: "nothing",
+    "floor, inlined by hand": "floor",
+    "lockgate": "lockgate",
+    "slowapi, decorator": "slowapi",
+    "slowapi, ASGI middleware": "slowapi_middleware",
+}
+CONNECTIONS = 8
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+FIRST, LAST = 0, -1
+
+
+def main(quick: bool) -> None:
+    rounds, seconds = (2, 1) if quick else (10, 2)
+    pinned = _pin(os.getpid(), LAST)
+    with ExitStack() as servers:
+        servers.callback(_unpin, os.getpid())
+        turns = {name: servers.enter_context(_served(EVERYBODY[name])) for name in EVERYBODY}
+        spent: dict[str, list[float]] = {name: [] for name in turns}
+
+        def turn(name: str) -> float:
+            process, port = turns[name]
+            before = _cpu(process.pid)
+            rate = load(port, EXACT, CONNECTIONS, seconds)
+            spent[name].append((_cpu(process.pid) - before) / (rate * seconds) * 1e6)
+            return rate
+
+        figures = in_turns({name: lambda name=name: turn(name) for name in turns}, rounds)
+    rows = []
+    for name in figures:
+        cpu = {which: spent[which][1:] for which in (name, BARE)}  # The first did not count.
+        rows.append(
+            [
+                name,
+                f"{Spread.of(figures[name]):.0f}",
+                f"{ratio(figures, name, BARE):.2f}",
+                f"{Spread.of(cpu[name]):.0f}",
+                f"{ratio(cpu, BARE, name):.2f}",
+            ]
+        )
+    title = (
+        f"Throughput over HTTP, {CONNECTIONS} connections, by {GENERATOR}\n"
+        f"(one uvicorn process each, {pinned}; median and quartiles of {rounds} rounds "
+        f"of {seconds} s, in turns)"
+    )
+    columns = ["", "requests/s", "of bare", "server CPU us", "bare's CPU / its own"]
+    table(title, columns, rows)
+
+
+@contextmanager
+def _served(name: str) -> Iterator[tuple[subprocess.Popen, int]]:
+    """A server in a process of its own, up and answering."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-m", f"{__package__}.server", name, str(port)])
+    try:
+        _pin(process.pid, FIRST)
+        deadline = monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                if process.poll() is not None or monotonic() > deadline:
+                    raise
+                sleep(0.05)
+        yield process, port
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _pin(process: int, place: int) -> str:
+    """Keep a process on one core, where that can be done: the first (0) or the last (-1)."""
+    if len(CORES) < 2:
+        return "not pinned"
+    os.sched_setaffinity(process, {CORES[place]})
+    return "pinned to one core, the load to another"
+
+
+def _unpin(process: int) -> None:
+    if CORES:
+        os.sched_setaffinity(process, CORES)
+
+
+def _cpu(process: int) -> float:
+    """Seconds of CPU time that a process has used; not a number where nothing tells."""
+    status = Path(f"/proc/{process}/stat")
+    if not status.exists():
+        return float("nan")
+    fields = status.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
