@@ -360,7 +360,7 @@ def test_a_token_never_shows_itself() -> None:
         with pytest.raises(TypeError):
             copied(token)
     with pytest.raises(TypeError) as caught:
-        token.matches("sha256", "no bytes")  # type: ignore[arg-type]
+        token.matches("sha256", "no bytes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - that is the test
     assert KEY[20:] not in "".join(traceback.format_exception(caught.value))
 
 

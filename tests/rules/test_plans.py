@@ -66,7 +66,7 @@ def test_without_a_resolution_every_hit_is_kept() -> None:
 def test_plans_cannot_be_changed_and_compare_by_value() -> None:
     plan = Plan("p", 1, 2, 3, 4)
     with pytest.raises(FrozenInstanceError):
-        plan.rpm = 5  # type: ignore[misc]
+        plan.rpm = 5  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue] - that is the test
     assert plan == Plan("p", 1, 2, 3, 4)
     assert hash(plan) == hash(Plan("p", 1, 2, 3, 4))
     assert plan != Plan("p", 1, 2, 3, 4, None)

@@ -153,4 +153,4 @@ def test_a_smaller_limit_takes_no_slot_away() -> None:
     reading, after = acquire(leases, "d", "w", 1, 1, 30)
     assert reading == (None, 3, 1)
     assert after == leases
-    assert acquire(leases, "b", "w", 1, 1, 30)[0].lease == leases[1]
+    assert acquire(leases, "b", "w", 1, 1, 30)[0].lease == list(leases)[1]

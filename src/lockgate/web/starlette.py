@@ -139,7 +139,8 @@ def _response(refusal: Refusal) -> Response:
 async def _refusal(connection: "HTTPConnection[Any]", error: Exception) -> Response | None:
     assert isinstance(error, Refusal), "registered for Refusal"
     if isinstance(connection, WebSocket):
-        return await refuse(error, connection.scope, connection.send)
+        await refuse(error, connection.scope, connection.send)
+        return None
     return _response(error)
 
 
