@@ -30,9 +30,9 @@ _PAIR: Final = len(_PAIRS)
 
 def checksum(text: bytes) -> bytes:
     """CRC-32 of ``text`` in base62, six digits, the most significant first (D1)."""
-    high, low = divmod(zlib.crc32(text), _PAIR)
-    top, middle = divmod(high, _PAIR)
-    return _PAIRS[top] + _PAIRS[middle] + _PAIRS[low]
+    crc = zlib.crc32(text)
+    high = crc // _PAIR
+    return _PAIRS[high // _PAIR] + _PAIRS[high % _PAIR] + _PAIRS[crc % _PAIR]
 
 
 def _draw(length: int) -> str:
@@ -197,7 +197,9 @@ class KeyFormat:
         start, any_of = f"{brand}_{environment}_", "[0-9A-Za-z]"
         self.scanner: Final = rf"\b{start}{any_of}{{8}}_{any_of}{{43}}\b"
         handle, body, end = f"{any_of}{{8}}", f"{any_of}{{37}}", f"{any_of}{{6}}"
-        self._bearer = re.compile(rf"(?i:bearer) +(({start}({handle})_{body})({end}))".encode())
+        key = rf"(({start}({handle})_{body})({end}))"
+        # White space around a value is none of it (RFC 9110, 5.5); not every server takes it away.
+        self._bearer = re.compile(rf"[ \t]*(?i:bearer) +{key}[ \t]*".encode())
 
     def redact(self, text: str) -> str:
         """The text with whatever looks like the start of a key blotted out, to its end (R7)."""
@@ -225,8 +227,7 @@ class KeyFormat:
         """
         if len(authorizations) != 1:
             raise InvalidFormat if authorizations else MissingAuth
-        # White space around a value is none of it (RFC 9110, 5.5); not every server takes it away.
-        value = authorizations[0].strip(b" \t")
+        value = authorizations[0]
         found = self._bearer.fullmatch(value) if len(value) <= HEADER_LENGTH else None
         if found is None:
             raise InvalidFormat

@@ -16,6 +16,8 @@ from .local import Clock, LocalWindows, wall_clock
 _Row = tuple[str, str, str, str, str, tuple[str, ...], str, bytes, int, int | None]
 """An :class:`ApiKey` up to ``expires_at``, as a plain tuple: the collector forgets those."""
 
+_NEVER = (0, 0)
+
 # A NamedTuple's own constructor takes three times as long.
 _api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 _admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
@@ -42,8 +44,7 @@ class MemoryStore(Store):
         self._lock = Lock()
         self._rows: dict[str, _Row] = {}
         self._revoked: dict[str, int] = {}
-        self._requests: dict[str, int] = {}
-        self._last_used: dict[str, int] = {}
+        self._usage: dict[str, tuple[int, int]] = {}
         self._handles_by_id: dict[str, str] = {}
         self._handles_by_organization: dict[str, dict[str, None]] = {}
         self._live_by_organization: dict[str, dict[str, None]] = {}
@@ -78,10 +79,10 @@ class MemoryStore(Store):
             reading = self._windows.hit(organization, plan.windows, now, cost)
             if not reading.allowed:
                 return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
-            requests = self._requests.get(handle, 0) + 1
-            self._requests[handle] = requests
-            last_used = max(now, self._last_used.get(handle, 0))
-            self._last_used[handle] = last_used
+            requests, last_used = self._usage.get(handle, _NEVER)
+            requests += 1
+            last_used = max(last_used, now)
+            self._usage[handle] = (requests, last_used)
         key = _api_key(ApiKey, (*row, None, requests, last_used))
         return _admission(Admission, (Verdict.ADMITTED, key, plan, reading))
 
@@ -140,8 +141,8 @@ class MemoryStore(Store):
         with self._lock:
             for handle, (requests, last_used) in usage.items():
                 if handle in self._rows:
-                    self._requests[handle] = self._requests.get(handle, 0) + requests
-                    self._last_used[handle] = max(last_used, self._last_used.get(handle, 0))
+                    before, last_before = self._usage.get(handle, _NEVER)
+                    self._usage[handle] = (before + requests, max(last_used, last_before))
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         with self._lock:
@@ -215,11 +216,12 @@ class MemoryStore(Store):
             self._placed[organization.id] = organization[1:]
 
     def _key(self, handle: str) -> ApiKey:
+        requests, last_used = self._usage.get(handle, _NEVER)
         return ApiKey(
             *self._rows[handle],
             revoked_at=self._revoked.get(handle),
-            request_count=self._requests.get(handle, 0),
-            last_used_at=self._last_used.get(handle),
+            request_count=requests,
+            last_used_at=last_used if requests else None,
         )
 
     def _owned(self, organization: str, id: str) -> ApiKey | None:

@@ -231,7 +231,9 @@ class ClientGone(Exception):
 
 def _with_rate(headers: Any, rate: tuple[Header, ...], not_to_store: bool) -> list[Header]:
     """The application's headers with ours in place of any it set itself (G2, D38)."""
+    replaced = _OURS_AND_CACHES if not_to_store else _OURS
+    kept = [header for header in headers if header[0].lower() not in replaced]
     if not_to_store:
-        kept = [h for h in headers if h[0].lower() not in _OURS_AND_CACHES]
-        return [*kept, _NO_STORE, *rate]
-    return [*[h for h in headers if h[0].lower() not in _OURS], *rate]
+        kept.append(_NO_STORE)
+    kept += rate
+    return kept
