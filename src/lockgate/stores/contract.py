@@ -6,7 +6,8 @@ decided upon and written back.
 
 Every method is ``async def``. A store whose methods never suspend declares ``io = "none"`` (pure
 memory) or ``io = "blocking"`` (it waits in the calling thread), and serves WSGI as well; one that
-awaits declares ``io = "async"``.
+awaits declares ``io = "async"``; one that does as its caller does, awaiting where an event loop
+runs and waiting where none does, declares ``io = "either"``.
 
 Time: a shared store goes by its own server's clock, never by that of the process (D27). Every
 method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
@@ -20,7 +21,7 @@ A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILA
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ..rules.credentials import Digest, Token
 from ..rules.keys import ApiKey, KeyDraft, KeyState
@@ -28,7 +29,7 @@ from ..rules.plans import Organization, Plan, PlanBook
 from ..rules.slots import Lease, SlotReading
 from ..rules.windows import Reading, Window
 
-Io = Literal["none", "blocking", "async"]
+Io = Literal["none", "blocking", "async", "either"]
 
 
 class Verdict(Enum):
@@ -184,8 +185,8 @@ class AccountStore(ABC):
 class Store(KeyStore, WindowStore, SlotStore, AccountStore):
     """All four stores in one place."""
 
-    io: ClassVar[Io]
-    """``none`` and ``blocking`` never suspend; ``async`` does."""
+    io: Io
+    """``none`` and ``blocking`` never suspend; ``async`` does; ``either`` does in an event loop."""
 
     @abstractmethod
     async def now(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import ClassVar, cast
+from typing import cast
 
 from ..errors import HandleTaken, KeyLimitReached
 from ..rules.credentials import Digest, Token
@@ -37,7 +37,7 @@ class MemoryStore(Store):
         clock: gives the present in microseconds; by default the machine's clock.
     """
 
-    io: ClassVar[Io] = "none"
+    io: Io = "none"
 
     def __init__(self, clock: Clock = wall_clock) -> None:
         self._clock = clock

@@ -1,0 +1,109 @@
+"""How values are written in columns."""
+
+import json
+from struct import Struct
+from typing import Any
+
+from ...rules.instants import DAY
+from ...rules.keys import ApiKey
+from ...rules.plans import Organization
+from ...rules.slots import Lease, Leases
+from ...rules.windows import Cells, State, Window, empty_state
+
+_HEAD = Struct("<BB")
+_CELLS = Struct("<qqqqqI")
+_FORMAT = 1
+
+
+def write_id(id: str) -> bytes:
+    """An opaque id as bytes; a lone surrogate is a character like any other (D36)."""
+    return id.encode("utf-8", "surrogatepass")
+
+
+def read_id(value: bytes) -> str:
+    """The id that :func:`write_id` wrote."""
+    return bytes(value).decode("utf-8", "surrogatepass")
+
+
+def write_state(state: State) -> bytes:
+    """The state of an organization's windows: 46 bytes for each, and 16 for each older cell."""
+    parts = [_HEAD.pack(_FORMAT, len(state))]
+    for used, oldest, first, last, count, older in state:
+        parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
+    return b"".join(parts)
+
+
+def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
+    """The state that :func:`write_state` wrote.
+
+    Raises:
+        ValueError: the bytes are of a later version of lockgate.
+    """
+    if value is None:
+        return empty_state(windows)
+    format, windows_kept = _HEAD.unpack_from(value)
+    if format != _FORMAT:
+        raise ValueError(f"Window state has format {format}: lockgate here reads {_FORMAT}.")
+    at = _HEAD.size
+    state: list[Cells] = []
+    for _ in range(windows_kept):
+        used, oldest, first, last, count, length = _CELLS.unpack_from(value, at)
+        at += _CELLS.size
+        state.append((used, oldest, first, last, count, value[at : at + length]))
+        at += length
+    return tuple(state)
+
+
+def idle_day(until: int) -> int:
+    """The first whole day, counted from the epoch, after an instant."""
+    return until // DAY + 1
+
+
+def write_leases(leases: Leases) -> bytes | None:
+    """Leases, as JSON; None where there are none."""
+    return json.dumps(leases).encode() if leases else None
+
+
+def read_leases(value: bytes | None) -> Leases:
+    """The leases that :func:`write_leases` wrote."""
+    if value is None:
+        return ()
+    rows: list[tuple[str, str, int, int]] = json.loads(bytes(value))
+    return tuple(Lease(*row) for row in rows)
+
+
+def read_organization(id: str, plan: str | None, overrides: str | None) -> Organization | None:
+    """An organization from its columns; None: it was never put on a plan."""
+    if plan is None:
+        return None
+    pairs: list[tuple[str, int | None]] = json.loads(overrides) if overrides else []
+    return Organization(id, plan, tuple((name, limit) for name, limit in pairs))
+
+
+def write_overrides(organization: Organization) -> str | None:
+    """The limits of an organization's own, as JSON."""
+    return json.dumps(organization.overrides) if organization.overrides else None
+
+
+def write_key(key: ApiKey) -> dict[str, Any]:
+    """A key as the columns of its row."""
+    row = key._asdict()
+    row["organization"] = write_id(key.organization)
+    row["scopes"] = json.dumps(key.scopes)
+    return row
+
+
+def read_key(row: Any) -> ApiKey:
+    """A key from its row, the columns in the table's order."""
+    (handle, id, organization, name, prefix, scopes, scheme, digest, *rest) = row
+    return ApiKey(
+        id,
+        handle,
+        read_id(organization),
+        name,
+        prefix,
+        tuple(json.loads(scopes)),
+        scheme,
+        bytes(digest),
+        *rest,
+    )

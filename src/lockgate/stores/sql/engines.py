@@ -1,0 +1,177 @@
+"""Engines: the host's own, or opened from a URL in whichever colour the caller needs."""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import URL, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from ...errors import ConfigurationError
+from .dialects import flavour_of
+
+_SECONDS: Final = 5
+"""How long to wait for a connection, for one of the pool, and for a lock."""
+_STALLED: Final = 10_000
+"""Milliseconds after which PostgreSQL undoes a transaction whose process says nothing more."""
+
+_DRIVERS: Final = {
+    "sqlite": "pysqlite",
+    "postgresql": "psycopg",
+    "mysql": "pymysql",
+    "mariadb": "pymysql",
+}
+_ASYNC_DRIVERS: Final = {"psycopg": "psycopg", "pymysql": "asyncmy"}
+
+
+class Engines(NamedTuple):
+    """What a store reaches its database by."""
+
+    dialect: Dialect
+    blocking: Engine | None
+    """For callers that block."""
+    awaiting: Callable[[], AsyncEngine] | None
+    """Gives the engine for callers that await; each event loop asks for its own."""
+    ours: bool
+    """Whether the engines were opened here, and are to be closed here."""
+
+
+def engines_of(source: Engine | AsyncEngine | str) -> Engines:
+    """The engines of a store, from the host's engine or from a URL.
+
+    Raises:
+        ConfigurationError: the URL cannot be read or names a database that lockgate does not know,
+            or its driver is not installed. The message never repeats the URL.
+    """
+    if isinstance(source, str):
+        return _opened(_read(source))
+    if isinstance(source, AsyncEngine):
+        engine = AsyncEngine(_own(source.sync_engine))
+        return Engines(source.dialect, None, lambda: engine, ours=False)
+    return Engines(source.dialect, _own(source), None, ours=False)
+
+
+def blocking_engine(url: str) -> Engine:
+    """An engine for a command that waits; where the URL names an asynchronous driver, with the
+    blocking one of the same database."""
+    read = _read(url)
+    return _blocking(read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}"))
+
+
+def _own(engine: Engine) -> Engine:
+    """The host's engine and pool under options of ours: no error is to show a parameter (R7)."""
+    isolation = flavour_of(engine.dialect).isolation
+    options = {} if isolation is None else {"isolation_level": isolation}
+    own = engine.execution_options(**options)
+    own.hide_parameters = True
+    return own
+
+
+def _read(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            "The store's URL cannot be read: use 'sqlite:///file.db' or "
+            "'postgresql://user:password@host/database', with special characters %-encoded."
+        ) from None
+    base, _, driver = url.drivername.partition("+")
+    base = {"postgres": "postgresql"}.get(base, base)
+    if base not in _DRIVERS:
+        known = ", ".join(f"{name}://" for name in _DRIVERS)
+        raise ConfigurationError(f"No SQL store is known for {base + '://'!r}: use {known}.")
+    if base == "sqlite" and (
+        url.database in {None, "", ":memory:"} or url.query.get("mode") == "memory"
+    ):
+        raise ConfigurationError(
+            "SQLite in memory forgets all with each connection: name a file, "
+            "as in 'sqlite:///lockgate.db', or use 'memory://'."
+        )
+    return url.set(drivername=f"{base}+{driver or _DRIVERS[base]}")
+
+
+def _opened(url: URL) -> Engines:
+    dialect = _loaded(url)
+    driver = url.drivername.partition("+")[2]
+    if dialect.is_async:
+        return Engines(dialect, None, lambda: _awaiting(url), ours=True)
+    if driver not in _ASYNC_DRIVERS:
+        return Engines(dialect, _blocking(url), None, ours=True)
+    other = url.set(drivername=f"{_base(url)}+{_ASYNC_DRIVERS[driver]}")
+    _loaded(other)
+    return Engines(dialect, _blocking(url), lambda: _awaiting(other), ours=True)
+
+
+def _base(url: URL) -> str:
+    return url.drivername.partition("+")[0]
+
+
+def _loaded(url: URL) -> Dialect:
+    """The dialect, once its driver has been found to be there."""
+    try:
+        dialect = url.get_dialect()
+        dialect.import_dbapi()
+    except (NoSuchModuleError, ImportError) as missing:
+        raise ConfigurationError(
+            f"The driver of {url.drivername}:// is not installed: pip install 'lockgate[sql]', "
+            "or install the driver that the URL names."
+        ) from missing
+    return dialect()
+
+
+def _blocking(url: URL) -> Engine:
+    engine = create_engine(url, **_options(url))
+    _prepare(engine)
+    return engine
+
+
+def _awaiting(url: URL) -> AsyncEngine:
+    engine = create_async_engine(url, **_options(url))
+    _prepare(engine.sync_engine)
+    return engine
+
+
+def _options(url: URL) -> dict[str, Any]:
+    """Whatever hangs is to be noticed in seconds: the drivers would wait for minutes."""
+    options: dict[str, Any] = {"hide_parameters": True, "pool_timeout": _SECONDS}
+    arguments: dict[str, Any]
+    match _base(url), url.drivername.partition("+")[2]:
+        case "sqlite", _:
+            arguments = {"timeout": _SECONDS}
+        case "postgresql", driver:
+            options["isolation_level"] = "READ COMMITTED"
+            settings = {
+                "lock_timeout": str(_SECONDS * 1000),
+                "idle_in_transaction_session_timeout": str(_STALLED),
+            }
+            if driver == "asyncpg":
+                arguments = {"timeout": _SECONDS, "server_settings": settings}
+            else:
+                given = url.query.get("options", "")
+                words = [f"-c {name}={value}" for name, value in settings.items()]
+                arguments = {"connect_timeout": _SECONDS, "options": " ".join([*words, str(given)])}
+        case _:
+            options["isolation_level"] = "READ COMMITTED"
+            arguments = {
+                "connect_timeout": _SECONDS,
+                "init_command": f"SET SESSION innodb_lock_wait_timeout={_SECONDS}",
+            }
+    return {
+        **options,
+        "connect_args": {
+            k: v for k, v in arguments.items() if k not in url.query or k == "options"
+        },
+    }
+
+
+def _prepare(engine: Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _synchronous_normal)
+
+
+def _synchronous_normal(connection: Any, _: object) -> None:
+    """With a write-ahead log this is as safe against a crash of the process, and a commit need not
+    wait for the disk: a power cut can take the last moments, never the file's integrity."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()

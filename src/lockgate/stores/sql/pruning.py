@@ -1,0 +1,72 @@
+"""Pruning: what is idle goes, a few rows at a time, by whoever makes charges anyway (W10)."""
+
+from threading import Lock
+from time import monotonic
+from typing import Final
+
+from sqlalchemy import Connection, delete, exists, select, update
+
+from ...rules.instants import DAY
+from .dialects import Flavour
+from .tables import Tables
+from .transactions import Work
+
+INTERVAL: Final = 60.0
+"""Seconds between two steps of a process, while there is little to do."""
+AT_ONCE: Final = 50
+"""Rows of one step: it is over in a millisecond or two."""
+
+
+class Pruning:
+    """Forgets windows that count nothing any more, slots that have ended, and organizations of
+    which nothing else is known. Keys stay for ever.
+
+    Rows that somebody holds are left for another time, so nobody waits for this.
+
+    Args:
+        tables: where.
+        flavour: the kind of database.
+    """
+
+    def __init__(self, tables: Tables, flavour: Flavour) -> None:
+        self._organizations = tables.organizations
+        self._keys = tables.keys
+        self._flavour = flavour
+        self._lock = Lock()
+        self._next = monotonic() + INTERVAL
+
+    def due(self) -> Work[None] | None:
+        """The next step, if it is time for it; whoever gets it does it."""
+        now = monotonic()
+        if now < self._next:
+            return None
+        with self._lock:
+            if now < self._next:
+                return None
+            self._next = now + INTERVAL
+        return self._step
+
+    def _step(self, connection: Connection) -> None:
+        if self.prune(connection) == AT_ONCE:
+            self._next = monotonic()
+
+    def prune(self, connection: Connection, now: int | None = None) -> int:
+        """Do one step in the transaction that has begun, and say how many rows it was."""
+        table = self._organizations
+        today = (self._flavour.now(connection) if now is None else now) // DAY
+        idle = (
+            select(table.c.id)
+            .where(table.c.idle_day <= today)
+            .order_by(table.c.idle_day)
+            .limit(AT_ONCE)
+            .with_for_update(skip_locked=True)
+        )
+        ids = list(connection.scalars(idle))
+        if ids:
+            these = table.c.id.in_(ids)
+            has_keys = exists().where(self._keys.c.organization == table.c.id)
+            connection.execute(delete(table).where(these, table.c.plan.is_(None), ~has_keys))
+            connection.execute(
+                update(table).where(these).values(windows=None, slots=None, idle_day=None)
+            )
+        return len(ids)

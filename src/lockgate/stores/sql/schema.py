@@ -1,0 +1,96 @@
+"""The schema: which revision the tables have, and bringing them to another.
+
+Alembic keeps the revisions, in a version table of our own: the host's history and ours never meet.
+"""
+
+import logging
+from typing import Final
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from .dialects import Flavour, flavour_of
+from .tables import Tables
+
+HEAD: Final = "0002"
+"""The revision that this version of lockgate works with."""
+
+logger = logging.getLogger("lockgate")
+
+
+class OutdatedSchema(Exception):
+    """The tables are not those that this version of lockgate works with; says what to do."""
+
+    def __init__(self, found: str | None) -> None:
+        where = "are missing" if found is None else f"are at revision {found}"
+        super().__init__(
+            f"The tables of lockgate {where}, and this version works with {HEAD}: "
+            "run 'lockgate db upgrade --store URL'."
+        )
+
+
+def current(connection: Connection, tables: Tables) -> str | None:
+    """The revision of the tables; None: there are none."""
+    if not inspect(connection).has_table(tables.version):
+        return None
+    found = connection.scalar(text(f"SELECT version_num FROM {tables.version}"))  # noqa: S608 - of a-z0-9_
+    return None if found is None else str(found)
+
+
+class Check:
+    """Sees that the tables are those that this version works with, on a connection just opened.
+
+    Args:
+        tables: the tables.
+        flavour: the kind of database.
+        create: whether to create the tables where there are none.
+    """
+
+    def __init__(self, tables: Tables, flavour: Flavour, *, create: bool) -> None:
+        self._tables = tables
+        self._flavour = flavour
+        self._create = create
+        self._told = False
+
+    def __call__(self, connection: Connection) -> None:
+        """Check once; leaves no transaction open.
+
+        Raises:
+            OutdatedSchema: they are others, or there are none. It goes to the log as well, once:
+                whoever calls the service is told no more than that it is unavailable.
+        """
+        found = current(connection, self._tables)
+        connection.rollback()
+        if found is None and self._create:
+            migrate(connection, self._tables, self._flavour, "head")
+        elif found != HEAD:
+            problem = OutdatedSchema(found)
+            if not self._told:
+                self._told = True
+                logger.error("%s", problem)
+            raise problem
+
+
+def upgrade(engine: Engine, tables: Tables, revision: str = "head") -> None:
+    """Bring the tables to a revision, forward or back; several processes may try at once."""
+    with engine.connect() as connection:
+        migrate(connection, tables, flavour_of(engine.dialect), revision)
+
+
+def migrate(connection: Connection, tables: Tables, flavour: Flavour, revision: str) -> None:
+    """Bring the tables to a revision, on a connection that is in no transaction."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "lockgate.stores.sql:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes.update(connection=connection, tables=tables)
+    flavour.prepare(connection)
+    flavour.begin(connection)
+    with flavour.alone(connection):
+        before = current(connection, tables)
+        if revision == "head" or revision > (before or ""):
+            command.upgrade(config, revision)
+        else:
+            command.downgrade(config, revision)
+        connection.commit()

@@ -1,0 +1,127 @@
+"""The SQL databases that the tests run on, and empty stores in them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, delete
+
+from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql.engines import blocking_engine
+from lockgate.stores.sql.schema import upgrade
+from lockgate.stores.sql.tables import Tables
+from tests.servers import mariadb, postgres
+
+_servers = ExitStack()
+_databases = count()
+
+
+@cache
+def server(kind: str) -> Any:
+    """The server of a kind that all tests share; it is started when it is first asked for."""
+    try:
+        return _servers.enter_context(postgres() if kind == "postgresql" else mariadb())
+    except pytest.skip.Exception as missing:
+        return missing
+
+
+@cache
+def _folder() -> Path:
+    return Path(_servers.enter_context(tempfile.TemporaryDirectory(prefix="lockgate-sqlite-")))
+
+
+def stop_servers() -> None:
+    """Stop what :func:`server` started."""
+    for backend in BACKENDS.values():
+        backend.close()
+    _servers.close()
+
+
+def database(kind: str) -> str:
+    """The URL of a fresh and empty database."""
+    name = f"test{next(_databases)}"
+    if kind == "sqlite":
+        return f"sqlite:///{_folder()}/{name}.db"
+    running = server(kind)
+    if isinstance(running, BaseException):
+        raise running
+    url = running.create(name)
+    assert isinstance(url, str)
+    return url
+
+
+class Backend:
+    """A database whose tables are emptied for each test: quicker than making them anew."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._admin: Engine | None = None
+        self._idle: list[Tables] = []
+        self._numbers = count()
+
+    @property
+    def url(self) -> str:
+        return str(self.admin.url.render_as_string(hide_password=False))
+
+    @property
+    def admin(self) -> Engine:
+        """An engine to look into the tables with."""
+        if self._admin is None:
+            self._admin = blocking_engine(database(self.kind))
+        return self._admin
+
+    def take(self) -> Tables:
+        """Empty tables that nobody else uses."""
+        if not self._idle:
+            tables = Tables(f"t{next(self._numbers)}_")
+            upgrade(self.admin, tables)
+            return tables
+        tables = self._idle.pop()
+        with self.admin.begin() as connection:
+            for table in reversed(tables.metadata.sorted_tables):
+                connection.execute(delete(table))
+        return tables
+
+    def give(self, tables: Tables) -> None:
+        self._idle.append(tables)
+
+    def open(self, *, blocking: bool = False, **options: Any) -> SqlStore:
+        """An empty store: from a URL, or from an engine that blocks."""
+        tables = self.take()
+        engine = create_engine(self.admin.url) if blocking else None
+        source = engine or self.admin.url.render_as_string(hide_password=False)
+        return _Borrowed(source, self, tables, engine, **options)
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.dispose()
+
+
+class _Borrowed(SqlStore):
+    def __init__(
+        self, source: Any, backend: Backend, tables: Tables, engine: Engine | None, **options: Any
+    ) -> None:
+        super().__init__(source, prefix=tables.prefix, **options)
+        self._give = lambda: backend.give(tables)
+        self._engine = engine
+
+    async def close(self) -> None:
+        await super().close()
+        if self._engine is not None:
+            self._engine.dispose()
+        self._give()
+
+
+BACKENDS = {kind: Backend(kind) for kind in ("sqlite", "postgresql", "mysql")}
+
+STORES: dict[str, Callable[[], SqlStore]] = {
+    **{kind: backend.open for kind, backend in BACKENDS.items()},
+    "postgresql-blocking": lambda: BACKENDS["postgresql"].open(blocking=True),
+}
