@@ -1,7 +1,7 @@
 """The gate: wires store, plans, keys and clock together, and admits requests."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from .errors import (
     ConfigurationError,
@@ -174,6 +174,28 @@ class Gate:
         """What a response carries of a reading (D23)."""
         headers = rate_headers(plan, reading)
         return (*headers, *draft_headers(plan, reading)) if self._draft else headers
+
+    def pair(self, face: Literal["async", "blocking"]) -> None:
+        """See that the store suits a face, which asks when it is made.
+
+        Args:
+            face: ``async`` awaits in an event loop, as under ASGI; ``blocking`` waits in a thread,
+                as under WSGI.
+
+        Raises:
+            ConfigurationError: the store would block the event loop, or needs one.
+        """
+        io = self.store.io
+        if face == "async" and io == "blocking":
+            raise ConfigurationError(
+                f"{type(self.store).__name__} waits in the calling thread here, and would block "
+                "the event loop: give it an asynchronous engine, or the gate a URL."
+            )
+        if face == "blocking" and io == "async":
+            raise ConfigurationError(
+                f"{type(self.store).__name__} needs an event loop here, and there is none: give it "
+                "a blocking engine, or the gate a URL."
+            )
 
     async def close(self) -> None:
         """Let go of the store's connections, threads and files."""

@@ -10,6 +10,7 @@ from .demo import Client, Demo, Face, Organization
 
 FACES = {
     "starlette-memory": Face("starlette", "memory://"),
+    "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db"),
 }
 
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from ..gate import Gate
 from ..identity import SESSION_COOKIE, Session, SignedCookie
+from ..run import run
 from ..web.asgi import ClientGone, GateMiddleware, body_reader, principal_of
 from ..web.bodies import BODY_LIMIT, written
 from ..web.starlette import error_handlers, lockgate_routes
@@ -41,6 +42,7 @@ def demo(host: str, port: int, store: str, *, as_json: bool) -> int:
 
     Raises:
         ConfigurationError: the store's URL names no store.
+        StoreUnavailable: the store cannot be used.
         OSError: the address cannot be listened on.
     """
     with _listen(host, port) as listener:
@@ -57,6 +59,8 @@ def _serve(listener: socket.socket, url: str, store: str, *, as_json: bool) -> N
         sessions=sessions,
         public_url=url,
     )
+    if gate.store.io != "async":
+        run(gate.organizations.plan("demo"))  # A store that cannot be used: say so, serve nothing.
     server = _Server(gate, sessions, url, as_json=as_json)
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _stopped)  # The server raises the signal again once it has stopped.

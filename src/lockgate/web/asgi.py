@@ -48,6 +48,9 @@ class GateMiddleware:
         rules: by ``"METHOD /path"``: the scope that is required, a :class:`~lockgate.Rule`, or
             :data:`~lockgate.PUBLIC`. A path that no rule names needs a valid key.
         shadow: count and report, and refuse nothing.
+
+    Raises:
+        ConfigurationError: a rule that cannot be, or a store that would block the event loop.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class GateMiddleware:
         *,
         shadow: bool = False,
     ) -> None:
+        gate.pair("async")
         self.app: Final = app
         self.guard: Final = Guard(gate, rules, shadow=shadow)
 
