@@ -1,0 +1,22 @@
+"""Every test with a ``backend`` runs on SQLite, PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+import pytest
+
+from .backends import BACKENDS, Backend
+
+
+@pytest.fixture(params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> Backend:
+    chosen = BACKENDS[request.param]
+    _ = chosen.admin  # Skips, or fails in CI, where the server is missing.
+    return chosen
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def served(request: pytest.FixtureRequest) -> Backend:
+    """A database with a server."""
+    chosen = BACKENDS[request.param]
+    _ = chosen.admin
+    return chosen

@@ -1,0 +1,73 @@
+"""A TCP proxy that goes wrong on purpose."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Self
+
+
+class Proxy:
+    """Passes bytes between clients and a server until told to cut.
+
+    With ``cut_at`` set, the next bytes of a client that contain it are passed on, the server's
+    answer is awaited and thrown away, and the connection is closed: the server did it, and the
+    client will never know.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.cut_at: bytes | None = None
+        self.cuts = 0
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            self._sockets += [client, server]
+            cut = threading.Event()
+            for one, other, upward in ((client, server, True), (server, client, False)):
+                arguments = (one, other, cut, upward)
+                threading.Thread(target=self._pump, args=arguments, daemon=True).start()
+
+    def _pump(
+        self, source: socket.socket, target: socket.socket, cut: threading.Event, upward: bool
+    ) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if upward and self.cut_at is not None and self.cut_at in data:
+                    self.cut_at = None
+                    self.cuts += 1
+                    cut.set()
+                elif not upward and cut.is_set():
+                    break
+                target.sendall(data)
+        self._hang_up(source)
+        self._hang_up(target)
+
+    @staticmethod
+    def _hang_up(peer: socket.socket) -> None:
+        with suppress(OSError):  # The other side was quicker.
+            peer.shutdown(socket.SHUT_RDWR)
+
+    def drop_all(self) -> None:
+        """Cut every connection there is."""
+        for peer in self._sockets:
+            self._hang_up(peer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self.drop_all()
+        for peer in self._sockets:
+            peer.close()

@@ -1,0 +1,376 @@
+"""What happens when the database goes wrong: a clear error or the declared behaviour, and never a
+charge that counts twice (D33, G4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from lockgate import ConfigurationError, Gate, PlanBook, open_store, run
+from lockgate.errors import StoreUnavailable
+from lockgate.rules.instants import SECOND
+from lockgate.rules.plans import DEFAULT_RESOLUTION, Plan
+from lockgate.stores.contract import Verdict
+from lockgate.stores.sql import OutdatedSchema, SqlStore
+from lockgate.stores.sql.engines import blocking_engine
+from lockgate.stores.sql.schema import upgrade
+from lockgate.stores.sql.tables import Tables
+from lockgate.stores.sql.transactions import OutcomeUnknown
+from tests.servers import Server, mariadb, postgres
+
+from ..making import NOW, draft, draft_of, new_key, token_of
+from .backends import Backend, database, server
+from .proxy import Proxy
+
+WIDE = PlanBook([Plan("free", None, None, None, None, DEFAULT_RESOLUTION)])
+WINDOWS = WIDE.default.windows
+
+
+COMMITS = {"postgresql": b"COMMIT\0", "mysql": b"COMMIT"}
+"""A commit on the wire; PostgreSQL's driver begins with READ COMMITTED, which is none."""
+
+
+def through(proxy: Proxy, url: str) -> str:
+    return make_url(url).set(port=proxy.port).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def proxied(served: Backend) -> Iterator[tuple[Proxy, SqlStore]]:
+    tables = served.take()
+    with Proxy(server(served.kind).port) as proxy:
+        yield proxy, SqlStore(through(proxy, served.url), prefix=tables.prefix)
+    served.give(tables)
+
+
+def used(store: SqlStore) -> int:
+    return run(store.look("org_1", WINDOWS, NOW)).used[0]
+
+
+def test_d33_a_lost_answer_to_a_commit_counts_once(
+    proxied: tuple[Proxy, SqlStore], served: Backend
+) -> None:
+    proxy, store = proxied
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    proxy.cut_at = COMMITS[served.kind]
+    with pytest.raises(OutcomeUnknown):
+        run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert proxy.cuts == 1
+    assert used(store) == 2
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert used(store) == 3
+    run(store.close())
+
+
+async def test_d33_all_who_share_a_commit_learn_that_its_answer_was_lost(
+    proxied: tuple[Proxy, SqlStore], served: Backend
+) -> None:
+    proxy, store = proxied
+    await store.hit("org_1", WINDOWS, 1, NOW)
+    proxy.cut_at = COMMITS[served.kind]
+    hits = [store.hit("org_1", WINDOWS, 1, NOW) for _ in range(8)]
+    outcomes = await asyncio.gather(*hits, return_exceptions=True)
+    lost = [outcome for outcome in outcomes if isinstance(outcome, OutcomeUnknown)]
+    assert proxy.cuts == 1
+    assert lost
+    assert all(isinstance(o, OutcomeUnknown) or not isinstance(o, BaseException) for o in outcomes)
+    assert (await store.look("org_1", WINDOWS, NOW)).used[0] == 9
+    await store.close()
+
+
+@pytest.mark.parametrize("statement", [b"FOR UPDATE", b"UPDATE t"])
+def test_a_connection_cut_before_the_commit_is_undone_and_tried_again(
+    proxied: tuple[Proxy, SqlStore], statement: bytes
+) -> None:
+    proxy, store = proxied
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    proxy.cut_at = statement
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert used(store) == 2
+    run(store.close())
+
+
+def test_connections_that_died_while_idle_are_replaced(proxied: tuple[Proxy, SqlStore]) -> None:
+    proxy, store = proxied
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    proxy.drop_all()
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert used(store) == 2
+    run(store.close())
+
+
+@pytest.fixture(params=[postgres, mariadb], ids=["postgresql", "mysql"])
+def mortal(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of this test's own, to be killed."""
+    with request.param() as running:
+        yield running
+
+
+def test_a_server_that_crashes_and_returns(mortal: Any) -> None:
+    url = mortal.create("fragile")
+    admin = blocking_engine(url)
+    upgrade(admin, Tables())
+    admin.dispose()
+    gate = Gate(url, brand="acme", plans=WIDE)
+    made = run(gate.keys.create("org_1", "a key"))
+    token = gate.format.read([b"Bearer " + made.text.encode()])
+    for _ in range(3):
+        run(gate.admit(token))
+    mortal.stop(signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            run(gate.admit(token))
+    mortal.start()
+    key = run(gate.admit(token)).key
+    assert key is not None
+    assert key.request_count == 4
+    run(gate.close())
+
+
+def test_a_server_killed_mid_transaction_loses_that_transaction_whole(mortal: Any) -> None:
+    url = mortal.create("fragile")
+    admin = blocking_engine(url)
+    upgrade(admin, Tables())
+    store = SqlStore(url)
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    holder = admin.connect()
+    holder.execute(text("SELECT id FROM lockgate_organizations FOR UPDATE"))
+    failures: list[BaseException] = []
+
+    def hit() -> None:
+        try:
+            run(store.hit("org_1", WINDOWS, 1, NOW))
+        except SQLAlchemyError as failure:
+            failures.append(failure)
+
+    waiting = threading.Thread(target=hit)
+    waiting.start()
+    while store_is_idle(admin, mortal):
+        assert waiting.is_alive()
+    mortal.stop(signal.SIGKILL)
+    waiting.join(30)
+    assert len(failures) == 1
+    holder.invalidate()
+    holder.close()
+    mortal.start()
+    assert used(store) == 1
+    run(store.close())
+    admin.dispose()
+
+
+def store_is_idle(admin: Any, running: Server) -> bool:
+    """Whether nobody waits for the lock yet."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        if running.url().startswith("postgresql")
+        else "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    )
+    with admin.connect() as connection:
+        return not connection.scalar(text(waiting))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://nobody:hunter2hunter2@127.0.0.1:1/none",
+        "mysql://x:hunter2hunter2@127.0.0.1:1/none",
+    ],
+    ids=["postgresql", "mysql"],
+)
+def test_nobody_listens(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate(url, brand="acme")
+    with caplog.at_level(logging.DEBUG), pytest.raises(StoreUnavailable) as caught:
+        run(gate.keys.list("org_1"))
+    assert "hunter2" not in caplog.text
+    assert "hunter2" not in repr(caught.value.__cause__)
+    run(gate.close())
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql+nodriver://host/db", "not installed"),
+        ("sqlite:///", "name a file"),
+        ("sqlite://", "name a file"),
+        ("sqlite:///:memory:", "name a file"),
+        ("postgresql://user:hunter2hunter2@host:port/db", "cannot be read"),
+        ("mysql+mysqldb://user:hunter2hunter2@host/db", "not installed"),
+    ],
+)
+def test_a_wrong_url_or_missing_driver_is_told_at_construction(url: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_exhausted_pool_is_told_in_time(served: Backend) -> None:
+    tables = served.take()
+    engine = create_engine(
+        blocking_engine(served.url).url, pool_size=1, max_overflow=0, pool_timeout=0.2
+    )
+    store = SqlStore(engine, prefix=tables.prefix)
+    gate = Gate(store, brand="acme")
+    with engine.connect(), pytest.raises(StoreUnavailable):
+        run(gate.keys.list("org_1"))
+    assert run(gate.keys.list("org_1")) == []
+    engine.dispose()
+    served.give(tables)
+
+
+def test_no_bound_parameter_is_in_an_error_or_a_log(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even of the host's own engine, which shows parameters."""
+    tables = backend.take()
+    engine = create_engine(blocking_engine(backend.url).url)
+    store = SqlStore(engine, prefix=tables.prefix)
+    wanted = draft(name="hunter2hunter2")._replace(scheme="s" * 300, digest=b"hunter2" * 60)
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {tables.prefix}keys RENAME COLUMN name TO label"))
+    try:
+        with caplog.at_level(logging.DEBUG), pytest.raises(SQLAlchemyError) as caught:
+            run(store.insert(wanted, None, NOW))
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text(f"ALTER TABLE {tables.prefix}keys RENAME COLUMN label TO name"))
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in caplog.text
+    engine.dispose()
+    backend.give(tables)
+
+
+# --- the schema --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", [None, "0001"])
+def test_an_older_schema_names_the_command(
+    backend: Backend, revision: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = Tables("older_")
+    upgrade(backend.admin, tables, revision or "base")
+    engine = create_engine(blocking_engine(backend.url).url)
+    gate = Gate(SqlStore(engine, prefix="older_"), brand="acme")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable) as caught:
+            run(gate.keys.list("org_1"))
+        assert isinstance(caught.value.__cause__, OutdatedSchema)
+        assert "lockgate db upgrade" in str(caught.value.__cause__)
+    assert sum("lockgate db upgrade" in record.getMessage() for record in caplog.records) == 1
+    upgrade(backend.admin, tables)
+    assert run(gate.keys.list("org_1")) == []
+    engine.dispose()
+    upgrade(backend.admin, tables, "base")
+
+
+# --- SQLite --------------------------------------------------------------------------------------
+
+
+def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
+    url = database("sqlite")
+    store = SqlStore(url + "?timeout=0.1")
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    path = make_url(url).database
+    assert path is not None
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        run(store.hit("org_1", WINDOWS, 1, NOW))
+    holder.execute("ROLLBACK")
+    holder.close()
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert used(store) == 2
+    run(store.close())
+
+
+def test_a_read_only_database_still_answers_reads(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/keys.db"
+    store = SqlStore(url)
+    key = run(store.insert(draft(), None, NOW))
+    run(store.close())
+    read_only = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
+    assert run(read_only.find(key.handle)) == key
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        run(read_only.hit("org_1", WINDOWS, 1, NOW))
+    assert run(read_only.look("org_1", WINDOWS, NOW)).used == (0, 0, 0)
+    run(read_only.close())
+
+
+def test_a_read_only_user_of_a_server_still_reads(served: Backend) -> None:
+    tables = served.take()
+    mine = SqlStore(served.url, prefix=tables.prefix)
+    key = run(mine.insert(draft(), None, NOW))
+    database = make_url(served.url).database
+    statements = (
+        ["CREATE ROLE reader LOGIN", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"]
+        if served.kind == "postgresql"
+        else ["CREATE USER reader", f"GRANT SELECT ON {database}.* TO reader"]
+    )
+    with served.admin.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    url = make_url(served.url).set(username="reader").render_as_string(hide_password=False)
+    gate = Gate(SqlStore(url, prefix=tables.prefix), brand="acme")
+    assert run(gate.keys.get("org_1", key.id)) == key
+    with pytest.raises(StoreUnavailable):
+        run(gate.keys.create("org_1", "another"))
+    run(gate.close())
+    run(mine.close())
+    with served.admin.begin() as connection:
+        if served.kind == "postgresql":
+            connection.execute(text("DROP OWNED BY reader"))
+        connection.execute(text("DROP USER reader"))
+    served.give(tables)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    if os.name != "posix" or os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount a file system")
+    mounted = tmp_path / "tiny"
+    mounted.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mounted)], check=False
+    )
+    if done.returncode:
+        pytest.skip("this machine mounts nothing")
+    yield mounted
+    subprocess.run(["umount", str(mounted)], check=True)
+
+
+def test_a_full_disk_is_told_and_counts_nothing(tiny_disk: Path) -> None:
+    store = SqlStore(f"sqlite:///{tiny_disk}/keys.db")
+    made = new_key()
+    run(store.insert(draft_of(made), None, NOW))
+    run(store.admit(token_of(made), 1, WIDE, NOW))
+    filler = tiny_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        free = shutil.disk_usage(tiny_disk).free
+        file.write(bytes(free))
+    admitted = 1
+    for step in range(200):
+        try:
+            run(store.admit(token_of(made), 1, WIDE, NOW + step * SECOND))
+        except (sqlite3.OperationalError, OutcomeUnknown):
+            break
+        admitted += 1
+    else:
+        pytest.fail("the disk never was full")
+    filler.unlink()
+    answer = run(store.admit(token_of(made), 1, WIDE, NOW + 200 * SECOND))
+    assert answer.verdict is Verdict.ADMITTED
+    assert answer.key is not None
+    assert answer.key.request_count == admitted + 1
+    run(store.close())
