@@ -26,7 +26,7 @@ from lockgate.rules.plans import DEFAULT_RESOLUTION, Plan
 from lockgate.stores.contract import Verdict
 from lockgate.stores.sql import OutdatedSchema, SqlStore
 from lockgate.stores.sql.engines import blocking_engine
-from lockgate.stores.sql.schema import upgrade
+from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
 from lockgate.stores.sql.transactions import OutcomeUnknown
 from tests.servers import Server, mariadb, postgres
@@ -259,7 +259,8 @@ def test_an_older_schema_names_the_command(
     backend: Backend, revision: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     tables = Tables("older_")
-    upgrade(backend.admin, tables, revision or "base")
+    if revision is not None:
+        upgrade(backend.admin, tables, revision)
     engine = create_engine(blocking_engine(backend.url).url)
     gate = Gate(SqlStore(engine, prefix="older_"), brand="acme")
     for _ in range(2):
@@ -271,7 +272,7 @@ def test_an_older_schema_names_the_command(
     upgrade(backend.admin, tables)
     assert run(gate.keys.list("org_1")) == []
     engine.dispose()
-    upgrade(backend.admin, tables, "base")
+    downgrade(backend.admin, tables, "base")
 
 
 # --- SQLite --------------------------------------------------------------------------------------

@@ -71,12 +71,20 @@ class Check:
 
 
 def upgrade(engine: Engine, tables: Tables, revision: str = "head") -> None:
-    """Bring the tables to a revision, forward or back; several processes may try at once."""
+    """Bring the tables forward to a revision; several processes may try at once."""
     with engine.connect() as connection:
         migrate(connection, tables, flavour_of(engine.dialect), revision)
 
 
-def migrate(connection: Connection, tables: Tables, flavour: Flavour, revision: str) -> None:
+def downgrade(engine: Engine, tables: Tables, revision: str) -> None:
+    """Bring the tables back to a revision, or to ``base``: none. What was added since is lost."""
+    with engine.connect() as connection:
+        migrate(connection, tables, flavour_of(engine.dialect), revision, back=True)
+
+
+def migrate(
+    connection: Connection, tables: Tables, flavour: Flavour, revision: str, *, back: bool = False
+) -> None:
     """Bring the tables to a revision, on a connection that is in no transaction."""
     from alembic import command
     from alembic.config import Config
@@ -88,9 +96,8 @@ def migrate(connection: Connection, tables: Tables, flavour: Flavour, revision: 
     flavour.prepare(connection)
     flavour.begin(connection)
     with flavour.alone(connection):
-        before = current(connection, tables)
-        if revision == "head" or revision > (before or ""):
-            command.upgrade(config, revision)
-        else:
+        if back:
             command.downgrade(config, revision)
+        else:
+            command.upgrade(config, revision)
         connection.commit()

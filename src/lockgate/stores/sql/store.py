@@ -101,7 +101,7 @@ class SqlStore(Store):
         self._flavour = flavour
         self._lanes = Lanes(transactions, engines)
         self.io: Io = self._lanes.io
-        if self.io != "async" and iscoroutinefunction(resolver) and engines.awaiting is None:
+        if self.io == "blocking" and iscoroutinefunction(resolver):
             raise ConfigurationError(
                 "An async plan resolver needs a store that awaits: give the store a URL or an "
                 "AsyncEngine, or write the resolver as a plain function."

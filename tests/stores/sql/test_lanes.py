@@ -1,0 +1,139 @@
+"""Who waits how: a store of a URL does as its caller does, an engine has one way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy import create_engine, event
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
+from lockgate.stores.contract import Io
+from lockgate.stores.sql import SqlStore
+from lockgate.web.asgi import GateMiddleware
+
+from ..making import BOOK, NOW, at_once, draft
+from .backends import BACKENDS, Backend, database
+
+WINDOWS = BOOK.default.windows
+
+
+@pytest.mark.parametrize(
+    ("url", "io"),
+    [
+        ("sqlite:///x.db", "either"),
+        ("postgresql://h/d", "either"),
+        ("postgres://h/d", "either"),
+        ("postgresql+psycopg://h/d", "either"),
+        ("postgresql+asyncpg://h/d", "async"),
+        ("mysql://h/d", "either"),
+        ("mariadb://h/d", "either"),
+        ("mysql+pymysql://h/d", "either"),
+        ("mysql+asyncmy://h/d", "async"),
+    ],
+)
+def test_a_url_says_who_can_be_served(url: str, io: Io) -> None:
+    assert open_store(url).io == io
+
+
+async def nothing(scope: object, receive: object, send: object) -> None:
+    """An application."""
+
+
+def test_a_face_refuses_a_store_that_waits_in_another_way() -> None:
+    blocking = Gate(SqlStore(create_engine("postgresql+psycopg://h/d")), brand="acme")
+    with pytest.raises(ConfigurationError, match="block the event loop"):
+        GateMiddleware(nothing, blocking)
+    blocking.pair("blocking")
+    awaiting = Gate(SqlStore(create_async_engine("postgresql+psycopg://h/d")), brand="acme")
+    GateMiddleware(nothing, awaiting)
+    with pytest.raises(ConfigurationError, match="event loop"):
+        awaiting.pair("blocking")
+    for store in ("sqlite:///x.db", "postgresql://h/d", MemoryStore()):
+        gate = Gate(store, brand="acme")
+        gate.pair("async")
+        gate.pair("blocking")
+
+
+def test_run_without_a_loop_says_what_an_asynchronous_engine_needs() -> None:
+    store = SqlStore(create_async_engine("postgresql+psycopg://h/d"))
+    with pytest.raises(RuntimeError, match="no event loop runs here"):
+        run(store.now())
+
+
+async def test_run_in_a_loop_says_to_await() -> None:
+    store = BACKENDS["sqlite"].open()
+    with pytest.raises(ConfigurationError, match="waits for an event loop"):
+        run(store.now())
+    await store.close()
+
+
+async def test_one_store_serves_a_loop_and_threads(backend: Backend) -> None:
+    store = backend.open()
+    await store.hit("org_1", WINDOWS, 1, NOW)
+    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
+    assert (await store.look("org_1", WINDOWS, NOW)).used == (2, 2, 2)
+    await store.close()
+
+
+def test_each_event_loop_has_connections_of_its_own(backend: Backend) -> None:
+    tables = backend.take()
+
+    async def hit() -> None:
+        store = SqlStore(backend.url, prefix=tables.prefix)
+        await asyncio.gather(*(store.hit("org_1", WINDOWS, 1, NOW) for _ in range(2)))
+        await store.close()
+
+    at_once(3, lambda _: asyncio.run(hit()))
+    store = SqlStore(backend.url, prefix=tables.prefix)
+    assert run(store.look("org_1", WINDOWS, NOW)).used == (6, 6, 6)
+    run(store.close())
+    backend.give(tables)
+
+
+@pytest.fixture(params=["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
+async def awaited(request: pytest.FixtureRequest) -> AsyncIterator[SqlStore]:
+    """A store in the host's own asynchronous engine."""
+    backend = BACKENDS[request.param.partition("+")[0]]
+    tables = backend.take()
+    engine = create_async_engine(backend.admin.url.set(drivername=request.param))
+    yield SqlStore(engine, prefix=tables.prefix)
+    await engine.dispose()
+    backend.give(tables)
+
+
+async def test_the_hosts_own_asynchronous_engine(awaited: SqlStore) -> None:
+    key = await awaited.insert(draft(), 1, NOW)
+    assert await awaited.find(key.handle) == key
+    readings = await asyncio.gather(*(awaited.hit("org_1", WINDOWS, 1, NOW) for _ in range(12)))
+    assert [reading.allowed for reading in readings] == [True] * 10 + [False] * 2
+    assert await awaited.now() > NOW
+    await awaited.close()
+    assert await awaited.find(key.handle) == key, "the engine is the host's: it stays open"
+
+
+def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
+    """As SQLAlchemy's documentation shows it, for transactions around reads."""
+    engine = create_engine(BACKENDS["sqlite"].admin.url)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    tables = BACKENDS["sqlite"].take()
+    store = SqlStore(engine, prefix=tables.prefix)
+    for _ in range(3):
+        run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert run(store.look("org_1", WINDOWS, NOW)).used == (3, 3, 3)
+    run(store.close())
+    engine.dispose()
+    BACKENDS["sqlite"].give(tables)
+
+
+def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:
+    url = database("sqlite")
+    store = open_store(url)
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    engine.dispose()
+    run(store.close())

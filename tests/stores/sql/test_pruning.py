@@ -1,0 +1,119 @@
+"""What is idle goes, in steps; keys and plans stay (W10)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import func, select, text
+
+from lockgate import run
+from lockgate.rules.instants import DAY, MINUTE
+from lockgate.rules.plans import Organization
+from lockgate.stores.sql import SqlStore, pruning
+from lockgate.stores.sql.dialects import flavour_of
+from lockgate.stores.sql.pruning import AT_ONCE, Pruning
+from lockgate.stores.sql.tables import Tables
+
+from ..making import BOOK, NOW, draft
+from .backends import Backend
+
+WINDOWS = BOOK.default.windows
+LATER = NOW + 3 * DAY
+
+
+def prune(backend: Backend, tables: Tables, now: int) -> int:
+    flavour = flavour_of(backend.admin.dialect)
+    with backend.admin.connect() as connection:
+        flavour.begin(connection)
+        count = Pruning(tables, flavour).prune(connection, now)
+        connection.commit()
+    return count
+
+
+def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
+    tables = backend.take()
+    store = SqlStore(backend.url, prefix=tables.prefix)
+    run(store.hit("stranger", WINDOWS, 1, NOW))
+    run(store.acquire("worker", "job", "me", 2, MINUTE, NOW))
+    run(store.hit("busy", WINDOWS, 1, LATER))
+    run(store.hit("keyed", WINDOWS, 1, NOW))
+    key = run(store.insert(draft("keyed"), None, NOW))
+    run(store.hit("placed", WINDOWS, 1, NOW))
+    run(store.put_organization(Organization("placed", "starter")))
+    assert prune(backend, tables, NOW) == 0
+    assert prune(backend, tables, LATER) == 4
+    assert prune(backend, tables, LATER) == 0
+    table = tables.organizations
+    with backend.admin.connect() as connection:
+        rows = connection.execute(select(table.c.id, table.c.windows, table.c.slots)).all()
+    assert sorted((bytes(id), windows is None) for id, windows, _ in rows) == [
+        (b"busy", False),
+        (b"keyed", True),
+        (b"placed", True),
+    ]
+    assert run(store.find(key.handle)) == key
+    assert run(store.organization("placed")) == Organization("placed", "starter")
+    assert run(store.look("busy", WINDOWS, LATER)).used == (1, 1, 1)
+    run(store.close())
+    backend.give(tables)
+
+
+def test_a_window_that_still_counts_stays(backend: Backend) -> None:
+    tables = backend.take()
+    store = SqlStore(backend.url, prefix=tables.prefix)
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.acquire("org_1", "job", "me", 2, 5 * DAY, NOW))
+    assert prune(backend, tables, NOW + DAY - 1) == 0
+    assert prune(backend, tables, NOW + 4 * DAY) == 0
+    assert [lease.job for lease in run(store.held("org_1", NOW + 4 * DAY))] == ["job"]
+    run(store.close())
+    backend.give(tables)
+
+
+def test_a_step_is_bounded(backend: Backend) -> None:
+    tables = backend.take()
+    store = SqlStore(backend.url, prefix=tables.prefix)
+    for number in range(AT_ONCE + 3):
+        run(store.hit(f"org_{number}", WINDOWS, 1, NOW))
+    assert prune(backend, tables, LATER) == AT_ONCE
+    assert prune(backend, tables, LATER) == 3
+    run(store.close())
+    backend.give(tables)
+
+
+def test_rows_that_somebody_holds_are_left_for_another_time(served: Backend) -> None:
+    tables = served.take()
+    store = SqlStore(served.url, prefix=tables.prefix)
+    for name in ("held", "free"):
+        run(store.hit(name, WINDOWS, 1, NOW))
+    with served.admin.begin() as holder:
+        lock = f"SELECT id FROM {tables.prefix}organizations WHERE id = :id FOR UPDATE"
+        holder.execute(text(lock), {"id": b"held"})
+        assert prune(served, tables, LATER) == 1
+    assert prune(served, tables, LATER) == 1
+    run(store.close())
+    served.give(tables)
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True], ids=["blocking", "async"])
+async def test_whoever_makes_charges_prunes(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
+) -> None:
+    monkeypatch.setattr(pruning, "INTERVAL", 0.0)
+    tables = backend.take()
+    store = SqlStore(backend.url, prefix=tables.prefix)
+
+    async def charge() -> None:
+        await store.hit("stranger", WINDOWS, 1, NOW)
+        await store.hit("busy", WINDOWS, 1)
+        await store.hit("busy", WINDOWS, 1)
+
+    if in_a_loop:
+        await charge()
+    else:
+        await asyncio.to_thread(lambda: run(charge()))
+    await store.close()
+    with backend.admin.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(tables.organizations)) == 1
+    backend.give(tables)

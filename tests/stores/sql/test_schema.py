@@ -1,0 +1,128 @@
+"""The revisions: forward and back with data in place, and beside a host's own history."""
+
+from __future__ import annotations
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
+from sqlalchemy.exc import IntegrityError
+
+from lockgate import ConfigurationError, open_store, run
+from lockgate.rules.instants import MINUTE
+from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql.tables import Tables
+
+from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
+from .backends import Backend, database
+
+WINDOWS = BOOK.default.windows
+
+
+def test_the_head_is_the_newest_revision() -> None:
+    config = Config()
+    config.set_main_option("script_location", "lockgate.stores.sql:migrations")
+    config.set_main_option("path_separator", "os")
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
+
+
+def test_up_down_and_up_again_keep_the_data(backend: Backend) -> None:
+    tables = Tables("moved_")
+    schema.upgrade(backend.admin, tables)
+    store = SqlStore(backend.url, prefix="moved_")
+    made = new_key()
+    key = run(store.insert(draft_of(made), None, NOW))
+    run(store.admit(token_of(made), 1, BOOK, NOW))
+    run(store.acquire("org_1", "job", "me", 2, MINUTE, NOW))
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "0001")
+    with backend.admin.connect() as connection:
+        assert schema.current(connection, tables) == "0001"
+        columns = {c["name"] for c in inspect(connection).get_columns("moved_organizations")}
+    assert "slots" not in columns
+    schema.upgrade(backend.admin, tables)
+    store = SqlStore(backend.url, prefix="moved_")
+    found = run(store.find(made.handle))
+    assert found == key._replace(request_count=1, last_used_at=NOW)
+    assert run(store.look("org_1", WINDOWS, NOW)).used == (1, 1, 1)
+    assert run(store.held("org_1", NOW)) == ()
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "base")
+    with backend.admin.connect() as connection:
+        left = [name for name in inspect(connection).get_table_names() if "moved_" in name]
+        assert left == ["moved_version"]
+        assert schema.current(connection, tables) is None
+
+
+def test_the_migrations_make_the_tables_that_the_code_describes(backend: Backend) -> None:
+    tables = Tables("same_")
+    schema.upgrade(backend.admin, tables)
+
+    def ours(_: object, name: str | None, kind: str, *__: object) -> bool:
+        return kind != "table" or (name or "").startswith("same_")
+
+    with backend.admin.connect() as connection:
+        options = {"version_table": tables.version, "include_object": ours, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, tables.metadata) == []
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_the_hosts_own_history_and_tables_stay_as_they_are(backend: Backend) -> None:
+    with backend.admin.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('theirs')"))
+    tables = Tables("beside_")
+    schema.upgrade(backend.admin, tables)
+    schema.downgrade(backend.admin, tables, "base")
+    with backend.admin.begin() as connection:
+        assert connection.scalar(text("SELECT version_num FROM alembic_version")) == "theirs"
+        connection.execute(text("DROP TABLE alembic_version"))
+
+
+def test_many_may_upgrade_at_once(backend: Backend) -> None:
+    tables = Tables("race_")
+    at_once(4, lambda _: schema.upgrade(backend.admin, tables))
+    with backend.admin.connect() as connection:
+        assert schema.current(connection, tables) == schema.HEAD
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_many_may_open_a_new_file_at_once() -> None:
+    url = database("sqlite")
+
+    def insert(_: int) -> None:
+        store = open_store(url)
+        run(store.insert(draft(), None, NOW))
+        run(store.close())
+
+    at_once(6, insert)
+    store = open_store(url)
+    assert len(run(store.list("org_1"))) == 6
+    run(store.close())
+
+
+def test_two_prefixes_are_two_stores(backend: Backend) -> None:
+    one, other = backend.open(), backend.open()
+    key = run(one.insert(draft(), None, NOW))
+    assert run(other.find(key.handle)) is None
+    run(one.close())
+    run(other.close())
+
+
+@pytest.mark.parametrize("prefix", ["1a", "a-b", "A", "a" * 31, 'a"; DROP TABLE x'])
+def test_a_prefix_that_cannot_be_one(prefix: str) -> None:
+    with pytest.raises(ConfigurationError, match="prefix"):
+        Tables(prefix)
+
+
+def test_an_error_of_integrity_other_than_a_taken_handle_is_no_reason_to_draw_again(
+    backend: Backend,
+) -> None:
+    store = backend.open()
+    unnamed = draft()._replace(name=None)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - what the database is to refuse
+    with pytest.raises(IntegrityError):
+        run(store.insert(unnamed, None, NOW))
+    run(store.close())
