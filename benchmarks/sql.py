@@ -130,7 +130,7 @@ FLOOR = {
 STATE = os.urandom(500)
 
 
-def sqlite(seconds: float) -> None:
+def sqlite(seconds: float) -> None:  # noqa: PLR0915 - read from top to bottom
     """SQLite, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/bench.db"

@@ -92,36 +92,40 @@ class Backend:
     def give(self, tables: Tables) -> None:
         self._idle.append(tables)
 
-    def open(self, *, blocking: bool = False, **options: Any) -> SqlStore:
+    def open(self, *, blocking: bool = False, **options: Any) -> Borrowed:
         """An empty store: from a URL, or from an engine that blocks."""
         tables = self.take()
         engine = create_engine(self.admin.url) if blocking else None
         source = engine or self.admin.url.render_as_string(hide_password=False)
-        return _Borrowed(source, self, tables, engine, **options)
+        return Borrowed(source, self, tables, engine, **options)
 
     def close(self) -> None:
         if self._admin is not None:
             self._admin.dispose()
 
 
-class _Borrowed(SqlStore):
+class Borrowed(SqlStore):
     def __init__(
         self, source: Any, backend: Backend, tables: Tables, engine: Engine | None, **options: Any
     ) -> None:
         super().__init__(source, prefix=tables.prefix, **options)
-        self._give = lambda: backend.give(tables)
+        self._backend = backend
+        self._tables = tables
         self._engine = engine
+        self.closed = False
 
     async def close(self) -> None:
         await super().close()
         if self._engine is not None:
             self._engine.dispose()
-        self._give()
+        if not self.closed:
+            self.closed = True
+            self._backend.give(self._tables)
 
 
 BACKENDS = {kind: Backend(kind) for kind in ("sqlite", "postgresql", "mysql")}
 
-STORES: dict[str, Callable[[], SqlStore]] = {
+STORES: dict[str, Callable[[], Borrowed]] = {
     **{kind: backend.open for kind, backend in BACKENDS.items()},
     "postgresql-blocking": lambda: BACKENDS["postgresql"].open(blocking=True),
 }

@@ -28,8 +28,6 @@ from .tables import Statement
 
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
-_LOCK_NOT_AVAILABLE: Final = "55P03"
-_MYSQL_LOCK_WAIT_TIMEOUT: Final = 1205
 _MYSQL_DEADLOCK: Final = 1213
 
 _SCHEMA_LOCK: Final = 7_033_177_426
@@ -176,7 +174,7 @@ class Postgresql(Flavour):
     def passing(self, failure: Exception) -> bool:
         cause = failure.orig if isinstance(failure, DBAPIError) else failure
         state = getattr(cause, "sqlstate", None)
-        return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED, _LOCK_NOT_AVAILABLE}
+        return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED}
 
 
 class Mysql(Flavour):
@@ -203,7 +201,7 @@ class Mysql(Flavour):
     def passing(self, failure: Exception) -> bool:
         cause = failure.orig if isinstance(failure, DBAPIError) else failure
         code = cause.args[0] if cause is not None and cause.args else None
-        return code in {_MYSQL_DEADLOCK, _MYSQL_LOCK_WAIT_TIMEOUT}
+        return code == _MYSQL_DEADLOCK
 
 
 def _read_clock(connection: Connection, clock: TextClause) -> int:

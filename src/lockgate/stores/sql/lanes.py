@@ -42,20 +42,17 @@ class Lane(ABC):
         """Make a charge, in a transaction with others that wait now."""
 
     @abstractmethod
-    async def drain(self) -> None:
-        """Wait until every charge is answered."""
-
-    @abstractmethod
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Answer what waits, then let go of threads and of connections of our own."""
 
 
 class Blocking(Lane):
     """Works in the calling thread, and waits there."""
 
-    def __init__(self, engine: Engine, transactions: Transactions) -> None:
+    def __init__(self, engine: Engine, transactions: Transactions, *, ours: bool) -> None:
         self._engine = engine
         self._transactions = transactions
+        self._ours = ours
         self._checked = False
         self._meeting = Meeting(self.send)
 
@@ -95,11 +92,9 @@ class Blocking(Lane):
                 self.do_write(prune)
         return outcome
 
-    async def drain(self) -> None:
-        """Nothing waits but in threads of their own."""
-
     async def close(self) -> None:
-        self._engine.dispose()
+        if self._ours:
+            self._engine.dispose()
 
 
 class Threaded(Lane):
@@ -109,17 +104,11 @@ class Threaded(Lane):
     every statement, where this does so once for all the charges that go together.
     """
 
-    def __init__(
-        self,
-        blocking: Blocking,
-        transactions: Transactions,
-        writer: ThreadPoolExecutor,
-        reader: ThreadPoolExecutor,
-    ) -> None:
+    def __init__(self, blocking: Blocking, transactions: Transactions) -> None:
         self._blocking = blocking
         self._transactions = transactions
-        self._writer = writer
-        self._reader = reader
+        self._writer = ThreadPoolExecutor(1, "lockgate-sql-writer")
+        self._reader = ThreadPoolExecutor(1, "lockgate-sql-reader")
         self._gathering = Gathering(self._send, self._tidy)
 
     async def read(self, work: Work[T]) -> T:
@@ -131,11 +120,10 @@ class Threaded(Lane):
     async def charge(self, charge: Charge) -> Outcome:
         return await self._gathering.charge(charge)
 
-    async def drain(self) -> None:
-        await self._gathering.drain()
-
     async def close(self) -> None:
-        await self._blocking.close()
+        await self._gathering.drain()
+        for thread in (self._writer, self._reader):
+            thread.shutdown(wait=False)
 
     async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
         return await _in(self._writer, partial(self._blocking.send, charges))
@@ -152,9 +140,10 @@ async def _in(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
 class Awaiting(Lane):
     """Awaits an asynchronous engine."""
 
-    def __init__(self, engine: AsyncEngine, transactions: Transactions) -> None:
+    def __init__(self, engine: AsyncEngine, transactions: Transactions, *, ours: bool) -> None:
         self._engine = engine
         self._transactions = transactions
+        self._ours = ours
         self._checked = False
         self._gathering = Gathering(self._send, self._tidy)
 
@@ -178,11 +167,10 @@ class Awaiting(Lane):
     async def charge(self, charge: Charge) -> Outcome:
         return await self._gathering.charge(charge)
 
-    async def drain(self) -> None:
-        await self._gathering.drain()
-
     async def close(self) -> None:
-        await self._engine.dispose()
+        await self._gathering.drain()
+        if self._ours:
+            await self._engine.dispose()
 
     async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
         return await self.read(self._transactions.charging(charges))
@@ -212,14 +200,13 @@ class Lanes:
     ) -> None:
         self._transactions = transactions
         blocking = engines.blocking
-        self._blocking = None if blocking is None else Blocking(blocking, transactions)
-        self._awaiting = engines.awaiting
         self._ours = engines.ours
+        self._blocking = (
+            None if blocking is None else Blocking(blocking, transactions, ours=self._ours)
+        )
+        self._awaiting = engines.awaiting
         self._lock = Lock()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Lane] = WeakKeyDictionary()
-        self._threads: Final = [
-            ThreadPoolExecutor(1, f"lockgate-sql-{name}") for name in ("writer", "reader")
-        ]
         awaits = engines.awaiting is not None or engines.dialect.name == "sqlite"
         self.io: Final[Io] = "async" if blocking is None else "either" if awaits else "blocking"
 
@@ -240,13 +227,11 @@ class Lanes:
     async def close(self) -> None:
         """Close the lanes that can be closed from here: other event loops keep theirs."""
         lane = self.here()
-        await lane.drain()
-        if self._ours:
-            await lane.close()
+        await lane.close()
+        if lane is not self._blocking:
+            del self._by_loop[asyncio.get_running_loop()]
             if self._blocking is not None:
                 await self._blocking.close()
-        for thread in self._threads:
-            thread.shutdown(wait=False)
 
     def _block(self) -> Blocking:
         if self._blocking is None:
@@ -258,5 +243,5 @@ class Lanes:
 
     def _await(self) -> Lane:
         if self._awaiting is not None:
-            return Awaiting(self._awaiting(), self._transactions)
-        return Threaded(self._block(), self._transactions, *self._threads)
+            return Awaiting(self._awaiting(), self._transactions, ours=self._ours)
+        return Threaded(self._block(), self._transactions)
