@@ -60,6 +60,10 @@ class Server:
     def url(self, database: str = "lockgate") -> str:
         raise NotImplementedError
 
+    def create(self, database: str) -> str:
+        """A fresh database, and its URL."""
+        raise NotImplementedError
+
     def run(self, command: list[str]) -> None:
         done = subprocess.run(
             command, user=self.user, cwd=self.directory, capture_output=True, check=False

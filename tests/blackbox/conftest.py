@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+
+from lockgate.cli import main
+from tests.servers import mariadb, postgres
 
 from .demo import Client, Demo, Face, Organization
 
@@ -12,13 +16,35 @@ FACES = {
     "starlette-memory": Face("starlette", "memory://"),
     "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db"),
 }
+SERVED = {
+    "starlette-postgresql": Face("starlette", "postgresql", shares_store=True),
+    "starlette-mysql": Face("starlette", "mysql", shares_store=True),
+}
+SERVERS = {"postgresql": postgres, "mysql": mariadb}
+TALK_OF_THE_STORE = {"test_keys", "test_restart"}
+"""Files whose tests depend on the store: only these run on the servers as well, for time's sake."""
 
 
-@pytest.fixture(scope="session", params=list(FACES.values()), ids=list(FACES))
-def face(request: pytest.FixtureRequest) -> Face:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "face" in metafunc.fixturenames:
+        module = metafunc.definition.path.stem
+        faces = {**FACES, **(SERVED if module in TALK_OF_THE_STORE else {})}
+        metafunc.parametrize(
+            "face", list(faces.values()), ids=list(faces), indirect=True, scope="session"
+        )
+
+
+@pytest.fixture(scope="session")
+def face(request: pytest.FixtureRequest) -> Iterator[Face]:
     chosen = request.param
     assert isinstance(chosen, Face)
-    return chosen
+    if chosen.store not in SERVERS:
+        yield chosen
+        return
+    with SERVERS[chosen.store]() as server:
+        url = server.create("demo")
+        assert main(["db", "upgrade", "--store", url]) == 0
+        yield replace(chosen, store=url)
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def test_an_error_of_integrity_other_than_a_taken_handle_is_no_reason_to_draw_ag
     backend: Backend,
 ) -> None:
     store = backend.open()
-    unnamed = draft()._replace(name=None)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - what the database is to refuse
+    unnamed = draft()._replace(name=None)  # type: ignore[arg-type] # what the database is to refuse
     with pytest.raises(IntegrityError):
         run(store.insert(unnamed, None, NOW))
     run(store.close())

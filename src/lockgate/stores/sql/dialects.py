@@ -51,7 +51,7 @@ class Hand:
 
     def many(self, statement: Statement, values: Sequence[Values]) -> None:
         """Run a statement that gives no rows, once for each of the values."""
-        self._connection.execute(statement, values)
+        self._connection.execute(statement, values if len(values) > 1 else values[0])
 
 
 class Flavour(ABC):
