@@ -18,6 +18,7 @@ from .events import Events, Observer
 from .flows.anonymous import Anonymous
 from .flows.asking import asking, unavailable
 from .flows.keys import Keys
+from .flows.known import KnownKeys
 from .flows.organizations import Organizations
 from .identity import Session, SessionVerifier
 from .principal import Principal
@@ -102,6 +103,7 @@ class Gate:
         self.prefix: Final = prefix
         self.events: Final = Events(observer)
         self.anonymous: Final = Anonymous(anonymous, clock)
+        self.known: Final = KnownKeys()
         self.keys: Final = Keys(
             self.store, self.format, self.catalogue, key_cap, clock, self.events
         )
@@ -139,7 +141,6 @@ class Gate:
         if key is None:
             raise KeyNotFound
         if plan is None or reading is None:
-            self.anonymous.forget(token)
             raise self._of(_ENDED[verdict](), key.organization)
         if verdict is Verdict.LIMITED:
             raise self._of(rate_limit_exceeded(plan, reading), key.organization, plan, reading)
@@ -149,7 +150,6 @@ class Gate:
             raise self._of(InsufficientScope(lacking), key.organization, plan, reading)
         if key.scheme != self.format.peppers.scheme:
             await self._rehash(token, key)
-        self.anonymous.remember(key)
         return principal
 
     async def admit_session(self, session: Session, cost: int = 1) -> Principal:
@@ -172,8 +172,9 @@ class Gate:
 
     def headers(self, plan: Plan, reading: Reading) -> tuple[Header, ...]:
         """What a response carries of a reading (D23)."""
-        headers = rate_headers(plan, reading)
-        return (*headers, *draft_headers(plan, reading)) if self._draft else headers
+        if not self._draft:
+            return rate_headers(plan, reading)
+        return (*rate_headers(plan, reading), *draft_headers(plan, reading))
 
     def pair(self, face: Literal["async", "blocking"]) -> None:
         """See that the store suits a face, which asks when it is made.
@@ -217,6 +218,8 @@ class Gate:
     async def _rehash(self, token: Token, key: ApiKey) -> None:
         """Move a key to the newest pepper, now that its text is here (K9). Not if it was lost."""
         new = token.fresh_digest()
+        if new is None:
+            return
         try:
             moved = await self.store.rehash_if(key.handle, Digest(key.scheme, key.digest), new)
         except Exception as failure:

@@ -7,9 +7,8 @@ import pytest
 from lockgate import Plan
 from lockgate.flows import anonymous as module
 from lockgate.flows.anonymous import Anonymous
-from lockgate.rules.credentials import KeyFormat
 from lockgate.rules.instants import HOUR, MINUTE
-from tests.stores.making import NOW, HandClock, at_once, draft_of, new_key, token_of
+from tests.stores.making import NOW, HandClock, at_once
 
 PLAN = Plan("anonymous", rpm=3, rph=5, rpd=100, concurrent=0)
 
@@ -45,42 +44,13 @@ def test_looking_charges_nothing() -> None:
     assert [anonymous.look("a").remaining for _ in range(3)] == [2, 2, 2]
 
 
-def test_the_key_that_was_admitted_lately_is_known_and_no_other() -> None:
-    anonymous = Anonymous(PLAN, HandClock())
-    made = new_key()
-    anonymous.remember(draft_of(made).created(NOW))
-    assert anonymous.knows(token_of(made))
-    assert not anonymous.knows(token_of(new_key()))
-    forged = KeyFormat("acme", draw=lambda n: made.handle if n == 8 else "r" * n).generate()
-    assert forged.handle == made.handle
-    assert not anonymous.knows(token_of(forged))
-    anonymous.forget(token_of(made))
-    assert not anonymous.knows(token_of(made))
-    anonymous.forget(token_of(made))
-
-
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ADDRESSES_AT_MOST", 20)
-    monkeypatch.setattr(module, "_KEYS_AT_MOST", 20)
     anonymous = Anonymous(Plan("anonymous", rpm=1, rph=1, rpd=1, concurrent=0), HandClock())
     for number in range(100):
         anonymous.charge(f"address {number}")
-        anonymous.remember(draft_of(new_key()).created(NOW))
         assert len(anonymous.spent) <= 20
-        assert len(anonymous._admitted) <= 20
         assert len(anonymous._windows) <= 60
-
-
-def test_a_full_memory_of_keys_keeps_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgetting all at once would lock out every key behind an address that is being flooded."""
-    monkeypatch.setattr(module, "_KEYS_AT_MOST", 20)
-    anonymous = Anonymous(PLAN, HandClock())
-    busy = new_key()
-    for _ in range(100):
-        anonymous.remember(draft_of(busy).created(NOW))
-        for _ in range(2):
-            anonymous.remember(draft_of(new_key()).created(NOW))
-        assert anonymous.knows(token_of(busy))
 
 
 def test_exactly_the_budget_under_32_threads() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from lockgate import PUBLIC, ConfigurationError, Principal, Refusal, Rule, run
 from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
+from lockgate.rules.credentials import Digest
 from lockgate.rules.instants import MINUTE
 from lockgate.web.api import answer, check, endpoints
 from lockgate.web.guard import Guard
@@ -219,3 +221,31 @@ def test_d25_no_header_is_invented_for_an_organization_without_limits() -> None:
     with pytest.raises(InsufficientScope) as caught:
         run(guard.enter(Asking("GET", "/x", authorization=f"Bearer {key}")))
     assert caught.value.rate == ()
+
+
+def test_a_known_key_comes_in_when_its_digest_has_moved_elsewhere() -> None:
+    """Another process may have moved it to a newer pepper: then it is looked at anew (K9)."""
+    bench = Bench()
+    text = bench.key()
+    caller = Asking(path="/x", authorization=f"Bearer {text}")
+    assert enter(bench, caller)[0] == "in"
+    token = bench.gate.format.read([f"Bearer {text}".encode()])
+    key = run(bench.gate.store.find(token.handle))
+    assert key is not None
+    plain = sha256(text.encode()).digest()
+    old, new = Digest(key.scheme, key.digest), Digest("sha256", plain)
+    assert old == new or run(bench.gate.store.rehash_if(key.handle, old, new))
+    assert enter(bench, caller)[0] == "in"
+    assert enter(bench, caller)[0] == "in"
+
+
+def test_a_known_key_that_is_revoked_is_refused_at_once() -> None:
+    bench = Bench()
+    text = bench.key()
+    caller = Asking(path="/x", authorization=f"Bearer {text}")
+    _, principal = enter(bench, caller)
+    assert principal is not None
+    assert principal.key is not None
+    run(bench.gate.keys.revoke(principal.organization, principal.key.id))
+    assert enter(bench, caller)[0] == "KEY_REVOKED"
+    assert enter(bench, caller)[0] == "KEY_REVOKED"

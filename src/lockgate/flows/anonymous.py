@@ -3,14 +3,11 @@
 from threading import Lock
 from typing import Final
 
-from ..rules.credentials import Token
-from ..rules.keys import ApiKey
 from ..rules.plans import Plan
 from ..rules.windows import Reading
 from ..stores.local import Clock, LocalWindows, wall_clock
 
 _ADDRESSES_AT_MOST: Final = 50_000
-_KEYS_AT_MOST: Final = 10_000
 
 
 class Anonymous:
@@ -29,11 +26,8 @@ class Anonymous:
         self._clock = clock or wall_clock
         self._lock = Lock()
         self._windows = LocalWindows(_ADDRESSES_AT_MOST)
-        self._admitted: dict[str, ApiKey] = {}
-        self._admitted_before: dict[str, ApiKey] = {}
         self.spent: set[str] = set()
-        """Addresses that had nothing left when they were last charged: empty in quiet times, so
-        that seeing it empty is all that a request with a key pays."""
+        """Addresses that had nothing left when they were last charged."""
 
     def charge(self, address: str) -> Reading:
         """Charge a request to an address."""
@@ -55,24 +49,7 @@ class Anonymous:
         if address not in self.spent:
             return None
         reading = self.look(address)
-        if not reading.allowed:
-            return reading
-        self.spent.discard(address)
-        return None
-
-    def knows(self, token: Token) -> bool:
-        """Whether this very key was admitted here lately."""
-        handle = token.handle
-        key = self._admitted.get(handle) or self._admitted_before.get(handle)
-        return key is not None and token.matches(key.scheme, key.digest)
-
-    def remember(self, key: ApiKey) -> None:
-        """Remember a key that was just admitted."""
-        if len(self._admitted) >= _KEYS_AT_MOST:
-            self._admitted_before, self._admitted = self._admitted, {}
-        self._admitted[key.handle] = key
-
-    def forget(self, token: Token) -> None:
-        """Forget a key that turned out revoked or expired."""
-        self._admitted.pop(token.handle, None)
-        self._admitted_before.pop(token.handle, None)
+        if reading.allowed:
+            self.spent.discard(address)
+            return None
+        return reading

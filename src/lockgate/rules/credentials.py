@@ -40,17 +40,29 @@ def _draw(length: int) -> str:
 
 
 class Token:
-    """A well-formed key that somebody presented. It never shows itself (R7)."""
+    """A well-formed key that somebody presented. It never shows itself (R7).
 
-    __slots__ = ("_peppers", "_secret", "handle")
+    One :meth:`without_secret` knows only what it matched before, and matches nothing else.
+    """
 
-    def __init__(self, handle: str, secret: bytes, peppers: "Peppers") -> None:
+    __slots__ = ("_matched", "_peppers", "_secret", "handle")
+
+    def __init__(
+        self,
+        handle: str,
+        secret: bytes | None,
+        peppers: "Peppers",
+        matched: "Digest | None" = None,
+    ) -> None:
         self.handle: Final = handle
         self._secret = secret
         self._peppers = peppers
+        self._matched = matched
 
     def matches(self, scheme: str, digest: bytes) -> bool:
         """Whether this is the key with that digest: one comparison in constant time."""
+        if self._secret is None:
+            return (scheme, digest) == self._matched
         digester = self._peppers.digesters.get(scheme)
         return digester is not None and compare_digest(digester(self._secret), digest)
 
@@ -58,8 +70,14 @@ class Token:
         """Do the work of a comparison where no key was found, so that time tells nothing (K10)."""
         return self.matches(*self._peppers.nobody)
 
-    def fresh_digest(self) -> "Digest":
-        """The digest that this key would be stored under today (a pepper may have changed)."""
+    def without_secret(self, scheme: str, digest: bytes) -> "Token":
+        """A token that matches this digest, which this one has matched, and holds no key."""
+        return Token(self.handle, None, self._peppers, Digest(scheme, digest))
+
+    def fresh_digest(self) -> "Digest | None":
+        """The digest that this key would be stored under today, if it lies under another now."""
+        if self._secret is None:
+            return None
         return self._peppers.current(self._secret)
 
     def __repr__(self) -> str:

@@ -74,10 +74,15 @@ class Guard:
             elif not rule.takes_key:
                 raise NotFound
             else:
-                token = gate.format.read(authorizations)
-                if gate.anonymous.spent and not gate.anonymous.knows(token):
-                    self._refuse_spent(caller)
-                principal = await gate.admit(token, rule.requires, rule.cost)
+                token = gate.known.find(authorizations)
+                if token is None:
+                    principal = await self._enter_by_key(caller, rule, authorizations)
+                else:
+                    try:
+                        principal = await gate.admit(token, rule.requires, rule.cost)
+                    except Unauthenticated:
+                        gate.known.forget(authorizations[0])
+                        principal = await self._enter_by_key(caller, rule, authorizations)
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
         return principal, gate.headers(principal.plan, principal.reading)
@@ -97,6 +102,17 @@ class Guard:
         if principal is not None:
             api.check(rule, principal)
         return principal is not None
+
+    async def _enter_by_key(
+        self, caller: Caller, rule: Rule, authorizations: list[bytes]
+    ) -> Principal:
+        gate = self.gate
+        token = gate.format.read(authorizations)
+        self._refuse_spent(caller)
+        principal = await gate.admit(token, rule.requires, rule.cost)
+        if principal.key is not None:
+            gate.known.remember(authorizations[0], token, principal.key)
+        return principal
 
     async def _enter_by_session(self, caller: Caller, rule: Rule) -> Principal:
         gate = self.gate
