@@ -11,6 +11,12 @@ RATE_HEADERS = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ra
 DRAFT_HEADERS = frozenset({b"ratelimit", b"ratelimit-policy"})
 """The fields of the IETF draft, an option."""
 
+OURS = RATE_HEADERS | DRAFT_HEADERS
+"""All that an application does not set itself."""
+
+NOT_TO_STORE = frozenset({401, 403, 429})
+"""The statuses of answers that no cache may keep, whoever gives them (D38)."""
+
 
 def rate_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
     """``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset``; none is invented for no limit (D25)."""

@@ -301,7 +301,8 @@ class RuleBook:
             raw: as it came on the wire, where the server tells.
         """
         table = self._tables.get(method)
-        clear = not (b"%" in raw and (b"%2f" in raw or b"%2F" in raw))
+        # Two slashes in front: some servers take one of them for the whole before they decode.
+        clear = raw[:2] != b"//" and not (b"%" in raw and (b"%2f" in raw or b"%2F" in raw))
         if table is None:
             clear = clear and method.isupper()
             table = self._tables.get(method.upper(), self._otherwise)

@@ -215,6 +215,6 @@ def check(rule: Rule, principal: Principal | None) -> Principal:
 
 
 def refused(refusal: Refusal) -> Reply:
-    """A refusal as an answer, without its rate-limit headers."""
-    headers = ((b"content-type", b"application/json"), *refusal.headers())
+    """A refusal as an answer, with the rate-limit headers that it was given."""
+    headers = ((b"content-type", b"application/json"), *refusal.headers(), *refusal.rate)
     return Reply(refusal.status, headers, written(refusal.body()))

@@ -10,16 +10,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import Header, PayloadTooLarge, Refusal
 from ..gate import Gate
 from ..principal import Principal
-from ..rules.headers import DRAFT_HEADERS, RATE_HEADERS
+from ..rules.headers import NOT_TO_STORE, OURS
 from ..rules.routes import Rule
 from .api import Reply, refused
 from .audit import audit, routes_of
 from .guard import Guard
 
-_OURS: Final = RATE_HEADERS | DRAFT_HEADERS
-_OURS_AND_CACHES: Final = _OURS | {b"cache-control"}
+_OURS_AND_CACHES: Final = OURS | {b"cache-control"}
 _NO_STORE: Final = (b"cache-control", b"no-store")
-_NOT_TO_STORE: Final = frozenset({401, 403, 429})
 _GATE: Final = "lockgate.gate"
 _PRINCIPAL: Final = "lockgate.principal"
 _STARTS: Final = frozenset(
@@ -98,7 +96,7 @@ class GateMiddleware:
             kind = message["type"]
             if kind in _STARTS:
                 started = True
-                not_to_store = message.get("status") in _NOT_TO_STORE
+                not_to_store = message.get("status") in NOT_TO_STORE
                 headers = _with_rate(message.get("headers", ()), rate, not_to_store)
                 message = {**message, "headers": headers}  # It is the application's to send again.
             elif kind == "websocket.close":
@@ -173,8 +171,7 @@ def principal_of(scope: Scope) -> Principal | None:
 
 async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
     """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32)."""
-    status, headers, body = refused(refusal)
-    reply = Reply(status, (*headers, *refusal.rate), body)
+    reply = refused(refusal)
     if scope["type"] == "http":
         await respond(reply, scope, send)
     elif _denies(scope):
@@ -235,7 +232,7 @@ class ClientGone(Exception):
 
 def _with_rate(headers: Any, rate: tuple[Header, ...], not_to_store: bool) -> list[Header]:
     """The application's headers with ours in place of any it set itself (G2, D38)."""
-    replaced = _OURS_AND_CACHES if not_to_store else _OURS
+    replaced = _OURS_AND_CACHES if not_to_store else OURS
     kept = [header for header in headers if header[0].lower() not in replaced]
     if not_to_store:
         kept.append(_NO_STORE)
