@@ -16,19 +16,38 @@ FACES = {
     "starlette-memory": Face("starlette", "memory://"),
     "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db"),
 }
+MORE = {
+    "fastapi-memory": Face("fastapi", "memory://"),
+    "flask-memory": Face("flask", "memory://"),
+    "fastapi-sqlite": Face("fastapi", "sqlite:///{directory}/demo.db"),
+    "flask-sqlite": Face("flask", "sqlite:///{directory}/demo.db"),
+}
 SERVED = {
     "starlette-postgresql": Face("starlette", "postgresql", shares_store=True),
     "starlette-mysql": Face("starlette", "mysql", shares_store=True),
 }
 SERVERS = {"postgresql": postgres, "mysql": mariadb}
+TALK_OF_THE_FRAMEWORK = {"test_bodies", "test_lifecycle", "test_limits", "test_paths"}
+"""Files whose tests depend on the framework: only these run on the others as well, for time's sake,
+and `test_alike` compares whole answers."""
+TALK_OF_BOTH = {"test_keys"}
+"""Files that run where the framework and the store are both others."""
 TALK_OF_THE_STORE = {"test_keys", "test_restart"}
 """Files whose tests depend on the store: only these run on the servers as well, for time's sake."""
 
 
+def faces_for(module: str) -> dict[str, Face]:
+    """The faces that a file's tests run on."""
+    faces = dict(FACES)
+    for name, face in MORE.items():
+        if module in (TALK_OF_THE_FRAMEWORK if face.store == "memory://" else TALK_OF_BOTH):
+            faces[name] = face
+    return {**faces, **(SERVED if module in TALK_OF_THE_STORE else {})}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "face" in metafunc.fixturenames:
-        module = metafunc.definition.path.stem
-        faces = {**FACES, **(SERVED if module in TALK_OF_THE_STORE else {})}
+        faces = faces_for(metafunc.definition.path.stem)
         metafunc.parametrize(
             "face", list(faces.values()), ids=list(faces), indirect=True, scope="session"
         )

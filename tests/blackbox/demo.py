@@ -433,6 +433,11 @@ class Face:
     store: str
     shares_store: bool = False  # two demos on the same address see the same keys
 
+    @property
+    def by_waitress(self) -> bool:
+        """Its server reads a body before it asks the application, and folds leading slashes."""
+        return self.framework == "flask"
+
     def command(self, directory: str) -> list[str]:
         store = self.store.replace("{directory}", directory)
         tail = ["--port", "0", "--store", store, "--framework", self.framework]

@@ -381,6 +381,8 @@ def test_d17_more_is_413(client: Client, org: Organization, size: int) -> None:
 
 
 def test_d17_the_answer_does_not_wait_for_the_rest(client: Client, org: Organization) -> None:
+    if client.demo.face.by_waitress:
+        pytest.skip("its server reads a body before it asks anybody")
     headers = [
         ("Cookie", f"__session={org.session_cookie}"),
         ("Content-Type", "application/json"),

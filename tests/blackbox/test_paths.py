@@ -159,10 +159,13 @@ def test_d31_no_other_spelling_is_public(client: Client, method: str, target: st
 def test_other_spellings_with_a_key_are_nowhere(
     client: Client, org: Organization, target: str
 ) -> None:
-    """A router may take a line feed at the end for nothing: then it is the route, with a key."""
+    """A router may take a line feed at the end for nothing, a server slashes in front: then it is
+    the route, with a key.
+    """
     bearer = [("Authorization", f"Bearer {org.api_key}")]
     answer = client.exact("GET", target, bearer, server_may_refuse=True)
-    found = {200} if target.endswith("%0a") else set()
+    folded = client.demo.face.by_waitress and target.startswith(("//", "/%2f"))
+    found = {200} if target.endswith("%0a") or folded else set()
     assert answer.by_the_server or answer.status in {404} | found, answer
 
 

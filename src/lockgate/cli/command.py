@@ -18,11 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _demo(options) if name == "demo" else _db(options)
     except ModuleNotFoundError as missing:
-        extra = "cli" if name == "demo" else "sql"
-        print(
-            f"lockgate {name} needs {missing.name}: pip install 'lockgate[{extra}]'.",
-            file=sys.stderr,
-        )
+        needed = f"pip install 'lockgate[{_extras(options)}]'"
+        print(f"lockgate {name} needs {missing.name}: {needed}.", file=sys.stderr)
     except (ConfigurationError, StoreUnavailable, OSError) as problem:
         print(f"lockgate {name}: {problem}", file=sys.stderr)
     return 2
@@ -31,10 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 # What a command needs is an extra: it loads when the command is asked for.
 
 
+def _extras(options: argparse.Namespace) -> str:
+    if options.command == "db":
+        return "sql"
+    return "cli" if options.framework == "starlette" else f"cli,{options.framework}"
+
+
 def _demo(options: argparse.Namespace) -> int:
     from .demo import demo
 
-    return demo(options.host, options.port, options.store, as_json=options.json)
+    framework: str = options.framework
+    return demo(options.host, options.port, options.store, framework, as_json=options.json)
 
 
 def _db(options: argparse.Namespace) -> int:
@@ -57,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
         "--store", default="sqlite:///lockgate-demo.db", help="URL of the store (%(default)s)"
     )
     demo.add_argument(
-        "--framework", choices=["starlette"], default="starlette", help="(%(default)s)"
+        "--framework",
+        choices=["starlette", "fastapi", "flask"],
+        default="starlette",
+        help="what serves it (%(default)s)",
     )
     demo.add_argument(
         "--json", action="store_true", help="print one line of JSON instead of curl lines"

@@ -6,23 +6,23 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from importlib import import_module
 from typing import Any, Final
+from wsgiref.types import WSGIApplication
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
+from waitress.server import create_server
+from waitress.task import ThreadedTaskDispatcher
 
 from ..gate import Gate
 from ..identity import SESSION_COOKIE, Session, SignedCookie
 from ..run import run
-from ..web.asgi import ClientGone, GateMiddleware, body_reader, principal_of
-from ..web.bodies import BODY_LIMIT, written
-from ..web.starlette import error_handlers, lockgate_routes
-from .service import Operation, Service, Visit
+from .applications import fastapi_application, flask_application, starlette_application
+
+Flow = Callable[[], Coroutine[Any, Any, None]]
 
 BRAND: Final = "acme"
 DEVELOPMENT_PEPPER: Final = "lockgate demo pepper, for development only"
@@ -35,9 +35,10 @@ PLANS: Final = ("free", "starter", "creator", "enterprise")
 ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
 _GRACE: Final = 3
 """Seconds that open requests have when the demo is stopped."""
+_THREADS: Final = 8
 
 
-def demo(host: str, port: int, store: str, *, as_json: bool) -> int:
+def demo(host: str, port: int, store: str, framework: str, *, as_json: bool) -> int:
     """Serve the demo until SIGINT or SIGTERM.
 
     Raises:
@@ -45,12 +46,13 @@ def demo(host: str, port: int, store: str, *, as_json: bool) -> int:
         StoreUnavailable: the store cannot be used.
         OSError: the address cannot be listened on.
     """
+    import_module(framework)  # If it is not installed: say so before anything is opened.
     with _listen(host, port) as listener:
-        _serve(listener, _url(host, listener.getsockname()[1]), store, as_json=as_json)
+        _serve(listener, _url(host, listener.getsockname()[1]), store, framework, as_json=as_json)
     return 0
 
 
-def _serve(listener: socket.socket, url: str, store: str, *, as_json: bool) -> None:
+def _serve(listener: socket.socket, url: str, store: str, framework: str, *, as_json: bool) -> None:
     sessions = SignedCookie([_secret("SESSION_SECRET", DEVELOPMENT_SESSION_SECRET)])
     gate = Gate(
         store,
@@ -61,94 +63,82 @@ def _serve(listener: socket.socket, url: str, store: str, *, as_json: bool) -> N
     )
     if gate.store.io != "async":
         run(gate.organizations.plan("demo"))  # A store that cannot be used: say so, serve nothing.
-    server = _Server(gate, sessions, url, as_json=as_json)
+    announce = partial(_announce, gate, sessions, url, as_json=as_json)
     for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, _stopped)  # The server raises the signal again once it has stopped.
-    server.run(sockets=[listener])
+        signal.signal(stop, _stopped)  # uvicorn raises the signal again once it has stopped.
+    if framework == "flask":
+        serve_wsgi(flask_application(gate), listener, announce)
+        run(gate.close())
+    else:
+        applications = {"starlette": starlette_application, "fastapi": fastapi_application}
+        serve_asgi(applications[framework](gate), listener, announce, gate.close)
+
+
+def serve_asgi(app: ASGIApp, listener: socket.socket, announce: Flow, close: Flow) -> None:
+    """Serve an ASGI application by uvicorn, until a signal stops it."""
+
+    class Server(uvicorn.Server):
+        """Says so once it is listening."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            await announce()
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            await close()
+
+    # The peer's address is what counts here: uvicorn would believe any X-Forwarded-For that
+    # comes from this machine. Access logs would go to the output that is to hold one line.
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        proxy_headers=False,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=_GRACE,
+    )
+    Server(config).run(sockets=[listener])
+
+
+def serve_wsgi(app: WSGIApplication, listener: socket.socket, announce: Flow) -> None:
+    """Serve a WSGI application by the threads of waitress, until a signal stops it."""
+
+    class Threads(ThreadedTaskDispatcher):
+        """Gives open requests no longer than the other server does: the store closes after them."""
+
+        def shutdown(self, cancel_pending: bool = True, timeout: int = _GRACE) -> bool:
+            return super().shutdown(cancel_pending, timeout)
+
+    threads = Threads()
+    threads.set_thread_count(_THREADS)
+    server = create_server(app, sockets=[listener], _dispatcher=threads)
+    run(announce())
+    server.run()
+    server.close()
 
 
 def _stopped(*_: object) -> None:
     raise SystemExit(0)
 
 
-def application(gate: Gate) -> ASGIApp:
-    """The demo's service as a Starlette application, behind the gate."""
-    service = Service(gate)
-    by_path: dict[str, dict[str, Operation]] = {}
-    for operation in service.operations:
-        by_path.setdefault(operation.path, {})[operation.method] = operation
-    app = Starlette(
-        routes=[
-            *lockgate_routes(gate),
-            *(Route(path, _endpoint(by), methods=[*by]) for path, by in by_path.items()),
-        ],
-        exception_handlers=error_handlers,
-    )
-    # A redirect to the path with its slash would be built from the caller's own Host header.
-    app.router.redirect_slashes = False
-    return GateMiddleware(app, gate, service.rules)
+async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
+    """Make the demo's organizations and tell about them."""
+    organizations = {plan: await _organization(gate, sessions, plan) for plan in PLANS}
+    print(_FOR_DEVELOPMENT, file=sys.stderr)
+    if as_json:
+        line = json.dumps({"base_url": url, "organizations": organizations})
+    else:
+        line = _invitation(url, organizations)
+    print(line, flush=True)
 
 
-def _endpoint(operations: Mapping[str, Operation]) -> Any:
-    async def endpoint(request: Request) -> Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        try:
-            body = await body_reader(request.receive)(BODY_LIMIT)
-        except ClientGone:
-            return Response(status_code=400)
-        visit = Visit(principal_of(request.scope), request.path_params, body)
-        status, value = await operations[method].handler(visit)
-        return Response(written(value), status, media_type="application/json")
-
-    return endpoint
-
-
-class _Server(uvicorn.Server):
-    """Makes the demo's organizations and tells about them once it is listening."""
-
-    def __init__(self, gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
-        # The peer's address is what counts here: uvicorn would believe any X-Forwarded-For that
-        # comes from this machine. Access logs would go to the output that is to hold one line.
-        super().__init__(
-            uvicorn.Config(
-                application(gate),
-                lifespan="on",
-                proxy_headers=False,
-                access_log=False,
-                log_level="warning",
-                timeout_graceful_shutdown=_GRACE,
-            )
-        )
-        self._gate = gate
-        self._sessions = sessions
-        self._url = url
-        self._as_json = as_json
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        organizations = {plan: await self._organization(plan) for plan in PLANS}
-        print(_FOR_DEVELOPMENT, file=sys.stderr)
-        if self._as_json:
-            line = json.dumps({"base_url": self._url, "organizations": organizations})
-        else:
-            line = _invitation(self._url, organizations)
-        print(line, flush=True)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        await self._gate.close()
-
-    async def _organization(self, plan: str) -> dict[str, str]:
-        id = f"org_{secrets.token_hex(8)}"
-        overrides = ENTERPRISE if plan == "enterprise" else {}
-        await self._gate.organizations.place(id, plan, **overrides)
-        created = await self._gate.keys.create(id, f"{plan} demo key")
-        session = Session(id, f"owner of {id}", f"owner@{plan}.example", email_verified=True)
-        return {
-            "id": id,
-            "session_cookie": self._sessions.issue(session),
-            "api_key": created.text,
-        }
+async def _organization(gate: Gate, sessions: SignedCookie, plan: str) -> dict[str, str]:
+    id = f"org_{secrets.token_hex(8)}"
+    await gate.organizations.place(id, plan, **(ENTERPRISE if plan == "enterprise" else {}))
+    created = await gate.keys.create(id, f"{plan} demo key")
+    session = Session(id, f"owner of {id}", f"owner@{plan}.example", email_verified=True)
+    return {"id": id, "session_cookie": sessions.issue(session), "api_key": created.text}
 
 
 def _secret(name: str, development: str) -> str:

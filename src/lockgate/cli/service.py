@@ -1,6 +1,7 @@
 """The demo's generation service: framework-free handlers, as a table."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from threading import Lock
 from time import time
 from typing import Any, Final, Literal, NamedTuple
 from uuid import uuid4
@@ -38,7 +39,7 @@ class Operation(NamedTuple):
     method: str
     path: str
     rule: Rule
-    handler: Callable[[Visit], Awaitable[tuple[int, Any]]]
+    handler: Callable[[Visit], Coroutine[Any, Any, tuple[int, Any]]]
     summary: str
 
 
@@ -70,6 +71,7 @@ class Service:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._jobs: dict[str, dict[str, Job]] = {}
+        self._lock = Lock()
         at = gate.prefix
         self.operations: Final = (
             Operation("GET", "/health", PUBLIC, self.health, "Health"),
@@ -98,6 +100,14 @@ class Service:
                 "GET", f"{at}/account", Rule("account:read"), self.account, "Read the account"
             ),
         )
+
+    @property
+    def by_path(self) -> dict[str, dict[str, Operation]]:
+        """The operations by path, then by method."""
+        by_path: dict[str, dict[str, Operation]] = {}
+        for operation in self.operations:
+            by_path.setdefault(operation.path, {})[operation.method] = operation
+        return by_path
 
     @property
     def rules(self) -> dict[str, Rule]:
@@ -137,17 +147,19 @@ class Service:
 
     async def jobs(self, visit: Visit) -> tuple[int, Any]:
         """List the organization's jobs, newest first."""
-        jobs = self._jobs.get(visit.organization, {})
-        return 200, {"data": [job.shown() for job in reversed(jobs.values())]}
+        with self._lock:
+            jobs = [*self._jobs.get(visit.organization, {}).values()]
+        return 200, {"data": [job.shown() for job in reversed(jobs)]}
 
     async def start_job(self, visit: Visit) -> tuple[int, Any]:
         """Start a job."""
         wanted = read_body(visit.body, NewJob) if visit.body else NewJob()
         job = Job(str(uuid4()), wanted.kind, time() + wanted.seconds)
-        jobs = self._jobs.setdefault(visit.organization, {})
-        if len(jobs) >= _JOBS_AT_MOST:
-            del jobs[next(iter(jobs))]
-        jobs[job.id] = job
+        with self._lock:
+            jobs = self._jobs.setdefault(visit.organization, {})
+            if len(jobs) >= _JOBS_AT_MOST:
+                del jobs[next(iter(jobs))]
+            jobs[job.id] = job
         return 202, job.shown()
 
     async def job(self, visit: Visit) -> tuple[int, Any]:
@@ -156,8 +168,9 @@ class Service:
 
     async def cancel_job(self, visit: Visit) -> tuple[int, Any]:
         """Cancel a job of the organization."""
-        job = self._find(visit)
-        del self._jobs[visit.organization][job.id]
+        with self._lock:
+            job = self._find(visit)
+            del self._jobs[visit.organization][job.id]
         return 200, {"id": job.id, "kind": job.kind, "status": "cancelled"}
 
     def _find(self, visit: Visit) -> Job:

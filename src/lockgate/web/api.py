@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel
 
 from ..errors import (
+    ConfigurationError,
     Header,
     InvalidRequest,
     MethodNotAllowed,
@@ -151,7 +152,16 @@ ENDPOINTS: Final = (
 
 
 def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
-    """The operations of a gate by full path, then by method."""
+    """The operations of a gate by full path, then by method.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so nobody could create a key.
+    """
+    if gate.sessions is None:
+        raise ConfigurationError(
+            "The key operations need to know who has signed in: give the gate a session verifier, "
+            "such as Gate(..., sessions=SignedCookie([secret]))."
+        )
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in ENDPOINTS:
         by_path.setdefault(gate.prefix + endpoint.path, {})[endpoint.method] = endpoint

@@ -1,6 +1,5 @@
 """The ASGI face: one middleware before any ASGI application."""
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
 from ..rules.routes import Rule
 from .api import Reply, refused
-from .audit import audit, routes_of
+from .audit import log_audit, routes_of
 from .guard import Guard
 
 _OURS_AND_CACHES: Final = OURS | {b"cache-control"}
@@ -25,8 +24,6 @@ _STARTS: Final = frozenset(
 )
 _DENIAL: Final = "websocket.http.response"
 _POLICY_VIOLATION: Final = 1008
-
-logger = logging.getLogger("lockgate")
 
 
 class GateMiddleware:
@@ -67,7 +64,7 @@ class GateMiddleware:
         """Guard one connection."""
         kind = scope["type"]
         if kind == "lifespan":
-            self._report(scope)
+            log_audit(self.guard, routes_of(scope.get("app", self.app)))
             await self.app(scope, receive, send)
             return
         if kind not in ("http", "websocket"):
@@ -110,14 +107,6 @@ class GateMiddleware:
                 raise
             refusal.rate = rate
             await refuse(refusal, scope, send)
-
-    def _report(self, scope: Scope) -> None:
-        """Log what every route requires, once, when the server starts."""
-        routes = routes_of(scope.get("app", self.app))
-        report = audit(self.guard, routes)
-        logger.info("routes and what they require:\n%s", report)
-        for problem in report.problems:
-            logger.warning("%s", problem)
 
 
 class AsgiCaller:

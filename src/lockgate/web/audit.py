@@ -1,5 +1,6 @@
 """The audit of an application's routes: what each one requires, and which none guards."""
 
+import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from ..rules.routes import ANY_KEY, Pattern, Rule
 from .guard import Guard
 
 _METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
+
+logger = logging.getLogger("lockgate")
 
 
 class AuditedRoute(NamedTuple):
@@ -63,6 +66,8 @@ def audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> Audit:
             ruled = [(name, guard.book.named(name, sample)) for name in _METHODS]
             audited += [AuditedRoute(name, path, r, True) for name, r in ruled if r is not None]
         audited.append(AuditedRoute(method, path, rule or ANY_KEY, rule is not None))
+    # FastAPI's router has one route that answers, and one for each operation that describes it.
+    audited = list(dict.fromkeys(audited))
     problems = [
         f"No rule names {r.method} {r.path}: any valid key comes in, whatever its scopes."
         for r in audited
@@ -76,6 +81,14 @@ def audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> Audit:
     if guard.shadow:
         problems.append("Shadow mode is on: nothing is refused.")
     return Audit(audited, problems)
+
+
+def log_audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> None:
+    """Log what every route requires: faces do it once, when they start."""
+    report = audit(guard, routes)
+    logger.info("routes and what they require:\n%s", report)
+    for problem in report.problems:
+        logger.warning("%s", problem)
 
 
 def _names(method: str, path: str, route: AuditedRoute) -> bool:
@@ -106,6 +119,18 @@ def _walk(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[str, str]]
                 yield "*", f"{prefix}{route.path}/{{path:path}}"
         elif isinstance(route, Host):
             yield from _walk(route.routes, prefix)
+        else:
+            yield from _walk_included(route, prefix)
+
+
+def _walk_included(route: object, prefix: str) -> Iterable[tuple[str, str]]:
+    """FastAPI keeps an included router as one route, which tells those in it."""
+    for inner in getattr(route, "effective_route_contexts", tuple)():
+        if inner.starlette_route is not None:
+            yield from _walk([inner.starlette_route], prefix)
+        else:
+            for method in sorted(inner.methods):
+                yield method, prefix + inner.path
 
 
 def _methods(route: Route) -> list[str]:

@@ -51,21 +51,21 @@ def _days(value: float | None) -> float | None:
 
 
 class CreateKey(_In):
-    """What creates a key (spec 4.2). Validated with the catalogue as context.
+    """What creates a key (spec 4.2)."""
 
-    The flow checks the same again for callers of the library; here every fault of a body is told
-    at once, those of types included.
-    """
+    # Validated with the catalogue as context. The flow checks the same again for callers of the
+    # library; here every fault of a body is told at once, those of types included.
 
     name: Annotated[str, AfterValidator(_name)] = Field(
-        description="Display name, 1 to 100 characters."
+        description="Display name, 1 to 100 characters.", examples=["render farm"]
     )
     scopes: Annotated[list[str], AfterValidator(_scopes)] = Field(
-        default=["*"], description="Permission scopes, 1 to 50."
+        default=["*"], description="Permission scopes, 1 to 50.", examples=[["jobs:*"]]
     )
     expires_in_days: Annotated[float | None, AfterValidator(_days)] = Field(
         default=None,
         description="Days until expiration, more than 0 and at most 36,500; null never expires.",
+        examples=[30],
     )
 
 

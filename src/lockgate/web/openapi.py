@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any, Final
 
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ..gate import Gate
@@ -19,6 +20,12 @@ _RATE_HEADERS: Final = {
     "X-RateLimit-Limit": "Maximum requests allowed per minute.",
     "X-RateLimit-Remaining": "Requests that would be admitted now.",
     "X-RateLimit-Reset": "Unix timestamp at which capacity comes back.",
+}
+_OTHER_HEADERS: Final = {
+    401: ("WWW-Authenticate", "string", "What to authenticate with (RFC 6750)."),
+    403: ("WWW-Authenticate", "string", "The scope that is missing, where one is (RFC 6750)."),
+    429: ("Retry-After", "integer", "Seconds to wait."),
+    503: ("Retry-After", "integer", "Seconds to wait."),
 }
 _ERRORS: Final = {
     400: "The request is not valid.",
@@ -36,6 +43,31 @@ Described = tuple[str, str, Rule, str]
 """Another operation to describe: method, path, rule, summary."""
 
 
+def answers(status: int, model: type[BaseModel] | None = None) -> dict[int | str, dict[str, Any]]:
+    """Every response of an operation, by status: the one that is wanted, and every error.
+
+    Args:
+        status: of the answer that is wanted.
+        model: the body of that answer, where it has one that is known.
+    """
+    wanted: dict[str, Any] = {"description": "The answer.", "headers": _headers(status)}
+    return {
+        status: {**wanted, "model": model} if model else wanted,
+        **{
+            error: {"description": text, "headers": _headers(error), "model": Error}
+            for error, text in _ERRORS.items()
+        },
+    }
+
+
+def parameters(path: str) -> list[dict[str, Any]]:
+    """The parameters in a path."""
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(path)
+    ]
+
+
 def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[str, Any]:
     """Describe a gate's operations, and others behind it, as an OpenAPI 3.1 document."""
     models = {e.response for e in ENDPOINTS} | {e.request for e in ENDPOINTS if e.request} | {Error}
@@ -45,16 +77,16 @@ def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[s
     )
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
-        operation = _operation(gate, endpoint.path, endpoint.rule, endpoint.summary)
-        reply = _reply("The answer.", endpoint.response.__name__)
-        operation["responses"][str(endpoint.status)] = reply
+        operation = _operation(
+            endpoint.path, endpoint.rule, endpoint.summary, endpoint.status, endpoint.response
+        )
         if endpoint.request is not None:
             content = _content(endpoint.request.__name__)
             operation["requestBody"] = {"required": True, "content": content}
         paths.setdefault(gate.prefix + endpoint.path, {})[endpoint.method.lower()] = operation
     for method, path, rule, summary in others:
-        operation = _operation(gate, path, rule, summary)
-        operation["responses"]["2XX"] = {"description": "Done.", "headers": _headers()}
+        operation = _operation(path, rule, summary, 200, None)
+        operation["responses"]["2XX"] = operation["responses"].pop("200")
         plain = _PARAMETER.sub(r"{\1}", path)
         paths.setdefault(plain, {})[method.lower()] = operation
     return {
@@ -75,31 +107,35 @@ def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[s
     }
 
 
-def _operation(gate: Gate, path: str, rule: Rule, summary: str) -> dict[str, Any]:
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PARAMETER.findall(path)
-    ]
+def _operation(
+    path: str, rule: Rule, summary: str, status: int, model: type[BaseModel] | None
+) -> dict[str, Any]:
     scopes = [rule.requires.scope] if rule.requires else []
-    security = [{name: scopes} for name in rule.accepts] if not rule.public else []
     return {
         "summary": summary,
-        "parameters": parameters,
-        "security": security,
-        "responses": {str(status): _reply(text, "Error") for status, text in _ERRORS.items()},
+        "parameters": parameters(path),
+        "security": [] if rule.public else [{name: scopes} for name in rule.accepts],
+        "responses": {str(s): _response(**reply) for s, reply in answers(status, model).items()},
     }
 
 
-def _reply(description: str, model: str) -> dict[str, Any]:
-    return {"description": description, "headers": _headers(), "content": _content(model)}
+def _response(
+    description: str, headers: dict[str, Any], model: type[BaseModel] | None = None
+) -> dict[str, Any]:
+    response = {"description": description, "headers": headers}
+    return {**response, "content": _content(model.__name__)} if model else response
 
 
 def _content(model: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _REF.format(model=model)}}}
 
 
-def _headers() -> dict[str, Any]:
+def _headers(status: int) -> dict[str, Any]:
+    headers = {name: ("integer", text) for name, text in _RATE_HEADERS.items()}
+    if status in _OTHER_HEADERS:
+        name, kind, text = _OTHER_HEADERS[status]
+        headers[name] = (kind, text)
     return {
-        name: {"description": text, "schema": {"type": "integer"}}
-        for name, text in _RATE_HEADERS.items()
+        name: {"description": text, "schema": {"type": kind}}
+        for name, (kind, text) in headers.items()
     }

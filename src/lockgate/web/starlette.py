@@ -40,11 +40,6 @@ def lockgate_routes(gate: Gate) -> list[Route]:
     Raises:
         ConfigurationError: the gate has no session verifier, so nobody could create a key.
     """
-    if gate.sessions is None:
-        raise ConfigurationError(
-            "The key operations need to know who has signed in: give the gate a session verifier, "
-            "such as Gate(..., sessions=SignedCookie([secret]))."
-        )
     return [
         Route(path, GateMiddleware(_Operations(gate, operations), gate))
         for path, operations in endpoints(gate).items()
@@ -97,7 +92,7 @@ def requires(scope: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 except Refusal as refusal:
                     if isinstance(connection, WebSocket):
                         return await refuse(refusal, connection.scope, connection.send)
-                    return _response(refusal)
+                    return response_to(refusal)
                 return await endpoint(*args, **kwargs)
 
             return cast(Callable[P, R], guarded)
@@ -107,7 +102,7 @@ def requires(scope: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             try:
                 _principal(_connection(args, kwargs)).need(needed)
             except Refusal as refusal:
-                return _response(refusal)
+                return response_to(refusal)
             return endpoint(*args, **kwargs)
 
         return guarded_in_thread
@@ -129,7 +124,8 @@ def _principal(connection: "HTTPConnection[Any]") -> Principal:
     return principal
 
 
-def _response(refusal: Refusal) -> Response:
+def response_to(refusal: Refusal) -> Response:
+    """A refusal as a response."""
     reply = refused(refusal)
     response = Response(reply.body, reply.status)
     response.raw_headers += reply.headers
@@ -141,19 +137,19 @@ async def _refusal(connection: "HTTPConnection[Any]", error: Exception) -> Respo
     if isinstance(connection, WebSocket):
         await refuse(error, connection.scope, connection.send)
         return None
-    return _response(error)
+    return response_to(error)
 
 
 async def _from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for HTTPException"
     if error.status_code == NotFound.status:
         own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
-        response = _response(NotFound(own_words))
+        response = response_to(NotFound(own_words))
         response.headers.update(error.headers or {})
         return response
     if error.status_code == MethodNotAllowed.status:
         allowed = (error.headers or {}).get("Allow", "")
-        return _response(MethodNotAllowed(filter(None, allowed.split(", "))))
+        return response_to(MethodNotAllowed(filter(None, allowed.split(", "))))
     bodyless = error.status_code in {204, 304}
     return PlainTextResponse("" if bodyless else error.detail, error.status_code, error.headers)
 

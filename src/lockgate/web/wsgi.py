@@ -1,9 +1,9 @@
 """The WSGI face: one middleware before any WSGI application, for threads, without an event loop."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from ..errors import Header, InvalidRequest, PayloadTooLarge, Problem, Refusal
@@ -12,9 +12,10 @@ from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
 from ..rules.routes import Rule
 from ..run import run
-from .api import ReadBody, Reply, refused
+from .api import Reply, refused
 from .guard import Guard
 
+_GATE: Final = "lockgate.gate"
 _PRINCIPAL: Final = "lockgate.principal"
 _OURS: Final = frozenset(name.decode() for name in OURS)
 _OURS_AND_CACHING: Final = _OURS | {"cache-control"}
@@ -58,12 +59,19 @@ class GateMiddleware:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Guard one request."""
-        if _PRINCIPAL in environ:
-            return self.app(environ, start_response)
+        caller = WsgiCaller(environ)
+        inside = environ.get(_GATE) is self.guard.gate
         try:
-            principal, rate = run(self.guard.enter(WsgiCaller(environ)))
+            if inside and self.guard.passes(caller, principal_of(environ)):
+                entry = None
+            else:
+                entry = run(self.guard.enter(caller))
         except Refusal as refusal:
-            return respond(refused(refusal), environ, start_response)
+            return self.refuse(refusal, environ, start_response)
+        if entry is None:
+            return self.app(environ, start_response)
+        principal, rate = entry
+        environ[_GATE] = self.guard.gate
         environ[_PRINCIPAL] = principal
         started = False
 
@@ -74,7 +82,7 @@ class GateMiddleware:
             started = True
             return start_response(status, _with_rate(status, headers, rate), exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
 
-        def refuse(refusal: Refusal) -> Iterable[bytes]:
+        def refuse_late(refusal: Refusal) -> Iterable[bytes]:
             if started:
                 raise refusal
             refusal.rate = rate
@@ -83,9 +91,15 @@ class GateMiddleware:
         try:
             body = self.app(environ, start)
         except Refusal as refusal:
-            return refuse(refusal)
+            return refuse_late(refusal)
         # As it came: servers look at what it is, a file or a list of one, to send it better.
-        return body if started else _Late(body, refuse)
+        return body if started else _Late(body, refuse_late)
+
+    def refuse(
+        self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """Answer a request that does not come in."""
+        return respond(refused(refusal), environ, start_response)
 
 
 class WsgiCaller:
@@ -132,11 +146,6 @@ def principal_of(environ: WSGIEnvironment) -> Principal | None:
     return principal
 
 
-def guarded(environ: WSGIEnvironment) -> bool:
-    """Whether a gate has let this request in."""
-    return _PRINCIPAL in environ
-
-
 def respond(
     reply: Reply, environ: WSGIEnvironment, start_response: StartResponse
 ) -> Iterable[bytes]:
@@ -152,7 +161,7 @@ def text(headers: Iterable[Header]) -> _Headers:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
 
 
-def body_reader(environ: WSGIEnvironment) -> ReadBody:
+def body_reader(environ: WSGIEnvironment) -> Callable[[int], Coroutine[Any, Any, bytes]]:
     """Read a request's body whole, up to a limit; refuse one whose end cannot be told.
 
     Servers differ in what they do with chunks: those that decode them, or give the body an end of

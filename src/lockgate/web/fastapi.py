@@ -1,0 +1,144 @@
+"""The FastAPI face: a router of lockgate's operations, a dependency for scopes, error bodies.
+
+app = FastAPI(exception_handlers=error_handlers)
+app.include_router(lockgate_router(gate))
+
+@app.get("/jobs")
+async def jobs(caller: Annotated[Principal, Depends(require("jobs:read"))]): ...
+
+app = GateMiddleware(app, gate, {"GET /health": PUBLIC})
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Annotated, Any, Final, cast
+
+from fastapi import APIRouter, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.models import APIKey, APIKeyIn, HTTPBearer, SecuritySchemeType
+from fastapi.openapi.models import SecurityBase as Scheme
+from fastapi.security.base import SecurityBase
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+
+from ..errors import InvalidRequest, Problem
+from ..gate import Gate
+from ..identity import SESSION_COOKIE
+from ..principal import Principal
+from ..rules.routes import Rule
+from . import starlette
+from .api import ENDPOINTS, Endpoint, check
+from .asgi import principal_of
+from .openapi import answers, parameters
+
+
+class _Documented(SecurityBase):
+    """A security scheme for the document; the gate has judged the credential already."""
+
+    def __init__(self, name: str, model: Scheme) -> None:
+        self.scheme_name = name
+        self.model = model
+
+    async def __call__(self) -> None:
+        pass
+
+
+_SCHEMES: Final = {
+    "key": _Documented("key", HTTPBearer(description="An API key.")),
+    "session": _Documented(
+        "session",
+        APIKey.model_validate(
+            {
+                "type": SecuritySchemeType.apiKey,
+                "in": APIKeyIn.cookie,
+                "name": SESSION_COOKIE,
+                "description": "A dashboard session.",
+            }
+        ),
+    ),
+}
+
+
+def require(scope: str | None = None) -> Callable[..., Awaitable[Principal]]:
+    """A dependency that gives the caller: ``Depends(require("jobs:read"))``.
+
+    The scope is shown in the documentation page. A caller without it gets lockgate's own refusal:
+    403 ``INSUFFICIENT_SCOPE``, or 401 ``MISSING_AUTH`` where the route is public and nobody showed
+    a key. The gate's middleware stands before the application and knows who is calling.
+
+    Raises:
+        ConfigurationError: the scope is no exact scope.
+    """
+    rule = Rule(scope)
+
+    async def caller(
+        connection: HTTPConnection,
+        _: Annotated[None, Security(_SCHEMES["key"], scopes=[scope] if scope else [])],
+    ) -> Principal:
+        return check(rule, principal_of(connection.scope))
+
+    return caller
+
+
+def lockgate_router(gate: Gate) -> APIRouter:
+    """lockgate's own operations, under the gate's prefix, for ``app.include_router(...)``.
+
+    They are guarded even where no middleware is in front, so they cannot be mounted open.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so nobody could create a key.
+    """
+    router = APIRouter(tags=["API keys"])
+    # The same routes as under Starlette answer. What follows is never reached: it describes them.
+    router.routes.extend(starlette.lockgate_routes(gate))
+    for endpoint in ENDPOINTS:
+        _describe(router, gate.prefix + endpoint.path, endpoint)
+    return router
+
+
+def _describe(router: APIRouter, path: str, endpoint: Endpoint) -> None:
+    rule = endpoint.rule
+    scopes = [rule.requires.scope] if rule.requires else []
+    extra: dict[str, Any] = {"parameters": parameters(path)}
+    if endpoint.request is not None:
+        schema = endpoint.request.model_json_schema()
+        content = {"application/json": {"schema": schema}}
+        extra["requestBody"] = {"required": True, "content": content}
+    router.add_api_route(
+        path,
+        _unreached,
+        methods=[endpoint.method],
+        name=endpoint.handler.__name__,
+        summary=endpoint.summary,
+        status_code=endpoint.status,
+        response_model=endpoint.response,
+        responses={**answers(endpoint.status, endpoint.response)},
+        dependencies=[Security(_SCHEMES[name], scopes=scopes) for name in rule.accepts],
+        openapi_extra=extra,
+    )
+
+
+def _unreached() -> None:
+    pass
+
+
+_Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError), "registered for RequestValidationError"
+    problems = [
+        Problem(".".join(map(str, found["loc"][1:])), f"{found['msg']}.")
+        for found in error.errors()
+    ]
+    return starlette.response_to(InvalidRequest(problems))
+
+
+error_handlers: dict[
+    int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]
+] = {
+    **cast(dict[int | type[Exception], _Handler], starlette.error_handlers),
+    RequestValidationError: _invalid,
+}
+"""For ``FastAPI(exception_handlers=error_handlers)``: endpoints may raise any
+:class:`~lockgate.Refusal`; the router's own 404 and 405, and what FastAPI finds wrong with a
+request, look like lockgate's."""
