@@ -1,0 +1,134 @@
+"""Every face answers byte for byte alike (G6): the same requests to each, the answers compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from .conftest import FACES, MORE
+from .demo import KEYS, MODELS, STATUS, Answer, Client, Demo, chunked, made_up_key, wire
+
+OF_THE_SERVER = {"server", "date", "connection", "transfer-encoding", "via"}
+VARYING = {"x-ratelimit-reset", "retry-after"}
+MADE_UP = made_up_key()
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def demos() -> Iterator[dict[str, Demo]]:
+    running = {name: Demo(face) for name, face in {**FACES, **MORE}.items()}
+    yield running
+    stopped = {name: demo.stop() for name, demo in running.items()}
+    assert set(stopped.values()) == {0}
+
+
+class Shown(NamedTuple):
+    """What is to be alike of an answer."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: str
+
+
+def shown(answer: Answer, demo: Demo) -> Shown:
+    """An answer without what differs from run to run: ids, keys, times, addresses."""
+    text = answer.body.decode()
+    for organization in demo.organizations.values():
+        text = text.replace(organization.id, "<organization>")
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uuid>", text)
+    text = re.sub(r"acme_live_\w+", "<key>", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "<time>", text)
+    text = re.sub(r'"retryAfter":\d+|again in \d+ s', "<wait>", text)
+    headers = sorted(
+        (name, "<varies>" if name in VARYING else value)
+        for name, value in answer.headers
+        if name not in OF_THE_SERVER
+    )
+    return Shown(answer.status, headers, text)
+
+
+def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
+    """Method and bytes of each request, in order: they are one story, and leave traces."""
+    rich, poor = demo["enterprise"], demo["free"]
+    key = ("Authorization", f"Bearer {rich.api_key}")
+    cookie = ("Cookie", f"__session={rich.session_cookie}")
+    json = ("Content-Type", "application/json")
+    plain: list[tuple[str, str]] = [
+        *((m, p) for p in ("/health", MODELS, KEYS, "/", "/nope") for m in ("GET", "HEAD", "POST")),
+        ("GET", "/capabilities"),
+        ("GET", "/openapi.json"),
+        ("PUT", KEYS),
+        ("OPTIONS", MODELS),
+        ("PROPFIND", MODELS),
+        ("GET", "/health/"),
+        ("GET", "/%68ealth"),
+        ("GET", "/x/../health"),
+        ("GET", "/health%2fx"),
+        ("GET", "/caf%c3%a9"),
+        ("GET", "/%ff"),
+        ("GET", f"{MODELS}?a=%2f&b=//"),
+    ]
+    for method, path in plain:
+        yield method, wire(method, path)
+        yield method, wire(method, path, [key])
+    for value in ("", "Bearer", "Bearer x", "Basic eA==", f"Bearer {MADE_UP}", f"{key[1]},"):
+        yield "GET", wire("GET", MODELS, [("Authorization", value)])
+    for more in ([key, key], [key, ("Authorization", "")], [("Authorization", ""), key]):
+        yield "GET", wire("GET", MODELS, more)
+    preflight = [("Origin", demo.base_url), ("Access-Control-Request-Method", "GET")]
+    for path in (MODELS, KEYS, "/nope"):
+        yield "OPTIONS", wire("OPTIONS", path, preflight)
+    for body in (
+        b'{"name": "x"}',
+        b'{"name": " ", "scopes": ["nope:read", "*"], "expiresInDays": 0, "oops": 1}',
+        b'{"name": "a", "name": "b"}',
+        b"[",
+        b"\xff",
+        b'{"name": "\\ud800"}',
+        b"",
+        b" " * 65_536,
+        b" " * 65_537,
+    ):
+        yield "POST", wire("POST", KEYS, [cookie, json], body)
+        by_chunks = ("Transfer-Encoding", "chunked")
+        yield "POST", wire("POST", KEYS, [cookie, json, by_chunks], chunked(body or b" ", 4_096))
+    for headers in (
+        [cookie],
+        [cookie, cookie, json],
+        [cookie, ("Content-Type", "text/plain")],
+        [cookie, json, json],
+        [cookie, json, ("Origin", "https://evil.example")],
+        [cookie, json, ("Origin", demo.base_url), ("Origin", demo.base_url)],
+        [cookie, json, ("Sec-Fetch-Site", "cross-site")],
+        [cookie, json, ("Sec-Fetch-Site", "same-origin"), ("Sec-Fetch-Site", "cross-site")],
+        [("Cookie", "a=b"), cookie, json],
+        [("Cookie", "__session=x"), json],
+        [key, json],
+    ):
+        yield "POST", wire("POST", KEYS, headers, b'{"name": "y"}')
+    for path in (KEYS, f"{KEYS}/{UNKNOWN}", f"{KEYS}/x", STATUS, "/api/v1/account"):
+        yield "GET", wire("GET", path, [key])
+        yield "GET", wire("GET", path, [cookie])
+    for method in ("POST", "GET", "DELETE"):
+        yield method, wire(method, "/api/v1/jobs", [key, json], b'{"kind": "render"}')
+    yield "POST", wire("POST", "/api/v1/jobs", [key, json], b'{"kind": "no"}')
+    for _ in range(12):
+        yield "GET", wire("GET", MODELS, [("Authorization", f"Bearer {poor.api_key}")])
+
+
+def test_g6_whole_responses_are_alike(demos: dict[str, Demo]) -> None:
+    heard: dict[str, list[tuple[bytes, Shown]]] = {}
+    for name, demo in demos.items():
+        with Client(demo) as client:
+            heard[name] = [
+                (sent.split(b"\r\n")[0], shown(client.raw(sent, method=method), demo))
+                for method, sent in requests(demo)
+            ]
+    (first, expected), *others = heard.items()
+    assert len(expected) > 100
+    for name, answers in others:
+        for (asked, one), (_, other) in zip(expected, answers, strict=True):
+            assert other == one, f"{asked!r}: {name} answers otherwise than {first}"
