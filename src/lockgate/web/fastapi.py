@@ -63,7 +63,8 @@ def require(scope: str | None = None) -> Callable[..., Awaitable[Principal]]:
 
     The scope is shown in the documentation page. A caller without it gets lockgate's own refusal:
     403 ``INSUFFICIENT_SCOPE``, or 401 ``MISSING_AUTH`` where a rule makes the route public, for
-    there no key is looked at. The gate's middleware stands before the application and knows who is calling.
+    there no key is looked at. The gate's middleware stands before the application, and knows who
+    is calling.
 
     Raises:
         ConfigurationError: the scope is no exact scope.

@@ -1,0 +1,59 @@
+"""A Django service behind a gate, over WSGI and over ASGI.
+
+Serve it with ``waitress-serve django_service:wsgi`` or ``uvicorn django_service:asgi``, and paste
+what it prints. In a project of its own, wrap the ``application`` of ``wsgi.py`` and ``asgi.py``.
+"""
+
+import os
+
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpRequest, JsonResponse
+from django.urls import path
+
+from lockgate import PUBLIC, Gate, Principal, Rule, run
+from lockgate.web.asgi import GateMiddleware as AsgiGate
+from lockgate.web.wsgi import GateMiddleware as WsgiGate
+
+settings.configure(
+    ROOT_URLCONF=__name__,
+    SECRET_KEY=os.environ.get("SESSION_SECRET", "a secret for development only"),
+    ALLOWED_HOSTS=["*"],
+)
+gate = Gate(
+    "memory://",
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+)
+
+
+def principal(request: HttpRequest) -> Principal:
+    """The caller, wherever the face has put it."""
+    scope = getattr(request, "scope", None)
+    return scope["state"]["principal"] if scope else request.environ["lockgate.principal"]
+
+
+def health(_: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "ok"})
+
+
+def models(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"for": principal(request).organization, "data": ["m-1"]})
+
+
+def start_job(_: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "started"}, status=202)
+
+
+urlpatterns = [path("health", health), path("models", models), path("jobs", start_job)]
+rules = {
+    "GET /health": PUBLIC,
+    "GET /models": "models:read",
+    "POST /jobs": Rule("jobs:write", cost=5),
+}
+wsgi = WsgiGate(get_wsgi_application(), gate, rules)
+asgi = AsgiGate(get_asgi_application(), gate, rules)
+
+run(gate.organizations.place("org_1", "starter"))
+print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -1,0 +1,56 @@
+"""A FastAPI service behind a gate; its documentation page shows the scopes.
+
+Serve it with ``uvicorn fastapi_service:app``, paste what it prints, and open ``/docs``.
+"""
+
+import os
+from typing import Annotated
+
+from fastapi import Depends, FastAPI
+
+from lockgate import PUBLIC, Gate, Principal, Rule, run
+from lockgate.identity import Session, SignedCookie
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.fastapi import error_handlers, lockgate_router, require
+
+sessions = SignedCookie([os.environ.get("SESSION_SECRET", "a secret for development only")])
+gate = Gate(
+    "memory://",
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    sessions=sessions,
+    public_url="http://127.0.0.1:8000",
+)
+Reader = Annotated[Principal, Depends(require("models:read"))]
+
+service = FastAPI(title="acme", exception_handlers=error_handlers)
+service.include_router(lockgate_router(gate))
+
+
+@service.get("/health")
+async def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@service.get("/models")
+async def models(caller: Reader) -> dict[str, object]:
+    return {"for": caller.organization, "data": ["m-1"]}
+
+
+@service.post("/jobs", status_code=202, dependencies=[Depends(require("jobs:write"))])
+async def start_job() -> dict[str, str]:
+    return {"status": "started"}
+
+
+rules = {
+    "GET /health": PUBLIC,
+    "GET /docs": PUBLIC,
+    "GET /openapi.json": PUBLIC,
+    "GET /models": "models:read",
+    "POST /jobs": Rule("jobs:write", cost=5),
+}
+app = GateMiddleware(service, gate, rules)
+
+run(gate.organizations.place("org_1", "starter"))
+print("key:    ", run(gate.keys.create("org_1", name="first key")).text)
+print("session:", sessions.issue(Session("org_1", "ada")))

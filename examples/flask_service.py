@@ -1,0 +1,52 @@
+"""A Flask service behind a gate, with lockgate's own operations beside its views.
+
+Serve it with ``flask --app flask_service run`` or ``waitress-serve flask_service:app``, and paste
+what it prints.
+"""
+
+import os
+
+from flask import Flask, g
+
+from lockgate import PUBLIC, Gate, run
+from lockgate.identity import Session, SignedCookie
+from lockgate.web.flask import FlaskGate, lockgate_blueprint, requires
+
+sessions = SignedCookie([os.environ.get("SESSION_SECRET", "a secret for development only")])
+gate = Gate(
+    "memory://",
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    sessions=sessions,
+    public_url="http://127.0.0.1:5000",
+)
+lockgate = FlaskGate(gate, {"GET /health": PUBLIC})
+
+
+def create_app() -> Flask:
+    app = Flask(__name__)
+    lockgate.init_app(app)
+    app.register_blueprint(lockgate_blueprint(gate))
+
+    @app.get("/health")
+    def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/models")
+    @requires("models:read")
+    def models() -> dict[str, object]:
+        return {"for": g.principal.organization, "data": ["m-1"]}
+
+    @app.post("/jobs")
+    @requires("jobs:write", cost=5)
+    def start_job() -> tuple[dict[str, str], int]:
+        return {"status": "started"}, 202
+
+    return app
+
+
+app = create_app()
+
+run(gate.organizations.place("org_1", "starter"))
+print("key:    ", run(gate.keys.create("org_1", name="first key")).text)
+print("session:", sessions.issue(Session("org_1", "ada")))

@@ -1,0 +1,41 @@
+"""Plans and scopes of one's own, behind a proxy, on plain WSGI without any framework.
+
+Serve it with ``waitress-serve own_plan:app`` behind a proxy on this machine. With
+the memory store each worker counts for itself: for several, give the gate the URL of a store that
+they share.
+"""
+
+import os
+
+from lockgate import PUBLIC, Catalogue, Gate, Plan, PlanBook, run
+from lockgate.web.wsgi import GateMiddleware
+
+plans = PlanBook(
+    [
+        Plan("hobby", rpm=5, rph=50, rpd=200, concurrent=1),
+        Plan("studio", rpm=600, rph=None, rpd=100_000, concurrent=20),
+    ],
+    custom=[],
+    default="hobby",
+)
+gate = Gate(
+    os.environ.get("STORE", "memory://"),
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    plans=plans,
+    catalogue=Catalogue.of(["*", "render:read", "render:start"]),
+    trusted_proxies=["127.0.0.1", "unix"],
+)
+
+
+def service(environ, start_response):
+    caller = environ["lockgate.principal"]
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [caller.plan.name.encode() if caller else b"ok"]
+
+
+rules = {"GET /health": PUBLIC, "GET /renders": "render:read", "POST /renders": "render:start"}
+app = GateMiddleware(service, gate, rules)
+
+run(gate.organizations.place("org_1", "studio"))
+print("key:    ", run(gate.keys.create("org_1", name="first key", scopes=["render:*"])).text)

@@ -1,0 +1,176 @@
+"""The examples do what they say, each served by the servers that people serve them with."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import NamedTuple
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+START_SECONDS = 30
+CLOSED = ("/models", "/nowhere", "/models/", "//models", "/health%2f", "/x/%2e%2e/health")
+
+SERVERS: Mapping[str, tuple[str, ...]] = {
+    "uvicorn-h11": ("uvicorn", "{app}", "--port={port}", "--http=h11", "--no-proxy-headers"),
+    "uvicorn-httptools": ("uvicorn", "{app}", "--port={port}", "--http=httptools"),
+    "hypercorn": ("hypercorn", "{app}", "--bind=127.0.0.1:{port}"),
+    "granian-asgi": ("granian", "{app}", "--port={port}", "--interface=asgi"),
+    "granian-wsgi": ("granian", "{app}", "--port={port}", "--interface=wsgi"),
+    "gunicorn": ("gunicorn", "{app}", "--bind=127.0.0.1:{port}", "--threads=4"),
+    "waitress": ("waitress", "--listen=127.0.0.1:{port}", "{app}"),
+}
+
+
+class Running(NamedTuple):
+    """A served example, and what it printed."""
+
+    url: str
+    printed: Mapping[str, str]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert isinstance(port, int)
+        return port
+
+
+@contextmanager
+def served(server: str, app: str, folder: Path = EXAMPLES) -> Iterator[Running]:
+    """Serve an application and take what it prints; a server may load it more than once."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    module, *options = (part.format(app=app, port=port) for part in SERVERS[server])
+    with NamedTemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *options],
+            cwd=folder,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while True:
+                try:
+                    httpx.get(f"{url}/health")
+                    break
+                except httpx.TransportError:
+                    assert process.poll() is None, Path(output.name).read_text()
+                    assert time.monotonic() < deadline, Path(output.name).read_text()
+                    time.sleep(0.05)
+            # By a file of its own: this one shares its position with the server that writes.
+            shown = Path(output.name).read_text().splitlines()
+            lines = (line.partition(":") for line in shown)
+            yield Running(url, {name: value.strip() for name, _, value in lines})
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.mark.parametrize(
+    ("server", "app"),
+    [
+        ("uvicorn-h11", "starlette_service:app"),
+        ("uvicorn-httptools", "starlette_service:app"),
+        ("hypercorn", "starlette_service:app"),
+        ("granian-asgi", "starlette_service:app"),
+        ("uvicorn-httptools", "fastapi_service:app"),
+        ("waitress", "flask_service:app"),
+        ("gunicorn", "flask_service:app"),
+        ("granian-wsgi", "flask_service:app"),
+        ("gunicorn", "django_service:wsgi"),
+        ("uvicorn-httptools", "django_service:asgi"),
+        ("uvicorn-h11", "litestar_service:app"),
+        ("hypercorn", "quart_service:app"),
+    ],
+    ids=lambda value: value.replace("_service", ""),
+)
+def test_an_example_serves(server: str, app: str) -> None:
+    with served(server, app) as running, httpx.Client(base_url=running.url) as client:
+        key = f"Bearer {running.printed['key']}"
+        bearer = {"Authorization": key}
+        health = client.get("/health")
+        assert (health.status_code, health.json()) == (200, {"status": "ok"})
+        assert int(health.headers["x-ratelimit-limit"]) == 1000
+        for path in (
+            "/models",
+            "/nowhere",
+            "/models/",
+            "//models",
+            "/health%2f",
+            "/x/%2e%2e/health",
+        ):
+            refused = client.get(path)
+            assert refused.status_code == 401, path
+            assert refused.json()["code"] == "MISSING_AUTH"
+        twice = client.get("/models", headers=[("Authorization", key), ("Authorization", key)])
+        assert twice.json()["code"] == "INVALID_FORMAT"
+        models = client.get("/models", headers=bearer)
+        assert models.json() == {"for": "org_1", "data": ["m-1"]}
+        assert models.headers["x-ratelimit-remaining"] == "29"
+        started = client.post("/jobs", headers=bearer, json={})
+        assert (started.status_code, started.json()) == (202, {"status": "started"})
+        assert started.headers["x-ratelimit-remaining"] == "24"
+        assert client.head("/models", headers=bearer).headers["x-ratelimit-remaining"] == "23"
+        if "session" in running.printed:
+            made = client.post(
+                "/api/v1/api-keys",
+                headers={"Cookie": f"__session={running.printed['session']}"},
+                json={"name": "reader", "scopes": ["models:read"]},
+            )
+            assert made.status_code == 201
+            reader = {"Authorization": f"Bearer {made.json()['key']}"}
+            refused = client.post("/jobs", headers=reader)
+            assert refused.json()["code"] == "INSUFFICIENT_SCOPE"
+
+
+def test_own_plans_behind_a_proxy() -> None:
+    with (
+        served("gunicorn", "own_plan:app") as running,
+        httpx.Client(base_url=running.url) as client,
+    ):
+        bearer = {"Authorization": f"Bearer {running.printed['key']}"}
+        renders = client.get("/renders", headers=bearer)
+        assert (renders.text, renders.headers["x-ratelimit-limit"]) == ("studio", "600")
+        left = [
+            client.get("/health", headers={"X-Forwarded-For": f"203.0.113.{host}"}).headers
+            for host in (1, 1, 2)
+        ]
+        assert [headers["x-ratelimit-remaining"] for headers in left] == ["999", "998", "999"]
+
+
+@pytest.mark.parametrize("server", ["uvicorn-h11", "uvicorn-httptools", "hypercorn"])
+def test_websockets(server: str) -> None:
+    with served(server, "websocket_service:app", Path(__file__).parent) as running:
+        url = f"{running.url.replace('http', 'ws')}/echo"
+        key, narrow = (f"Bearer {running.printed[name]}" for name in ("key", "narrow"))
+        with connect(url, additional_headers={"Authorization": key}) as opened:
+            assert opened.recv() == "org_1"
+            assert opened.response is not None
+            assert opened.response.headers["x-ratelimit-remaining"] == "9"
+        for headers, status, code in (
+            ({}, 401, "MISSING_AUTH"),
+            ({"Authorization": narrow}, 403, "INSUFFICIENT_SCOPE"),
+        ):
+            with pytest.raises(InvalidStatus) as denied:
+                connect(url, additional_headers=headers)
+            response = denied.value.response
+            assert response.status_code == status
+            assert code in response.body.decode()
