@@ -6,7 +6,7 @@ import importlib
 from .measure import machine
 
 # In the order in which they run. A profile is no benchmark: it runs only when it is asked for.
-BENCHMARKS = ("asgi", "http", "growth", "memory")
+BENCHMARKS = ("asgi", "wsgi", "http", "growth", "memory")
 NAMES = (*BENCHMARKS, "profile")
 
 

@@ -22,6 +22,9 @@ _OURS_AND_CACHING: Final = _OURS | {"cache-control"}
 _NOT_TO_STORE: Final = frozenset(map(str, NOT_TO_STORE))
 
 _Headers = list[tuple[str, str]]
+# Annotations of an inner function are evaluated each time that it is made: these are names.
+_Body = Iterable[bytes]
+_Write = Callable[[bytes], object]
 
 
 class GateMiddleware:
@@ -75,14 +78,12 @@ class GateMiddleware:
         environ[_PRINCIPAL] = principal
         started = False
 
-        def start(
-            status: str, headers: _Headers, exc_info: object = None, /
-        ) -> Callable[[bytes], object]:
+        def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
             nonlocal started
             started = True
             return start_response(status, _with_rate(status, headers, rate), exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
 
-        def refuse_late(refusal: Refusal) -> Iterable[bytes]:
+        def refuse_late(refusal: Refusal) -> _Body:
             if started:
                 raise refusal
             refusal.rate = rate

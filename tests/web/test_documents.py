@@ -1,0 +1,99 @@
+"""The OpenAPI documents hold: no server error, and no answer that is not in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from lockgate import Gate, Plan, run
+from lockgate.cli.applications import (
+    fastapi_application,
+    flask_application,
+    starlette_application,
+)
+from lockgate.identity import Session, SignedCookie
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.fastapi import error_handlers, lockgate_router
+
+sessions = SignedCookie(["a session secret of the tests"])
+CHECKS: Any = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+CASES_OF_A_CAMPAIGN = 10_000
+
+
+def gate() -> Gate:
+    plenty = Plan("anonymous", rpm=10**9, rph=10**9, rpd=10**9, concurrent=None)
+    made = Gate("memory://", brand="acme", sessions=sessions, anonymous=plenty, key_cap=None)
+    limits = {"rpm": 10**9, "rph": 10**9, "rpd": 10**9, "concurrent": 100}
+    run(made.organizations.place("org_1", "enterprise", **limits))
+    return made
+
+
+def plain_fastapi(gate: Gate) -> Any:
+    app = FastAPI(exception_handlers=error_handlers)
+    app.include_router(lockgate_router(gate))
+    return GateMiddleware(app, gate)
+
+
+FACES: dict[str, Any] = {
+    "starlette": (starlette_application, schemathesis.openapi.from_asgi),
+    "fastapi": (fastapi_application, schemathesis.openapi.from_asgi),
+    "flask": (flask_application, schemathesis.openapi.from_wsgi),
+    "fastapi-own-document": (plain_fastapi, schemathesis.openapi.from_asgi),
+}
+
+
+def hold(face: str, cases: int) -> None:
+    """Ask so many things of a face, with a key, a session and nothing, and check each answer."""
+    make, load = FACES[face]
+    behind = gate()
+    key = run(behind.keys.create("org_1", "a key")).text
+    bearer = {"Authorization": f"Bearer {key}"}
+    cookie = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada'))}"}
+    schema = load("/openapi.json", make(behind), headers=bearer)
+    operations = [found.ok() for found in schema.get_all_operations()]
+    credentials = st.sampled_from([bearer, cookie, {}])
+
+    @settings(
+        max_examples=cases,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    @given(case=st.one_of([o.as_strategy() for o in operations]), credential=credentials)
+    def ask(case: Any, credential: dict[str, str]) -> None:
+        case.headers.pop("Authorization", None)
+        case.cookies.clear()
+        case.call_and_validate(headers=credential, checks=CHECKS)
+
+    ask()
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_document_holds(face: str) -> None:
+    hold(face, 100)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("face", FACES)
+def test_the_document_holds_for_long(face: str) -> None:
+    hold(face, CASES_OF_A_CAMPAIGN)
