@@ -27,7 +27,7 @@ SERVED = {
     "starlette-mysql": Face("starlette", "mysql", shares_store=True),
 }
 SERVERS = {"postgresql": postgres, "mysql": mariadb}
-TALK_OF_THE_FRAMEWORK = {"test_bodies", "test_lifecycle", "test_limits", "test_paths"}
+TALK_OF_THE_FRAMEWORK = {"test_bodies", "test_lifecycle", "test_paths"}
 """Files whose tests depend on the framework: only these run on the others as well, for time's sake,
 and `test_alike` compares whole answers."""
 TALK_OF_BOTH = {"test_keys"}
