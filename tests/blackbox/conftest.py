@@ -17,31 +17,32 @@ FACES = {
     "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db"),
 }
 MORE = {
-    "fastapi-memory": Face("fastapi", "memory://"),
-    "flask-memory": Face("flask", "memory://"),
-    "fastapi-sqlite": Face("fastapi", "sqlite:///{directory}/demo.db"),
-    "flask-sqlite": Face("flask", "sqlite:///{directory}/demo.db"),
+    "fastapi-memory": (Face("fastapi", "memory://"), {"test_lifecycle"}),
+    "flask-memory": (
+        Face("flask", "memory://"),
+        {"test_bodies", "test_lifecycle", "test_paths"},
+    ),
+    "flask-sqlite": (Face("flask", "sqlite:///{directory}/demo.db"), {"test_keys"}),
 }
+"""Other frameworks, and the files whose tests may differ there: for time's sake only these run.
+FastAPI answers by Starlette's means, and `test_alike` compares whole answers of all."""
 SERVED = {
     "starlette-postgresql": Face("starlette", "postgresql", shares_store=True),
     "starlette-mysql": Face("starlette", "mysql", shares_store=True),
 }
 SERVERS = {"postgresql": postgres, "mysql": mariadb}
-TALK_OF_THE_FRAMEWORK = {"test_bodies", "test_lifecycle", "test_paths"}
-"""Files whose tests depend on the framework: only these run on the others as well, for time's sake,
-and `test_alike` compares whole answers."""
-TALK_OF_BOTH = {"test_keys"}
-"""Files that run where the framework and the store are both others."""
 TALK_OF_THE_STORE = {"test_keys", "test_restart"}
 """Files whose tests depend on the store: only these run on the servers as well, for time's sake."""
 
 
+def everybody() -> dict[str, Face]:
+    """All faces that need no database server."""
+    return {**FACES, **{name: face for name, (face, _) in MORE.items()}}
+
+
 def faces_for(module: str) -> dict[str, Face]:
     """The faces that a file's tests run on."""
-    faces = dict(FACES)
-    for name, face in MORE.items():
-        if module in (TALK_OF_THE_FRAMEWORK if face.store == "memory://" else TALK_OF_BOTH):
-            faces[name] = face
+    faces = {**FACES, **{name: face for name, (face, files) in MORE.items() if module in files}}
     return {**faces, **(SERVED if module in TALK_OF_THE_STORE else {})}
 
 

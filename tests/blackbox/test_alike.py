@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from .conftest import FACES, MORE
+from .conftest import everybody
 from .demo import KEYS, MODELS, STATUS, Answer, Client, Demo, chunked, made_up_key, wire
 
 OF_THE_SERVER = {"server", "date", "connection", "transfer-encoding", "via"}
@@ -19,7 +19,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 @pytest.fixture(scope="module")
 def demos() -> Iterator[dict[str, Demo]]:
-    running = {name: Demo(face) for name, face in {**FACES, **MORE}.items()}
+    running = {name: Demo(face) for name, face in everybody().items()}
     yield running
     stopped = {name: demo.stop() for name, demo in running.items()}
     assert set(stopped.values()) == {0}

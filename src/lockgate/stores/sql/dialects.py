@@ -8,6 +8,7 @@ read, which comes after the lock; SQLite has one writer, who says so with ``BEGI
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from time import sleep
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -20,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ...errors import ConfigurationError
 from ..local import wall_clock
@@ -34,6 +35,10 @@ _SCHEMA_LOCK: Final = 7_033_177_426
 """A number of our own among the advisory locks of the database."""
 _POSTGRESQL_CLOCK: Final = text("SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint")
 _MYSQL_CLOCK: Final = text("SELECT timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))")
+
+_WAL_ATTEMPTS: Final = 100
+_WAL_PAUSE: Final = 0.05
+"""Seconds; with the attempts, as long as any other lock is waited for."""
 
 Rows = Sequence[Any]
 Values = Mapping[str, Any]
@@ -107,9 +112,18 @@ class Sqlite(Flavour):
         driver.cursor().execute("BEGIN IMMEDIATE")
 
     def prepare(self, connection: Connection) -> None:
-        # In a write-ahead log readers and the writer do not wait for each other.
-        connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
-        connection.rollback()
+        # In a write-ahead log readers and the writer do not wait for each other. Unlike for any
+        # other lock SQLite does not wait for this one, and many may open a new file at once.
+        for attempt in range(_WAL_ATTEMPTS):
+            try:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
+                return
+            except OperationalError as failure:
+                if not _is_busy(failure) or attempt == _WAL_ATTEMPTS - 1:
+                    raise
+                sleep(_WAL_PAUSE)
+            finally:
+                connection.rollback()
 
     def hand(self, connection: Connection) -> Hand:
         return _DriverHand(connection, self)
@@ -202,6 +216,10 @@ class Mysql(Flavour):
         cause = failure.orig if isinstance(failure, DBAPIError) else failure
         code = cause.args[0] if cause is not None and cause.args else None
         return code == _MYSQL_DEADLOCK
+
+
+def _is_busy(failure: OperationalError) -> bool:
+    return str(getattr(failure.orig, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
 
 
 def _read_clock(connection: Connection, clock: TextClause) -> int:
