@@ -12,6 +12,9 @@ nox.options.reuse_venv = "no" if os.environ.get("CI") else "yes"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
+# Each file stays with one worker, which starts the servers that its files talk to.
+SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+
 
 def install(session: nox.Session, group: str) -> None:
     """Install lockgate with every extra, and one dependency group.
@@ -43,14 +46,17 @@ def tests(session: nox.Session) -> None:
     """Run the tests; without arguments also measure coverage, and fail when there is too little."""
     install(session, "tests")
     # A selection of tests covers a selection of lines, so the floor is for the whole suite only.
-    session.run("pytest", *(session.posargs or ["--cov"]))
+    session.run("pytest", *(session.posargs or ["--cov", *SIDE_BY_SIDE]))
 
 
 @nox.session
 def campaigns(session: nox.Session) -> None:
-    """Run the long searches that the tests leave out."""
+    """Run the long searches that the tests leave out, and take the stores for longer walks."""
     install(session, "tests")
     session.run("pytest", "-m", "campaign", *session.posargs)
+    if not session.posargs:
+        walks = ["--hypothesis-profile=nightly", "-k", "test_lockstep", "tests/stores"]
+        session.run("pytest", *walks, *SIDE_BY_SIDE)
 
 
 @nox.session
