@@ -74,7 +74,7 @@ def test_the_headers_of_a_real_reading() -> None:
         _, state = hit(state, FREE.windows, NOW + 1, 1)
     refused, _ = hit(state, FREE.windows, NOW + SECOND, 1)
     assert dict(rate_headers(FREE, refused))[b"x-ratelimit-remaining"] == b"0"
-    error = rate_limit_exceeded(FREE, refused)
+    error = rate_limit_exceeded(FREE.windows, refused)
     assert (error.type, error.limit, error.used, error.retry_after) == ("minute", 10, 10, 60)
 
 
@@ -102,12 +102,12 @@ def test_the_fields_of_the_draft() -> None:
 def test_the_error_is_of_the_window_that_refused(
     refused_by: int, name: str, limit: int, used: int, wait: int, seconds: int
 ) -> None:
-    error = rate_limit_exceeded(FREE, reading(refused_by=refused_by, wait=wait))
+    error = rate_limit_exceeded(FREE.windows, reading(refused_by=refused_by, wait=wait))
     assert (error.type, error.limit, error.used) == (name, limit, used)
     assert error.retry_after == seconds
 
 
 @given(st.integers(1, 10**12))
 def test_nobody_is_told_to_come_back_too_early(wait: int) -> None:
-    error = rate_limit_exceeded(FREE, reading(refused_by=0, wait=wait))
+    error = rate_limit_exceeded(FREE.windows, reading(refused_by=0, wait=wait))
     assert wait <= error.retry_after * SECOND < wait + SECOND

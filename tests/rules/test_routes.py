@@ -211,6 +211,15 @@ def kind(piece: str) -> int:
 
 
 def naive_match(rules: dict[str, Rule], method: str, path: str) -> Rule:
+    """The rule that is named, or the one of the same path with or without a last slash."""
+    rule = naive_named(rules, method, path)
+    if rule is not None:
+        return rule
+    twin = naive_named(rules, method, path[:-1] if path.endswith("/") else f"{path}/")
+    return ANY_KEY if twin is None or twin.public else twin
+
+
+def naive_named(rules: dict[str, Rule], method: str, path: str) -> Rule | None:
     found: list[tuple[list[int], int, str]] = []
     for key in rules:
         named, pattern = key.split(" ")
@@ -218,7 +227,7 @@ def naive_match(rules: dict[str, Rule], method: str, path: str) -> Rule:
         if named in methods and naive_matches(pattern, path):
             specific = [kind(piece) for piece in pattern[1:].split("/")]
             found.append((specific, methods.index(named), key))
-    return rules[min(found)[2]] if found else ANY_KEY
+    return rules[min(found)[2]] if found else None
 
 
 RULES = st.dictionaries(
@@ -234,6 +243,8 @@ ANY_METHODS = METHODS | st.sampled_from(["get", "Head", "", "G\u017fT"])
 @given(RULES, METHODS, st.lists(st.sampled_from(PATHS), min_size=5, max_size=5))
 @example({"GET /{x}-b": PUBLIC, "* /{z}-b": Rule("a:b")}, "GET", ["/a-b"])
 @example({"GET /{x}": PUBLIC, "HEAD /{y}": Rule("a:b"), "* /{z}": Rule("a:c")}, "HEAD", ["/a"])
+@example({"GET /a/{p:path}": Rule("a:b")}, "GET", ["/a"])
+@example({"GET /a/{p:path}": PUBLIC}, "GET", ["/a"])
 def test_the_most_specific_rule_decides(
     rules: dict[str, Rule], method: str, paths: list[str]
 ) -> None:
@@ -442,6 +453,12 @@ def test_a_path_with_two_readings_needs_what_both_need(granted: list[str], enoug
     assert Grants(granted).cover(needed) is enough
     assert needed != Requirement("a:b")
     assert needed != Requirement("admin:read")
+
+
+def test_a_path_with_two_readings_holds_a_slot_if_either_does() -> None:
+    book = RuleBook({"GET /a": "a:b", "GET /b/{p:path}": Rule("b:c", slot=True)})
+    assert book.match("GET", "/b/../a").slot
+    assert not book.match("GET", "/a").slot
 
 
 def test_a_path_with_two_readings_costs_and_accepts_what_the_stricter_one_does() -> None:

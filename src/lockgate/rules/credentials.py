@@ -12,7 +12,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from hmac import compare_digest
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ..errors import ConfigurationError, InvalidFormat, MissingAuth
 
@@ -21,6 +21,8 @@ HANDLE_LENGTH: Final = 8
 RANDOM_LENGTH: Final = 43
 CHECKSUM_LENGTH: Final = 6
 PREFIX_LENGTH: Final = 15
+DASHBOARD: Final = "dashboard"
+"""The second word of dashboard tokens, which look like keys otherwise and are none."""
 HEADER_LENGTH: Final = 256
 """An Authorization value longer than this holds no key (D18)."""
 
@@ -182,6 +184,21 @@ class NewKey(NamedTuple):
         return "<NewKey>"
 
 
+class OtherFormat(Protocol):
+    """How the keys of another system look."""
+
+    def looks_like(self, text: str) -> bool:
+        """Whether a text is such a key."""
+        ...
+
+    def read(self, text: str, peppers: Peppers) -> Token | None:
+        """The token for such a key; None: it looks different."""
+        ...
+
+
+_BEARER: Final = re.compile(rb"[ \t]*(?i:bearer) +([!-~]+)[ \t]*")
+
+
 class KeyFormat:
     """How this service's keys look (D1).
 
@@ -189,6 +206,7 @@ class KeyFormat:
         brand: the word that all keys of the service start with: 2 to 20 of ``a-z0-9``.
         environment: ``live``, or another word of the same kind such as ``test``.
         peppers: how the keys are digested.
+        others: how the keys of other systems look that are good here as well.
         draw: gives so many random characters of base62.
 
     Attributes:
@@ -200,6 +218,7 @@ class KeyFormat:
         brand: str,
         environment: str = "live",
         peppers: Peppers | None = None,
+        others: Sequence[OtherFormat] = (),
         draw: Callable[[int], str] = _draw,
     ) -> None:
         for what, word in (("brand", brand), ("environment", environment)):
@@ -211,6 +230,7 @@ class KeyFormat:
         self.brand: Final = brand
         self.environment: Final = environment
         self.peppers: Final = peppers or Peppers()
+        self._others = others
         self._draw = draw
         start, any_of = f"{brand}_{environment}_", "[0-9A-Za-z]"
         self.scanner: Final = rf"\b{start}{any_of}{{8}}_{any_of}{{43}}\b"
@@ -220,9 +240,17 @@ class KeyFormat:
         self._bearer = re.compile(rf"[ \t]*(?i:bearer) +{key}[ \t]*".encode())
 
     def redact(self, text: str) -> str:
-        """The text with whatever looks like the start of a key blotted out, to its end (R7)."""
-        start = f"{self.brand}_{self.environment}_"
-        return re.sub(rf"{start}\w*", f"{start}<redacted>", text)
+        """The text with whatever begins like a key or a dashboard token blotted out, to its end
+        (R7), and so are keys of other systems.
+        """
+        start = f"{self.brand}_(?:{self.environment}|{DASHBOARD})_"
+        text = re.sub(rf"({start})\w*", r"\1<redacted>", text)
+        return re.sub(r"[^\s/'\"]+", self._redact_other, text) if self._others else text
+
+    def _redact_other(self, word: re.Match[str]) -> str:
+        short = len(word[0]) <= HEADER_LENGTH
+        found = short and any(other.looks_like(word[0]) for other in self._others)
+        return "<redacted>" if found else word[0]
 
     def generate(self) -> NewKey:
         """Draw a new key: 220 random bits, a handle and the checksum."""
@@ -248,8 +276,25 @@ class KeyFormat:
         value = authorizations[0]
         found = self._bearer.fullmatch(value) if len(value) <= HEADER_LENGTH else None
         if found is None:
-            raise InvalidFormat
+            return self._read_other(value)
         key, body, handle, end = found.groups()
         if checksum(body) != end:
             raise InvalidFormat
         return Token(handle.decode(), key, self.peppers)
+
+    def parse(self, text: str) -> Token:
+        """Read a key that stands by itself, as a dashboard token does in a body.
+
+        Raises:
+            InvalidFormat: it is not one well-formed key with the right checksum.
+        """
+        return self.read([b"Bearer " + text.encode("utf-8", "replace")])
+
+    def _read_other(self, value: bytes) -> Token:
+        found = _BEARER.fullmatch(value) if len(value) <= HEADER_LENGTH else None
+        if found is not None:
+            for other in self._others:
+                token = other.read(found[1].decode(), self.peppers)
+                if token is not None:
+                    return token
+        raise InvalidFormat

@@ -1,9 +1,11 @@
 """The rate-limit headers that every response carries (spec 8.2, D23)."""
 
+from collections.abc import Sequence
+
 from ..errors import Header, RateLimitExceeded
 from .instants import SECOND, whole_seconds
 from .plans import Plan
-from .windows import Reading
+from .windows import Reading, Window
 
 RATE_HEADERS = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"})
 """The names lockgate answers for: what an application sets under them is replaced."""
@@ -25,9 +27,8 @@ def rate_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
         return ()
     left = (b"x-ratelimit-remaining", b"%d" % remaining)
     reset = (b"x-ratelimit-reset", b"%d" % -(-reading.reset // SECOND))
-    if plan.rpm is None:
-        return (left, reset)
-    return ((b"x-ratelimit-limit", b"%d" % plan.rpm), left, reset)
+    limit = plan.limit_header
+    return (left, reset) if limit is None else (limit, left, reset)
 
 
 def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
@@ -45,14 +46,17 @@ def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
     return ((b"ratelimit-policy", policy.encode()), (b"ratelimit", limit.encode()))
 
 
-def rate_limit_exceeded(plan: Plan, reading: Reading) -> RateLimitExceeded:
+def rate_limit_exceeded(windows: Sequence[Window], reading: Reading) -> RateLimitExceeded:
     """The error of a refused reading: of the window with the longest wait (D22)."""
     assert reading.refused_by is not None, "only a refusal has a refusing window"
-    window = plan.windows[reading.refused_by]
+    window = windows[reading.refused_by]
     assert window.limit is not None, "a window without a limit refuses nothing"
-    return RateLimitExceeded(
-        window.name,
-        window.limit,
-        reading.used[reading.refused_by],
-        max(1, whole_seconds(reading.wait)),
-    )
+    used, now, wait = reading.used[reading.refused_by], reading.now, reading.wait
+    retry_after = max(1, whole_seconds(wait))
+    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after)
+    refusal.since = refusal.until = now
+    # Where nothing is left nothing is counted either, until the first of it leaves.
+    if reading.remaining == 0 and used == window.limit:
+        a_second_less = now + wait - (retry_after - 1) * SECOND
+        refusal.until = min(a_second_less, reading.reset)
+    return refusal

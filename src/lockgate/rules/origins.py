@@ -5,7 +5,8 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError
 
-_FOREIGN = frozenset({b"cross-site", b"same-site"})
+_OWN = frozenset({b"same-origin", b"none"})
+"""A page of this very origin, and no page at all: the address bar, a bookmark."""
 
 
 def origin_of(url: str) -> bytes:
@@ -34,16 +35,17 @@ def cross_site(
 ) -> bool:
     """Whether a write with a session comes from a page that may not make it.
 
-    Fetch metadata is judged first, then ``Origin``, which is never compared with ``Host``: the
-    caller chooses that. Without either no browser's page is calling, and no session is borrowed.
+    Fetch metadata is judged first: what no browser says of a page of ours is foreign. Then
+    ``Origin``, which is never compared with ``Host``: the caller chooses that. Without either no
+    browser's page is calling, and no session is borrowed.
 
     Args:
         fetch_sites: every ``Sec-Fetch-Site`` value of the request.
         origins: every ``Origin`` value.
         allowed: the origins whose pages may write.
     """
-    if not _FOREIGN.isdisjoint(site.strip().lower() for site in fetch_sites):
+    if len(fetch_sites) > 1 or len(origins) > 1:
         return True
-    if len(origins) > 1:
+    if fetch_sites and fetch_sites[0].strip().lower() not in _OWN:
         return True
     return bool(origins) and origins[0] not in allowed

@@ -17,21 +17,33 @@ class Rule:
     Args:
         requires: the scope that a key needs; None: any valid key will do.
         cost: what the request takes from each window, at least 1.
+        slot: whether the request holds one of its organization's slots for concurrent jobs, until
+            it is answered whole (D26).
         accepts: the credentials that are accepted. lockgate's own key operations also take a
             session; an application's take keys only (spec 5.1).
 
     Raises:
         ConfigurationError: for a requirement that is no exact scope, a cost below 1, or a public
-            rule that has either.
+            rule that has any of these.
     """
 
-    __slots__ = ("accepts", "cost", "own", "public", "requires", "takes_key", "takes_session")
+    __slots__ = (
+        "accepts",
+        "cost",
+        "own",
+        "public",
+        "requires",
+        "slot",
+        "takes_key",
+        "takes_session",
+    )
 
     def __init__(
         self,
         requires: str | None = None,
         *,
         cost: int = 1,
+        slot: bool = False,
         accepts: tuple[Credential, ...] = ("key",),
         public: bool = False,
         own: bool = False,
@@ -40,12 +52,13 @@ class Rule:
             raise ConfigurationError(
                 f"A rule's cost is a whole number of at least 1, not {cost!r}."
             )
-        if public and (requires is not None or cost > 1):
+        if public and (requires is not None or cost > 1 or slot):
             raise ConfigurationError(
-                "A public rule has neither a scope nor a cost: no key is there to have them."
+                "A public rule has no scope, no cost and no slot: no key is there to have them."
             )
         self.requires: Requirement | None = None if requires is None else requirement(requires)
         self.cost: Final = cost
+        self.slot: Final = slot
         self.accepts: Final = accepts
         self.takes_key: Final = "key" in accepts
         self.takes_session: Final = "session" in accepts
@@ -61,7 +74,8 @@ class Rule:
             return "public"
         scope = f"scope {self.requires.scope}" if self.requires else "any scope"
         cost = f", cost {self.cost}" if self.cost > 1 else ""
-        return f"{' or '.join(self.accepts)}, {scope}{cost}"
+        slot = ", a slot" if self.slot else ""
+        return f"{' or '.join(self.accepts)}, {scope}{cost}{slot}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Rule):
@@ -210,6 +224,7 @@ def _both(one: Rule, other: Rule) -> Rule:
     """A rule as strict as two together."""
     rule = Rule(
         cost=max(one.cost, other.cost),
+        slot=one.slot or other.slot,
         accepts=tuple(c for c in one.accepts if c in other.accepts),
         own=one.own or other.own,
     )

@@ -19,6 +19,8 @@ EXACT_CELLS: Final = 64
 _CELL: Final = Struct("<qq")
 _FULL: Final = (EXACT_CELLS - 1) * _CELL.size
 _pack = _CELL.pack
+_PLENTY: Final = 2**63
+"""More than any limit leaves."""
 
 Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
 """One window's state: ``(used, oldest, first, last, count, older)``.
@@ -94,7 +96,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         raise ValueError(f"a state of {len(state)} windows is not one of {len(windows)}")
     after: list[Cells] = []
     counts: list[int] = []
-    remaining = tightest = None
+    least, tightest = _PLENTY, None
     reset = now
     index = 0
     for _, span, limit, grain in windows:
@@ -103,8 +105,8 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         if last > now or oldest <= now - span:
             used, oldest, first, last, count, older = _settled(cells, span, grain, now)
         used += cost
-        left = None if limit is None else limit - used
-        if left is not None and left < 0:
+        left = _PLENTY if limit is None else limit - used
+        if left < 0:
             return _refused(state, windows, now, cost)
         if (now - first < grain and len(older) >= _FULL) or (last == now and count):
             count += cost
@@ -117,11 +119,12 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
             oldest = now
         after.append((used, oldest, first, now, count, older))
         counts.append(used)
-        if left is not None and (remaining is None or left <= remaining):
+        if left <= least and limit is not None:
             leaves = oldest + span
-            if remaining is None or left < remaining or leaves > reset:
-                remaining, reset, tightest = left, leaves, index
+            if left < least or leaves > reset:
+                least, reset, tightest = left, leaves, index
         index += 1  # noqa: SIM113 - zip() and enumerate() cost a tuple for each window
+    remaining = None if tightest is None else least
     reading = _reading(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
     return reading, tuple(after)
 
@@ -132,6 +135,25 @@ def look(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> 
     ``used``, ``remaining`` and ``reset`` are as they stand, without it.
     """
     return _judged(_all_settled(state, windows, now), windows, now, cost)
+
+
+def stands_until(state: State, windows: tuple[Window, ...], now: int, cost: int) -> int:
+    """Until when a refusal changes in nothing but the time: then the first of its cells leaves.
+
+    What :func:`later` makes of the reading is exactly what :func:`hit` would say till then. A cost
+    that some window never admits is refused in ways that change: it is to be judged each time.
+    """
+    if any(window.limit is not None and cost > window.limit for window in windows):
+        return now
+    settled = zip(_all_settled(state, windows, now), windows, strict=True)
+    return min(cells[1] + window.span for cells, window in settled if cells[0])
+
+
+def later(refusal: Reading, now: int) -> Reading:
+    """A refusal as it reads at a later instant, before any of its cells has left."""
+    _, then, used, remaining, reset, tightest, refused_by, wait = refusal
+    wait -= now - then
+    return _reading(Reading, (False, now, used, remaining, reset, tightest, refused_by, wait))
 
 
 # NamedTuple's own constructor takes three times as long, and every request makes a reading.
