@@ -78,4 +78,4 @@ def test_other_cookies_change_nothing(others: list[tuple[bytes, bytes]]) -> None
 
 
 def test_a_session_says_nothing_of_an_address_unless_told() -> None:
-    assert Session("org_1", "ada") == ("org_1", "ada", None, False)
+    assert Session("org_1", "ada") == ("org_1", "ada", None)

@@ -1,6 +1,14 @@
-"""Who a session is."""
+"""Who a session is; :mod:`lockgate.identity.jwt`, an extra, verifies JSON Web Tokens."""
 
+from .claims import ClaimMap
 from .session import SESSION_COOKIE, Session, SessionVerifier, session_cookie
 from .signed_cookie import SignedCookie
 
-__all__ = ["SESSION_COOKIE", "Session", "SessionVerifier", "SignedCookie", "session_cookie"]
+__all__ = [
+    "SESSION_COOKIE",
+    "ClaimMap",
+    "Session",
+    "SessionVerifier",
+    "SignedCookie",
+    "session_cookie",
+]

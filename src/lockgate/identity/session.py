@@ -4,23 +4,35 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ..errors import SessionInvalid
+from ..stores.contract import Io
 
 SESSION_COOKIE: Final = "__session"
+LONGEST_COOKIE: Final = 4096
+"""Characters of a session: no browser keeps a longer cookie (RFC 6265, 6.1)."""
 
 
 class Session(NamedTuple):
     """Somebody who has signed in."""
 
-    organization: str
-    """The organization that the session acts for."""
-    user: str
-    """The person, as the identity provider calls them."""
-    email: str | None = None
-    email_verified: bool = False
+    organization: str | None
+    """The organization that the session acts for. None: the identity provider names none, and it
+    acts for what its user has claimed (D15)."""
+    user: str | None = None
+    """The person, as the identity provider calls them, up to 255 characters. None: an agent."""
+    verified_email: str | None = None
+    """An address of which the identity provider says that it is this person's; None if it knows
+    none or has not verified it."""
 
 
 class SessionVerifier(Protocol):
     """Verifies the value of the session cookie."""
+
+    @property
+    def io(self) -> Io:
+        """What verifying does, in the words of a store: ``none`` and ``blocking`` never suspend,
+        ``async`` does, ``either`` does where an event loop runs. A class may just say
+        ``io = "none"``."""
+        ...
 
     async def verify(self, cookie: str) -> Session | None:
         """The session, or None if the value is not accepted: forged, expired, signed out."""

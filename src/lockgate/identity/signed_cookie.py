@@ -1,4 +1,4 @@
-"""Sessions in a signed cookie: for development, and for agents that sign in by token (D12)."""
+"""Sessions in a signed cookie: for development, and where the host signs people in (D12)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,10 +6,10 @@ from typing import Final
 from itsdangerous import BadData, URLSafeTimedSerializer
 
 from ..errors import ConfigurationError
-from .session import Session
+from ..stores.contract import Io
+from .session import LONGEST_COOKIE, Session
 
 _SHORTEST_SECRET: Final = 16
-_LONGEST_COOKIE: Final = 4096
 
 
 class SignedCookie:
@@ -21,14 +21,10 @@ class SignedCookie:
         max_age: seconds for which a session is good.
     """
 
+    io: Io = "none"
+
     def __init__(self, secrets: Sequence[str], max_age: int = 12 * 3600) -> None:
-        if not secrets or any(len(secret) < _SHORTEST_SECRET for secret in secrets):
-            raise ConfigurationError(
-                f"A session secret has at least {_SHORTEST_SECRET} characters: "
-                "make one with secrets.token_urlsafe(32)."
-            )
-        oldest_first = list(reversed(secrets))
-        self._serializer = URLSafeTimedSerializer(oldest_first, salt="lockgate.session")
+        self._serializer = URLSafeTimedSerializer(oldest_first(secrets), salt="lockgate.session")
         self._max_age = max_age
 
     def issue(self, session: Session) -> str:
@@ -37,10 +33,24 @@ class SignedCookie:
 
     async def verify(self, cookie: str) -> Session | None:
         """The session that was issued with this value; None if it is forged or too old."""
-        if len(cookie) > _LONGEST_COOKIE:
+        if len(cookie) > LONGEST_COOKIE:
             return None
         try:
             fields = self._serializer.loads(cookie, max_age=self._max_age)
-            return Session(*fields)
+            return Session._make(fields)
         except (BadData, TypeError):
             return None
+
+
+def oldest_first(secrets: Sequence[str]) -> list[str]:
+    """Secrets in the order in which itsdangerous takes them.
+
+    Raises:
+        ConfigurationError: there are none, or one is too short.
+    """
+    if not secrets or any(len(secret) < _SHORTEST_SECRET for secret in secrets):
+        raise ConfigurationError(
+            f"A session secret has at least {_SHORTEST_SECRET} characters: "
+            "make one with secrets.token_urlsafe(32)."
+        )
+    return list(reversed(secrets))

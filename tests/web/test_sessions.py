@@ -1,0 +1,197 @@
+"""No page of another site writes with a visitor's session, by any face or trick (D11, R5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+
+from lockgate import Rule
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.flask import FlaskGate, lockgate_blueprint
+from lockgate.web.starlette import lockgate_routes
+
+from .driving import ORIGIN, Bench, Line, ask, websocket_scope
+
+KEYS = "/api/v1/api-keys"
+BODY = b'{"name": "made by a page"}'
+JSON = ("content-type", "application/json")
+Headers = list[tuple[str, str]]
+
+
+def by_asgi(bench: Bench, method: str, path: str, headers: Headers, body: bytes) -> int:
+    app = GateMiddleware(Starlette(routes=lockgate_routes(bench.gate)), bench.gate)
+    answer = asyncio.run(ask(app, method, path, headers=headers, body=body))
+    return answer.status
+
+
+def by_wsgi(bench: Bench, method: str, path: str, headers: Headers, body: bytes) -> int:
+    from flask import Flask
+
+    app = Flask(__name__)
+    FlaskGate(bench.gate).init_app(app)
+    app.register_blueprint(lockgate_blueprint(bench.gate))
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": BytesIO(body),
+    }
+    for name, value in headers:  # As servers do: those that come twice are joined.
+        variable = name.upper().replace("-", "_")
+        variable = variable if variable == "CONTENT_TYPE" else f"HTTP_{variable}"
+        before = environ.get(variable)
+        environ[variable] = value if before is None else f"{before},{value}"
+    setup_testing_defaults(environ)
+    statuses: list[int] = []
+    list(app(environ, lambda status, *_: statuses.append(int(status[:3]))))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - nothing is written
+    return statuses[0]
+
+
+Face = Callable[[Bench, str, str, Headers, bytes], int]
+FACES = pytest.mark.parametrize("face", [by_asgi, by_wsgi])
+
+
+@FACES
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([JSON], 201),
+        ([JSON, ("origin", ORIGIN)], 201),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-origin")], 201),
+        ([JSON, ("sec-fetch-site", "none")], 201),
+        ([("content-type", "Application/JSON; charset=utf-8"), ("origin", ORIGIN)], 201),
+        ([("content-type", "application/json;"), ("origin", ORIGIN)], 201),
+        ([JSON, ("origin", "https://evil.example")], 403),
+        ([JSON, ("origin", "null")], 403),
+        ([JSON, ("origin", "")], 403),
+        ([JSON, ("origin", "*")], 403),
+        ([JSON, ("origin", ORIGIN.upper())], 403),
+        ([JSON, ("origin", f"{ORIGIN}:443")], 403),
+        ([JSON, ("origin", f"{ORIGIN}/")], 403),
+        ([JSON, ("origin", f"{ORIGIN}.evil.example")], 403),
+        ([JSON, ("origin", f"{ORIGIN}@evil.example")], 403),
+        ([JSON, ("origin", ORIGIN.replace("https", "http"))], 403),
+        ([JSON, ("origin", ORIGIN), ("origin", ORIGIN)], 403),
+        ([JSON, ("origin", ORIGIN), ("origin", "https://evil.example")], 403),
+        ([JSON, ("origin", f"{ORIGIN},https://evil.example")], 403),
+        ([JSON, ("origin", f"https://evil.example {ORIGIN}")], 403),
+        ([JSON, ("host", "evil.example"), ("origin", "https://evil.example")], 403),
+        ([JSON, ("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")], 403),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "cross-site")], 403),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-site")], 403),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "CROSS-SITE")], 403),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "")], 403),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-origin, cross-site")], 403),
+        ([JSON, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], 403),
+        ([JSON, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-origin")], 403),
+        ([JSON, ("referer", "https://evil.example/"), ("origin", "null")], 403),
+        ([JSON, ("x-http-method-override", "GET"), ("origin", "https://evil.example")], 403),
+        # What a form or a simple request of another site can declare.
+        ([], 415),
+        ([("content-type", "")], 415),
+        ([("content-type", "text/plain")], 415),
+        ([("content-type", "text/plain; application/json")], 415),
+        ([("content-type", "text/plain;charset=application/json")], 415),
+        ([("content-type", "application/x-www-form-urlencoded")], 415),
+        ([("content-type", "multipart/form-data; boundary=application/json")], 415),
+        ([("content-type", "application/json, text/plain")], 415),
+        ([("content-type", "text/plain, application/json")], 415),
+        ([("content-type", "application/jsonp")], 415),
+        ([("content-type", "application/json text/plain")], 415),
+        ([("content-type", "application/ld+json")], 415),
+    ],
+    ids=repr,
+)
+def test_who_may_create_a_key(face: Face, headers: Headers, status: int) -> None:
+    bench = Bench()
+    cookie = ("cookie", f"__session={bench.session()}")
+    assert face(bench, "POST", KEYS, [cookie, *headers], BODY) == status
+    created = [event for event in bench.told if event.name == "key_created"]
+    assert len(created) == (status == 201)
+    assert bench.used() == (0 if status == 403 else 1)
+
+
+@FACES
+@pytest.mark.parametrize("method", ["DELETE", "delete", "PUT", "PATCH", "TRACE", "PURGE"])
+def test_nobody_revokes_a_key_from_elsewhere(face: Face, method: str) -> None:
+    bench = Bench()
+    bench.key()
+    (key,) = asyncio.run(bench.gate.keys.list("org_1"))
+    cookie = ("cookie", f"__session={bench.session()}")
+    for other in (("origin", "https://evil.example"), ("sec-fetch-site", "same-site")):
+        assert face(bench, method, f"{KEYS}/{key.id}", [cookie, other], b"") in {401, 403, 405}
+    (key,) = asyncio.run(bench.gate.keys.list("org_1"))
+    assert key.revoked_at is None
+    assert face(bench, "DELETE", f"{KEYS}/{key.id}", [cookie, ("origin", ORIGIN)], b"") == 200
+
+
+@FACES
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_page_elsewhere_may_ask_and_is_told_nothing_by_its_browser(
+    face: Face, method: str
+) -> None:
+    """Reading changes nothing, and no answer says that other origins may read it."""
+    bench = Bench()
+    headers = [("cookie", f"__session={bench.session()}"), ("origin", "https://evil.example")]
+    assert face(bench, method, KEYS, headers, BODY) == 200
+    assert asyncio.run(bench.gate.keys.list("org_1")) == []
+
+
+# --- WebSockets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("origin", ORIGIN)], None),
+        ([("origin", ORIGIN), ("sec-fetch-site", "same-origin")], None),
+        ([], None),
+        ([("origin", "https://evil.example")], 403),
+        ([("origin", "null")], 403),
+        ([("origin", ORIGIN), ("origin", ORIGIN)], 403),
+        ([("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")], 403),
+        ([("origin", ORIGIN), ("sec-fetch-site", "same-site")], 403),
+    ],
+    ids=repr,
+)
+async def test_no_page_elsewhere_opens_a_socket(headers: Headers, status: int | None) -> None:
+    """The handshake is a GET that any page may make, with cookies, and what follows writes."""
+    bench = Bench()
+    opened: list[str] = []
+
+    async def socket(websocket: WebSocket) -> None:
+        opened.append("opened")
+        await websocket.accept()
+        await websocket.close()
+
+    app = GateMiddleware(
+        Starlette(routes=[WebSocketRoute("/live", socket)]),
+        bench.gate,
+        {"GET /live": Rule(accepts=("key", "session"))},
+    )
+    sent = [
+        ("cookie", f"__session={bench.session()}"),
+        ("sec-websocket-version", "13"),
+        *headers,
+    ]
+    line = Line([{"type": "websocket.connect"}])
+    await app(websocket_scope("/live", headers=sent), line.receive, line.send)
+    if status is None:
+        assert opened == ["opened"]
+        assert line.sent[0]["type"] == "websocket.accept"
+    else:
+        assert opened == []
+        assert line.sent[0]["status"] == status
+    # A key is nobody's to borrow: no browser sends one by itself.
+    with_key = Line([{"type": "websocket.connect"}])
+    scope = websocket_scope("/live", key=bench.key(), headers=sent)
+    await app(scope, with_key.receive, with_key.send)
+    assert with_key.sent[0]["type"] == "websocket.accept"
