@@ -13,7 +13,9 @@ Time: a shared store goes by its own server's clock, never by that of the proces
 method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
 None means the store's clock.
 
-Organization ids and job ids are opaque: any non-empty string of up to 128 characters (D36).
+Organization ids and job ids are opaque: any non-empty string of up to 128 characters (D36). Users
+are as opaque, and have up to 255. Windows are also kept for what is no organization: such an owner
+is 129 to 192 characters of ASCII long, so that it can never be an organization's.
 
 A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILABLE``.
 """
@@ -21,9 +23,11 @@ A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILA
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Digest, Token
+from ..rules.instants import HOUR
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, Plan, PlanBook
 from ..rules.slots import Lease, SlotReading
@@ -56,6 +60,10 @@ class Admission(NamedTuple):
 
 
 UNKNOWN = Admission(Verdict.UNKNOWN)
+
+
+class OutcomeUnknown(Exception):
+    """Something was sent and no answer came: it took effect, or it did not (D33)."""
 
 
 class Usage(NamedTuple):
@@ -116,7 +124,10 @@ class KeyStore(ABC):
 
     @abstractmethod
     async def census(self, now: int | None = None) -> dict[str, int]:
-        """How many live keys there are under each digest scheme, to see if a pepper is in use."""
+        """How many live keys there are under each digest scheme, to see if a pepper is in use.
+
+        Dashboard tokens that are not revoked count as well: they are digested with the peppers too.
+        """
 
 
 class WindowStore(ABC):
@@ -171,7 +182,9 @@ class SlotStore(ABC):
 
 
 class AccountStore(ABC):
-    """Keeps organizations: which plan each is on, and the limits of its own."""
+    """Keeps organizations, which plan each is on and the limits of its own; and the accounts of
+    those that an agent registered. An account is never deleted.
+    """
 
     @abstractmethod
     async def organization(self, id: str) -> Organization | None:
@@ -181,12 +194,86 @@ class AccountStore(ABC):
     async def put_organization(self, organization: Organization) -> None:
         """Keep an organization's plan and limits; they hold from the next admission on (W13)."""
 
+    @abstractmethod
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        """Keep a new account together with its organization's first key, both created now.
+
+        All or nothing (R1): whatever fails or is killed on the way, every verb finds both of them
+        afterwards, or neither. The key's organization is the account's; it is put on no plan, so
+        the default one holds for it.
+
+        Raises:
+            HandleTaken: another key has the key's handle, another account has the token's handle,
+                or the organization has an account already. Nothing is kept.
+        """
+
+    @abstractmethod
+    async def account(self, organization: str) -> Account | None:
+        """The account of an organization, or None if no agent registered it."""
+
+    @abstractmethod
+    async def account_by_token(self, handle: str) -> Account | None:
+        """The account whose dashboard token has this handle, revoked or not."""
+
+    @abstractmethod
+    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
+        """All accounts with exactly this billing e-mail, claimed or not: newest first, then by
+        organization.
+        """
+
+    @abstractmethod
+    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
+        """All accounts that exactly this user has claimed: the latest claim first, then by
+        organization.
+        """
+
+    @abstractmethod
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Account | None:
+        """Make an account the user's if nobody has claimed it yet, and return it as it is then.
+
+        One atomic step, with one winner (R3): ``claimed_by`` and ``claimed_at`` are set together
+        and never again, so whoever claims later sees in the answer whose it is, and has changed
+        nothing. None: the organization has no account.
+
+        With ``revoke``, if the account is the user's then, by this call or an earlier one, the same
+        step revokes all that existed before: it sets ``revoked_at`` of every key of the
+        organization that has none, and ``token_revoked_at`` if it is not set. As with
+        :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after this
+        has returned succeeds, on any process that shares the store (K4). A key that is inserted at
+        the same time is revoked with the others, or was inserted after the whole step: whoever
+        inserted it then finds ``token_revoked_at`` set.
+        """
+
+    @abstractmethod
+    async def sign_out(self, organization: str) -> None:
+        """Add one to ``sign_outs`` of an organization's account, if it has one; atomic."""
+
+    @abstractmethod
+    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        """Replace a dashboard token's digest if it still is ``old``, and nothing else (K9)."""
+
 
 class Store(KeyStore, WindowStore, SlotStore, AccountStore):
     """All four stores in one place."""
 
     io: Io
     """``none`` and ``blocking`` never suspend; ``async`` does; ``either`` does in an event loop."""
+    keeps_time: bool = False
+    """Whether a call that blocks ends by itself within :func:`~lockgate.stores.deadlines.left`, as
+    by the timeout of a socket. The calls of any other store are made in a thread that can be left
+    behind."""
+
+    @property
+    def edits(self) -> int | None:
+        """How often a key or a plan was changed, if all changes are made in this process.
+
+        It has grown when the verb that changes something returns. None: others make some as well.
+        """
+        return None
 
     @abstractmethod
     async def now(self) -> int:
@@ -218,8 +305,95 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
         return Admission(Verdict.ADMITTED, key, plan, reading)
 
+    async def epoch(self) -> int | None:
+        """A number that grows with every change that somebody made to keys or plans.
+
+        Revocations, digests, plans and limits: whatever may turn an answer given before into
+        another. It is one number for all who share the store, and has grown before the verb that
+        changed something returns. Whoever remembers answers asks for it once in a while.
+
+        None, as here: the store keeps no such number, and answers are remembered for a second at
+        most.
+        """
+        return None
+
+    def hurry(self) -> None:
+        """Wait for nobody any more, as the process is about to stop: calls that wait for what
+        somebody else holds fail, as far as the store can break them off. Any thread may say so."""
+        return
+
+    def start_over(self) -> None:
+        """Use no connection again that is in use now: calls on them had to be left behind.
+
+        It is called where the calls were made, and waits for nothing.
+        """
+        return
+
     async def close(self) -> None:
         """Let go of what the store holds: connections, threads, files. Once is enough."""
 
+
+class Changes(NamedTuple):
+    """What :meth:`Truth.changes` answers."""
+
+    epoch: int
+    organizations: list[str]
+
+
+class Truth(Store):
+    """A store that keys and plans can live in while a :class:`Cache` serves admissions."""
+
+    @abstractmethod
+    async def changes(self, since: int | None) -> Changes:
+        """The epoch, and the organizations of which a key or the plan changed after ``since``.
+
+        An epoch is the instant of the change in microseconds, by the store's clock, or one more
+        than the epoch before if that is later. None: since :data:`COPIES_LAST` ago.
+        """
+
+
+class Cache(Store):
+    """A store that can stand before a :class:`Truth`, with copies of what that knows.
+
+    Beside its own verbs, which then keep windows only, it keeps copies of keys and of the plans of
+    their organizations. Its ``admit`` believes a copy as it believes a record of its own, and
+    answers UNKNOWN where it has none; whoever asked then installs one and asks again.
+
+    A copy is good while the organization's fence stands. The fence is a random text that never
+    comes back once it is gone, by :meth:`forget` or because the cache was flushed: so neither a
+    fill that races a revocation (K5) nor a cache that lost its memory lets a revoked key in.
+    """
+
+    @abstractmethod
+    async def fence(self, organization: str) -> str:
+        """The fence of an organization; a new one is put up where there is none."""
+
+    @abstractmethod
+    async def install(self, key: ApiKey, placed: Organization | None, fence: str) -> bool:
+        """Keep copies of a key and its organization, if the fence still is this one.
+
+        In one atomic step. False: it is another or none, and nothing was kept. Copies last for
+        :data:`COPIES_LAST` at most, however often they are used; ``request_count`` goes on from
+        that of the key.
+        """
+
+    @abstractmethod
+    async def forget(self, organization: str) -> None:
+        """Tear the fence down: no copy of this organization is good any more.
+
+        Its windows stay as they are.
+        """
+
+    @abstractmethod
+    async def caught_up(self) -> int | None:
+        """Up to which epoch of the truth the copies are right; None: nobody said, or it is lost."""
+
+    @abstractmethod
+    async def catch_up(self, before: int | None, epoch: int) -> bool:
+        """Say so, if what was said last still is ``before``."""
+
+
+COPIES_LAST: Final = HOUR
+"""How long a copy in a cache is believed at most, in microseconds."""
 
 REFUSED_BY_STATE = {KeyState.REVOKED: Verdict.REVOKED, KeyState.EXPIRED: Verdict.EXPIRED}

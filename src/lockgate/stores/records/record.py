@@ -1,0 +1,133 @@
+"""All that concerns an organization, as one value: how it is changed, and how it is written."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from ...rules.accounts import Account
+from ...rules.instants import DAY
+from ...rules.keys import ApiKey, KeyState
+from ...rules.plans import Organization
+from ...rules.slots import Lease, Leases
+from ...rules.windows import State, Window, empty_state
+from ..contract import Usage
+
+_FORMAT = 1
+
+
+@dataclass
+class Record:
+    """One organization."""
+
+    keys: dict[str, ApiKey] = field(default_factory=dict[str, ApiKey])
+    """By handle."""
+    windows: State = ()
+    leases: Leases = ()
+    placed: Organization | None = None
+    account: Account | None = None
+
+    def state(self, windows: tuple[Window, ...]) -> State:
+        """The state of its windows, or that of one which has none yet."""
+        return self.windows or empty_state(windows)
+
+    def key(self, id: str) -> ApiKey | None:
+        """Its key with this id."""
+        return next((key for key in self.keys.values() if key.id == id), None)
+
+    def use(self, handle: str, used: Usage) -> ApiKey | None:
+        """Add to the usage of a key, if it is here."""
+        key = self.keys.get(handle)
+        if key is None:
+            return None
+        last = max(used.last_used_at, key.last_used_at or used.last_used_at)
+        requests = key.request_count + used.requests
+        key = self.keys[handle] = key._replace(request_count=requests, last_used_at=last)
+        return key
+
+    def revoke(self, key: ApiKey, now: int) -> ApiKey:
+        """Set the time of a revocation, if it is not set."""
+        if key.revoked_at is None:
+            key = self.keys[key.handle] = key._replace(revoked_at=now)
+        return key
+
+    def schemes(self, now: int) -> Iterator[str]:
+        """The digest scheme of each live key, and of the dashboard token."""
+        for key in self.keys.values():
+            if key.state(now) is KeyState.ACTIVE:
+                yield key.scheme
+        if self.account is not None and self.account.token_revoked_at is None:
+            yield self.account.scheme
+
+    def until(self) -> int | None:
+        """From when on nothing here counts any more; None: it is to be kept for ever."""
+        if self.keys or self.placed or self.account:
+            return None
+        # A day more than the longest window, for a clock that steps back.
+        last = [cells[3] + 2 * DAY for cells in self.windows]
+        return max([*last, *(lease.deadline + DAY for lease in self.leases)], default=0)
+
+    def written(self) -> bytes | None:
+        """The record as bytes; None: there is nothing to keep."""
+        if self == Record():
+            return None
+        value = [
+            _FORMAT,
+            [_plain(key) for key in self.keys.values()],
+            [_plain(cells) for cells in self.windows],
+            self.leases,
+            self.placed,
+            None if self.account is None else _plain(self.account),
+        ]
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    @classmethod
+    def read(cls, value: bytes | None) -> Self:
+        """The record that :meth:`written` wrote; None is one of which nothing is known.
+
+        Raises:
+            ValueError: the bytes are of a later version of lockgate.
+        """
+        if value is None:
+            return cls()
+        format, keys, windows, leases, placed, account = json.loads(value)
+        if format != _FORMAT:
+            raise ValueError(f"A record has format {format}: lockgate here reads {_FORMAT}.")
+        read = [_key(fields) for fields in keys]
+        return cls(
+            {key.handle: key for key in read},
+            tuple((*cells[:5], bytes.fromhex(cells[5])) for cells in windows),
+            tuple(Lease(*lease) for lease in leases),
+            None if placed is None else _organization(*placed),
+            None if account is None else _account(account),
+        )
+
+    @staticmethod
+    def write_names(names: Iterable[str]) -> bytes:
+        """Ids of organizations, as bytes."""
+        return json.dumps(list(names)).encode()
+
+    @staticmethod
+    def read_names(value: bytes | None) -> list[str]:
+        """The ids that :meth:`write_names` wrote."""
+        names: list[str] = [] if value is None else json.loads(value)
+        return names
+
+
+def _plain(fields: Iterable[Any]) -> list[Any]:
+    return [part.hex() if isinstance(part, bytes) else part for part in fields]
+
+
+def _key(fields: list[Any]) -> ApiKey:
+    id, handle, organization, name, prefix, scopes, scheme, digest, *rest = fields
+    row = (id, handle, organization, name, prefix, tuple(scopes), scheme, bytes.fromhex(digest))
+    return ApiKey(*row, *rest)
+
+
+def _account(fields: list[Any]) -> Account:
+    fields[6] = bytes.fromhex(fields[6])
+    return Account(*fields)
+
+
+def _organization(id: str, plan: str, overrides: list[list[Any]]) -> Organization:
+    return Organization(id, plan, tuple((name, limit) for name, limit in overrides))

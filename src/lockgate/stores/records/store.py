@@ -1,0 +1,282 @@
+"""Every verb of the contract, on records that are written on a condition."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from ...errors import HandleTaken, KeyLimitReached
+from ...rules import slots
+from ...rules.accounts import Account, AccountDraft
+from ...rules.credentials import Digest, Token
+from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.plans import Organization, PlanBook
+from ...rules.slots import Lease, Leases, SlotReading
+from ...rules.windows import Reading, Window, hit, look
+from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, Store, Usage, Verdict
+from .record import Record
+from .shelf import Records, Shelf
+
+T = TypeVar("T")
+
+
+class RecordStore(Store):
+    """Keeps everything in :class:`Records`.
+
+    Every admission writes its organization's record, keys and all: good for organizations with some
+    dozens of keys. One with a thousand has a record of 300 KB.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self.records: Final = records
+        self.io: Io = records.io
+        self._shelf = Shelf(records)
+
+    async def now(self) -> int:
+        return await self.records.now()
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        organization = await self._shelf.owner("key", token.handle)
+        if organization is None:
+            token.matches_nobody()
+            return UNKNOWN
+
+        def work(record: Record, at: int) -> Admission:
+            key = record.keys.get(token.handle)
+            if key is None or not token.matches(key.scheme, key.digest):
+                return UNKNOWN
+            state = key.state(at)
+            if state is not KeyState.ACTIVE:
+                return Admission(REFUSED_BY_STATE[state], key)
+            plan = plans.plan_of(record.placed)
+            reading, record.windows = hit(record.state(plan.windows), plan.windows, at, cost)
+            if not reading.allowed:
+                return Admission(Verdict.LIMITED, key, plan, reading)
+            key = record.use(key.handle, Usage(1, at))
+            return Admission(Verdict.ADMITTED, key, plan, reading)
+
+        return await self._shelf.change(organization, work, now)
+
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        def work(record: Record, at: int) -> ApiKey:
+            live = sum(key.state(at) is KeyState.ACTIVE for key in record.keys.values())
+            if cap is not None and live >= cap:
+                raise KeyLimitReached(cap)
+            key = record.keys[draft.handle] = draft.created(at)
+            return key
+
+        await self._shelf.claim("key", draft.handle, draft.organization)
+        try:
+            return await self._shelf.change(draft.organization, work, now)
+        except KeyLimitReached:
+            await self._shelf.waive("key", draft.handle)
+            raise
+
+    async def find(self, handle: str) -> ApiKey | None:
+        organization = await self._shelf.owner("key", handle)
+        if organization is None:
+            return None
+        return (await self._shelf.read(organization)).keys.get(handle)
+
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        return (await self._shelf.read(organization)).key(id)
+
+    async def list(self, organization: str) -> list[ApiKey]:
+        keys = (await self._shelf.read(organization)).keys.values()
+        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        def work(record: Record, at: int) -> ApiKey | None:
+            key = record.key(id)
+            return None if key is None else record.revoke(key, at)
+
+        return await self._shelf.change(organization, work, now)
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        organization = await self._shelf.owner("key", handle)
+        if organization is None:
+            return False
+
+        def work(record: Record, _: int) -> bool:
+            key = record.keys.get(handle)
+            if key is None or (key.scheme, key.digest) != old:
+                return False
+            record.keys[handle] = key._replace(scheme=new.scheme, digest=new.value)
+            return True
+
+        return await self._shelf.change(organization, work, 0)
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        for handle, used in usage.items():
+            organization = await self._shelf.owner("key", handle)
+            if organization is not None:
+                await self._shelf.change(organization, _adding(handle, used), 0)
+
+    async def census(self, now: int | None = None) -> dict[str, int]:
+        at = await self.now() if now is None else now
+        counts: dict[str, int] = {}
+        async for record in self._shelf.all():
+            for scheme in record.schemes(at):
+                counts[scheme] = counts.get(scheme, 0) + 1
+        return counts
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        def work(record: Record, at: int) -> Reading:
+            reading, record.windows = hit(record.state(windows), windows, at, cost)
+            return reading
+
+        return await self._shelf.change(organization, work, now)
+
+    async def look(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        record = await self._shelf.read(organization)
+        return look(record.state(windows), windows, await self.now() if now is None else now)
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        return await self._lease(
+            organization, lambda held, at: slots.acquire(held, job, owner, limit, at, span), now
+        )
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        return await self._lease(
+            organization, lambda held, at: slots.renew(held, job, owner, at, span), now
+        )
+
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        return await self._lease(
+            organization, lambda held, at: slots.release(held, job, owner, at), now
+        )
+
+    async def held(self, organization: str, now: int | None = None) -> Leases:
+        leases = (await self._shelf.read(organization)).leases
+        return slots.live(leases, await self.now() if now is None else now)
+
+    async def organization(self, id: str) -> Organization | None:
+        return (await self._shelf.read(id)).placed
+
+    async def put_organization(self, organization: Organization) -> None:
+        def work(record: Record, _: int) -> None:
+            record.placed = organization
+
+        await self._shelf.change(organization.id, work, 0)
+
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        def work(record: Record, at: int) -> tuple[Account, ApiKey]:
+            if record.account is not None:
+                raise HandleTaken
+            record.account = account.created(at)
+            record.keys[key.handle] = key.created(at)
+            return record.account, record.keys[key.handle]
+
+        organization = account.organization
+        await self._shelf.claim("key", key.handle, organization)
+        try:
+            await self._shelf.claim("token", account.handle, organization)
+        except HandleTaken:
+            await self._shelf.waive("key", key.handle)
+            raise
+        await self._shelf.enter("email", account.billing_email, organization)
+        try:
+            return await self._shelf.change(organization, work, now)
+        except HandleTaken:
+            await self._shelf.waive("token", account.handle)
+            await self._shelf.waive("key", key.handle)
+            raise
+
+    async def account(self, organization: str) -> Account | None:
+        return (await self._shelf.read(organization)).account
+
+    async def account_by_token(self, handle: str) -> Account | None:
+        organization = await self._shelf.owner("token", handle)
+        account = None if organization is None else await self.account(organization)
+        return account if account is not None and account.handle == handle else None
+
+    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
+        found = await self._shelf.entered("email", billing_email)
+        those = [one for one in found if one.billing_email == billing_email]
+        return tuple(sorted(those, key=lambda one: (-one.created_at, one.organization)))
+
+    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
+        those = [one for one in await self._shelf.entered("user", user) if one.claimed_by == user]
+        return tuple(sorted(those, key=lambda one: (-(one.claimed_at or 0), one.organization)))
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Account | None:
+        def work(record: Record, at: int) -> Account | None:
+            account = record.account
+            if account is None:
+                return None
+            if account.claimed_by is None:
+                account = account._replace(claimed_by=user, claimed_at=at)
+            if revoke and account.claimed_by == user:
+                account = account._replace(token_revoked_at=account.token_revoked_at or at)
+                for key in [*record.keys.values()]:
+                    record.revoke(key, at)
+            record.account = account
+            return account
+
+        if await self.account(organization) is None:
+            return None
+        await self._shelf.enter("user", user, organization)
+        return await self._shelf.change(organization, work, now)
+
+    async def sign_out(self, organization: str) -> None:
+        def work(record: Record, _: int) -> None:
+            if record.account is not None:
+                ended = record.account.sign_outs + 1
+                record.account = record.account._replace(sign_outs=ended)
+
+        await self._shelf.change(organization, work, 0)
+
+    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        account = await self.account_by_token(handle)
+        if account is None:
+            return False
+
+        def work(record: Record, _: int) -> bool:
+            mine = record.account
+            if mine is None or (mine.handle, mine.scheme, mine.digest) != (handle, *old):
+                return False
+            record.account = mine._replace(scheme=new.scheme, digest=new.value)
+            return True
+
+        return await self._shelf.change(account.organization, work, 0)
+
+    async def close(self) -> None:
+        await self.records.close()
+
+    async def _lease(
+        self,
+        organization: str,
+        change: Callable[[Leases, int], tuple[T, Leases]],
+        now: int | None,
+    ) -> T:
+        def work(record: Record, at: int) -> T:
+            value, record.leases = change(record.leases, at)
+            return value
+
+        return await self._shelf.change(organization, work, now)
+
+
+def _adding(handle: str, used: Usage) -> Callable[[Record, int], Any]:
+    return lambda record, _: record.use(handle, used)

@@ -1,0 +1,156 @@
+"""A call of a store's verb, what it answered, and how both are written in a trace."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, NamedTuple, cast
+
+from ..rules.accounts import Account, AccountDraft
+from ..rules.credentials import Token
+from ..rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from ..rules.keys import ApiKey, KeyDraft
+from ..rules.plans import Plan, PlanBook
+from ..rules.windows import Reading, Window
+from .clock import START
+
+UNITS: Final = (
+    (DAY, "d"),
+    (HOUR, "h"),
+    (MINUTE, "min"),
+    (SECOND, "s"),
+    (MILLISECOND, "ms"),
+    (1, "us"),
+)
+_NEAR: Final = 1000 * DAY
+
+
+class Raised(NamedTuple):
+    """What stands for an answer when a call raised: the type, and for unexpected ones the text."""
+
+    error: str
+
+
+class Lost:
+    """What stands for an answer that never came."""
+
+    def __repr__(self) -> str:
+        return "no answer"
+
+
+LOST: Final = Lost()
+
+
+class Call(NamedTuple):
+    """One verb with its arguments, ``now`` included."""
+
+    verb: str
+    arguments: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+    """Arguments that are given by name."""
+
+    async def on(self, store: object) -> Any:
+        """Make the call on a store; an exception is an answer as well."""
+        method: Callable[..., Awaitable[Any]] = getattr(store, self.verb)
+        try:
+            return await method(*self.arguments, **dict(self.options))
+        except Exception as error:
+            return raised(error)
+
+    def __str__(self) -> str:
+        named = (f"{name}={show(value)}" for name, value in self.options)
+        return f"{self.verb}({', '.join((*map(show, self.arguments), *named))})"
+
+
+def raised(error: Exception) -> Raised:
+    """An exception as an answer: those of lockgate by their type, others with what they say."""
+    name = type(error).__name__
+    if type(error).__module__.startswith("lockgate"):
+        return Raised(name)
+    return Raised(f"{name}: {error}")
+
+
+def show(value: object) -> str:
+    """A value as a trace shows it: short, instants as so long from :data:`START`."""
+    if isinstance(value, bool) or value is None:
+        return repr(value)
+    if isinstance(value, int):
+        return _number(value)
+    if isinstance(value, KeyDraft):
+        expires = "" if value.lifetime is None else f", lifetime={_span(value.lifetime)}"
+        return f"draft {value.handle} of {value.organization!r}{expires}"
+    if isinstance(value, AccountDraft):
+        return f"account {value.handle} of {value.organization!r}"
+    if isinstance(value, ApiKey):
+        return _key(value)
+    if isinstance(value, Reading):
+        return _reading(value)
+    if isinstance(value, Token):
+        return f"token {value.handle}"
+    if isinstance(value, PlanBook):
+        return "plans"
+    if isinstance(value, Plan):
+        return f"plan {value.name}"
+    if isinstance(value, Window):
+        return f"{value.limit} a {value.name}"
+    if isinstance(value, Raised):
+        return f"raises {value.error}"
+    return _compound(value)
+
+
+def _compound(value: Any) -> str:
+    fields: Callable[[], dict[str, Any]] | None = getattr(value, "_asdict", None)
+    if fields is not None:
+        inner = ", ".join(f"{name}={show(part)}" for name, part in fields().items())
+        return f"{type(value).__name__}({inner})"
+    if isinstance(value, tuple | list):
+        inner = ", ".join(map(show, cast(Iterable[object], value)))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    if isinstance(value, dict):
+        pairs = cast(dict[object, object], value)
+        return f"{{{', '.join(f'{k!r}: {show(v)}' for k, v in pairs.items())}}}"
+    return repr(value)
+
+
+def _number(value: int) -> str:
+    if abs(value - START) < _NEAR:
+        return f"T{_span(value - START, signed=True)}" if value != START else "T"
+    return _span(value) if value >= SECOND else str(value)
+
+
+def _span(micros: int, *, signed: bool = False) -> str:
+    sign = ("-" if micros < 0 else "+") if signed else ""
+    left, parts = abs(micros), list[str]()
+    for unit, name in UNITS:
+        count, left = divmod(left, unit)
+        if count:
+            parts.append(f"{count}{name}")
+    return sign + ("".join(parts) or "0")
+
+
+def _key(key: ApiKey) -> str:
+    parts = [f"key {key.handle}", f"created {show(key.created_at)}"]
+    if key.expires_at is not None:
+        parts.append(f"expires {show(key.expires_at)}")
+    if key.revoked_at is not None:
+        parts.append(f"revoked {show(key.revoked_at)}")
+    used = "" if key.last_used_at is None else f", last {show(key.last_used_at)}"
+    parts.append(f"used {key.request_count} times{used}")
+    return f"<{', '.join(parts)}>"
+
+
+def _reading(reading: Reading) -> str:
+    fields = reading._asdict()
+    verdict = "admitted" if fields.pop("allowed") else "refused"
+    inner = ", ".join(f"{name}={show(part)}" for name, part in fields.items() if part is not None)
+    return f"{verdict}({inner})"
+
+
+def differences(expected: object, got: object) -> str:
+    """Both answers; of two readings, keys or accounts, the parts in which they differ."""
+    if isinstance(expected, Reading | ApiKey | Account) and type(got) is type(expected):
+        right, wrong = expected._asdict(), cast(Reading, got)._asdict()
+        parts = (
+            f"{name} is {show(wrong[name])} where {show(part)} is right"
+            for name, part in right.items()
+            if part != wrong[name]
+        )
+        return "; ".join(parts)
+    return f"it answered {show(got)} where {show(expected)} is right"

@@ -1,0 +1,64 @@
+"""Certifying a store: every check of the contract, without any test framework."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from inspect import isawaitable
+from typing import Any, TypeAlias, TypeVar
+
+from ..run import run
+from ..stores.contract import Io, Store
+from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets
+
+T = TypeVar("T")
+
+MakeStore: TypeAlias = Callable[[], Store | Awaitable[Store]]
+"""Makes a store with nothing in it, each time another one. May be ``async``."""
+
+
+async def certify(
+    make_store: MakeStore,
+    *,
+    parts: Collection[Part] = PARTS,
+    leftovers: Leftovers | None = None,
+) -> None:
+    """Hold a store to the contract, check by check, each on a store of its own.
+
+    ``await`` it where the store awaits; ``lockgate.run`` it where the store blocks. Many callers at
+    once are then tasks of this event loop, or threads.
+
+    Args:
+        make_store: makes an empty store.
+        parts: what the store keeps, if not everything.
+        leftovers: says how many organizations a store still keeps windows or slots of at an
+            instant; without it nobody knows what the store forgets (W10).
+
+    Raises:
+        Broken: naming the first sentence that the store breaks, the simplest checks first.
+    """
+    for check in checks_of(parts, leftovers):
+        await check_one(check, make_store)
+
+
+def checks_of(parts: Collection[Part] = PARTS, leftovers: Leftovers | None = None) -> list[Check]:
+    """The checks of these parts."""
+    forgotten = [] if leftovers is None else [forgets(leftovers)]
+    return [check for check in (*CHECKS, *forgotten) if check.part in parts]
+
+
+async def check_one(check: Check, make_store: MakeStore) -> None:
+    """Run one check on a store made for it, and close that.
+
+    Raises:
+        Broken: the store breaks the check's sentence.
+    """
+    made = make_store()
+    store = await made if isawaitable(made) else made
+    try:
+        await check.of(store)
+    finally:
+        await store.close()
+
+
+def drive(io: Io, flow: Coroutine[Any, Any, T]) -> T:
+    """Run a flow to its end in the colour of its store, where no event loop runs."""
+    return asyncio.run(flow) if io == "async" else run(flow)

@@ -1,0 +1,121 @@
+"""Admissions, by one caller: where keys, plans, windows and usage meet."""
+
+from ...rules.instants import DAY, HOUR, MINUTE
+from ...rules.plans import Organization
+from ...stores.contract import Store
+from ..mint import EXACT, NOW, PLANS, Mint
+from .check import Check, alone
+
+
+@alone("K1", "admission")
+async def an_admission_verifies_charges_and_counts(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
+    for cost, now in ((2, NOW), (1, NOW + 7), (1, NOW + 8), (1, NOW + MINUTE)):
+        await store.admit(mint.token(made), cost, PLANS, now)
+    await store.find(made.handle)
+    await store.look("org_1", PLANS.default.windows, NOW + MINUTE)
+
+
+@alone("K1", "admission")
+async def an_unknown_handle_and_a_wrong_secret_look_alike(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    key = await store.insert(mint.draft(key=made)._replace(digest=bytes(32)), None, NOW)
+    await store.admit(mint.token(mint.key()), 1, PLANS, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW)
+    await store.revoke_if_live("org_1", key.id, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW)
+    await store.look("org_1", PLANS.default.windows, NOW)
+
+
+@alone("K1", "admission")
+async def a_digest_of_a_scheme_that_is_gone_matches_nobody(store: Store, mint: Mint) -> None:
+    """An unknown scheme digests to nothing at all: a row without a digest must not equal that."""
+    made = mint.key()
+    gone = mint.draft(key=made)._replace(scheme="hmac-sha256:00000000", digest=b"")
+    await store.insert(gone, None, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW)
+
+
+@alone("D4", "admission")
+async def revoked_is_told_before_expired_and_neither_is_charged(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    key = await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
+    token = mint.token(made)
+    await store.admit(token, 1, PLANS, NOW + DAY - 1)
+    await store.admit(token, 1, PLANS, NOW + DAY)
+    await store.revoke_if_live("org_1", key.id, NOW)
+    await store.admit(token, 1, PLANS, NOW + DAY)
+    await store.admit(token, 1, PLANS, NOW)
+    await store.look("org_1", PLANS.default.windows, NOW + DAY - 1)
+
+
+@alone("K4", "admission")
+async def a_revoked_key_is_refused_at_once(store: Store, mint: Mint) -> None:
+    made = [mint.key() for _ in range(3)]
+    keys = [await store.insert(mint.draft(key=key), None, NOW) for key in made]
+    for key, row in zip(made, keys, strict=True):
+        await store.admit(mint.token(key), 1, PLANS, NOW)
+        await store.revoke_if_live("org_1", row.id, NOW + 1)
+        for later in (0, 1, 2, MINUTE, HOUR):
+            await store.admit(mint.token(key), 1, PLANS, NOW + later)
+
+
+@alone("K7", "admission")
+async def a_limited_admission_counts_nothing_and_shows_the_key(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    await store.insert(mint.draft(key=made), None, NOW)
+    for step in range(6):
+        await store.admit(mint.token(made), 1, PLANS, NOW + step)
+    await store.find(made.handle)
+    await store.look("org_1", PLANS.default.windows, NOW + 6)
+
+
+@alone("K7", "admission")
+async def the_last_use_does_not_go_back_with_the_clock(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    await store.insert(mint.draft(key=made), None, NOW)
+    for step in (10, 5, 7):
+        await store.admit(mint.token(made), 1, PLANS, NOW + step)
+    await store.find(made.handle)
+
+
+@alone("W8", "admission")
+async def the_keys_of_an_organization_share_its_windows(store: Store, mint: Mint) -> None:
+    made = [mint.key() for _ in range(4)]
+    for index, key in enumerate(made):
+        await store.insert(mint.draft(f"org_{index % 2}", key=key), None, NOW)
+    for _ in range(2):
+        for key in made:
+            await store.admit(mint.token(key), 1, PLANS, NOW)
+
+
+@alone("W13", "admission")
+async def a_plan_holds_from_the_next_admission_on(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    await store.insert(mint.draft(key=made), None, NOW)
+    token = mint.token(made)
+    for _ in range(4):
+        await store.admit(token, 1, PLANS, NOW)
+    for placed in (
+        Organization("org_1", EXACT.name),
+        Organization("org_1", EXACT.name, (("rpm", 4),)),
+        Organization("org_1", "open", (("rpd", 6),)),
+        Organization("org_1", "a plan that is no more"),
+    ):
+        await store.put_organization(placed)
+        for _ in range(2):
+            await store.admit(token, 1, PLANS, NOW)
+
+
+CHECKS: tuple[Check, ...] = (
+    an_admission_verifies_charges_and_counts,
+    an_unknown_handle_and_a_wrong_secret_look_alike,
+    a_digest_of_a_scheme_that_is_gone_matches_nobody,
+    a_revoked_key_is_refused_at_once,
+    revoked_is_told_before_expired_and_neither_is_charged,
+    a_limited_admission_counts_nothing_and_shows_the_key,
+    the_last_use_does_not_go_back_with_the_clock,
+    the_keys_of_an_organization_share_its_windows,
+    a_plan_holds_from_the_next_admission_on,
+)

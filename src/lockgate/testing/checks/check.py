@@ -1,0 +1,55 @@
+"""What a check is: a sentence of the contract, and calls that show whether a store keeps it."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from ...stores.contract import Store
+from ..mint import Mint
+from ..witness import Witness
+from .crowd import Crowd
+
+Part = Literal["keys", "windows", "slots", "accounts", "admission"]
+PARTS: Final[tuple[Part, ...]] = ("keys", "windows", "slots", "accounts", "admission")
+"""What a store may keep; ``admission`` is the verb that needs all of them, ``Store.admit``."""
+
+Script: TypeAlias = Callable[[Store, Mint], Coroutine[Any, Any, None]]
+Bustle: TypeAlias = Callable[[Crowd], Coroutine[Any, Any, None]]
+
+
+class Check(NamedTuple):
+    """One check; :meth:`of` runs it on an empty store."""
+
+    sentence: str
+    part: Part
+    name: str
+    crowded: bool
+    """Whether many callers come at once: such a check is worth a run in threads and in tasks."""
+    of: Callable[[Store], Coroutine[Any, Any, None]]
+    """Runs the check on an empty store; raises :class:`~lockgate.testing.Broken`."""
+
+    def __str__(self) -> str:
+        return f"{self.sentence}-{self.name}"
+
+
+def alone(sentence: str, part: Part) -> Callable[[Script], Check]:
+    """A check by one caller: every answer must be the model's."""
+
+    def make(script: Script) -> Check:
+        def of(store: Store) -> Coroutine[Any, Any, None]:
+            return script(Witness.of(store, sentence), Mint())
+
+        return Check(sentence, part, script.__name__, False, of)
+
+    return make
+
+
+def crowded(sentence: str, part: Part) -> Callable[[Bustle], Check]:
+    """A check by many callers at once."""
+
+    def make(bustle: Bustle) -> Check:
+        def of(store: Store) -> Coroutine[Any, Any, None]:
+            return bustle(Crowd(store, sentence))
+
+        return Check(sentence, part, bustle.__name__, True, of)
+
+    return make

@@ -1,0 +1,69 @@
+"""What concerns the store as a whole: the clock it goes by, and what it forgets."""
+
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+from ...rules.instants import DAY, HOUR, MILLISECOND, MINUTE
+from ...stores.contract import Store
+from ..mint import EXACT, NOW, Mint
+from ..sentences import Broken
+from .check import Check
+
+Leftovers = Callable[[Store, int], Awaitable[int] | int]
+"""How many organizations a store still keeps windows or slots of at an instant."""
+
+IDLE = 40
+
+
+async def without_now_the_stores_own_clock_decides(store: Store) -> None:
+    """Every verb that is given no time falls between two readings of the store's clock."""
+    mint = Mint()
+    times = [await store.now()]
+    key = await store.insert(mint.draft(), None)
+    times.append(key.created_at + MILLISECOND)
+    times.append((await store.hit("org_1", EXACT.windows, 1)).now + MILLISECOND)
+    times.append((await store.look("org_1", EXACT.windows)).now + MILLISECOND)
+    for lease in (
+        (await store.acquire("org_1", "a", "me", 1, HOUR)).lease,
+        await store.renew("org_1", "a", "me", HOUR),
+        *await store.held("org_1"),
+    ):
+        times.append(lease.deadline - HOUR + MILLISECOND if lease else 0)
+    await store.release("org_1", "a", "me")
+    revoked = await store.revoke_if_live("org_1", key.id)
+    times.append((revoked.revoked_at or 0) + MILLISECOND if revoked else 0)
+    times.append(await store.now() + MILLISECOND)
+    if any(later < earlier for earlier, later in pairwise(times)):
+        told = ", ".join(f"{time - times[0]:+}" for time in times)
+        raise Broken("W12", f"Called without now, the store went by these times (us): {told}.")
+
+
+def forgets(leftovers: Leftovers) -> Check:
+    """A check that the store lets go of organizations idle for two of the longest windows (W10).
+
+    Args:
+        leftovers: says how many organizations the store still keeps windows or slots of.
+    """
+
+    async def idle_organizations_leave_nothing(store: Store) -> None:
+        for number in range(IDLE):
+            await store.hit(f"idle_{number}", EXACT.windows, 1, NOW)
+            await store.acquire(f"idle_{number}", "job", "me", 1, MINUTE, NOW)
+        for hour in range(1, 49):
+            await store.hit("busy", EXACT.windows, 1, NOW + hour * HOUR)
+        for _ in range(2 * IDLE):
+            await store.hit("busy", EXACT.windows, 1, NOW + 2 * DAY)
+            await store.acquire("busy", "job", "me", 1, MINUTE, NOW + 2 * DAY)
+            await store.release("busy", "job", "me", NOW + 2 * DAY)
+        left = leftovers(store, NOW + 2 * DAY)
+        left = left if isinstance(left, int) else await left
+        if left > 1:
+            said = f"After two idle days of {IDLE} organizations and one busy one, {left} are kept."
+            raise Broken("W10", said)
+
+    check = idle_organizations_leave_nothing
+    return Check("W10", "windows", check.__name__, crowded=False, of=check)
+
+
+_whole = without_now_the_stores_own_clock_decides
+CHECKS: tuple[Check, ...] = (Check("W12", "admission", _whole.__name__, crowded=False, of=_whole),)

@@ -1,0 +1,245 @@
+"""Keys, by one caller."""
+
+from ...errors import HandleTaken, KeyLimitReached
+from ...rules.credentials import Digest
+from ...rules.instants import DAY, SECOND
+from ...rules.keys import KeyDraft
+from ...stores.contract import Store, Usage
+from ..calls import Raised
+from ..mint import HOSTILE, NOW, Mint
+from .check import Check, alone
+
+OTHER = Digest("hmac-sha256:01020304", b"\x07" * 32)
+
+
+async def taken(store: Store, draft: KeyDraft, cap: int | None, now: int = NOW) -> None:
+    """Insert where the model refuses: the witness sees that the store does as well."""
+    answer: object = await store.insert(draft, cap, now)
+    assert answer in (Raised(HandleTaken.__name__), Raised(KeyLimitReached.__name__))
+
+
+@alone("K1", "keys")
+async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
+    store: Store, mint: Mint
+) -> None:
+    drafts = [
+        mint.draft(),
+        mint.draft(lifetime=DAY, scopes=("jobs:read", "models:*")),
+        mint.draft("org_2", name="N\u00e4me \U0001f511", lifetime=1),
+    ]
+    for draft in drafts:
+        await store.insert(draft, None, NOW)
+    for draft in drafts:
+        await store.find(draft.handle)
+        await store.get(draft.organization, draft.id)
+        await store.list(draft.organization)
+
+
+@alone("K1", "keys")
+async def what_is_not_there_is_none(store: Store, mint: Mint) -> None:
+    key = await store.insert(mint.draft(), None, NOW)
+    for handle in ("........", key.id, key.handle.swapcase(), f"{key.handle} ", ""):
+        await store.find(handle)
+    for id in (key.handle, "no such id", key.id.upper(), ""):
+        await store.get("org_1", id)
+        await store.revoke_if_live("org_1", id, NOW)
+    await store.list("org_2")
+    await store.find(key.handle)
+
+
+@alone("D1", "keys")
+async def a_handle_is_taken_once(store: Store, mint: Mint) -> None:
+    live = await store.insert(mint.draft(), None, NOW)
+    revoked = await store.insert(mint.draft(), None, NOW)
+    await store.revoke_if_live("org_1", revoked.id, NOW)
+    expired = await store.insert(mint.draft(lifetime=1), None, NOW)
+    for key in (live, revoked, expired):
+        for organization in ("org_1", "org_2"):
+            await taken(store, mint.draft(organization)._replace(handle=key.handle), None, NOW + 9)
+        await store.find(key.handle)
+    await store.list("org_1")
+    await store.list("org_2")
+
+
+@alone("K8", "keys")
+async def the_cap_counts_live_keys_only(store: Store, mint: Mint) -> None:
+    keys = [await store.insert(mint.draft(lifetime=t), 3, NOW) for t in (None, None, DAY)]
+    await taken(store, mint.draft(), 3)
+    await store.insert(mint.draft("org_2"), 3, NOW)
+    await store.revoke_if_live("org_1", keys[0].id, NOW)
+    await store.insert(mint.draft(), 3, NOW)
+    await taken(store, mint.draft(), 3, NOW + DAY - 1)
+    await store.insert(mint.draft(), 3, NOW + DAY)
+    await taken(store, mint.draft(), 3, NOW + DAY)
+
+
+@alone("K8", "keys")
+async def a_key_that_ends_twice_makes_room_once(store: Store, mint: Mint) -> None:
+    first = await store.insert(mint.draft(lifetime=DAY), 2, NOW)
+    await store.insert(mint.draft(), 2, NOW)
+    await store.revoke_if_live("org_1", first.id, NOW)
+    await store.revoke_if_live("org_1", first.id, NOW)
+    await store.insert(mint.draft(), 2, NOW)
+    await taken(store, mint.draft(), 2, NOW)
+    await taken(store, mint.draft(), 2, NOW + 2 * DAY)
+
+
+@alone("K8", "keys")
+async def no_cap_leaves_later_caps_true(store: Store, mint: Mint) -> None:
+    for _ in range(5):
+        await store.insert(mint.draft(), None, NOW)
+    await taken(store, mint.draft(), 5)
+    await store.insert(mint.draft(), 6, NOW)
+
+
+@alone("K8", "keys")
+async def a_refused_insert_leaves_nothing(store: Store, mint: Mint) -> None:
+    await store.insert(mint.draft(), 1, NOW)
+    refused = mint.draft()
+    await taken(store, refused, 1)
+    await store.find(refused.handle)
+    await store.get("org_1", refused.id)
+    await store.list("org_1")
+    await store.insert(refused, 2, NOW)
+
+
+@alone("D10", "keys")
+async def the_newest_is_listed_first(store: Store, mint: Mint) -> None:
+    for step in (3, 0, 2, 2, 2, 1):
+        lifetime = 1 if step == 1 else None
+        await store.insert(mint.draft(lifetime=lifetime), None, NOW + step * SECOND)
+    first, *_ = await store.list("org_1")
+    await store.revoke_if_live("org_1", first.id, NOW + 4 * SECOND)
+    await store.list("org_1")
+
+
+@alone("D10", "keys")
+async def within_a_millisecond_the_id_decides(store: Store, mint: Mint) -> None:
+    start = NOW - NOW % 1000
+    drafts = sorted((mint.draft() for _ in range(3)), key=lambda draft: draft.id, reverse=True)
+    for draft, micros in zip(drafts, (0, 500, 999), strict=True):
+        await store.insert(draft, None, start + micros)
+    await store.list("org_1")
+
+
+@alone("K6", "keys")
+async def another_organizations_key_is_no_key(store: Store, mint: Mint) -> None:
+    key = await store.insert(mint.draft(), None, NOW)
+    for stranger in ("org_2", "org_", "org_11", "ORG_1", "org_1 ", "org_1\0", "*", "%"):
+        await store.get(stranger, key.id)
+        await store.revoke_if_live(stranger, key.id, NOW)
+        await store.list(stranger)
+    await store.find(key.handle)
+
+
+@alone("W8", "keys")
+async def hostile_ids_have_keys_of_their_own(store: Store, mint: Mint) -> None:
+    drafts = [mint.draft(organization) for organization in HOSTILE]
+    for draft in drafts:
+        await store.insert(draft, 1, NOW)
+    for draft in drafts:
+        await store.list(draft.organization)
+        await store.get(draft.organization, draft.id)
+        await store.get(draft.organization, drafts[0].id)
+
+
+@alone("D4", "keys")
+async def revoking_again_keeps_the_first_time(store: Store, mint: Mint) -> None:
+    key = await store.insert(mint.draft(), None, NOW)
+    for step in (1, 2, -DAY, 1):
+        await store.revoke_if_live("org_1", key.id, NOW + step)
+    await store.find(key.handle)
+    await store.list("org_1")
+
+
+@alone("D4", "keys")
+async def an_expired_key_can_still_be_revoked(store: Store, mint: Mint) -> None:
+    key = await store.insert(mint.draft(lifetime=1), None, NOW)
+    await store.revoke_if_live("org_1", key.id, NOW + DAY)
+    await store.find(key.handle)
+
+
+@alone("K9", "keys")
+async def rehashing_replaces_the_digest_and_nothing_else(store: Store, mint: Mint) -> None:
+    key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
+    old = Digest(key.scheme, key.digest)
+    await store.add_usage({key.handle: Usage(3, NOW)})
+    await store.rehash_if(key.handle, old._replace(scheme="md5"), OTHER)
+    await store.rehash_if(key.handle, old._replace(value=bytes(32)), OTHER)
+    await store.rehash_if("........", old, OTHER)
+    await store.find(key.handle)
+    await store.rehash_if(key.handle, old, OTHER)
+    await store.rehash_if(key.handle, old, OTHER)
+    await store.find(key.handle)
+
+
+@alone("K3", "keys")
+async def nothing_undoes_a_revocation(store: Store, mint: Mint) -> None:
+    key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
+    await store.find(key.handle)
+    await store.revoke_if_live("org_1", key.id, NOW + 1)
+    await store.rehash_if(key.handle, Digest(key.scheme, key.digest), OTHER)
+    await store.find(key.handle)
+    await store.add_usage({key.handle: Usage(1, NOW)})
+    await store.find(key.handle)
+    await taken(store, mint.draft()._replace(handle=key.handle), None)
+    await store.get("org_1", key.id)
+
+
+@alone("K7", "keys")
+async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, mint: Mint) -> None:
+    one = await store.insert(mint.draft(), None, NOW)
+    two = await store.insert(mint.draft("org_2"), None, NOW)
+    await store.add_usage({one.handle: Usage(2, NOW + 5), two.handle: Usage(1, NOW)})
+    await store.add_usage({one.handle: Usage(3, NOW + 1)})
+    await store.add_usage({})
+    await store.find(one.handle)
+    await store.get("org_2", two.id)
+
+
+@alone("K7", "keys")
+async def usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept(
+    store: Store, mint: Mint
+) -> None:
+    key, later = await store.insert(mint.draft(), None, NOW), mint.draft()
+    await store.add_usage(
+        {"nowhere1": Usage(9, NOW), key.handle: Usage(1, NOW), later.handle: Usage(1, NOW)}
+    )
+    await store.find(key.handle)
+    await store.find(later.handle)
+    await store.insert(later, None, NOW)
+    await store.find(later.handle)
+
+
+@alone("K9", "keys")
+async def the_census_counts_live_keys_by_scheme(store: Store, mint: Mint) -> None:
+    await store.census(NOW)
+    for scheme, lifetime in (("a", None), ("a", DAY), ("b", None), ("b", 1), ("c", None)):
+        await store.insert(mint.draft(lifetime=lifetime)._replace(scheme=scheme), None, NOW)
+    for key in await store.list("org_1"):
+        if key.scheme == "c":
+            await store.revoke_if_live("org_1", key.id, NOW)
+    await store.census(NOW + 1)
+    await store.census(NOW + DAY)
+
+
+CHECKS: tuple[Check, ...] = (
+    what_was_inserted_is_found_by_handle_by_id_and_in_the_list,
+    what_is_not_there_is_none,
+    a_handle_is_taken_once,
+    another_organizations_key_is_no_key,
+    hostile_ids_have_keys_of_their_own,
+    the_newest_is_listed_first,
+    within_a_millisecond_the_id_decides,
+    the_cap_counts_live_keys_only,
+    a_key_that_ends_twice_makes_room_once,
+    no_cap_leaves_later_caps_true,
+    a_refused_insert_leaves_nothing,
+    revoking_again_keeps_the_first_time,
+    an_expired_key_can_still_be_revoked,
+    nothing_undoes_a_revocation,
+    rehashing_replaces_the_digest_and_nothing_else,
+    usage_adds_up_and_the_last_use_never_goes_back,
+    usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept,
+    the_census_counts_live_keys_by_scheme,
+)

@@ -1,0 +1,126 @@
+"""Slots, by one caller."""
+
+from ...rules.instants import DAY, HOUR, MINUTE
+from ...stores.contract import Store
+from ..mint import HOSTILE, NOW, Mint
+from .check import Check, alone
+
+
+@alone("L1", "slots")
+async def slots_up_to_the_limit(store: Store, _: Mint) -> None:
+    for job in "abc":
+        await store.acquire("org_1", job, "me", 2, MINUTE, NOW)
+    await store.acquire("org_2", "c", "me", 2, MINUTE, NOW)
+    await store.acquire("org_1", "c", "me", 0, MINUTE, NOW)
+    await store.held("org_1", NOW)
+    await store.held("org_3", NOW)
+
+
+@alone("L2", "slots")
+async def what_was_freed_can_be_taken(store: Store, _: Mint) -> None:
+    for job in "ab":
+        await store.acquire("org_1", job, "me", 1, MINUTE, NOW)
+    await store.release("org_1", "a", "me", NOW)
+    await store.acquire("org_1", "b", "me", 1, MINUTE, NOW)
+    for job in map(str, range(12)):
+        await store.acquire("org_1", job, "me", None, MINUTE, NOW)
+
+
+@alone("L3", "slots")
+async def a_lease_ends_at_its_deadline(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
+    await store.acquire("org_1", "b", "me", 1, MINUTE, NOW + MINUTE - 1)
+    await store.held("org_1", NOW + MINUTE - 1)
+    await store.held("org_1", NOW + MINUTE)
+    await store.acquire("org_1", "b", "me", 1, MINUTE, NOW + MINUTE)
+
+
+@alone("L3", "slots")
+async def a_clock_that_steps_back_prolongs_no_lease(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
+    await store.held("org_1", NOW - DAY)
+    await store.acquire("org_1", "b", "me", 1, MINUTE, NOW - DAY)
+    await store.acquire("org_1", "b", "me", 1, MINUTE, NOW - DAY + MINUTE)
+
+
+@alone("L4", "slots")
+async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
+    await store.renew("org_1", "a", "you", MINUTE, NOW)
+    await store.renew("org_1", "b", "me", MINUTE, NOW)
+    await store.renew("org_2", "a", "me", MINUTE, NOW)
+    await store.renew("org_1", "a", "me", HOUR, NOW + 1)
+    await store.held("org_1", NOW + 1)
+
+
+@alone("L4", "slots")
+async def an_ended_lease_stays_ended(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
+    await store.renew("org_1", "a", "me", MINUTE, NOW + MINUTE)
+    await store.held("org_1", NOW + MINUTE)
+    await store.acquire("org_1", "b", "you", 1, MINUTE, NOW + MINUTE)
+
+
+@alone("L5", "slots")
+async def releasing_frees_only_ones_own(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "me", 2, MINUTE, NOW)
+    await store.release("org_1", "a", "you", NOW)
+    await store.release("org_2", "a", "me", NOW)
+    await store.release("org_1", "b", "me", NOW)
+    await store.held("org_1", NOW)
+    await store.release("org_1", "a", "me", NOW)
+    await store.release("org_1", "a", "me", NOW)
+    await store.held("org_1", NOW)
+
+
+@alone("L5", "slots")
+async def releasing_late_frees_nothing(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "late", 1, MINUTE, NOW)
+    await store.acquire("org_1", "a", "next", 1, MINUTE, NOW + MINUTE)
+    await store.release("org_1", "a", "late", NOW + MINUTE)
+    await store.held("org_1", NOW + MINUTE)
+    await store.release("org_1", "a", "next", NOW + 2 * MINUTE)
+
+
+@alone("L6", "slots")
+async def acquiring_again_gives_back_the_lease(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
+    await store.acquire("org_1", "a", "me", 1, MINUTE, NOW + 1)
+    await store.acquire("org_1", "a", "other", 1, HOUR, NOW + 2)
+    await store.held("org_1", NOW + 2)
+
+
+@alone("W8", "slots")
+async def hostile_ids_have_slots_of_their_own(store: Store, _: Mint) -> None:
+    for index, id in enumerate(HOSTILE):
+        await store.acquire(id, f"job {index}", "me", 2, MINUTE, NOW)
+        await store.acquire("org_1", id, "me", None, MINUTE, NOW)
+        await store.acquire("org_2", "job", id, 1, MINUTE, NOW + index * MINUTE)
+    for id in HOSTILE:
+        await store.held(id, NOW)
+        await store.release("org_1", id, "me", NOW)
+    await store.held("org_1", NOW)
+
+
+@alone("W8", "slots")
+async def ids_in_two_parts_do_not_run_together(store: Store, _: Mint) -> None:
+    """An organization and a job that read the same when they are written one after the other."""
+    await store.acquire("a", "b:c", "me", None, MINUTE, NOW)
+    await store.acquire("a:b", "c", "me", None, MINUTE, NOW)
+    await store.release("a:b", "c", "me", NOW)
+    await store.held("a", NOW)
+
+
+CHECKS: tuple[Check, ...] = (
+    slots_up_to_the_limit,
+    what_was_freed_can_be_taken,
+    acquiring_again_gives_back_the_lease,
+    a_lease_ends_at_its_deadline,
+    a_clock_that_steps_back_prolongs_no_lease,
+    renewing_needs_a_live_lease_of_ones_own,
+    an_ended_lease_stays_ended,
+    releasing_frees_only_ones_own,
+    releasing_late_frees_nothing,
+    hostile_ids_have_slots_of_their_own,
+    ids_in_two_parts_do_not_run_together,
+)

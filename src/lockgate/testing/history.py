@@ -1,0 +1,155 @@
+"""Histories of calls that overlapped, and the search for an order that explains their answers.
+
+A history is linearizable when its calls can be put one after the other, none before one that had
+ended when it began, so that the model answers as the store did (W3). A call whose answer was lost
+may take effect anywhere after it began, or not at all.
+
+The search is that of J. M. Wing and C. Gong (1993) with the memory that G. Lowe (2017) added to it:
+a set of calls that have been ordered, with the world that they left, is looked at once.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from math import inf
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple, cast
+
+from ..stores.contract import Store
+from .calls import LOST, Call, Lost, Raised, show
+from .model import World, expect
+from .sentences import Broken
+
+_STEPS_AT_MOST: Final = 100_000
+
+
+class Event(NamedTuple):
+    """One call of a history: when it began and ended, by any clock that all callers share."""
+
+    call: Call
+    began: float
+    ended: float
+    answer: Any
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody knows what it came to."""
+        return isinstance(self.answer, Lost)
+
+
+class Recorder:
+    """Hands calls on to a store and notes when they began, when they ended and what they gave."""
+
+    def __init__(self, store: object) -> None:
+        self._store = store
+        self._events: list[list[Any]] = []
+
+    @property
+    def store(self) -> Store:
+        """The recorder itself, to be called like the store."""
+        return cast(Store, self)
+
+    @property
+    def history(self) -> list[Event]:
+        """What was recorded, by when it began; a call that has not ended is a lost one."""
+        return sorted((Event(*event) for event in self._events), key=lambda event: event.began)
+
+    def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        async def recorded(*arguments: Any, **options: Any) -> Any:
+            call = Call(verb, arguments, tuple(options.items()))
+            event: list[Any] = [call, perf_counter_ns(), inf, LOST]
+            self._events.append(event)
+            answer = await call.on(self._store)
+            # A store that fails in its own words has lost the answer: nobody knows what it did.
+            if not (isinstance(answer, Raised) and ":" in answer.error):
+                event[3] = answer
+                event[2] = perf_counter_ns()
+            return answer
+
+        return recorded
+
+
+def order_of(history: Sequence[Event], world: World | None = None) -> list[Event] | None:
+    """An order of the calls that explains every answer; None: there is none.
+
+    A search that takes too long gives the history as it stands: what is not refuted is believed.
+    """
+    world = world or World()
+    everything = frozenset(range(len(history)))
+    seen: set[object] = set()
+    stack: list[tuple[frozenset[int], World, tuple[int, ...]]] = [(everything, world, ())]
+    for _ in range(_STEPS_AT_MOST):
+        if not stack:
+            return None
+        left, world, order = stack.pop()
+        if all(history[index].lost for index in left):
+            return [history[index] for index in order]
+        state = (left, world.fingerprint())
+        if state in seen:
+            continue
+        seen.add(state)
+        stack += _next(history, left, world, order)
+    return list(history)
+
+
+def _next(
+    history: Sequence[Event], left: frozenset[int], world: World, order: tuple[int, ...]
+) -> list[tuple[frozenset[int], World, tuple[int, ...]]]:
+    """Every way to go on by one call that nothing which is left had to come before."""
+    first_end = min(history[index].ended for index in left)
+    ways: list[tuple[frozenset[int], World, tuple[int, ...]]] = []
+    for index in left:
+        event = history[index]
+        if event.began > first_end:
+            continue
+        answer, after = expect(world, event.call)
+        if not event.lost and answer != event.answer:
+            continue
+        way = (left - {index}, after, (*order, index))
+        if not event.lost and after == world:
+            return [way]  # It changes nothing, so now is as good as ever.
+        ways.append(way)
+    return ways
+
+
+def assert_linearizable(
+    history: Sequence[Event], world: World | None = None, sentence: str = "W3"
+) -> None:
+    """See that some order of the calls explains the history.
+
+    Args:
+        history: the calls, as :class:`Recorder` notes them.
+        world: what was kept before the first of them.
+        sentence: the one to name if there is no such order.
+
+    Raises:
+        Broken: with the calls that had begun when the first answer came that nothing explains.
+    """
+    if order_of(history, world) is not None:
+        return
+    ends = sorted(event.ended for event in history if not event.lost)
+    low, high = 0, len(ends) - 1
+    while low < high:  # The shortest history that cannot be explained, by halves.
+        middle = (low + high) // 2
+        if order_of(_until(history, ends[middle]), world) is None:
+            high = middle
+        else:
+            low = middle + 1
+    short = _until(history, ends[high])
+    start = short[0].began if short else 0
+    last = "No order of these calls explains the answers, the last of which is that to: "
+    culprit = next(event.call for event in short if event.ended == ends[high])
+    raise Broken(sentence, f"{last}{culprit}.", [_line(event, start) for event in short])
+
+
+def _until(history: Sequence[Event], end: float) -> list[Event]:
+    """The history as it was known at an instant: what had not ended then is lost."""
+    return [
+        event if event.ended <= end else event._replace(ended=inf, answer=LOST)
+        for event in history
+        if event.began <= end
+    ]
+
+
+def _line(event: Event, start: float) -> str:
+    began = (event.began - start) / 1000
+    ended = "......." if event.ended == inf else f"{(event.ended - start) / 1000:7.0f}"
+    return f"[{began:7.0f} {ended}] {event.call} -> {show(event.answer)}"

@@ -1,0 +1,113 @@
+"""Keys, ids and plans for the checks to put into stores: the same ones in every run."""
+
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from ..rules.accounts import AccountDraft
+from ..rules.credentials import BASE62, KeyFormat, NewKey, Token
+from ..rules.keys import KeyDraft
+from ..rules.plans import Plan, PlanBook
+from ..rules.windows import Window
+from .clock import START
+
+NOW: Final = START
+
+HOSTILE: Final = (
+    "{org}",
+    "a}b{c",
+    "nul\0nul",
+    "line\nline\r\n",
+    "' OR 1=1 --",
+    "%s%(x)s{0}",
+    "*?[a-z]",
+    "a:b",
+    "a::b",
+    " ",
+    "Org",
+    "org",
+    "o" * 128,
+    "o" * 127 + "p",
+    "\U0001f511" * 128,
+    "\u00e9",
+    "e\u0301",
+    "\u202e",
+    "..",
+    "/",
+    "lone \ud800 surrogate",
+)
+"""Ids that stores may trip over: all different, some nearly alike, each one allowed (D36)."""
+
+NARROW: Final = Plan("narrow", rpm=3, rph=5, rpd=7, concurrent=1)
+EXACT: Final = Plan("exact", rpm=10, rph=100, rpd=500, concurrent=2, resolution=None)
+COARSE: Final = Plan("coarse", rpm=200, rph=300, rpd=None, concurrent=3, resolution=1)
+OPEN: Final = Plan("open", rpm=None, rph=None, rpd=None, concurrent=None)
+PLANS: Final = PlanBook([NARROW, EXACT, COARSE, OPEN], default="narrow")
+"""The book of the checks: an organization that was never placed is on *narrow*."""
+
+
+def minute(limit: int | None) -> tuple[Window, ...]:
+    """The windows of a plan with a limit a minute and no other."""
+    return Plan("minute", rpm=limit, rph=None, rpd=None, concurrent=None).windows
+
+
+def book(limit: int | None) -> PlanBook:
+    """Everybody has this limit a minute and no other."""
+    plan = Plan("minute", rpm=limit, rph=None, rpd=None, concurrent=None)
+    return PlanBook([plan], custom=(), default="minute")
+
+
+class Mint:
+    """Draws keys and drafts, the same for the same seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = Random(seed)  # noqa: S311 - these keys open nothing
+        self.format: Final = KeyFormat("acme", draw=self._draw)
+
+    def key(self) -> NewKey:
+        """Another key."""
+        return self.format.generate()
+
+    def token(self, key: NewKey) -> Token:
+        """The key as a request presents it."""
+        return self.format.read([b"Bearer " + key.text.encode()])
+
+    def draft(
+        self,
+        organization: str = "org_1",
+        *,
+        key: NewKey | None = None,
+        name: str = "a key",
+        scopes: tuple[str, ...] = ("*",),
+        lifetime: int | None = None,
+    ) -> KeyDraft:
+        """A draft of this key, or of another one."""
+        key = key or self.key()
+        digest = self.format.digest(key)
+        return KeyDraft(
+            id=str(UUID(int=self._random.getrandbits(128), version=4)),
+            handle=key.handle,
+            organization=organization,
+            name=name,
+            prefix=key.prefix,
+            scopes=scopes,
+            scheme=digest.scheme,
+            digest=digest.value,
+            lifetime=lifetime,
+        )
+
+    def account(
+        self,
+        organization: str = "org_1",
+        *,
+        email: str = "ada@example.com",
+        company: str | None = None,
+        agent: str = "an agent",
+    ) -> AccountDraft:
+        """A draft of an account with a dashboard token of its own."""
+        token = self.key()
+        digest = self.format.digest(token)
+        return AccountDraft(organization, agent, email, company, token.handle, *digest)
+
+    def _draw(self, length: int) -> str:
+        return "".join(self._random.choices(BASE62, k=length))

@@ -1,0 +1,283 @@
+"""The whole contract as a value: what every verb answers, and what is kept after it.
+
+A :class:`World` never changes; a verb is a function from one to an answer and the next. It is made
+of the pure rules and nothing else, with the time an argument of every verb, so that stores can be
+held to it step by step, and a search can go back to where it was.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ..errors import HandleTaken, KeyLimitReached
+from ..rules import slots
+from ..rules.accounts import Account, AccountDraft
+from ..rules.credentials import Digest, Token
+from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.plans import Organization, PlanBook
+from ..rules.slots import Lease, Leases, SlotReading
+from ..rules.windows import Reading, State, Window, empty_state
+from ..rules.windows import hit as hit_rule
+from ..rules.windows import look as look_rule
+from ..stores.contract import REFUSED_BY_STATE, UNKNOWN, Admission, Usage, Verdict
+from .calls import Call, raised
+
+
+class World(NamedTuple):
+    """Everything that a store keeps."""
+
+    keys: Mapping[str, ApiKey] = {}
+    """By handle."""
+    windows: Mapping[str, State] = {}
+    """By organization, like the rest."""
+    leases: Mapping[str, Leases] = {}
+    organizations: Mapping[str, Organization] = {}
+    accounts: Mapping[str, Account] = {}
+
+    def fingerprint(self) -> object:
+        """Equal for worlds that are; unlike a world it can be a member of a set."""
+        return tuple(frozenset(part.items()) for part in self)
+
+    def of(self, organization: str) -> list[ApiKey]:
+        """The keys of an organization, in no particular order."""
+        return [key for key in self.keys.values() if key.organization == organization]
+
+
+def expect(world: World, call: Call) -> tuple[Any, World]:
+    """What a store must answer to a call, and what it keeps then."""
+    verb: Callable[..., tuple[Any, World]] = VERBS[call.verb]
+    try:
+        return verb(world, *call.arguments, **dict(call.options))
+    except Exception as error:
+        return raised(error), world
+
+
+def insert(world: World, draft: KeyDraft, cap: int | None, now: int) -> tuple[ApiKey, World]:
+    if draft.handle in world.keys:
+        raise HandleTaken
+    live = [key for key in world.of(draft.organization) if key.state(now) is KeyState.ACTIVE]
+    if cap is not None and len(live) >= cap:
+        raise KeyLimitReached(cap)
+    key = draft.created(now)
+    return key, _with_key(world, key)
+
+
+def find(world: World, handle: str) -> tuple[ApiKey | None, World]:
+    return world.keys.get(handle), world
+
+
+def get(world: World, organization: str, id: str) -> tuple[ApiKey | None, World]:
+    return next((key for key in world.of(organization) if key.id == id), None), world
+
+
+def list_keys(world: World, organization: str) -> tuple[list[ApiKey], World]:
+    return sorted(world.of(organization), key=lambda key: (-key.created_at, key.id)), world
+
+
+def revoke_if_live(
+    world: World, organization: str, id: str, now: int
+) -> tuple[ApiKey | None, World]:
+    key, _ = get(world, organization, id)
+    if key is None or key.revoked_at is not None:
+        return key, world
+    revoked = key._replace(revoked_at=now)
+    return revoked, _with_key(world, revoked)
+
+
+def rehash_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
+    key = world.keys.get(handle)
+    if key is None or (key.scheme, key.digest) != old:
+        return False, world
+    return True, _with_key(world, key._replace(scheme=new.scheme, digest=new.value))
+
+
+def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
+    for handle, (requests, last) in usage.items():
+        key = world.keys.get(handle)
+        if key is not None:
+            world = _with_key(world, _used(key, requests, last))
+    return None, world
+
+
+def census(world: World, now: int) -> tuple[dict[str, int], World]:
+    counts: dict[str, int] = {}
+    for key in world.keys.values():
+        if key.state(now) is KeyState.ACTIVE:
+            counts[key.scheme] = counts.get(key.scheme, 0) + 1
+    for one in world.accounts.values():
+        if one.token_revoked_at is None:
+            counts[one.scheme] = counts.get(one.scheme, 0) + 1
+    return counts, world
+
+
+def hit(
+    world: World, organization: str, windows: tuple[Window, ...], cost: int, now: int
+) -> tuple[Reading, World]:
+    before = world.windows.get(organization) or empty_state(windows)
+    reading, after = hit_rule(before, windows, now, cost)
+    return reading, world._replace(windows={**world.windows, organization: after})
+
+
+def look(
+    world: World, organization: str, windows: tuple[Window, ...], now: int
+) -> tuple[Reading, World]:
+    state = world.windows.get(organization) or empty_state(windows)
+    return look_rule(state, windows, now), world
+
+
+def acquire(
+    world: World, organization: str, job: str, owner: str, limit: int | None, span: int, now: int
+) -> tuple[SlotReading, World]:
+    before = world.leases.get(organization, ())
+    reading, after = slots.acquire(before, job, owner, limit, now, span)
+    return reading, _with_leases(world, organization, after)
+
+
+def renew(
+    world: World, organization: str, job: str, owner: str, span: int, now: int
+) -> tuple[Lease | None, World]:
+    before = world.leases.get(organization, ())
+    lease, after = slots.renew(before, job, owner, now, span)
+    return lease, _with_leases(world, organization, after)
+
+
+def release(world: World, organization: str, job: str, owner: str, now: int) -> tuple[bool, World]:
+    before = world.leases.get(organization, ())
+    freed, after = slots.release(before, job, owner, now)
+    return freed, _with_leases(world, organization, after)
+
+
+def held(world: World, organization: str, now: int) -> tuple[Leases, World]:
+    return slots.live(world.leases.get(organization, ()), now), world
+
+
+def organization(world: World, id: str) -> tuple[Organization | None, World]:
+    return world.organizations.get(id), world
+
+
+def put_organization(world: World, organization: Organization) -> tuple[None, World]:
+    placed = {**world.organizations, organization.id: organization}
+    return None, world._replace(organizations=placed)
+
+
+def admit(
+    world: World, token: Token, cost: int, plans: PlanBook, now: int
+) -> tuple[Admission, World]:
+    key = world.keys.get(token.handle)
+    if key is None or not token.matches(key.scheme, key.digest):
+        return UNKNOWN, world
+    state = key.state(now)
+    if state is not KeyState.ACTIVE:
+        return Admission(REFUSED_BY_STATE[state], key), world
+    plan = plans.plan_of(world.organizations.get(key.organization))
+    reading, world = hit(world, key.organization, plan.windows, cost, now)
+    if not reading.allowed:
+        return Admission(Verdict.LIMITED, key, plan, reading), world
+    key = _used(key, 1, now)
+    return Admission(Verdict.ADMITTED, key, plan, reading), _with_key(world, key)
+
+
+def register(
+    world: World, account: AccountDraft, key: KeyDraft, now: int
+) -> tuple[tuple[Account, ApiKey], World]:
+    tokens = {other.handle for other in world.accounts.values()}
+    if account.organization in world.accounts or account.handle in tokens:
+        raise HandleTaken
+    first, world = insert(world, key, None, now)
+    made = account.created(now)
+    return (made, first), _with_account(world, made)
+
+
+def account(world: World, organization: str) -> tuple[Account | None, World]:
+    return world.accounts.get(organization), world
+
+
+def account_by_token(world: World, handle: str) -> tuple[Account | None, World]:
+    return next((one for one in world.accounts.values() if one.handle == handle), None), world
+
+
+def accounts_by_email(world: World, billing_email: str) -> tuple[tuple[Account, ...], World]:
+    theirs = (one for one in world.accounts.values() if one.billing_email == billing_email)
+    return tuple(sorted(theirs, key=lambda one: (-one.created_at, one.organization))), world
+
+
+def accounts_by_user(world: World, user: str) -> tuple[tuple[Account, ...], World]:
+    theirs = (one for one in world.accounts.values() if one.claimed_by == user)
+    return tuple(sorted(theirs, key=lambda one: (-(one.claimed_at or 0), one.organization))), world
+
+
+def claim_if_unclaimed(
+    world: World, organization: str, user: str, *, revoke: bool, now: int
+) -> tuple[Account | None, World]:
+    one = world.accounts.get(organization)
+    if one is None:
+        return None, world
+    if one.claimed_by is None:
+        one = one._replace(claimed_by=user, claimed_at=now)
+    if revoke and one.claimed_by == user:
+        if one.token_revoked_at is None:
+            one = one._replace(token_revoked_at=now)
+        for key in world.of(organization):
+            _, world = revoke_if_live(world, organization, key.id, now)
+    return one, _with_account(world, one)
+
+
+def sign_out(world: World, organization: str) -> tuple[None, World]:
+    one = world.accounts.get(organization)
+    if one is not None:
+        world = _with_account(world, one._replace(sign_outs=one.sign_outs + 1))
+    return None, world
+
+
+def rehash_token_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
+    one, _ = account_by_token(world, handle)
+    if one is None or (one.scheme, one.digest) != old:
+        return False, world
+    return True, _with_account(world, one._replace(scheme=new.scheme, digest=new.value))
+
+
+VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
+    "insert": insert,
+    "find": find,
+    "get": get,
+    "list": list_keys,
+    "revoke_if_live": revoke_if_live,
+    "rehash_if": rehash_if,
+    "add_usage": add_usage,
+    "census": census,
+    "hit": hit,
+    "look": look,
+    "acquire": acquire,
+    "renew": renew,
+    "release": release,
+    "held": held,
+    "organization": organization,
+    "put_organization": put_organization,
+    "admit": admit,
+    "register": register,
+    "account": account,
+    "account_by_token": account_by_token,
+    "accounts_by_email": accounts_by_email,
+    "accounts_by_user": accounts_by_user,
+    "claim_if_unclaimed": claim_if_unclaimed,
+    "sign_out": sign_out,
+    "rehash_token_if": rehash_token_if,
+}
+
+
+def _used(key: ApiKey, requests: int, last: int) -> ApiKey:
+    return key._replace(
+        request_count=key.request_count + requests,
+        last_used_at=max(last, key.last_used_at or last),
+    )
+
+
+def _with_key(world: World, key: ApiKey) -> World:
+    return world._replace(keys={**world.keys, key.handle: key})
+
+
+def _with_leases(world: World, organization: str, leases: Leases) -> World:
+    return world._replace(leases={**world.leases, organization: leases})
+
+
+def _with_account(world: World, one: Account) -> World:
+    return world._replace(accounts={**world.accounts, one.organization: one})

@@ -1,0 +1,116 @@
+"""What a plan does to traffic: the rule applied to a trace, without server, store or clock."""
+
+from typing import NamedTuple
+
+from ..errors import ConfigurationError
+from ..rules.plans import Plan
+from ..rules.windows import Reading, empty_state, hit
+from .trace import Arrival, Trace, in_order, worst
+
+
+class Outcome(NamedTuple):
+    """What one call came to."""
+
+    arrival: Arrival
+    reading: Reading
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it was admitted."""
+        return self.reading.allowed
+
+
+class Usage(NamedTuple):
+    """One window of the plan over the whole simulation."""
+
+    name: str
+    limit: int | None
+    worst: int
+    """The most admitted in any span of its length."""
+    refused: int
+    """The calls that this window refused, told to wait for it."""
+
+
+class Bucket(NamedTuple):
+    """The calls between two instants."""
+
+    start: int
+    admitted: int
+    refused: int
+    used: tuple[int, ...]
+    """The most that each window counted meanwhile; what it last counted, where nobody called."""
+
+
+class Simulation(NamedTuple):
+    """What came of a trace of calls under a plan."""
+
+    plan: Plan
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def admitted(self) -> list[Arrival]:
+        """The calls that were admitted."""
+        return [outcome.arrival for outcome in self.outcomes if outcome.allowed]
+
+    @property
+    def refused(self) -> list[Arrival]:
+        """The calls that were refused."""
+        return [outcome.arrival for outcome in self.outcomes if not outcome.allowed]
+
+    @property
+    def longest_wait(self) -> int:
+        """The longest wait that anybody was told, in microseconds."""
+        return max((outcome.reading.wait for outcome in self.outcomes), default=0)
+
+    def windows(self) -> list[Usage]:
+        """Each window of the plan: its limit, the most in any span, and what it refused."""
+        admitted, by = self.admitted, [outcome.reading.refused_by for outcome in self.outcomes]
+        return [
+            Usage(window.name, window.limit, worst(admitted, window.span).admitted, by.count(index))
+            for index, window in enumerate(self.plan.windows)
+        ]
+
+    def timeline(self, buckets: int = 60) -> list[Bucket]:
+        """The simulation in so many parts of equal length."""
+        if not self.outcomes:
+            return []
+        start, end = self.outcomes[0].arrival.at, self.outcomes[-1].arrival.at
+        length = max(1, -(-(end - start + 1) // buckets))
+        used = (0,) * len(self.plan.windows)
+        parts: list[Bucket] = []
+        inside: list[Outcome] = []
+        rest = iter(self.outcomes)
+        following = next(rest, None)
+        for number in range(-(-(end - start + 1) // length)):
+            until = start + (number + 1) * length
+            inside.clear()
+            while following is not None and following.arrival.at < until:
+                inside.append(following)
+                following = next(rest, None)
+            if inside:
+                counts = [outcome.reading.used for outcome in inside]
+                used = tuple(map(max, zip(*counts, strict=True)))
+            admitted = sum(outcome.allowed for outcome in inside)
+            parts.append(Bucket(until - length, admitted, len(inside) - admitted, used))
+        return parts
+
+
+def simulate(plan: Plan, arrivals: Trace) -> Simulation:
+    """What the callers of one organization would see.
+
+    Args:
+        plan: what it may use.
+        arrivals: its calls, as instants in microseconds or as arrivals with their cost, in any
+            order.
+
+    Raises:
+        ConfigurationError: a cost below 1.
+    """
+    state = empty_state(plan.windows)
+    outcomes: list[Outcome] = []
+    for arrival in in_order(arrivals):
+        if arrival.cost < 1:
+            raise ConfigurationError(f"A cost is at least 1, not {arrival.cost}.")
+        reading, state = hit(state, plan.windows, arrival.at, arrival.cost)
+        outcomes.append(Outcome(arrival, reading))
+    return Simulation(plan, tuple(outcomes))

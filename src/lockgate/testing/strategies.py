@@ -1,0 +1,63 @@
+"""Hypothesis strategies for keys, scopes, plans and traffic.
+
+Needs Hypothesis: ``pip install 'lockgate[testing]'``.
+"""
+
+from itertools import accumulate
+from typing import Final
+
+from hypothesis import strategies as st
+
+from ..rules.credentials import BASE62, KeyFormat, NewKey
+from ..rules.instants import DAY, HOUR, MINUTE, SECOND
+from ..rules.plans import Plan
+from ..rules.scopes import Catalogue
+from .clock import START
+from .mint import HOSTILE
+from .trace import Arrival
+
+_FORMAT: Final = KeyFormat("acme")
+_GAPS: Final = sorted({n + d for n in (0, SECOND, MINUTE, HOUR, DAY) for d in (-1, 0, 1)})[1:]
+
+
+@st.composite
+def keys(draw: st.DrawFn, format: KeyFormat = _FORMAT) -> NewKey:
+    """Well-formed keys of a format: ``key.text`` is what a caller presents."""
+
+    def some(length: int) -> str:
+        return draw(st.text(BASE62, min_size=length, max_size=length))
+
+    return KeyFormat(format.brand, format.environment, format.peppers, draw=some).generate()
+
+
+def scopes(catalogue: Catalogue | None = None) -> st.SearchStrategy[list[str]]:
+    """Lists of scopes that a key may be granted, one at least."""
+    known = sorted((catalogue or Catalogue.of()).scopes)
+    return st.lists(st.sampled_from(known), min_size=1, max_size=6, unique=True)
+
+
+def organization_ids() -> st.SearchStrategy[str]:
+    """Ids of organizations, those that stores trip over among them (D36)."""
+    return st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=128)
+
+
+def plans(*, name: str = "drawn", most: int = 200) -> st.SearchStrategy[Plan]:
+    """Plans with any limits up to ``most`` or none, coarse, fine and exact."""
+    limits = st.none() | st.integers(0, 5) | st.integers(0, most)
+    resolutions = st.sampled_from([None, 1, 2, 60])
+    return st.builds(Plan, st.just(name), limits, limits, limits, limits, resolution=resolutions)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, *, start: int = START, most: int = 300) -> list[Arrival]:
+    """Traffic: bursts and lulls, with gaps next to those at which windows turn.
+
+    In order, ``most`` calls at most.
+    """
+    gap = st.sampled_from(_GAPS) | st.integers(0, 10 * SECOND) | st.integers(0, 2 * MINUTE)
+    burst = st.tuples(gap, st.integers(1, 4) | st.integers(1, 80), st.just(1) | st.integers(1, 5))
+    bursts = draw(st.lists(burst, max_size=12))
+    gaps = [(gap, cost) for gap, times, cost in bursts for _ in range(times)][:most]
+    times = accumulate((gap for gap, _ in gaps), initial=start)
+    next(times)
+    return [Arrival(at, cost) for at, (_, cost) in zip(times, gaps, strict=True)]

@@ -1,0 +1,126 @@
+"""The contract as a pytest class: subclass it, say how to make a store, and that is all.
+
+    class TestMyStore(StoreSuite):
+        def make_store(self) -> Store:
+            return MyStore()
+
+Needs pytest and Hypothesis: ``pip install 'lockgate[testing]'``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Collection
+from inspect import isawaitable
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+
+from ..run import run
+from ..stores.contract import Io, Store
+from .certify import checks_of
+from .checks import PARTS, Check, Part
+from .machine import lockstep
+from .processes import Reopen, share
+
+
+class StoreSuite:
+    """Every check of the contract, and a walk in lockstep with the pure rules.
+
+    A store that awaits is run in an event loop (asyncio), one that blocks without. One whose ``io``
+    is ``either`` is run in both: one caller in an event loop, many callers as tasks and as threads,
+    the walk without. The walk is as long as the Hypothesis profile says: load another with
+    ``--hypothesis-profile``.
+    """
+
+    parts: ClassVar[Collection[Part]] = PARTS
+    """What the store keeps, if not everything."""
+
+    one_walk_in: ClassVar[int] = 1
+    """For slow stores: take one of so many walks that the Hypothesis profile asks for."""
+
+    def make_store(self) -> Store | Awaitable[Store]:
+        """A store with nothing in it, another one each time. May be ``async def``."""
+        raise NotImplementedError("say how to make an empty store: def make_store(self) -> Store")
+
+    def leftovers(self, store: Store, now: int) -> Awaitable[int] | int:
+        """Of how many organizations the store keeps windows or slots at ``now``.
+
+        Optional: only who overrides this has W10 checked, for the contract has no verb to ask.
+        """
+        raise NotImplementedError
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test for each check."""
+        if "check" in metafunc.fixturenames:
+            metafunc.parametrize("check", list(self._checks()))
+
+    def test_contract(self, check: str) -> None:
+        """One check, on a store of its own."""
+        chosen = self._checks()[check]
+        io = self._hold(chosen, None)
+        if io == "either" and chosen.crowded:
+            self._hold(chosen, "blocking")
+
+    def test_lockstep(self) -> None:
+        """A walk beside the model."""
+        profile = settings()
+        fewer = settings(profile, max_examples=max(1, profile.max_examples // self.one_walk_in))
+        lockstep(self.make_store, parts=self.parts, profile=fewer)
+
+    def _checks(self) -> dict[str, Check]:
+        counted = type(self).leftovers is not StoreSuite.leftovers
+        checks = checks_of(self.parts, self.leftovers if counted else None)
+        return {str(check): check for check in checks}
+
+    def _hold(self, check: Check, io: Io | None) -> Io:
+        made = self.make_store()
+        if isawaitable(made):
+            return asyncio.run(_held(made, check))
+        if (io or made.io) in ("async", "either"):
+            return asyncio.run(_held(_itself(made), check))
+        return run(_held(_itself(made), check))
+
+
+class SharedStoreSuite(StoreSuite):
+    """The same for a store that processes share, with three of them on one store."""
+
+    skew: ClassVar[float] = 0.0
+    """Seconds by which the clocks of the processes differ, where the store has a clock of its own:
+    300.0 proves that no caller's clock matters (W12)."""
+
+    def reopen(self, store: Store) -> Reopen:
+        """Something that pickle can carry to another process and that opens the same store there,
+        such as ``functools.partial(MyStore, url)``."""
+        raise NotImplementedError("say how another process opens the same store: def reopen(...)")
+
+    def test_processes(self) -> None:
+        """Three processes keep the limits together and see each other's revocations."""
+        made = self.make_store()
+        if isawaitable(made):
+            asyncio.run(self._shared(made))
+        elif made.io == "async":
+            asyncio.run(self._shared(_itself(made)))
+        else:
+            run(self._shared(_itself(made)))
+
+    async def _shared(self, made: Awaitable[Store]) -> None:
+        store = await made
+        try:
+            await share(store, self.reopen(store), skew=self.skew)
+        finally:
+            await store.close()
+
+
+async def _held(made: Awaitable[Store], check: Check) -> Io:
+    store = await made
+    try:
+        await check.of(store)
+    finally:
+        await store.close()
+    return store.io
+
+
+async def _itself(store: Store) -> Store:
+    return store

@@ -1,0 +1,592 @@
+"""Stores with one mistake each, all of them seen in the wild; the kit must kill every one.
+
+``killed_by`` names the sentences by which a mutant may be found out first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from lockgate import MemoryStore, PlanBook, Store
+from lockgate.errors import KeyLimitReached
+from lockgate.rules.credentials import Digest, Token
+from lockgate.rules.instants import SECOND
+from lockgate.rules.keys import ApiKey, KeyDraft
+from lockgate.rules.plans import Organization
+from lockgate.rules.slots import Lease, SlotReading
+from lockgate.rules.windows import Reading, State, Window, empty_state, hit, look
+from lockgate.stores.contract import Admission, Usage
+
+Windows = tuple[Window, ...]
+START_SKEW = 300 * SECOND
+
+
+def gap() -> None:
+    """As long as a round trip to a server takes: time for somebody else to come between."""
+    time.sleep(0.0005)
+
+
+class Mutant(MemoryStore):
+    """Right until a subclass makes its mistake; admits verb by verb, so that each one shows."""
+
+    killed_by: ClassVar[set[str]] = set()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: dict[str, State] = {}
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        return await Store.admit(self, token, cost, plans, now)
+
+    def at(self, now: int | None) -> int:
+        return self._clock() if now is None else now
+
+
+class Counting(Mutant):
+    """Judges by counts of its own: used by each window, and when it is free again."""
+
+    def used(self, organization: str, window: Window, now: int) -> int:
+        raise NotImplementedError
+
+    def charge(self, organization: str, window: Window, now: int, cost: int) -> None:
+        raise NotImplementedError
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        with self._lock:
+            at = self.at(now)
+            counts = [self.used(organization, window, at) for window in windows]
+            full = [
+                index
+                for index, (window, used) in enumerate(zip(windows, counts, strict=True))
+                if window.limit is not None and used + cost > window.limit
+            ]
+            truth, state = hit(
+                self.states.get(organization, empty_state(windows)), windows, at, cost
+            )
+            if not full:
+                for window in windows:
+                    self.charge(organization, window, at, cost)
+            if truth.allowed is bool(full):
+                return truth._replace(allowed=not full, refused_by=full[0] if full else None)
+            self.states[organization] = state
+            return truth
+
+    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return look(self.states.get(organization) or empty_state(windows), windows, self.at(now))
+
+
+class FixedWindow(Counting):
+    """Counts from the full minute, hour and day on."""
+
+    killed_by: ClassVar = {"W1", "W2"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[Any, int] = defaultdict(int)
+
+    def used(self, organization: str, window: Window, now: int) -> int:
+        return self.counts[organization, window.name, now // window.span]
+
+    def charge(self, organization: str, window: Window, now: int, cost: int) -> None:
+        self.counts[organization, window.name, now // window.span] += cost
+
+
+class TwoCounters(FixedWindow):
+    """Weights the window before by how much of it is still covered."""
+
+    def used(self, organization: str, window: Window, now: int) -> int:
+        number, into = divmod(now, window.span)
+        before = self.counts[organization, window.name, number - 1]
+        weighted = before * (window.span - into) // window.span
+        return weighted + self.counts[organization, window.name, number]
+
+
+class LeakyBucket(Counting):
+    """GCRA with a burst of the whole limit."""
+
+    killed_by: ClassVar = {"W1", "W2"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels: dict[Any, tuple[float, int]] = {}
+
+    def used(self, organization: str, window: Window, now: int) -> int:
+        level, at = self.levels.get((organization, window.name), (0.0, now))
+        return round(max(0.0, level - (now - at) * (window.limit or 0) / window.span))
+
+    def charge(self, organization: str, window: Window, now: int, cost: int) -> None:
+        level = self.used(organization, window, now) + cost
+        self.levels[organization, window.name] = (level, now)
+
+
+class Unlocked(Mutant):
+    """Reads, judges and writes with nothing held in between."""
+
+    killed_by: ClassVar = {"W1", "W3"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        before = self.states.get(organization) or empty_state(windows)
+        gap()
+        reading, self.states[organization] = hit(before, windows, self.at(now), cost)
+        return reading
+
+    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return look(self.states.get(organization) or empty_state(windows), windows, self.at(now))
+
+
+class GetThenSave(Mutant):
+    """Saves a whole row that it read before, revocation and all."""
+
+    killed_by: ClassVar = {"K3", "K5", "K4", "K7", "W3"}
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        for handle, used in usage.items():
+            with self._lock:
+                row, before = self._rows.get(handle), self._usage.get(handle, 0)
+            if row is None:
+                continue
+            gap()
+            with self._lock:
+                self._rows[handle] = row
+                self._usage[handle] = before
+            await super().add_usage({handle: used})
+
+
+class RefusedHitsCount(Mutant):
+    """Charges a refused call as well."""
+
+    killed_by: ClassVar = {"W7"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        reading = await super().hit(organization, windows, cost, now)
+        if not reading.allowed:
+            endless = tuple(window._replace(limit=None) for window in windows)
+            await super().hit(organization, endless, cost, now)
+        return reading
+
+
+class OneByOne(Mutant):
+    """Charges the minute, then the hour, then the day, and leaves it so when one refuses."""
+
+    killed_by: ClassVar = {"W9"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        reading = await super().look(organization, windows, now)
+        endless = tuple(window._replace(limit=None) for window in windows)
+        refused = [
+            index
+            for index, window in enumerate(windows)
+            if window.limit is not None and reading.used[index] + cost > window.limit
+        ]
+        if not refused or refused[0] == 0:
+            return await super().hit(organization, windows, cost, now)
+        answer = await super().hit(organization, windows, cost, now)
+        with self._lock:
+            state = self._windows._present[organization]
+            after = hit(state, endless, self.at(now), cost)[1]
+            kept = tuple(after[i] if i < refused[0] else state[i] for i in range(len(windows)))
+            self._windows._present[organization] = kept
+        return answer
+
+
+class CallersClock(Mutant):
+    """Goes by the clock of the process that calls, whatever the store's says."""
+
+    killed_by: ClassVar = {"W12"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = lambda: time.time_ns() // 1000 - START_SKEW
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        now = time.time_ns() // 1000 if now is None else now
+        return await super().hit(organization, windows, cost, now)
+
+
+class NoTimeToLive(Mutant):
+    """Keeps every organization for ever."""
+
+    killed_by: ClassVar = {"W10"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        self.states.setdefault(organization, ())
+        return await super().hit(organization, windows, cost, now)
+
+
+class RemainingOffByOne(Mutant):
+    """Says what remained before the call."""
+
+    killed_by: ClassVar = {"W4"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        reading = await super().hit(organization, windows, cost, now)
+        if not reading.allowed or reading.remaining is None:
+            return reading
+        return reading._replace(remaining=reading.remaining + 1)
+
+
+class ComeBackTooEarly(Mutant):
+    """Rounds the wait down to whole seconds."""
+
+    killed_by: ClassVar = {"W6"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        reading = await super().hit(organization, windows, cost, now)
+        return reading._replace(wait=reading.wait // SECOND * SECOND)
+
+
+class CostIgnored(Mutant):
+    """Every call costs one."""
+
+    killed_by: ClassVar = {"W2"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        return await super().hit(organization, windows, 1, now)
+
+
+class Resurrecting(Mutant):
+    """Renews a lease that has ended."""
+
+    killed_by: ClassVar = {"L4"}
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        with self._lock:
+            leases = self._leases.get(organization, ())
+            mine = next((lease for lease in leases if lease[:2] == (job, owner)), None)
+            if mine is None:
+                return None
+            renewed = mine._replace(deadline=self.at(now) + span, span=span)
+            self._leases[organization] = tuple(renewed if x == mine else x for x in leases)
+            return renewed
+
+
+class AnybodyReleases(Mutant):
+    """Frees the slot of a job, whoever holds it."""
+
+    killed_by: ClassVar = {"L5"}
+
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        leases = await self.held(organization, now)
+        owner = next((lease.owner for lease in leases if lease.job == job), owner)
+        return await super().release(organization, job, owner, now)
+
+
+class SlotsUnlocked(Mutant):
+    """Counts the leases, then takes one."""
+
+    killed_by: ClassVar = {"L1", "W3"}
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        live = await self.held(organization, now)
+        gap()
+        if limit is not None and len(live) >= limit and job not in {lease.job for lease in live}:
+            return await super().acquire(organization, job, owner, limit, span, now)
+        reading = await super().acquire(organization, job, owner, None, span, now)
+        return reading._replace(limit=limit)
+
+
+class AcquiresTwice(Mutant):
+    """Gives the job a new lease each time it asks."""
+
+    killed_by: ClassVar = {"L6"}
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        for lease in await self.held(organization, now):
+            if lease.job == job:
+                await super().release(organization, job, lease.owner, now)
+        return await super().acquire(organization, job, owner, limit, span, now)
+
+
+class CapBeforeInsert(Mutant):
+    """Counts the keys, then inserts."""
+
+    killed_by: ClassVar = {"K8"}
+
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        at = self.at(now)
+        live = [k for k in await self.list(draft.organization) if k.state(at).value == "active"]
+        if cap is not None and len(live) >= cap:
+            raise KeyLimitReached(cap)
+        gap()
+        return await super().insert(draft, None, now)
+
+
+class UsageLostOnError(Mutant):
+    """One handle that does not exist spoils the whole batch."""
+
+    killed_by: ClassVar = {"K7"}
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        if all(handle in self._rows for handle in usage):
+            await super().add_usage(usage)
+
+
+class LastUseGoesBack(Mutant):
+    """The latest word decides, not the latest time."""
+
+    killed_by: ClassVar = {"K7"}
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        await super().add_usage(usage)
+        with self._lock:
+            for handle, used in usage.items():
+                if handle in self._rows:
+                    self._usage[handle] = self._usage[handle] >> 64 << 64 | used.last_used_at
+
+
+class ListsByPrefix(Mutant):
+    """Lists whatever belongs to an id that begins like this one."""
+
+    killed_by: ClassVar = {"K6", "W8"}
+
+    async def list(self, organization: str) -> list[ApiKey]:
+        keys = [self._key(h) for h, row in self._rows.items() if row[2].startswith(organization)]
+        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+
+
+class AnybodyInspects(Mutant):
+    """Finds a key by its id, whoever asks."""
+
+    killed_by: ClassVar = {"K6", "K1", "W8"}
+
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        handle = self._handles_by_id.get(id)
+        return None if handle is None else await self.find(handle)
+
+
+class HashTagInjected(Mutant):
+    """Names what it keeps ``{org}:...``: braces in an id move it to another's place."""
+
+    killed_by: ClassVar = {"W8"}
+
+    @staticmethod
+    def tag(organization: str) -> str:
+        return organization.replace("{", "").split("}")[0]
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        return await super().hit(self.tag(organization), windows, cost, now)
+
+    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return await super().look(self.tag(organization), windows, now)
+
+
+class CaseFolded(Mutant):
+    """Compares ids as a database's default collation does."""
+
+    killed_by: ClassVar = {"W8"}
+
+    async def put_organization(self, organization: Organization) -> None:
+        self._placed[organization.id.casefold()] = organization[1:]
+
+    async def organization(self, id: str) -> Organization | None:
+        placed = self._placed.get(id.casefold())
+        return None if placed is None else Organization(id, *placed)
+
+
+class StaleCacheFill(Mutant):
+    """A revocation clears the cache, and whoever was reading then fills it with what was."""
+
+    killed_by: ClassVar = {"K5", "K4", "K3"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: dict[str, ApiKey] = {}
+
+    async def find(self, handle: str) -> ApiKey | None:
+        if handle in self.cache:
+            now = self._key(handle)
+            return self.cache[handle]._replace(
+                request_count=now.request_count, last_used_at=now.last_used_at
+            )
+        key = await super().find(handle)
+        gap()
+        if key is not None:
+            self.cache[handle] = key
+        return key
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        done = await super().rehash_if(handle, old, new)
+        self.cache.pop(handle, None)
+        return done
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        revoked = await super().revoke_if_live(organization, id, now)
+        if revoked is not None:
+            self.cache.pop(revoked.handle, None)
+        return revoked
+
+
+class CachedForAWhile(StaleCacheFill):
+    """A cache with a time to live, which nobody clears."""
+
+    killed_by: ClassVar = {"K1", "K3", "K4", "D4", "K9", "K8"}
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        return await MemoryStore.revoke_if_live(self, organization, id, now)
+
+
+class FloatSeconds(Mutant):
+    """Counts time in seconds, in a floating-point number."""
+
+    killed_by: ClassVar = {"W1", "W2", "W6", "W4", "W12"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        rounded = round(round(self.at(now) / SECOND, 4) * SECOND)
+        reading = await super().hit(organization, windows, cost, rounded)
+        return reading._replace(now=self.at(now))
+
+
+class BoundaryIncluded(Mutant):
+    """What came exactly a window ago still counts."""
+
+    killed_by: ClassVar = {"W2"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        at = self.at(now)
+        longer = tuple(window._replace(span=window.span + 1) for window in windows)
+        judged = await super().look(organization, longer, at)
+        reading = await super().hit(organization, windows, cost, at)
+        return reading if judged.allowed else reading._replace(allowed=False)
+
+
+class LookingCounts(Mutant):
+    """Reads the status by a hit."""
+
+    killed_by: ClassVar = {"W5", "W4", "W7"}
+
+    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        before = await super().look(organization, windows, now)
+        await super().hit(organization, windows, 1, now)
+        return before
+
+
+class PlanChangeForgets(Mutant):
+    """Names what it counts by the limit, so another plan starts at nothing."""
+
+    killed_by: ClassVar = {"W13"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        return await super().hit(f"{organization}:{windows[0].limit}", windows, cost, now)
+
+    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return await super().look(f"{organization}:{windows[0].limit}", windows, now)
+
+
+class StepBackForgets(Mutant):
+    """Drops what lies in the future once the clock has stepped back."""
+
+    killed_by: ClassVar = {"W11"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        at, state = self.at(now), self.states.get(organization) or empty_state(windows)
+        if any(cells[3] > at for cells in state):
+            state = empty_state(windows)
+        reading, self.states[organization] = hit(state, windows, at, cost)
+        return reading
+
+    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return look(self.states.get(organization) or empty_state(windows), windows, self.at(now))
+
+
+class LaterRevocationWins(Mutant):
+    """Revokes once more, at a new time."""
+
+    killed_by: ClassVar = {"D4", "K8"}
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        key = await super().revoke_if_live(organization, id, now)
+        if key is not None:
+            self._rows[key.handle] = (*key[:10], self.at(now))
+            return await self.find(key.handle)
+        return None
+
+
+class RehashRevives(Mutant):
+    """Writes a fresh row for a fresh digest."""
+
+    killed_by: ClassVar = {"K3", "K9"}
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        done = await super().rehash_if(handle, old, new)
+        if done:
+            self._rows[handle] = (*self._rows[handle][:10], None, *self._rows[handle][11:])
+        return done
+
+
+class LastClaimWins(Mutant):
+    """Whoever claims last has it."""
+
+    killed_by: ClassVar = {"R3"}
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Any:
+        row = self._accounts._rows.get(organization)
+        if row is not None and not revoke:
+            self._accounts._rows[organization] = (*row[:8], None, None, *row[10:])
+        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+
+
+def every(kind: type[Mutant] = Mutant) -> list[type[Mutant]]:
+    """Every mutant that makes a mistake."""
+    found = [kind] if kind.killed_by else []
+    return [*found, *(mutant for below in kind.__subclasses__() for mutant in every(below))]

@@ -1,0 +1,38 @@
+"""The kit lets a right store pass, and kills every wrong one by a sentence that it breaks."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lockgate import MemoryStore, Store, run
+from lockgate.testing import SENTENCES, Broken, certify
+
+from .mutants import Mutant, every
+
+
+def leftovers(store: Store, now: int) -> int:
+    assert isinstance(store, MemoryStore)
+    kept = max(len(store._windows), len(store._leases))
+    return max(kept, len(store.states)) if isinstance(store, Mutant) else kept
+
+
+@pytest.mark.parametrize("right", [MemoryStore, Mutant])
+def test_a_right_store_passes(right: type[Store]) -> None:
+    run(certify(right, leftovers=leftovers))
+
+
+@pytest.mark.parametrize("mutant", every(), ids=lambda mutant: mutant.__name__)
+def test_a_wrong_store_is_killed_by_a_sentence_that_it_breaks(mutant: type[Mutant]) -> None:
+    started = time.monotonic()
+    with pytest.raises(Broken) as found:
+        run(certify(mutant, leftovers=leftovers))
+    print(f"{mutant.__name__} by {found.value}")
+    assert found.value.sentence in mutant.killed_by
+    assert SENTENCES[found.value.sentence] in str(found.value)
+    assert time.monotonic() - started < 60
+
+
+def test_there_are_as_many_as_we_say() -> None:
+    assert len(every()) >= 30

@@ -1,0 +1,73 @@
+"""A simulation says what the store would; its pictures show it."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as Tree
+
+import pytest
+from hypothesis import given
+
+from lockgate import ConfigurationError, MemoryStore, Plan, run
+from lockgate.rules.instants import DAY, SECOND
+from lockgate.rules.plans import FREE
+from lockgate.testing import Arrival, HandClock, assert_never_exceeds, plot, simulate
+from lockgate.testing.strategies import arrivals, plans
+
+
+@given(plans(), arrivals())
+def test_it_sees_what_a_store_answers_and_no_window_holds_too_much(
+    plan: Plan, trace: list[Arrival]
+) -> None:
+    store = MemoryStore()
+    simulation = simulate(plan, trace)
+    for outcome in simulation.outcomes:
+        at, cost = outcome.arrival
+        assert run(store.hit("org_1", plan.windows, cost, at)) == outcome.reading
+    assert len(simulation.admitted) + len(simulation.refused) == len(trace)
+    for window, usage in zip(plan.windows, simulation.windows(), strict=True):
+        if window.limit is not None:
+            assert_never_exceeds(simulation.admitted, window.limit, window.span)
+            assert usage.worst <= window.limit
+    assert sum(usage.refused for usage in simulation.windows()) == len(simulation.refused)
+
+
+@given(plans(), arrivals())
+def test_the_timeline_holds_every_call(plan: Plan, trace: list[Arrival]) -> None:
+    simulation = simulate(plan, trace)
+    parts = simulation.timeline(20)
+    assert len(parts) <= 20
+    assert sum(part.admitted for part in parts) == len(simulation.admitted)
+    assert sum(part.refused for part in parts) == len(simulation.refused)
+
+
+def test_a_cost_is_at_least_one() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1, not 0"):
+        simulate(FREE, [Arrival(1, 0)])
+
+
+def test_the_pictures_show_it() -> None:
+    simulation = simulate(FREE, range(0, 1200 * SECOND, 4 * SECOND))
+    text = plot.terminal(simulation)
+    assert "minute used |\u2584\u2588" in text
+    assert "full block: 5 calls" in text
+    document = plot.svg(simulation)
+    root = Tree.fromstring(document)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    words = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"admitted", "refused", "minute", "hour", "day"} <= words
+    assert "<script" not in document
+    assert document.count("http") == document.count("http://www.w3.org/")
+
+
+def test_nobody_called() -> None:
+    simulation = simulate(FREE, [])
+    assert simulation.longest_wait == 0
+    assert plot.terminal(simulation) == "Nobody called."
+    Tree.fromstring(plot.svg(simulation))
+
+
+def test_the_clock_moves_by_hand() -> None:
+    clock = HandClock(0)
+    assert clock.move(1.5) == clock() == clock.now == 1_500_000
+    assert clock.move(minutes=1, hours=1, days=-1) == 1_500_000 + 3_660 * SECOND - DAY
+    assert repr(clock) == f"HandClock({clock.now})"
