@@ -1,0 +1,157 @@
+"""``lockgate simulate``: what a plan does to traffic, without any server."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from ..errors import ConfigurationError
+from ..rules.instants import DAY, HOUR, MINUTE, SECOND, iso8601
+from ..rules.plans import LIMITS, Plan, PlanBook
+from ..testing import plot
+from ..testing.simulation import Simulation, simulate
+from ..testing.trace import Arrival
+
+CALLS_AT_MOST: Final = 1_000_000
+START: Final = 20_000 * DAY
+"""When made-up traffic begins: a midnight."""
+_UNITS: Final = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+_SPANS: Final = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY}
+
+
+def run(plan: Plan, arrivals: Iterable[Arrival], svg: str | None) -> int:
+    """Simulate, print what the callers saw, and draw it.
+
+    Raises:
+        ConfigurationError: there are too many calls.
+        OSError: the picture cannot be written.
+    """
+    calls: list[Arrival] = []
+    for arrival in arrivals:
+        if len(calls) == CALLS_AT_MOST:
+            raise ConfigurationError(f"These are more than {CALLS_AT_MOST:,} calls: take fewer.")
+        calls.append(arrival)
+    simulation = simulate(plan, calls)
+    print(summary(simulation))
+    print(plot.terminal(simulation))
+    if svg is not None:
+        Path(svg).write_text(plot.svg(simulation), encoding="utf-8")
+    return 0
+
+
+def summary(simulation: Simulation) -> str:
+    """What came of it, in words."""
+    calls, admitted = len(simulation.outcomes), len(simulation.admitted)
+    share = f" ({100 * admitted / calls:.1f} %)" if calls else ""
+    lines = [f"{simulation.plan.name}: {admitted:,} of {calls:,} calls admitted{share}"]
+    for window in simulation.windows():
+        limit = "no limit" if window.limit is None else f"of {window.limit:,}"
+        refused = f", {window.refused:,} refused" if window.refused else ""
+        lines.append(f"  any {window.name}: at most {window.worst:,} {limit}{refused}")
+    if simulation.longest_wait:
+        lines.append(f"  longest wait told: {-(-simulation.longest_wait // SECOND):,} s")
+    return "\n".join(lines)
+
+
+def plan_of(name: str, limits: dict[str, int | None], *, exact: bool) -> Plan:
+    """A plan of the default book by its name, with other limits where they are given.
+
+    Raises:
+        ConfigurationError: no such plan, or a number that is no limit.
+    """
+    book = PlanBook()
+    given = dict.fromkeys(LIMITS) if name in book.custom else dict[str, int | None]()
+    given |= {name: limit for name, limit in limits.items() if limit is not None}
+    plan = book.plan_of(book.place("simulated", name, given))
+    resolution = None if exact else plan.resolution
+    return Plan(plan.name, plan.rpm, plan.rph, plan.rpd, plan.concurrent, resolution)
+
+
+def made_up(pattern: str, rate: tuple[int, int], span: int, seed: int) -> Iterator[Arrival]:
+    """Traffic of a rate for a span of time.
+
+    Args:
+        pattern: ``steady`` (evenly), ``random`` (each call for itself, a Poisson process) or
+            ``bursts`` (all calls of a unit of the rate at its start).
+        rate: so many calls in so many microseconds.
+        span: for how long, in microseconds.
+        seed: makes ``random`` the same again.
+    """
+    times, unit = rate
+    if pattern == "steady":
+        yield from (
+            Arrival(START + number * unit // times) for number in range(times * span // unit)
+        )
+    elif pattern == "bursts":
+        yield from (Arrival(START + at) for at in range(0, span, unit) for _ in range(times))
+    else:
+        random = Random(seed)  # noqa: S311 - traffic is no secret
+        at = random.expovariate(times / unit)
+        while at < span:
+            yield Arrival(START + int(at))
+            at += random.expovariate(times / unit)
+
+
+def read_trace(path: str) -> Iterator[Arrival]:
+    """The calls in a file, one a line: Unix seconds or ISO 8601, then maybe a comma and a cost.
+
+    Raises:
+        ConfigurationError: a line is neither; the message says which.
+        OSError: there is no such file.
+    """
+    if path == "-":
+        yield from _arrivals(sys.stdin)
+        return
+    # What is no text is no time either: its line is told.
+    with Path(path).open(encoding="utf-8", errors="replace") as lines:
+        yield from _arrivals(lines)
+
+
+def _arrivals(lines: Iterable[str]) -> Iterator[Arrival]:
+    for number, line in enumerate(lines, start=1):
+        when, _, cost = line.strip().partition(",")
+        if not when or when.startswith("#"):
+            continue
+        try:
+            yield Arrival(_instant(when), int(cost or 1))
+        except (ValueError, OverflowError):
+            raise ConfigurationError(
+                f"Line {number} of the trace is no time and cost: {line.strip()[:60]!a}. Write "
+                f"Unix seconds or ISO 8601, as {iso8601(START)}, then maybe a comma and a cost."
+            ) from None
+
+
+def rate_of(text: str) -> tuple[int, int]:
+    """``90/minute`` as 90 calls in so many microseconds.
+
+    Raises:
+        ValueError: it is no rate.
+    """
+    found = re.fullmatch(r"([1-9][0-9]{0,8})/(second|minute|hour|day)", text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]), _SPANS[found[2]]
+
+
+def span_of(text: str) -> int:
+    """``90s``, ``10m``, ``2h`` or ``3d`` in microseconds.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _instant(text: str) -> int:
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", text):
+        seconds, _, micros = text.partition(".")
+        return int(seconds) * SECOND + int(micros.ljust(6, "0"))
+    time = datetime.fromisoformat(text)
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return (time - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)

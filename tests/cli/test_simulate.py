@@ -1,0 +1,98 @@
+"""``lockgate simulate``: traffic that is made up or read, what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from xml.etree import ElementTree as Tree
+
+import pytest
+
+from lockgate.cli import main
+from lockgate.cli.simulate import CALLS_AT_MOST, made_up, rate_of, read_trace, span_of
+from lockgate.rules.instants import DAY, HOUR, MINUTE, SECOND
+from lockgate.testing import Arrival
+
+
+def test_it_says_what_callers_see_and_draws_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = tmp_path / "calls.svg"
+    command = ["simulate", "--rate", "20/minute", "--for", "10m", "--pattern", "steady"]
+    assert main([*command, "--svg", str(picture)]) == 0
+    said = capsys.readouterr().out
+    assert "free: 100 of 200 calls admitted (50.0 %)" in said
+    assert "any minute: at most 10 of 10" in said
+    assert "minute used |" in said
+    assert Tree.fromstring(picture.read_text()).tag.endswith("svg")
+
+
+def test_limits_may_be_other_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--plan", "enterprise", "--rpm", "3", "--for", "1m", "--exact"]) == 0
+    said = capsys.readouterr().out
+    assert "enterprise: 3 of " in said
+    assert "any day: at most 3 no limit" in said
+
+
+def test_a_trace_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "# when, cost\n1767225600\n1767225600.25,3\n\n2026-01-01T00:00:01Z\n2026-01-01\n"
+    start = 1_767_225_600 * SECOND
+    wanted = [
+        Arrival(start),
+        Arrival(start + SECOND // 4, 3),
+        Arrival(start + SECOND),
+        Arrival(start),
+    ]
+    (tmp_path / "trace").write_text(lines)
+    assert list(read_trace(str(tmp_path / "trace"))) == wanted
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert list(read_trace("-")) == wanted
+
+
+@pytest.mark.parametrize("pattern", ["steady", "random", "bursts"])
+def test_traffic_has_the_rate_it_was_asked_for(pattern: str) -> None:
+    calls = list(made_up(pattern, rate_of("60/minute"), span_of("2h"), seed=1))
+    assert 6_800 <= len(calls) <= 7_400
+    assert calls == sorted(calls)
+    assert calls[-1].at - calls[0].at <= 2 * HOUR
+    assert calls == list(made_up(pattern, rate_of("60/minute"), span_of("2h"), seed=1))
+
+
+def test_rates_and_spans() -> None:
+    assert rate_of("5/second") == (5, SECOND)
+    assert [span_of(text) for text in ("90s", "3m", "3d")] == [90 * SECOND, 3 * MINUTE, 3 * DAY]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--plan", "golden"], "There is no plan 'golden'"),
+        (["--rpm", "-1"], "use a whole number from 0"),
+        (["--rate", "15"], "use a rate such as 90/minute"),
+        (["--rate", "0/minute"], "use a rate such as 90/minute"),
+        (["--for", "1w"], "use a time such as 90s"),
+        (["--for", "999999d"], f"more than {CALLS_AT_MOST:,} calls"),
+        (["--trace", "/nowhere/at/all"], "No such file"),
+        (["--svg", "/nowhere/at/all"], "No such file"),
+    ],
+)
+def test_what_is_asked_wrongly(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    try:
+        code: object = main(["simulate", *arguments])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["yesterday", "1767225600,many", "1767225600,0", "\xff", "9" * 40])
+def test_a_line_that_is_no_call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str
+) -> None:
+    trace = tmp_path / "trace"
+    trace.write_bytes(b"1767225600\n" + line.encode("latin-1") + b"\n")
+    assert main(["simulate", "--trace", str(trace)]) == 2
+    err = capsys.readouterr().err
+    assert "Line 2" in err or "A cost is at least 1" in err
