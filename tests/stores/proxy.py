@@ -14,6 +14,9 @@ class Proxy:
     With ``cut_at`` set, the next bytes of a client that contain it are passed on, the server's
     answer is awaited and thrown away, and the connection is closed: the server did it, and the
     client will never know.
+
+    While ``swallows`` is set, connections stand and whatever is sent on them is lost: on both ways,
+    and for those that are opened meanwhile as well.
     """
 
     def __init__(self, port: int) -> None:
@@ -22,7 +25,8 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.cut_at: bytes | None = None
         self.cuts = 0
-        self._sockets: list[socket.socket] = []
+        self._sockets: set[socket.socket] = set()
+        self.swallows = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -31,12 +35,24 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(self._target)
-            self._sockets += [client, server]
-            cut = threading.Event()
-            for one, other, upward in ((client, server, True), (server, client, False)):
-                arguments = (one, other, cut, upward)
-                threading.Thread(target=self._pump, args=arguments, daemon=True).start()
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:  # Nobody is there, and the client learns as much.
+                client.close()
+                continue
+            threading.Thread(target=self._pass, args=(client, server), daemon=True).start()
+
+    def _pass(self, client: socket.socket, server: socket.socket) -> None:
+        """Pass bytes both ways until either side hangs up."""
+        self._sockets |= {client, server}
+        cut = threading.Event()
+        down = threading.Thread(target=self._pump, args=(server, client, cut, False), daemon=True)
+        down.start()
+        self._pump(client, server, cut, True)
+        down.join()
+        self._sockets -= {client, server}
+        client.close()
+        server.close()
 
     def _pump(
         self, source: socket.socket, target: socket.socket, cut: threading.Event, upward: bool
@@ -49,7 +65,8 @@ class Proxy:
                     cut.set()
                 elif not upward and cut.is_set():
                     break
-                target.sendall(data)
+                if not self.swallows:
+                    target.sendall(data)
         self._hang_up(source)
         self._hang_up(target)
 
@@ -60,7 +77,7 @@ class Proxy:
 
     def drop_all(self) -> None:
         """Cut every connection there is."""
-        for peer in self._sockets:
+        for peer in tuple(self._sockets):
             self._hang_up(peer)
 
     def __enter__(self) -> Self:
@@ -69,5 +86,5 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._listener.close()
         self.drop_all()
-        for peer in self._sockets:
+        for peer in tuple(self._sockets):
             peer.close()

@@ -1,0 +1,107 @@
+"""Limits while the store of the windows is away: by this process alone, or none, or nobody (D28).
+
+Each process counts what it admitted, all the time, so that it knows where it stands when the store
+goes away. From then on it admits its share of each limit: the limit divided by how many processes
+there are. ``P`` processes so admit no more than ``P`` shares beside what was admitted before (W15).
+"""
+
+import logging
+from functools import lru_cache
+from threading import Lock
+from typing import Final, Literal
+
+from ..errors import ConfigurationError
+from ..events import Events
+from ..rules.windows import Reading, Window
+from .local import Clock, LocalWindows, wall_clock
+
+Fallback = Literal["local", "open", "closed"]
+"""What becomes of limits while they cannot be asked for: ``local`` windows, everything admitted, or
+nothing."""
+
+_ORGANIZATIONS_AT_MOST: Final = 10_000
+
+
+class LocalLimits:
+    """The windows of this process: kept warm while the store answers, asked when it does not.
+
+    Args:
+        mode: what to do then.
+        fleet: how many processes serve the same organizations; each has its share of the limits.
+        events: where ``limits_fell_back`` and ``limits_restored`` are told.
+        clock: gives the present in microseconds.
+
+    Raises:
+        ConfigurationError: an unknown mode, or a fleet of none.
+    """
+
+    def __init__(
+        self, mode: Fallback, fleet: int, events: Events, clock: Clock = wall_clock
+    ) -> None:
+        if mode not in ("local", "open", "closed"):
+            raise ConfigurationError(
+                f"on_store_failure is {mode!r}: use 'local', 'open' or 'closed'."
+            )
+        if fleet < 1:
+            raise ConfigurationError(f"The fleet is {fleet}: it has at least this one process.")
+        self._mode: Final = mode
+        self._fleet = fleet
+        self._events = events
+        self._clock = clock
+        self._lock = Lock()
+        self._windows = LocalWindows(_ORGANIZATIONS_AT_MOST)
+        self.away = False
+        """Whether the last decision was made here."""
+
+    def note(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> None:
+        """Count what the store admitted."""
+        if self.away:
+            self.away = False
+            self._events.tell("limits_restored", logging.WARNING)
+        if self._mode == "local":
+            with self._lock:
+                instant = self._clock() if now is None else now
+                self._windows.hit(organization, _unlimited(windows), instant, cost)
+
+    def decide(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading | None:
+        """What holds instead of the store's reading; None: nobody is admitted.
+
+        The reading counts what other processes may admit as used.
+        """
+        if not self.away:
+            self.away = True
+            self._events.tell("limits_fell_back", logging.WARNING, mode=self._mode)
+        if self._mode == "closed":
+            return None
+        with self._lock:
+            instant = self._clock() if now is None else now
+            if self._mode == "local":
+                shares = self._shares(windows)
+                reading = self._windows.hit(organization, shares, instant, cost)
+                others = [
+                    (window.limit or 0) - (share.limit or 0)
+                    for window, share in zip(windows, shares, strict=True)
+                ]
+                used = tuple(map(int.__add__, reading.used, others))
+                return reading._replace(used=used)
+            self._windows.hit(organization, _unlimited(windows), instant, cost)
+            reading = self._windows.look(organization, windows, instant)
+            return reading._replace(allowed=True, refused_by=None, wait=0)
+
+    def _shares(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
+        """The windows with what this process may admit of each limit: at least one request."""
+        return tuple(
+            window
+            if window.limit is None
+            else window._replace(limit=min(window.limit, max(1, window.limit // self._fleet)))
+            for window in windows
+        )
+
+
+@lru_cache(maxsize=1024)
+def _unlimited(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    return tuple(window._replace(limit=None) for window in windows)

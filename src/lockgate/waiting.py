@@ -1,0 +1,24 @@
+"""Waiting for what a thread does: in the event loop that runs here, or by blocking where none does.
+
+So one flow serves ASGI and WSGI where something has to be computed or fetched elsewhere. Whatever
+uses this says ``io = "either"``.
+"""
+
+import asyncio
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def outcome(future: "Future[T]", timeout: float | None = None) -> T:
+    """What a future comes to. It may be shared: whoever stops waiting does not cancel it.
+
+    Raises:
+        TimeoutError: it took longer than ``timeout`` seconds; the work goes on without us.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return future.result(timeout)
+    return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
