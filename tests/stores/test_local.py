@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lockgate.rules.instants import DAY, HOUR, MINUTE
+from lockgate.rules.instants import DAY, HOUR, MINUTE, SECOND
 from lockgate.rules.plans import Plan
-from lockgate.rules.windows import State, empty_state, hit, look
+from lockgate.rules.windows import State, Window, empty_state, hit, look
 from lockgate.stores.local import LocalWindows
 
 from .making import NOW
 
 PLAN = Plan("few", rpm=4, rph=6, rpd=9, concurrent=1)
 WINDOWS = PLAN.windows
+NARROW = Plan("narrow", rpm=1, rph=1, rpd=1, concurrent=1).windows
+FEWER = Plan("fewer", rpm=3, rph=None, rpd=5, concurrent=1).windows
+LARGER = Plan("larger", rpm=8, rph=9, rpd=12, concurrent=1).windows
+CLOSED = Plan("closed", rpm=0, rph=6, rpd=9, concurrent=1).windows
 OPEN = Plan("open", rpm=None, rph=None, rpd=None, concurrent=1).windows
 
 
@@ -26,6 +30,15 @@ def steps(farthest_back: int) -> st.SearchStrategy[int]:
     )
 
 
+TRAFFIC = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 2 * SECOND), steps(3 * MINUTE)),
+        st.sampled_from("ab"),
+        st.sampled_from([1, 1, 1, 1, 2, 3, 5, 7]),
+        st.sampled_from([WINDOWS, WINDOWS, FEWER, CLOSED, LARGER]),
+    ),
+    max_size=120,
+)
 CALLS = st.lists(st.tuples(steps(40 * DAY), st.sampled_from("abcd")), max_size=80)
 FORWARD = st.lists(st.tuples(steps(0), st.sampled_from("abcd")), max_size=80)
 
@@ -43,6 +56,35 @@ def test_nothing_that_counts_is_dropped(calls: list[tuple[int, str]]) -> None:
         assert windows.look(owner, WINDOWS, now) == look(state, WINDOWS, now)
         expected, states[owner] = hit(state, WINDOWS, now, 1)
         assert windows.hit(owner, WINDOWS, now, 1) == expected
+
+
+@settings(deadline=None)
+@given(TRAFFIC)
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (0, "a", 2, WINDOWS), (1, "a", 1, WINDOWS)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (1, "a", 1, LARGER)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 2, "a", 1, WINDOWS)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 1, "a", 1, WINDOWS)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (-5, "a", 1, WINDOWS), (9, "a", 1, WINDOWS)])
+def test_a_refusal_that_is_remembered_reads_as_the_rule_says(
+    calls: list[tuple[int, str, int, tuple[Window, ...]]],
+) -> None:
+    """Whatever the time does, whatever it costs, and whichever plan holds from one to the next."""
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    now = NOW
+    for step, owner, cost, plan in calls:
+        now += step
+        state = states.get(owner) or empty_state(plan)
+        expected, states[owner] = hit(state, plan, now, cost)
+        assert windows.hit(owner, plan, now, cost) == expected
+
+
+def test_refusals_that_are_remembered_are_bounded() -> None:
+    windows = LocalWindows()
+    for number in range(10_050):
+        windows.hit(f"owner {number}", NARROW, NOW, 1)
+        assert not windows.hit(f"owner {number}", NARROW, NOW + 1, 1).allowed
+    assert len(windows._refusals) == 50
 
 
 @settings(deadline=None)

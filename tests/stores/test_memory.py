@@ -4,14 +4,50 @@ from __future__ import annotations
 
 import gc
 
-from lockgate import MemoryStore, run
+from lockgate import MemoryStore, Store, run
+from lockgate.rules.credentials import Token
 from lockgate.rules.instants import DAY, MINUTE
-from lockgate.stores.contract import Verdict
+from lockgate.rules.plans import PlanBook
+from lockgate.stores.contract import Admission, Verdict
 from lockgate.stores.local import wall_clock
+from lockgate.testing import HandClock
+from lockgate.testing.suite import StoreSuite
 
-from .making import BOOK, NOW, HandClock, draft, draft_of, new_key, token_of
+from .making import BOOK, NOW, draft, draft_of, new_key, token_of
 
 FREE = BOOK.default.windows
+
+
+class TestContract(StoreSuite):
+    def make_store(self) -> Store:
+        return MemoryStore()
+
+    def leftovers(self, store: Store, now: int) -> int:
+        assert isinstance(store, MemoryStore)
+        return max(len(store._windows), len(store._leases))
+
+
+class ComposedStore(MemoryStore):
+    """Admits by the composition that every store inherits, verb by verb."""
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        return await Store.admit(self, token, cost, plans, now)
+
+
+class TestComposition(StoreSuite):
+    def make_store(self) -> Store:
+        return ComposedStore()
+
+
+def test_the_composition_goes_by_the_stores_clock() -> None:
+    clock = HandClock()
+    store = ComposedStore(clock)
+    made = new_key()
+    run(store.insert(draft_of(made, lifetime=DAY), None))
+    clock.now += DAY
+    assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.EXPIRED
 
 
 def test_it_never_suspends() -> None:
@@ -83,8 +119,7 @@ def test_the_collector_does_not_track_rows_and_windows() -> None:
     settle()
     assert not [row for row in store._rows.values() if gc.is_tracked(row)]
     assert not [state for state in store._windows._present.values() if gc.is_tracked(state)]
-    assert not [usage for usage in store._usage.values() if gc.is_tracked(usage)]
-    for table in (store._revoked, store._handles_by_id):
+    for table in (store._usage, store._handles_by_id):
         assert not gc.is_tracked(table)
 
 

@@ -2,20 +2,39 @@
 
 from collections.abc import Callable
 from time import time_ns
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..rules.instants import DAY
-from ..rules.windows import Reading, State, Window, empty_state, hit, look
+from ..rules.windows import (
+    Reading,
+    State,
+    Window,
+    empty_state,
+    hit,
+    later,
+    look,
+    stands_until,
+)
 
 Clock = Callable[[], int]
 """Gives the present instant, in microseconds."""
 
 _DROPPED_AT_ONCE: Final = 8
+_REFUSALS_AT_MOST: Final = 10_000
 
 
 def wall_clock() -> int:
     """The clock of this machine."""
     return time_ns() // 1000
+
+
+class _Refusal(NamedTuple):
+    """A refusal, and between which instants it changes in nothing but the time."""
+
+    windows: tuple[Window, ...]
+    cost: int
+    reading: Reading
+    until: int
 
 
 class LocalWindows:
@@ -25,6 +44,8 @@ class LocalWindows:
     day (the longest window) the present one becomes the past one, and what was still in the past
     one has not been hit for a whole day, so nothing in it counts any more. Dropping goes a few
     states a call, so that no request pays for many (W10).
+
+    A refusal is remembered while nothing of it changes, so that a flood costs next to nothing.
 
     Args:
         capacity: at this many present states the generations turn early, which forgets the callers
@@ -37,12 +58,18 @@ class LocalWindows:
         self._past: dict[str, State] = {}
         self._dropping: list[dict[str, State]] = []
         self._turned_at = 0
+        self._refusals: dict[str, _Refusal] = {}
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Apply the rule to the owner's state and keep what comes of it."""
+        if self._refusals and (known := self._refusals.get(owner)) is not None:
+            same = known.windows is windows and known.cost == cost
+            if same and known.reading.now <= now < known.until:
+                return later(known.reading, now)
+            del self._refusals[owner]
         idle = now - self._turned_at
         if idle >= DAY:
             self._turn(now)
@@ -57,7 +84,14 @@ class LocalWindows:
             state = self._past.pop(owner, None) or empty_state(windows)
             if self._capacity is not None and len(self._present) >= self._capacity:
                 self._turn(now)
-        reading, self._present[owner] = hit(state, windows, now, cost)
+        reading, state = hit(state, windows, now, cost)
+        self._present[owner] = state
+        if not reading.allowed:
+            until = stands_until(state, windows, now, cost)
+            if until > now:
+                if len(self._refusals) >= _REFUSALS_AT_MOST:
+                    self._refusals.clear()
+                self._refusals[owner] = _Refusal(windows, cost, reading, until)
         return reading
 
     def look(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
@@ -71,6 +105,7 @@ class LocalWindows:
             self._dropping.append(self._past)
         self._past = self._present
         self._present = {}
+        self._refusals.clear()
 
     def _drop(self) -> None:
         states = self._dropping[-1]

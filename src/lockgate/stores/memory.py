@@ -2,21 +2,30 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import cast
+from typing import Final, cast
 
 from ..errors import HandleTaken, KeyLimitReached
+from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Digest, Token
+from ..rules.instants import DAY
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, PlanBook
 from ..rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ..rules.windows import Reading, Window
 from .contract import UNKNOWN, Admission, Io, Store, Usage, Verdict
 from .local import Clock, LocalWindows, wall_clock
+from .local_accounts import LocalAccounts
 
-_Row = tuple[str, str, str, str, str, tuple[str, ...], str, bytes, int, int | None]
-"""An :class:`ApiKey` up to ``expires_at``, as a plain tuple: the collector forgets those."""
-
-_NEVER = (0, 0)
+_Scopes = tuple[str, ...]
+_Instant = int | None
+_Row = tuple[
+    str, str, str, str, str, _Scopes, str, bytes, int, _Instant, _Instant
+]  # fmt: skip
+"""An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
+_BITS: Final = 64
+_LATEST: Final = (1 << _BITS) - 1
+_SWEPT_AT_ONCE: Final = 2
+"""More than one, so that sweeping is faster than anybody takes slots."""
 
 # A NamedTuple's own constructor takes three times as long.
 _api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
@@ -30,8 +39,9 @@ class MemoryStore(Store):
     microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
     win nothing. ``list`` and ``census`` take as long as there are keys to read.
 
-    What never changes of a key is kept apart from what does (revocation, usage), in flat tables of
-    atoms: a garbage collection does not walk them, so a million keys cost no pauses.
+    Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in one of
+    numbers, the requests above the bits of the instant: a garbage collection walks neither, so a
+    million keys cost no pauses.
 
     Args:
         clock: gives the present in microseconds; by default the machine's clock.
@@ -40,17 +50,22 @@ class MemoryStore(Store):
     io: Io = "none"
 
     def __init__(self, clock: Clock = wall_clock) -> None:
+        self._edits = 0
         self._clock = clock
         self._lock = Lock()
         self._rows: dict[str, _Row] = {}
-        self._revoked: dict[str, int] = {}
-        self._usage: dict[str, tuple[int, int]] = {}
+        self._usage: dict[str, int] = {}
         self._handles_by_id: dict[str, str] = {}
         self._handles_by_organization: dict[str, dict[str, None]] = {}
         self._live_by_organization: dict[str, dict[str, None]] = {}
         self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
         self._windows = LocalWindows()
         self._leases: dict[str, Leases] = {}
+        self._accounts = LocalAccounts()
+
+    @property
+    def edits(self) -> int:
+        return self._edits
 
     async def now(self) -> int:
         return self._clock()
@@ -65,13 +80,13 @@ class MemoryStore(Store):
             return UNKNOWN
         if not token.matches(row[6], row[7]):
             return UNKNOWN
-        organization = row[2]
         with self._lock:
+            row = self._rows[handle]
+            organization, expires_at, revoked_at = row[2], row[9], row[10]
             if now is None:
                 now = self._clock()
-            if handle in self._revoked:
+            if revoked_at is not None:
                 return Admission(Verdict.REVOKED, self._key(handle))
-            expires_at = row[9]
             if expires_at is not None and expires_at <= now:
                 return Admission(Verdict.EXPIRED, self._key(handle))
             placed = self._placed.get(organization)
@@ -79,11 +94,8 @@ class MemoryStore(Store):
             reading = self._windows.hit(organization, plan.windows, now, cost)
             if not reading.allowed:
                 return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
-            requests, last_used = self._usage.get(handle, _NEVER)
-            requests += 1
-            last_used = max(last_used, now)
-            self._usage[handle] = (requests, last_used)
-        key = _api_key(ApiKey, (*row, None, requests, last_used))
+            self._usage[handle] = used = _added(self._usage.get(handle, 0), 1, now)
+        key = _api_key(ApiKey, (*row, used >> _BITS, used & _LATEST))
         return _admission(Admission, (Verdict.ADMITTED, key, plan, reading))
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
@@ -98,12 +110,7 @@ class MemoryStore(Store):
                         del live_keys[handle]
                 if len(live_keys) >= cap:
                     raise KeyLimitReached(cap)
-            key = draft.created(now)
-            self._rows[draft.handle] = key[:10]
-            self._handles_by_id[draft.id] = draft.handle
-            self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
-            live_keys[draft.handle] = None
-            return key
+            return self._insert(draft, now)
 
     async def find(self, handle: str) -> ApiKey | None:
         with self._lock:
@@ -125,9 +132,7 @@ class MemoryStore(Store):
             key = self._owned(organization, id)
             if key is None:
                 return None
-            self._revoked.setdefault(key.handle, self._clock() if now is None else now)
-            self._live_by_organization[organization].pop(key.handle, None)
-            return self._key(key.handle)
+            return self._revoked(key, self._clock() if now is None else now)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
@@ -135,14 +140,15 @@ class MemoryStore(Store):
             if row is None or (row[6], row[7]) != old:
                 return False
             self._rows[handle] = (*row[:6], new.scheme, new.value, *row[8:])
+            self._edits += 1
             return True
 
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
         with self._lock:
             for handle, (requests, last_used) in usage.items():
                 if handle in self._rows:
-                    before, last_before = self._usage.get(handle, _NEVER)
-                    self._usage[handle] = (before + requests, max(last_used, last_before))
+                    before = self._usage.get(handle, 0)
+                    self._usage[handle] = _added(before, requests, last_used)
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         with self._lock:
@@ -151,6 +157,8 @@ class MemoryStore(Store):
             for handle, row in self._rows.items():
                 if self._key(handle).state(now) is KeyState.ACTIVE:
                     counts[row[6]] = counts.get(row[6], 0) + 1
+            for scheme in self._accounts.schemes():
+                counts[scheme] = counts.get(scheme, 0) + 1
             return counts
 
     async def hit(
@@ -180,7 +188,7 @@ class MemoryStore(Store):
             now = self._clock() if now is None else now
             leases = self._leases.get(organization, ())
             reading, leases = acquire(leases, job, owner, limit, now, span)
-            self._keep(organization, leases)
+            self._keep(organization, leases, now)
             return reading
 
     async def renew(
@@ -189,7 +197,7 @@ class MemoryStore(Store):
         with self._lock:
             now = self._clock() if now is None else now
             lease, leases = renew(self._leases.get(organization, ()), job, owner, now, span)
-            self._keep(organization, leases)
+            self._keep(organization, leases, now)
             return lease
 
     async def release(
@@ -198,7 +206,7 @@ class MemoryStore(Store):
         with self._lock:
             now = self._clock() if now is None else now
             freed, leases = release(self._leases.get(organization, ()), job, owner, now)
-            self._keep(organization, leases)
+            self._keep(organization, leases, now)
             return freed
 
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
@@ -214,15 +222,71 @@ class MemoryStore(Store):
     async def put_organization(self, organization: Organization) -> None:
         with self._lock:
             self._placed[organization.id] = organization[1:]
+            self._edits += 1
+
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        with self._lock:
+            now = self._clock() if now is None else now
+            if key.handle in self._rows:
+                raise HandleTaken
+            return self._accounts.add(account.created(now)), self._insert(key, now)
+
+    async def account(self, organization: str) -> Account | None:
+        with self._lock:
+            return self._accounts.get(organization)
+
+    async def account_by_token(self, handle: str) -> Account | None:
+        with self._lock:
+            return self._accounts.by_handle(handle)
+
+    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
+        with self._lock:
+            return self._accounts.by_email(billing_email)
+
+    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
+        with self._lock:
+            return self._accounts.by_user(user)
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Account | None:
+        with self._lock:
+            now = self._clock() if now is None else now
+            account = self._accounts.claim(organization, user, revoke, now)
+            if account is not None and account.claimed_by == user and revoke:
+                for handle in self._handles_by_organization[organization]:
+                    self._revoked(self._key(handle), now)
+            return account
+
+    async def sign_out(self, organization: str) -> None:
+        with self._lock:
+            self._accounts.sign_out(organization)
+
+    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        with self._lock:
+            return self._accounts.rehash(handle, old, new)
+
+    def _insert(self, draft: KeyDraft, now: int) -> ApiKey:
+        key = draft.created(now)
+        self._rows[draft.handle] = key[:11]
+        self._handles_by_id[draft.id] = draft.handle
+        self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
+        self._live_by_organization.setdefault(draft.organization, {})[draft.handle] = None
+        return key
+
+    def _revoked(self, key: ApiKey, now: int) -> ApiKey:
+        if key.revoked_at is None:
+            key = key._replace(revoked_at=now)
+            self._rows[key.handle] = key[:11]
+            self._live_by_organization[key.organization].pop(key.handle, None)
+            self._edits += 1
+        return key
 
     def _key(self, handle: str) -> ApiKey:
-        requests, last_used = self._usage.get(handle, _NEVER)
-        return ApiKey(
-            *self._rows[handle],
-            revoked_at=self._revoked.get(handle),
-            request_count=requests,
-            last_used_at=last_used if requests else None,
-        )
+        used = self._usage.get(handle, 0)
+        return ApiKey(*self._rows[handle], used >> _BITS, used & _LATEST or None)
 
     def _owned(self, organization: str, id: str) -> ApiKey | None:
         handle = self._handles_by_id.get(id)
@@ -231,8 +295,19 @@ class MemoryStore(Store):
         key = self._key(handle)
         return key if key.organization == organization else None
 
-    def _keep(self, organization: str, leases: Leases) -> None:
+    def _keep(self, organization: str, leases: Leases, now: int) -> None:
+        self._leases.pop(organization, None)
         if leases:
             self._leases[organization] = leases
-        else:
-            self._leases.pop(organization, None)
+        # Each call looks at others in turn, and forgets those that nobody asks for any more: the
+        # leases of dead workers, a day after they ended (W10), whatever the clock did meanwhile.
+        for _ in range(min(_SWEPT_AT_ONCE, len(self._leases))):
+            other = next(iter(self._leases))
+            theirs = self._leases.pop(other)
+            if any(lease.deadline > now - DAY for lease in theirs):
+                self._leases[other] = theirs
+
+
+def _added(used: int, requests: int, last_used_at: int) -> int:
+    """Usage with some added to it."""
+    return (used >> _BITS) + requests << _BITS | max(used & _LATEST, last_used_at)

@@ -1,0 +1,209 @@
+"""Refusals are remembered until their retry time comes, so that a flood costs no round trips.
+
+Nobody is let in by what is remembered. And a plan that changes, or a key that is revoked, holds
+within a second all the same (W13): every such change moves the store's epoch, and a refusal is
+repeated only if the epoch was read within the last second and was the same as before the refusal.
+"""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from ..rules.credentials import Token
+from ..rules.keys import ApiKey
+from ..rules.plans import Organization, Plan, PlanBook
+from ..rules.windows import Reading, Window
+from .contract import Admission, Store, Verdict
+from .fallback import LocalLimits
+from .wrapping import Wrapper
+
+FRESH: Final = 1.0
+"""Seconds for which an epoch is believed."""
+_RENEWED_AFTER: Final = 0.5
+_AT_MOST: Final = 10_000
+_SECOND: Final = 1_000_000
+
+_CHANGES: Final = frozenset(
+    {"revoke_if_live", "rehash_if", "put_organization", "claim_if_unclaimed"}
+)
+"""Verbs after which this process remembers nothing, at once."""
+
+
+class _Denial(NamedTuple):
+    """A refusal, and what has to be the same for it to hold."""
+
+    cost: int
+    windows: tuple[Window, ...]
+    reading: Reading
+    plan: Plan | None
+    """None: it was no key that was refused, but whoever else stands for the organization."""
+    asked_at: float
+    by_hand: bool
+    """Whether the caller brought the time: then that counts, else the clock that never steps."""
+
+    def again(self, cost: int, now: int | None, instant: float) -> Reading | None:
+        """The reading that refuses this cost now; None: the store has to be asked."""
+        if cost < self.cost or (now is not None) != self.by_hand:
+            return None
+        reading = self.reading
+        at = reading.now + int((instant - self.asked_at) * _SECOND) if now is None else now
+        waited = at - reading.now
+        # When the tightest window regains capacity, the headers are no longer those.
+        empty = reading.reset <= reading.now
+        span = reading.wait if empty else min(reading.wait, reading.reset - reading.now)
+        if not 0 <= waited < span:
+            return None
+        reset = at if empty else reading.reset
+        return reading._replace(now=at, reset=reset, wait=reading.wait - waited)
+
+
+class Remembering(Wrapper):
+    """A store that several processes share, asked only for what is not known to be refused.
+
+    Args:
+        inner: the store.
+        limits: what decides while the store is away; its refusals are not remembered, or nobody
+            would ask whether the store is back.
+        clock: gives seconds that never run backwards.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        limits: LocalLimits | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        super().__init__(inner)
+        self._limits = limits
+        self._clock = clock
+        self._denials: dict[str, _Denial] = {}
+        self._keys: dict[str, ApiKey] = {}
+        self._placed: dict[str, Organization | None] = {}
+        self._forgotten = 0
+        self._epoch: int | None = None
+        self._read_at = float("-inf")
+        self._is_reading = False
+
+    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await getattr(self.inner, verb)(*args, **kwargs)
+        finally:
+            if verb in _CHANGES:
+                self._forget()
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        if self._denials and (denied := await self._denied(token, cost, now)) is not None:
+            return denied
+        forgotten, asked_at = self._forgotten, self._clock()
+        admission = await self.inner.admit(token, cost, plans, now)
+        verdict, key, plan, reading = admission
+        if key is None:
+            return admission
+        await self._begin(asked_at)
+        if plan is None or reading is None:
+            self._keys.pop(key.handle, None)
+            return admission
+        if verdict is Verdict.ADMITTED:
+            self._denials.pop(key.organization, None)
+        else:
+            denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
+            self._remember(key.organization, denial, forgotten)
+        if forgotten == self._forgotten:
+            _keep(self._keys, key.handle, key)
+        return admission
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        known = self._denials.get(organization)
+        if known is not None and known.windows == windows:
+            again = known.again(cost, now, self._clock())
+            if again is not None and await self._is_fresh() and organization in self._denials:
+                return again
+        forgotten, asked_at = self._forgotten, self._clock()
+        reading = await self.inner.hit(organization, windows, cost, now)
+        if reading.allowed:
+            self._denials.pop(organization, None)
+        else:
+            plan = known.plan if known is not None and known.windows == windows else None
+            denial = _Denial(cost, windows, reading, plan, asked_at, now is not None)
+            await self._begin(asked_at)
+            self._remember(organization, denial, forgotten)
+        return reading
+
+    async def organization(self, id: str) -> Organization | None:
+        known = self._denials.get(id)
+        if known is not None and id in self._placed:
+            now = known.reading.now if known.by_hand else None
+            again = known.again(known.cost, now, self._clock())
+            if again is not None and await self._is_fresh() and id in self._placed:
+                return self._placed[id]
+        forgotten = self._forgotten
+        found = await self.inner.organization(id)
+        if forgotten == self._forgotten:
+            _keep(self._placed, id, found)
+        return found
+
+    async def _denied(self, token: Token, cost: int, now: int | None) -> Admission | None:
+        key = self._keys.get(token.handle)
+        if key is None:
+            return None
+        known = self._denials.get(key.organization)
+        if known is None or known.plan is None:
+            return None
+        again = known.again(cost, now, self._clock())
+        if again is None or not token.matches(key.scheme, key.digest):
+            return None
+        if key.expires_at is not None and key.expires_at <= again.now:
+            return None
+        if not await self._is_fresh() or token.handle not in self._keys:
+            return None
+        return Admission(Verdict.LIMITED, key, known.plan, again)
+
+    async def _begin(self, asked_at: float) -> None:
+        """Read the epoch for the first time: only from there on a change can be seen."""
+        if self._epoch is None and asked_at >= self._read_at + FRESH:
+            await self._is_fresh()
+
+    def _remember(self, organization: str, denial: _Denial, forgotten: int) -> None:
+        """Remember a refusal, unless something changed since the store was asked."""
+        if self._limits is not None and self._limits.away:
+            return
+        if forgotten == self._forgotten:
+            _keep(self._denials, organization, denial)
+
+    async def _is_fresh(self) -> bool:
+        """Whether what is remembered may be said again; reads the epoch once in a while.
+
+        The request that finds it old reads it, and others go on meanwhile with what there is. While
+        the store cannot be asked nothing stays fresh.
+        """
+        asked_at = self._clock()
+        age = asked_at - self._read_at
+        if age < _RENEWED_AFTER or (self._is_reading and age < FRESH):
+            return True
+        self._is_reading = True
+        try:
+            epoch = await self.inner.epoch()
+        except Exception:
+            return age < FRESH
+        finally:
+            self._is_reading = False
+        if epoch is None or epoch != self._epoch:
+            self._forget()
+        self._epoch, self._read_at = epoch, asked_at
+        return True
+
+    def _forget(self) -> None:
+        self._forgotten += 1
+        self._denials.clear()
+        self._keys.clear()
+        self._placed.clear()
+
+
+def _keep(memory: dict[str, Any], name: str, value: object) -> None:
+    if len(memory) >= _AT_MOST:
+        memory.clear()
+    memory[name] = value

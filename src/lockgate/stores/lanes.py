@@ -1,0 +1,72 @@
+"""Lanes: a store's ways to its servers, and which of them a call takes."""
+
+import asyncio
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from .contract import Io
+
+
+class Closable(Protocol):
+    """What a lane must be able to do, whatever else it can."""
+
+    async def close(self) -> None:
+        """Answer what waits, then let go of what the lane holds."""
+
+
+L = TypeVar("L", bound=Closable)
+
+
+class Lanes(Generic[L]):
+    """The lanes of a store, and which of them a call takes.
+
+    With lanes for both, whoever calls while an event loop runs in its thread awaits, and whoever
+    calls without one blocks. So a store opened from its URL serves an ASGI application, the
+    threads of a WSGI one and ``run()`` in a script alike, and a pairing that would block a loop
+    cannot be made. An event loop has connections of its own: they cannot move to another.
+
+    Args:
+        blocking: the lane of callers that block, if they can be served.
+        draw: makes a lane for one event loop, if those can be served.
+    """
+
+    def __init__(self, blocking: L | None, draw: Callable[[], L] | None) -> None:
+        self._blocking = blocking
+        self._draw = draw
+        self._lock = Lock()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, L] = WeakKeyDictionary()
+        self.io: Final[Io] = "async" if blocking is None else "either" if draw else "blocking"
+
+    def here(self) -> L:
+        """The lane for whoever calls this.
+
+        Raises:
+            RuntimeError: the store can only await, and no event loop runs here.
+        """
+        if self._draw is not None:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                pass
+            else:
+                return self._by_loop.get(loop) or self._drawn(loop, self._draw)
+        if self._blocking is None:
+            raise RuntimeError(
+                "This store awaits its servers, and no event loop runs here: await it in one, "
+                "or give the store what blocks."
+            )
+        return self._blocking
+
+    async def close(self) -> None:
+        """Close the lanes that can be closed from here: other event loops keep theirs."""
+        lane = self.here()
+        await lane.close()
+        if lane is not self._blocking:
+            del self._by_loop[asyncio.get_running_loop()]
+
+    def _drawn(self, loop: asyncio.AbstractEventLoop, draw: Callable[[], L]) -> L:
+        with self._lock:
+            lane = self._by_loop[loop] = draw()
+        return lane
