@@ -1,9 +1,12 @@
-"""SQL: admissions beside the bare transaction, and finding a key among many.
+"""SQL: admissions beside the bare transaction on the same database, in the same run.
 
-``python -m benchmarks.sql [--seconds 3] [--keys 1000000] [sqlite] [postgresql] [mysql]``
+``python -m benchmarks.sql [--seconds 1] [--rounds 5] [sqlite] [postgresql] [mysql]``
 
 The floors are made by hand on the driver itself: begin, lock the organization's row, read the key,
-write both back, commit; no rule, no digest, no pool. The servers are started for the occasion.
+write as many bytes to the one and the usage to the other, commit; no rule, no digest, no pool.
+Every transaction writes something new: a database that is told what it knows already writes
+nothing. For SQLite there is a second one, which judges as well: it compares the digest and applies
+the rule of the windows. The servers are started for the occasion.
 """
 
 from __future__ import annotations
@@ -12,30 +15,32 @@ import argparse
 import asyncio
 import os
 import sqlite3
-import statistics
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from time import perf_counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from itertools import count, cycle
+from time import perf_counter, time_ns
 from typing import Any
 
-from sqlalchemy import Engine, bindparam, insert, make_url, text, update
+from sqlalchemy import Engine, bindparam, make_url, select, text, update
 
 from lockgate import Plan, PlanBook, run
 from lockgate.rules.credentials import KeyFormat, Token
-from lockgate.rules.keys import ApiKey, KeyDraft
+from lockgate.rules.keys import KeyDraft
+from lockgate.rules.windows import hit
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.encoding import write_key
+from lockgate.stores.sql.encoding import read_state, write_state
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.servers import mariadb, postgres
 
+from .measure import Spread, in_turns, machine, ratio
+
 PLANS = PlanBook([Plan("free", rpm=10**9, rph=10**9, rpd=10**9, concurrent=None)])
 FORMAT = KeyFormat("acme")
 ORGANIZATIONS = 64
-ROUNDS = 3
 
 
 class Keys:
@@ -58,13 +63,15 @@ class Keys:
             run(store.admit(token, 1, PLANS))
 
 
-def tell(what: str, rates: list[float], floor: float | None = None) -> float:
-    """Print the median rate of the rounds, and how it compares to the floor."""
-    rate = statistics.median(rates)
-    spread = f"{min(rates):,.0f}..{max(rates):,.0f}"
-    beside = "" if floor is None else f"   {rate / floor:5.2f} x floor"
-    print(f"  {what:58} {rate:9,.0f}/s  {1e6 / rate:7.1f} us  ({spread}){beside}", flush=True)
-    return rate
+def tell(
+    what: str, figures: Mapping[str, list[float]], name: str, floor: str | None = None
+) -> None:
+    """Print the times of a contender, and how they compare to a floor, round by round."""
+    times = Spread.of([1e6 / rate for rate in figures[name]])
+    line = f"  {what:52} {1e6 / times.median:9,.0f}/s  {times:7.1f} us"
+    if floor is not None:
+        line += f"   {ratio(figures, floor, name):.2f} x the time of {floor}"
+    print(line, flush=True)
 
 
 def one_after_the_other(work: Callable[[], object], seconds: float) -> float:
@@ -127,79 +134,109 @@ FLOOR = {
     "use": "UPDATE lockgate_keys SET request_count = request_count + 1, last_used_at = ? "
     "WHERE handle = ?",
 }
-STATE = os.urandom(500)
+STATES = [os.urandom(3200) for _ in range(64)]
+"""As long as the state of three windows that have many cells each."""
 
 
-def sqlite(seconds: float) -> None:  # noqa: PLR0915 - read from top to bottom
+def sqlite(seconds: float, rounds: int) -> None:
     """SQLite, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/bench.db"
         store = SqlStore(url)
         keys = Keys(store)
-        path = make_url(url).database
-        assert path is not None
-        driver = sqlite3.connect(path, isolation_level=None)
+        driver = sqlite3.connect(f"{folder}/bench.db", isolation_level=None)
         driver.execute("PRAGMA synchronous=NORMAL")
         engine = blocking_engine(url)
-
-        last = f"org_{ORGANIZATIONS - 1}".encode()  # Its state is nonsense from here on.
-
-        def bare() -> None:
-            handle = keys.handles[-1]
-            driver.execute("BEGIN IMMEDIATE")
-            driver.execute(FLOOR["lock"], (last,)).fetchall()
-            driver.execute(FLOOR["find"], (handle,)).fetchall()
-            driver.execute(FLOOR["keep"], (STATE, last))
-            driver.execute(FLOOR["use"], (1, handle))
-            driver.execute("COMMIT")
-
-        tables = Tables()
-        keep = update(tables.organizations).where(tables.organizations.c.id == bindparam("o"))
-        keep = keep.values(windows=bindparam("state"))
-
-        def bare_core() -> None:
-            handle = keys.handles[-1]
-            with engine.connect() as connection:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-                connection.execute(tables.lock(1), {"o0": last}).all()
-                connection.execute(tables.find(1), {"h0": handle}).all()
-                connection.execute(keep, {"o": last, "state": STATE})
-                connection.execute(tables.use, {"h": handle, "n": 1, "at": 1})
-                connection.commit()
-
-        def admit() -> None:
-            run(store.admit(keys.tokens[0], 1, PLANS))
-
-        print("SQLite", sqlite3.sqlite_version)
-        bares, cores, admits = [], [], []
-        for _ in range(ROUNDS):
-            bares.append(one_after_the_other(bare, seconds))
-            cores.append(one_after_the_other(bare_core, seconds))
-            admits.append(one_after_the_other(admit, seconds))
-        floor = tell("floor: bare transaction, sqlite3", bares)
-        core = tell("floor: bare transaction, SQLAlchemy Core", cores, floor)
-        rate = tell("admit, blocking, 1 caller", admits, floor)
-        print(f"    time: {floor / rate:.2f} x sqlite3's, {core / rate:.2f} x SQLAlchemy's")
-        shared = [in_threads(lambda _: admit(), 16, seconds) for _ in range(ROUNDS)]
-        tell("admit, blocking, 16 threads, one organization", shared, floor)
+        print("\nSQLite", sqlite3.sqlite_version)
+        figures = in_turns(
+            {
+                "bare": partial(one_after_the_other, _bare(driver, keys), seconds),
+                "by hand": partial(one_after_the_other, _by_hand(driver, keys), seconds),
+                "Core": partial(one_after_the_other, _bare_core(engine, keys), seconds),
+                "admit": partial(
+                    one_after_the_other,
+                    lambda: run(store.admit(keys.tokens[0], 1, PLANS)),
+                    seconds,
+                ),
+                "16 threads": lambda: in_threads(
+                    lambda _: run(store.admit(keys.tokens[0], 1, PLANS)), 16, seconds
+                ),
+                "async, 1": lambda: asyncio.run(_admits(url, keys, 1, 1, seconds)),
+                "async, 16": lambda: asyncio.run(_admits(url, keys, 16, 1, seconds)),
+                "async, 16 of 16": lambda: asyncio.run(_admits(url, keys, 16, 16, seconds)),
+            },
+            rounds,
+        )
         driver.close()
         engine.dispose()
         run(store.close())
-        awaited = [asyncio.run(_sqlite_async(url, keys, seconds)) for _ in range(ROUNDS)]
-        tell("admit, async, 1 in flight", [one for one, _, _ in awaited], floor)
-        tell("admit, async, 16 in flight, one organization", [hot for _, hot, _ in awaited], floor)
-        tell("admit, async, 16 in flight, 16 organizations", [w for _, _, w in awaited], floor)
+    for name, what, floor in (
+        ("bare", "floor: bare transaction, sqlite3", None),
+        ("by hand", "floor: judged by hand, sqlite3", "bare"),
+        ("Core", "bare transaction, SQLAlchemy Core", "bare"),
+        ("admit", "admit, blocking, 1 caller", "bare"),
+        ("admit", "admit, blocking, 1 caller", "by hand"),
+        ("16 threads", "admit, blocking, 16 threads, one organization", "bare"),
+        ("async, 1", "admit, async, 1 in flight", "bare"),
+        ("async, 16", "admit, async, 16 in flight, one organization", "bare"),
+        ("async, 16 of 16", "admit, async, 16 in flight, 16 organizations", "bare"),
+    ):
+        tell(what, figures, name, floor)
 
 
-async def _sqlite_async(url: str, keys: Keys, seconds: float) -> tuple[float, float, float]:
-    store = SqlStore(url)
-    rates = (
-        await in_flight(lambda _: store.admit(keys.tokens[0], 1, PLANS), 1, seconds),
-        await in_flight(lambda _: store.admit(keys.tokens[0], 1, PLANS), 16, seconds),
-        await in_flight(lambda n: store.admit(keys.tokens[n], 1, PLANS), 16, seconds),
-    )
-    await store.close()
-    return rates
+def _bare(driver: sqlite3.Connection, keys: Keys) -> Callable[[], object]:
+    id, handle = f"org_{ORGANIZATIONS - 1}".encode(), keys.handles[-1]
+    states, instants = cycle(STATES), count(time_ns() // 1000)
+
+    def bare() -> None:
+        driver.execute("BEGIN IMMEDIATE")
+        driver.execute(FLOOR["lock"], (id,)).fetchall()
+        driver.execute(FLOOR["find"], (handle,)).fetchall()
+        driver.execute(FLOOR["keep"], (next(states), id))
+        driver.execute(FLOOR["use"], (next(instants), handle))
+        driver.execute("COMMIT")
+
+    return bare
+
+
+def _by_hand(driver: sqlite3.Connection, keys: Keys) -> Callable[[], object]:
+    id, handle, token = f"org_{ORGANIZATIONS - 2}".encode(), keys.handles[-2], keys.tokens[-2]
+    windows = PLANS.default.windows
+
+    def by_hand() -> None:
+        driver.execute("BEGIN IMMEDIATE")
+        ((_, _, _, written, _),) = driver.execute(FLOOR["lock"], (id,)).fetchall()
+        (key,) = driver.execute(FLOOR["find"], (handle,)).fetchall()
+        assert token.matches(key[6], key[7])
+        now = time_ns() // 1000
+        _, state = hit(read_state(written, windows), windows, now, 1)
+        driver.execute(FLOOR["keep"], (write_state(state), id))
+        driver.execute(FLOOR["use"], (now, handle))
+        driver.execute("COMMIT")
+
+    return by_hand
+
+
+def _bare_core(engine: Engine, keys: Keys) -> Callable[[], object]:
+    id, handle = f"org_{ORGANIZATIONS - 3}".encode(), keys.handles[-3]
+    states, instants = cycle(STATES), count(time_ns() // 1000)
+    organizations, key = Tables().organizations.c, Tables().keys.c
+    lock = select(organizations.id, organizations.windows).where(organizations.id == bindparam("o"))
+    find = select(key).where(key.handle == bindparam("h"))
+    keep = update(organizations.id.table).where(organizations.id == bindparam("o"))
+    use = update(key.handle.table).where(key.handle == bindparam("h"))
+    use = use.values(request_count=key.request_count + 1, last_used_at=bindparam("at"))
+
+    def bare_core() -> None:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.execute(lock, {"o": id}).all()
+            connection.execute(find, {"h": handle}).all()
+            connection.execute(keep.values(windows=bindparam("s")), {"o": id, "s": next(states)})
+            connection.execute(use, {"h": handle, "at": next(instants)})
+            connection.commit()
+
+    return bare_core
 
 
 # --- servers -------------------------------------------------------------------------------------
@@ -222,19 +259,20 @@ async def _floor(url: str, keys: Keys, callers: int, organizations: int, seconds
                     host=address.host, port=address.port, user=address.username, db=address.database
                 )
             )
+    states, instants = cycle(STATES), count(time_ns() // 1000)
     sql = {name: statement.replace("?", "%s") for name, statement in FLOOR.items()}
 
     async def bare(index: int) -> None:
         connection = connections[index]
-        organization = index % organizations
+        organization = ORGANIZATIONS - 1 - index % organizations
         id, handle = f"org_{organization}".encode(), keys.handles[organization]
         async with connection.cursor() as cursor:
             await cursor.execute(sql["lock"] + " FOR UPDATE", (id,))
             await cursor.fetchall()
             await cursor.execute(sql["find"], (handle,))
             await cursor.fetchall()
-            await cursor.execute(sql["keep"], (STATE, id))
-            await cursor.execute(sql["use"], (1, handle))
+            await cursor.execute(sql["keep"], (next(states), id))
+            await cursor.execute(sql["use"], (next(instants), handle))
         await connection.commit()
 
     rate = await in_flight(bare, callers, seconds)
@@ -255,12 +293,17 @@ async def _admits(url: str, keys: Keys, callers: int, organizations: int, second
     return rate
 
 
-def served(name: str, url: str, seconds: float) -> None:
+def _awaited(work: Callable[..., Coroutine[Any, Any, float]], *arguments: Any) -> float:
+    return asyncio.run(work(*arguments))
+
+
+def served(name: str, url: str, seconds: float, rounds: int) -> None:
     """A server on this machine."""
     engine = blocking_engine(url)
     upgrade(engine, Tables())
     with engine.connect() as connection:
-        print(name, connection.scalar(text("SELECT version()")))
+        print(f"\n{name}", connection.scalar(text("SELECT version()")))
+    engine.dispose()
     store = SqlStore(url)
     keys = Keys(store)
     for callers, organizations, what in (
@@ -268,97 +311,43 @@ def served(name: str, url: str, seconds: float) -> None:
         (32, 1, "32 in flight, one organization"),
         (32, 32, "32 in flight, 32 organizations"),
     ):
-        # A hot row's states of random bytes are the floor's own affair: admit reads its own rows.
-        with engine.begin() as connection:
-            connection.execute(text("UPDATE lockgate_organizations SET windows = NULL"))
-        floors, rates = [], []
-        for _ in range(ROUNDS):
-            floors.append(asyncio.run(_floor(url, keys, callers, organizations, seconds)))
-            with engine.begin() as connection:
-                connection.execute(text("UPDATE lockgate_organizations SET windows = NULL"))
-            rates.append(asyncio.run(_admits(url, keys, callers, organizations, seconds)))
-        floor = tell(f"floor: a transaction each, {what}", floors)
-        tell(f"admit, async, {what}", rates, floor)
-    threads = [
-        in_threads(lambda n: run(store.admit(keys.tokens[0], 1, PLANS)), 32, seconds)
-        for _ in range(ROUNDS)
-    ]
-    tell("admit, blocking, 32 threads, one organization", threads)
-    run(store.close())
-    engine.dispose()
-
-
-# --- finding a key among many --------------------------------------------------------------------
-
-
-def lookup(engine: Engine, url: str, most: int) -> None:
-    """Time ``find`` while the table grows, and show how the database goes about it."""
-    tables = Tables()
-    upgrade(engine, tables)
-    store = SqlStore(url)
-    probe = FORMAT.generate()
-    draft = KeyDraft(
-        "probe", probe.handle, "org_0", "n", probe.prefix, ("*",), *FORMAT.digest(probe), None
+        figures = in_turns(
+            {
+                name: partial(_awaited, work, url, keys, callers, organizations, seconds)
+                for name, work in (("bare", _floor), ("admit", _admits))
+            },
+            rounds,
+        )
+        tell(f"floor: a transaction each, {what}", figures, "bare")
+        tell(f"admit, async, {what}", figures, "admit", "bare")
+    figures = in_turns(
+        {
+            threads: partial(
+                in_threads, lambda n: run(store.admit(keys.tokens[0], 1, PLANS)), threads, seconds
+            )
+            for threads in (1, 32)
+        },
+        rounds,
     )
-    run(store.insert(draft, None))
-    pattern = write_key(draft.created(0))
-    size = 1
-    for goal in (10**power for power in range(3, 10)):
-        if goal > most:
-            break
-        while size < goal:
-            number = min(20_000, goal - size)
-            rows = [
-                {**pattern, "handle": f"h{size + i:07}", "id": f"id-{size + i}"}
-                for i in range(number)
-            ]
-            with engine.begin() as connection:
-                connection.execute(insert(tables.keys), rows)
-            size += number
-        times = []
-        for _ in range(500):
-            start = perf_counter()
-            key: ApiKey | None = run(store.find(probe.handle))
-            times.append(perf_counter() - start)
-            assert key is not None
-        print(f"  find among {goal:9,} keys: median {statistics.median(times) * 1e6:7.1f} us")
-    plan = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
-    if engine.dialect.name == "postgresql":
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text("ANALYZE lockgate_keys"))
-    with engine.connect() as connection:
-        for what, condition in (
-            ("find", "handle = 'abcdefgh'"),
-            ("get", "id = 'probe'"),
-            ("list", "organization = :id ORDER BY created_at DESC"),
-        ):
-            values = {"id": b"org_1"} if what == "list" else {}
-            statement = text(f"{plan} SELECT * FROM lockgate_keys WHERE {condition}")
-            rows_found = connection.execute(statement, values).all()
-            for row in rows_found:
-                print(f"    {what}: {' | '.join(str(cell) for cell in row)}")
+    for threads in (1, 32):
+        tell(f"admit, blocking, {threads} threads, one organization", figures, threads)
     run(store.close())
-    engine.dispose()
 
 
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", default=["sqlite", "postgresql", "mysql"])
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    print(machine())
     if "sqlite" in options.what:
-        sqlite(options.seconds)
-        with tempfile.TemporaryDirectory() as folder:
-            url = f"sqlite:///{Path(folder)}/keys.db"
-            lookup(blocking_engine(url), url, options.keys)
+        sqlite(options.seconds, options.rounds)
     for name, start in (("postgresql", postgres), ("mysql", mariadb)):
         if name in options.what:
             with start() as server:
-                served(name, server.create("bench"), options.seconds)
-                url = server.create("keys")
-                lookup(blocking_engine(url), url, options.keys)
+                served(name, server.create("bench"), options.seconds, options.rounds)
 
 
 if __name__ == "__main__":

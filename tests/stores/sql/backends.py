@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from itertools import count
@@ -110,7 +109,7 @@ class Borrowed(SqlStore):
     ) -> None:
         super().__init__(source, prefix=tables.prefix, **options)
         self._backend = backend
-        self._tables = tables
+        self.tables = tables
         self._engine = engine
         self.closed = False
 
@@ -120,12 +119,7 @@ class Borrowed(SqlStore):
             self._engine.dispose()
         if not self.closed:
             self.closed = True
-            self._backend.give(self._tables)
+            self._backend.give(self.tables)
 
 
 BACKENDS = {kind: Backend(kind) for kind in ("sqlite", "postgresql", "mysql")}
-
-STORES: dict[str, Callable[[], Borrowed]] = {
-    **{kind: backend.open for kind, backend in BACKENDS.items()},
-    "postgresql-blocking": lambda: BACKENDS["postgresql"].open(blocking=True),
-}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from lockgate import run
-
-from .backends import BACKENDS, STORES, Backend, Borrowed, stop_servers
+from .backends import BACKENDS, Backend, stop_servers
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,24 +29,3 @@ def served(request: pytest.FixtureRequest) -> Backend:
     chosen = BACKENDS[request.param]
     _ = chosen.admin
     return chosen
-
-
-@pytest.fixture(scope="session", params=list(STORES))
-def open_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], Borrowed]]:
-    """Opens an empty store, for the tests that every kind of store is held to."""
-    opened: deque[Borrowed] = deque()
-
-    def close_oldest() -> None:
-        oldest = opened.popleft()
-        if not oldest.closed:
-            run(oldest.close())
-
-    def open() -> Borrowed:
-        while len(opened) > 2:  # No test has more at a time; what it forgot is closed here.
-            close_oldest()
-        opened.append(STORES[request.param]())
-        return opened[-1]
-
-    yield open
-    while opened:
-        close_oldest()

@@ -3,28 +3,67 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-from lockgate import run
+from sqlalchemy import func, or_, select
+
+from lockgate import Store, run
 from lockgate.stores.contract import Verdict
 from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql.dialects import flavour_of
+from lockgate.stores.sql.pruning import Pruning
+from lockgate.testing.processes import Reopen
+from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
-from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
-from ..test_contract import *  # noqa: F403 - the tests themselves, with this folder's stores
-from .backends import Backend
-
-# A hundred traces on two stores each take a server minutes: test_lockstep.py says as much sooner.
-del test_a_stores_own_admit_agrees_with_the_composition  # noqa: F821 - imported by the star
-# These two are below as they are for a store that waits as its caller does.
-del test_a_blocking_store_never_suspends  # noqa: F821
-del test_exactly_the_limit_is_admitted_across_event_loops  # noqa: F821
+from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
+from .backends import BACKENDS, Backend, Borrowed
 
 
-def test_where_no_event_loop_runs_the_store_never_suspends(backend: Backend) -> None:
-    store = backend.open()
-    run(store.insert(draft("org_1"), None, NOW))
-    run(store.census())
-    run(store.now())
-    run(store.close())
+class SqlSuite(SharedStoreSuite):
+    kind: str
+    one_walk_in = 10
+
+    def make_store(self) -> Store:
+        return BACKENDS[self.kind].open()
+
+    def reopen(self, store: Store) -> Reopen:
+        assert isinstance(store, Borrowed)
+        return partial(SqlStore, BACKENDS[self.kind].url, prefix=store.tables.prefix)
+
+    def leftovers(self, store: Store, now: int) -> int:
+        assert isinstance(store, Borrowed)
+        engine, table = BACKENDS[self.kind].admin, store.tables.organizations
+        flavour = flavour_of(engine.dialect)
+        with engine.connect() as connection:
+            flavour.begin(connection)
+            Pruning(store.tables, flavour).prune(connection, now)
+            kept = or_(table.c.windows.is_not(None), table.c.slots.is_not(None))
+            count = connection.scalar(select(func.count()).where(kept))
+            connection.commit()
+        return count or 0
+
+
+class TestSqlite(SqlSuite):
+    kind = "sqlite"
+
+
+class TestPostgresql(SqlSuite):
+    kind = "postgresql"
+    skew = 300.0
+
+
+class TestMariadb(SqlSuite):
+    kind = "mysql"
+    skew = 300.0
+
+
+class TestPostgresqlThatBlocks(StoreSuite):
+    """On an engine of the host's own."""
+
+    one_walk_in = 10
+
+    def make_store(self) -> Store:
+        return BACKENDS["postgresql"].open(blocking=True)
 
 
 def test_exactly_the_limit_is_admitted_across_event_loops_that_close_it(backend: Backend) -> None:

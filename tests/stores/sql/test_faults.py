@@ -11,7 +11,8 @@ import signal
 import sqlite3
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,16 @@ from lockgate import ConfigurationError, Gate, PlanBook, open_store, run
 from lockgate.errors import StoreUnavailable
 from lockgate.rules.instants import SECOND
 from lockgate.rules.plans import DEFAULT_RESOLUTION, Plan
-from lockgate.stores.contract import Verdict
+from lockgate.stores.contract import OutcomeUnknown, Verdict
 from lockgate.stores.sql import OutdatedSchema, SqlStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
-from lockgate.stores.sql.transactions import OutcomeUnknown
 from tests.servers import Server, mariadb, postgres
 
 from ..making import NOW, draft, draft_of, new_key, token_of
+from ..proxy import Proxy
 from .backends import Backend, database, server
-from .proxy import Proxy
 
 WIDE = PlanBook([Plan("free", None, None, None, None, DEFAULT_RESOLUTION)])
 WINDOWS = WIDE.default.windows
@@ -293,6 +293,47 @@ def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
     run(store.hit("org_1", WINDOWS, 1, NOW))
     assert used(store) == 2
     run(store.close())
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True], ids=["blocking", "async"])
+async def test_nobody_waits_for_a_locked_file_once_the_store_is_to_close(in_a_loop: bool) -> None:
+    """With patience for five minutes; the file stays locked until the end."""
+    url = database("sqlite")
+    store = SqlStore(url + "?timeout=300")
+    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
+    path = make_url(url).database
+    assert path is not None
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    calls = [
+        store.hit("org_1", WINDOWS, 1, NOW),
+        store.hit("org_2", WINDOWS, 1, NOW),
+        store.acquire("org_3", "job", "me", 1, SECOND, NOW),
+    ]
+    waiting = [
+        asyncio.create_task(call if in_a_loop else asyncio.to_thread(run, call)) for call in calls
+    ]
+    done, _ = await asyncio.wait(waiting, timeout=0.3)
+    assert not done
+    started = time.monotonic()
+    if in_a_loop:
+        await store.close()
+    else:
+        store.hurry()
+    failures = await asyncio.gather(*waiting, return_exceptions=True)
+    assert time.monotonic() - started < 5
+    assert all("locked" in str(failure) for failure in failures), failures
+    holder.close()
+    await asyncio.to_thread(lambda: run(store.close()))
+    assert await asyncio.to_thread(lambda: used(store)) == 1, "it can be opened again"
+    await asyncio.to_thread(lambda: run(store.close()))
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x.db?timeout=soon", "mysql://h/d?connect_timeout=soon"])
+@pytest.mark.parametrize("opened", [SqlStore, blocking_engine])
+def test_an_option_that_is_no_number(url: str, opened: Callable[[str], object]) -> None:
+    with pytest.raises(ConfigurationError, match="no number"):
+        opened(url)
 
 
 def test_a_read_only_database_still_answers_reads(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from lockgate import ConfigurationError, open_store, run
 from lockgate.rules.instants import MINUTE
 from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql.encoding import write_id, write_key
 from lockgate.stores.sql.tables import Tables
 
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
@@ -54,6 +55,54 @@ def test_up_down_and_up_again_keep_the_data(backend: Backend) -> None:
         left = [name for name in inspect(connection).get_table_names() if "moved_" in name]
         assert left == ["moved_version"]
         assert schema.current(connection, tables) is None
+
+
+def revisions() -> list[str]:
+    """All revisions, the oldest first."""
+    config = Config()
+    config.set_main_option("script_location", "lockgate.stores.sql:migrations")
+    config.set_main_option("path_separator", "os")
+    found = ScriptDirectory.from_config(config).walk_revisions()
+    return [script.revision for script in reversed(list(found))]
+
+
+def test_every_revision_goes_forward_and_back_with_data_in_place(backend: Backend) -> None:
+    """A key made under the first revision is good under every one, and counted on through all."""
+    tables = Tables("steps_")
+    made = new_key()
+    first, *others = revisions()
+    schema.upgrade(backend.admin, tables, first)
+    draft = draft_of(made)
+    with backend.admin.begin() as connection:
+        owner = {"id": write_id(draft.organization), "plan": "starter"}
+        connection.execute(
+            text("INSERT INTO steps_organizations (id, plan) VALUES (:id, :plan)"), owner
+        )
+        row = write_key(draft.created(NOW))
+        inspector = inspect(connection)
+        columns = [column["name"] for column in inspector.get_columns("steps_keys")]
+        statement = (
+            f"INSERT INTO steps_keys ({', '.join(columns)}) "
+            f"VALUES ({', '.join(':' + column for column in columns)})"
+        )
+        connection.execute(text(statement), {column: row[column] for column in columns})
+    for turn in (1, 2):
+        for revision in others:
+            schema.upgrade(backend.admin, tables, revision)
+            with backend.admin.connect() as connection:
+                assert schema.current(connection, tables) == revision
+        store = SqlStore(backend.url, prefix="steps_")
+        answer = run(store.admit(token_of(made), 1, BOOK, NOW))
+        assert answer.key is not None and answer.plan is not None
+        assert answer.key.request_count == turn
+        assert answer.plan.name == "starter"
+        run(store.close())
+        for revision in [*reversed(others[:-1]), first]:
+            schema.downgrade(backend.admin, tables, revision)
+            with backend.admin.connect() as connection:
+                assert schema.current(connection, tables) == revision
+                assert connection.scalar(text("SELECT request_count FROM steps_keys")) == turn
+    schema.downgrade(backend.admin, tables, "base")
 
 
 def test_the_migrations_make_the_tables_that_the_code_describes(backend: Backend) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, update
@@ -11,10 +13,12 @@ from sqlalchemy import delete, update
 from lockgate import run
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import Verdict
+from lockgate.stores.sharing import Meeting, _Ticket
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.charges import TOGETHER_AT_MOST, Charge, Hit, Outcome
 from lockgate.stores.sql.encoding import write_id
-from lockgate.stores.sql.sharing import Meeting, _Ticket
+from lockgate.stores.sql.lanes import Blocking
+from lockgate.stores.sql.statements import Hand, places_for
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of
 from .backends import Backend
@@ -44,7 +48,9 @@ class Road:
         return [Failed() for _ in charges]
 
 
-def crowd(meeting: Meeting, road: Road, number: int) -> tuple[list[threading.Thread], list[object]]:
+def crowd(
+    meeting: Meeting[Charge, Outcome], road: Road, number: int
+) -> tuple[list[threading.Thread], list[object]]:
     """One that leads and is on its way, and others who came meanwhile."""
     outcomes: list[object] = []
 
@@ -68,7 +74,7 @@ def crowd(meeting: Meeting, road: Road, number: int) -> tuple[list[threading.Thr
 def test_who_comes_meanwhile_goes_together(fails: bool) -> None:
     road = Road()
     road.fails = fails
-    meeting = Meeting(road.send)
+    meeting = Meeting(road.send, TOGETHER_AT_MOST)
     threads, outcomes = crowd(meeting, road, TOGETHER_AT_MOST + 4)
     for _ in range(3):
         road.let.release()
@@ -83,7 +89,7 @@ def test_who_comes_meanwhile_goes_together(fails: bool) -> None:
 def test_who_is_interrupted_leaves_and_the_others_go_on(first: bool) -> None:
     """A signal's handler raises where the main thread waits."""
     road = Road()
-    meeting = Meeting(road.send)
+    meeting = Meeting(road.send, TOGETHER_AT_MOST)
     threads, outcomes = crowd(meeting, road, 3)
     leaving = meeting._waiting[0 if first else 1]
     meeting._withdraw(leaving)
@@ -97,8 +103,8 @@ def test_who_is_interrupted_leaves_and_the_others_go_on(first: bool) -> None:
 
 
 def test_who_is_interrupted_with_the_lead_passes_it_on() -> None:
-    meeting = Meeting(Road().send)
-    first, second = _Ticket(HIT), _Ticket(HIT)
+    meeting = Meeting(Road().send, TOGETHER_AT_MOST)
+    first, second = (_Ticket[Charge, Outcome](HIT) for _ in range(2))
     meeting._waiting.extend([first, second])
     meeting._led = first.leads = True
     meeting._withdraw(first)
@@ -128,3 +134,50 @@ def test_a_key_that_was_moved_or_deleted_under_a_running_process(backend: Backen
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
     run(store.close())
     backend.give(tables)
+
+
+STATEMENTS = {"sqlite": 3, "postgresql": 2, "mysql": 4}
+"""Besides the commit, and what begins a transaction."""
+
+
+@pytest.mark.parametrize("charges", [1, 5])
+async def test_statements_are_few_however_many_share_them(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, charges: int
+) -> None:
+    store = backend.open()
+    made = [new_key() for _ in range(charges)]
+    for number, key in enumerate(made):
+        await store.insert(draft_of(key, f"org_{number}"), None, NOW)
+        await store.admit(token_of(key), 1, BOOK, NOW)
+    counts: list[int] = []
+    run_one = Hand.run
+
+    def counted(self: Hand, statement: Any, places: int, values: Any) -> None:
+        counts.append(places)
+        run_one(self, statement, places, values)
+
+    monkeypatch.setattr(Hand, "run", counted)
+    answers = await asyncio.gather(*(store.admit(token_of(key), 1, BOOK, NOW) for key in made))
+    assert [answer.reading.used[0] for answer in answers if answer.reading] == [2] * charges
+    assert counts == [places_for(charges)] * STATEMENTS[backend.kind]
+    monkeypatch.undo()
+    for number, key in enumerate(made):
+        found = await store.find(key.handle)
+        assert found is not None
+        assert found.request_count == 2
+        assert (await store.look(f"org_{number}", BOOK.default.windows, NOW)).used[0] == 2
+    await store.close()
+
+
+def test_a_kept_connection_that_breaks_is_replaced(backend: Backend) -> None:
+    store = backend.open()
+    run(store.hit("org_1", BOOK.default.windows, 1, NOW))
+    lane = store._lanes.here()
+    assert isinstance(lane, Blocking)
+    assert lane._kept is not None
+    driver = lane._kept.connection.dbapi_connection
+    assert driver is not None
+    driver.close()
+    run(store.hit("org_1", BOOK.default.windows, 1, NOW))
+    assert run(store.look("org_1", BOOK.default.windows, NOW)).used[0] == 2
+    run(store.close())

@@ -5,27 +5,32 @@ READ COMMITTED enough, and REPEATABLE READ as good: MariaDB takes its snapshot a
 read, which comes after the lock; SQLite has one writer, who says so with ``BEGIN IMMEDIATE``.
 """
 
+import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from time import sleep
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
     Connection,
     Dialect,
     Insert,
+    Integer,
+    PoolProxiedConnection,
     Table,
-    TextClause,
+    literal_column,
+    select,
     text,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ...errors import ConfigurationError
 from ..local import wall_clock
-from .tables import Statement
+from .statements import Hand, Rows, Statements, Written, filled, places_for
 
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
@@ -33,30 +38,20 @@ _MYSQL_DEADLOCK: Final = 1213
 
 _SCHEMA_LOCK: Final = 7_033_177_426
 """A number of our own among the advisory locks of the database."""
-_POSTGRESQL_CLOCK: Final = text("SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint")
-_MYSQL_CLOCK: Final = text("SELECT timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))")
+_POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 
 _WAL_ATTEMPTS: Final = 100
 _WAL_PAUSE: Final = 0.05
 """Seconds; with the attempts, as long as any other lock is waited for."""
 
-Rows = Sequence[Any]
-Values = Mapping[str, Any]
 
+class Held(NamedTuple):
+    """What a transaction holds, and when it looked."""
 
-class Hand:
-    """Runs the statements of an admission on a connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def rows(self, statement: Statement, values: Values) -> Rows:
-        """Run a statement and give its rows."""
-        return self._connection.execute(statement, values).all()
-
-    def many(self, statement: Statement, values: Sequence[Values]) -> None:
-        """Run a statement that gives no rows, once for each of the values."""
-        self._connection.execute(statement, values if len(values) > 1 else values[0])
+    owners: Rows
+    keys: Rows
+    clock: int | None
 
 
 class Flavour(ABC):
@@ -65,9 +60,16 @@ class Flavour(ABC):
     isolation: str | None = None
     """What to ask the user's own engine for, where that costs no round trip."""
 
+    clock: ColumnElement[Any]
+    """The server's clock, in microseconds, when its row is read (D27)."""
+
     def begin(self, connection: Connection) -> None:
         """Begin a transaction that will write; here its first statement does."""
         connection.begin()
+
+    def begin_charging(self, driver: PoolProxiedConnection) -> None:
+        """Begin a transaction on the driver itself; here its first statement does."""
+        return
 
     def prepare(self, connection: Connection) -> None:
         """Set what stays with the database, before its first table; here nothing does."""
@@ -78,13 +80,20 @@ class Flavour(ABC):
         """Let no other process change the schema meanwhile."""
         yield
 
-    def hand(self, connection: Connection) -> Hand:
-        """What runs the statements of an admission."""
-        return Hand(connection)
-
     @abstractmethod
+    def hold(self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        """Lock organizations, then read them and keys of theirs, then the clock.
+
+        A key may be read twice, and one of another organization not at all.
+        """
+
     def now(self, connection: Connection) -> int:
         """The server's clock, in microseconds (D27)."""
+        return int(connection.execute(select(self.clock)).scalar_one())
+
+    def writing(self, statements: Statements) -> Sequence[Written]:
+        """How to write windows and usage."""
+        return statements.keep, statements.use
 
     @abstractmethod
     def insert_missing(self, table: Table) -> Insert:
@@ -94,22 +103,28 @@ class Flavour(ABC):
         """Whether the server undid the transaction only because another was in its way."""
         return False
 
+    def busy(self, failure: Exception) -> bool:
+        """Whether the database was locked as a whole, for as long as its driver would wait."""
+        return False
+
 
 class Sqlite(Flavour):
     """A file that the processes of one machine share: its clock is theirs."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._compiled: dict[int, tuple[Statement, str, list[str]]] = {}
+    clock = literal_column("0", Integer())  # Not asked for: it is that of this process.
 
     def begin(self, connection: Connection) -> None:
         connection.begin()
-        driver = connection.connection
+        self.begin_charging(connection.connection)
+
+    def begin_charging(self, driver: PoolProxiedConnection) -> None:
+        raw = driver.driver_connection
+        assert isinstance(raw, sqlite3.Connection), "SQLAlchemy knows no other driver that blocks"
         # The host may have its engine begin transactions of its own accord, as SQLAlchemy's
         # documentation shows it: such a one has no lock yet.
-        if driver.driver_connection is not None and driver.driver_connection.in_transaction:
-            driver.rollback()
-        driver.cursor().execute("BEGIN IMMEDIATE")
+        if raw.in_transaction:
+            raw.rollback()
+        raw.execute("BEGIN IMMEDIATE")
 
     def prepare(self, connection: Connection) -> None:
         # In a write-ahead log readers and the writer do not wait for each other. Unlike for any
@@ -119,14 +134,14 @@ class Sqlite(Flavour):
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
                 return
             except OperationalError as failure:
-                if not _is_busy(failure) or attempt == _WAL_ATTEMPTS - 1:
+                if not self.busy(failure) or attempt == _WAL_ATTEMPTS - 1:
                     raise
                 sleep(_WAL_PAUSE)
             finally:
                 connection.rollback()
 
-    def hand(self, connection: Connection) -> Hand:
-        return _DriverHand(connection, self)
+    def hold(self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        return _joined(hand, hand.statements.both, owners, handles, wall_clock)
 
     def now(self, connection: Connection) -> int:
         return wall_clock()
@@ -134,53 +149,28 @@ class Sqlite(Flavour):
     def insert_missing(self, table: Table) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()
 
-    def compiled(self, statement: Statement) -> tuple[str, list[str]]:
-        """A statement as text, and the names of its values in their order."""
-        found = self._compiled.get(id(statement))
-        if found is None:
-            compiled = statement.compile(dialect=self._dialect)
-            order = compiled.positiontup or []
-            found = self._compiled[id(statement)] = (statement, str(compiled), [*order])
-        return found[1], found[2]
-
-
-class _DriverHand(Hand):
-    """Speaks to SQLite's driver directly.
-
-    A statement takes SQLite 4 us and SQLAlchemy 25 us, and nothing is lost: there are no types
-    to convert here, and no server that could go away.
-    """
-
-    def __init__(self, connection: Connection, flavour: Sqlite) -> None:
-        self._cursor: DBAPICursor = connection.connection.cursor()
-        self._compiled = flavour.compiled
-
-    def rows(self, statement: Statement, values: Values) -> Rows:
-        sql, order = self._compiled(statement)
-        self._cursor.execute(sql, [values[name] for name in order])
-        return self._cursor.fetchall()
-
-    def many(self, statement: Statement, values: Sequence[Values]) -> None:
-        sql, order = self._compiled(statement)
-        if len(values) == 1:
-            self._cursor.execute(sql, [values[0][name] for name in order])
-        else:
-            self._cursor.executemany(sql, [[row[name] for name in order] for row in values])
+    def busy(self, failure: Exception) -> bool:
+        cause = failure.orig if isinstance(failure, DBAPIError) else failure
+        return str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
 
 
 class Postgresql(Flavour):
     """PostgreSQL 12 or later."""
 
     isolation = "READ COMMITTED"
+    # Not now(): that is when the transaction began, before it waited for its lock.
+    clock = literal_column(_POSTGRESQL_CLOCK, BigInteger())
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
         yield
 
-    def now(self, connection: Connection) -> int:
-        # Not now(): that is when the transaction began, before it waited for its lock.
-        return _read_clock(connection, _POSTGRESQL_CLOCK)
+    def hold(self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        return _joined(hand, hand.statements.lock_both, owners, handles)
+
+    def writing(self, statements: Statements) -> Sequence[Written]:
+        return (statements.keep_and_use,)
 
     def insert_missing(self, table: Table) -> Insert:
         return postgresql.insert(table).on_conflict_do_nothing()
@@ -194,6 +184,10 @@ class Postgresql(Flavour):
 class Mysql(Flavour):
     """MariaDB 10.6 or later, MySQL 8 or later."""
 
+    # From UTC: a local time occurs twice when summer time ends. It is the time at which its
+    # statement began, so it is never asked for by the one that waits for the lock.
+    clock = literal_column(_MYSQL_CLOCK, BigInteger())
+
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
         # Held by the session, because each change of a table commits.
@@ -204,9 +198,12 @@ class Mysql(Flavour):
         finally:
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), lock)
 
-    def now(self, connection: Connection) -> int:
-        # From UTC: a local time occurs twice when summer time ends.
-        return _read_clock(connection, _MYSQL_CLOCK)
+    def hold(self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        places = places_for(len(owners))
+        locked = hand.rows(hand.statements.lock, places, filled("o", owners, places))
+        places = places_for(len(handles))
+        rows = hand.rows(hand.statements.find, places, filled("h", handles, places))
+        return Held(locked, [row[1:] for row in rows], rows[0][0] if rows else None)
 
     def insert_missing(self, table: Table) -> Insert:
         key = next(iter(table.primary_key.columns))
@@ -218,12 +215,20 @@ class Mysql(Flavour):
         return code == _MYSQL_DEADLOCK
 
 
-def _is_busy(failure: OperationalError) -> bool:
-    return str(getattr(failure.orig, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
-
-
-def _read_clock(connection: Connection, clock: TextClause) -> int:
-    return int(connection.execute(clock).scalar_one())
+def _joined(
+    hand: Hand,
+    statement: Written,
+    owners: Sequence[bytes],
+    handles: Sequence[str],
+    clock: Callable[[], int] | None = None,
+) -> Held:
+    """What a statement holds that gives organizations with the clock and their keys beside them."""
+    places = places_for(max(len(owners), len(handles)))
+    values = filled("o", owners, places)
+    values.update(filled("h", handles, places))
+    rows = hand.rows(statement, places, values)
+    now = max((row[5] for row in rows), default=None) if clock is None else clock()
+    return Held([row[:5] for row in rows], [row[6:] for row in rows if row[6] is not None], now)
 
 
 def flavour_of(dialect: Dialect) -> Flavour:
@@ -234,7 +239,7 @@ def flavour_of(dialect: Dialect) -> Flavour:
     """
     match dialect.name:
         case "sqlite":
-            return Sqlite(dialect)
+            return Sqlite()
         case "postgresql":
             return Postgresql()
         case "mysql" | "mariadb":

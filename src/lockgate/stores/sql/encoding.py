@@ -5,6 +5,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
+from ...rules.accounts import Account
 from ...rules.instants import DAY
 from ...rules.keys import ApiKey
 from ...rules.plans import Organization
@@ -119,4 +120,25 @@ def read_key(row: Any) -> ApiKey:
         scheme,
         bytes(digest),
         *rest,
+    )
+
+
+def write_account(account: Account) -> dict[str, Any]:
+    """An account as the columns of its row."""
+    row = account._asdict()
+    row["organization"] = write_id(account.organization)
+    row["billing_email"] = write_id(account.billing_email)
+    row["claimed_by"] = account.claimed_by and write_id(account.claimed_by)
+    return row
+
+
+def read_account(row: Any) -> Account:
+    """An account from its row, the columns in the table's order."""
+    account = Account._make(row)
+    claimed_by = row[8]
+    return account._replace(
+        organization=read_id(row[0]),
+        billing_email=read_id(row[2]),
+        digest=bytes(account.digest),
+        claimed_by=None if claimed_by is None else read_id(claimed_by),
     )

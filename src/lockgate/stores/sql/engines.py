@@ -12,6 +12,8 @@ from .dialects import flavour_of
 
 _SECONDS: Final = 5
 """How long to wait for a connection, for one of the pool, and for a lock."""
+_STEP: Final = 0.04
+"""Seconds of a wait for SQLite's lock that cannot be broken off; then it is tried again."""
 _STALLED: Final = 10_000
 """Milliseconds after which PostgreSQL undoes a transaction whose process says nothing more."""
 
@@ -21,7 +23,6 @@ _DRIVERS: Final = {
     "mysql": "pymysql",
     "mariadb": "pymysql",
 }
-_ASYNC_DRIVERS: Final = {"psycopg": "psycopg", "pymysql": "asyncmy"}
 
 
 class Engines(NamedTuple):
@@ -29,11 +30,13 @@ class Engines(NamedTuple):
 
     dialect: Dialect
     blocking: Engine | None
-    """For callers that block."""
+    """For callers that block, and for threads that others await."""
     awaiting: Callable[[], AsyncEngine] | None
-    """Gives the engine for callers that await; each event loop asks for its own."""
+    """Gives an engine that is awaited; each event loop asks for its own."""
     ours: bool
     """Whether the engines were opened here, and are to be closed here."""
+    patience: float
+    """Seconds to try again for where a locked file has been waited for; 0: that was enough."""
 
 
 def engines_of(source: Engine | AsyncEngine | str) -> Engines:
@@ -47,15 +50,17 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
         return _opened(_read(source))
     if isinstance(source, AsyncEngine):
         engine = AsyncEngine(_own(source.sync_engine))
-        return Engines(source.dialect, None, lambda: engine, ours=False)
-    return Engines(source.dialect, _own(source), None, ours=False)
+        return Engines(source.dialect, None, lambda: engine, ours=False, patience=0)
+    return Engines(source.dialect, _own(source), None, ours=False, patience=0)
 
 
 def blocking_engine(url: str) -> Engine:
     """An engine for a command that waits; where the URL names an asynchronous driver, with the
     blocking one of the same database."""
     read = _read(url)
-    return _blocking(read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}"))
+    read = read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}")
+    _loaded(read)
+    return _blocking(read)
 
 
 def _own(engine: Engine) -> Engine:
@@ -92,14 +97,13 @@ def _read(text: str) -> URL:
 
 def _opened(url: URL) -> Engines:
     dialect = _loaded(url)
-    driver = url.drivername.partition("+")[2]
     if dialect.is_async:
-        return Engines(dialect, None, lambda: _awaiting(url), ours=True)
-    if driver not in _ASYNC_DRIVERS:
-        return Engines(dialect, _blocking(url), None, ours=True)
-    other = url.set(drivername=f"{_base(url)}+{_ASYNC_DRIVERS[driver]}")
-    _loaded(other)
-    return Engines(dialect, _blocking(url), lambda: _awaiting(other), ours=True)
+        return Engines(dialect, None, lambda: _awaiting(url), ours=True, patience=0)
+    if dialect.name != "sqlite":
+        return Engines(dialect, _blocking(url), None, ours=True, patience=0)
+    patience = float(str(url.query.get("timeout", _SECONDS)))
+    url = url.update_query_dict({"timeout": str(min(patience, _STEP))})
+    return Engines(dialect, _blocking(url), None, ours=True, patience=patience)
 
 
 def _base(url: URL) -> str:
@@ -107,7 +111,7 @@ def _base(url: URL) -> str:
 
 
 def _loaded(url: URL) -> Dialect:
-    """The dialect, once its driver has been found to be there."""
+    """The dialect, once its driver has been found to be there and to understand the URL."""
     try:
         dialect = url.get_dialect()
         dialect.import_dbapi()
@@ -116,7 +120,15 @@ def _loaded(url: URL) -> Dialect:
             f"The driver of {url.drivername}:// is not installed: pip install 'lockgate[sql]', "
             "or install the driver that the URL names."
         ) from missing
-    return dialect()
+    loaded = dialect()
+    try:
+        loaded.create_connect_args(url)
+    except (ValueError, ArgumentError):
+        raise ConfigurationError(
+            "An option of the store's URL has a value that its driver does not take, as a timeout "
+            "that is no number."
+        ) from None
+    return loaded
 
 
 def _blocking(url: URL) -> Engine:

@@ -1,29 +1,36 @@
 """Lanes: how transactions get to the database, for callers that block and for callers that await.
 
 A lane reads, writes, and takes charges, all of them written once over a ``Connection``. Which lane
-a call takes is found out at the call: see :class:`Lanes`.
+a call takes is found out at the call: see :class:`lockgate.stores.lanes.Lanes`.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from threading import Lock
+from time import monotonic
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ..contract import Io
-from .charges import Charge, Outcome
+from .. import deadlines
+from ..lanes import Lanes
+from ..sharing import Gathering, Meeting
+from .charges import TOGETHER_AT_MOST, Charge, Outcome
+from .drivers import Drivers
 from .engines import Engines
-from .sharing import Gathering, Meeting
-from .transactions import Transactions, Work
+from .threads import Threads
+from .transactions import ConnectionLost, Transactions, Work
 
 T = TypeVar("T")
+
+_GRACE: Final = 1.0
+"""Seconds that closing waits for what is on its way."""
+_OTHERS: Final = 4
+"""Threads of an event loop for everything but charges."""
 
 
 class Lane(ABC):
@@ -42,32 +49,57 @@ class Lane(ABC):
         """Make a charge, in a transaction with others that wait now."""
 
     @abstractmethod
+    def give_up(self) -> None:
+        """Break off what hangs: whoever waits for it fails, and this lane is not used again."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Answer what waits, then let go of threads and of connections of our own."""
 
 
 class Blocking(Lane):
-    """Works in the calling thread, and waits there."""
+    """Works while the caller waits.
 
-    def __init__(self, engine: Engine, transactions: Transactions, *, ours: bool) -> None:
+    Charges go by one connection, which is kept where the engine is ours: they are made one
+    transaction after the other anyway.
+
+    Args:
+        engine: gives connections.
+        transactions: what is done on them.
+        ours: whether the engine was opened here.
+        prompt: whether the driver comes back in time by itself, whatever the database does. Others
+            wait for their server in a thread that can be left behind (D34).
+    """
+
+    def __init__(
+        self, engine: Engine, transactions: Transactions, *, ours: bool, prompt: bool = False
+    ) -> None:
         self._engine = engine
         self._transactions = transactions
         self._ours = ours
         self._checked = False
-        self._meeting = Meeting(self.send)
+        self._given_up = False
+        self._meeting = Meeting[Charge, Outcome](
+            lambda charges: self.wait(partial(self.send, charges)), TOGETHER_AT_MOST
+        )
+        self._sending = Lock()
+        self._kept: Connection | None = None
+        self._threads = None if prompt else deadlines.Threads()
+        self._drivers = Drivers()
 
     def do(self, work: Work[T]) -> T:
         """Do the work on a connection, as often as it takes."""
-        attempt = 1
+        attempt, started = 1, monotonic()
         while True:
             try:
-                with self._engine.connect() as connection:
-                    if not self._checked:
-                        self._transactions.check(connection)
-                        self._checked = True
-                    return work(connection)
+                with self._connect() as connection:
+                    with self._drivers.held(connection):
+                        value = work(connection)
+                    if self._given_up:
+                        connection.invalidate()
+                    return value
             except Exception as failure:
-                if not self._transactions.again(failure, attempt):
+                if not self._again(failure, attempt, started):
                     raise
             attempt += 1
 
@@ -75,66 +107,142 @@ class Blocking(Lane):
         """Do the work in a transaction of its own."""
         return self.do(self._transactions.writing(work))
 
+    def wait(self, call: Callable[[], T]) -> T:
+        """Make one of these calls, and wait no longer than the caller does."""
+        return call() if self._threads is None else self._threads.do(call)
+
     def send(self, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in one transaction."""
-        return self.do(self._transactions.charging(charges))
+        attempt, started = 1, monotonic()
+        while True:
+            try:
+                with self._sending:
+                    return self._charge(charges)
+            except Exception as failure:
+                if not self._again(failure, attempt, started):
+                    raise
+            attempt += 1
 
     async def read(self, work: Work[T]) -> T:
-        return self.do(work)
+        return self.wait(partial(self.do, work))
 
     async def write(self, work: Work[T]) -> T:
-        return self.do_write(work)
+        return self.wait(partial(self.do_write, work))
 
     async def charge(self, charge: Charge) -> Outcome:
         outcome = self._meeting.charge(charge)
         if (prune := self._transactions.prune()) is not None:
             with suppress(Exception):  # Whoever was charged has nothing to do with it.
-                self.do_write(prune)
+                self.wait(partial(self.do_write, prune))
         return outcome
 
+    def give_up(self) -> None:
+        self._given_up = True
+        if self._sending.acquire(blocking=False):
+            self._let_go()
+            self._sending.release()
+        self._drivers.sever()
+
     async def close(self) -> None:
+        self.shut()
+
+    def shut(self) -> None:
+        """Close what is ours and idle."""
+        self._transactions.hurried = True
+        # Whoever still waits for a server's lock keeps the connection, and fails when it is up.
+        if self._sending.acquire(timeout=_GRACE):
+            self._let_go()
+            self._sending.release()
         if self._ours:
             self._engine.dispose()
+        self._transactions.hurried = False
+
+    def _charge(self, charges: Sequence[Charge]) -> list[Outcome]:
+        connection = self._kept
+        if connection is None:
+            connection = self._kept = self._connect()
+        try:
+            with self._drivers.held(connection):
+                outcomes = self._transactions.charge(connection, charges)
+        except BaseException:
+            self._let_go()
+            raise
+        if self._given_up or not self._ours:
+            self._let_go()
+        return outcomes
+
+    def _let_go(self) -> None:
+        connection, self._kept = self._kept, None
+        if connection is not None:
+            if self._given_up:  # Its pool may be closed by now.
+                connection.invalidate()
+            connection.close()
+
+    def _connect(self) -> Connection:
+        connection = self._engine.connect()
+        if self._given_up:
+            connection.invalidate()
+            connection.close()
+            raise ConnectionLost
+        if not self._checked:
+            try:
+                self._transactions.check(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._checked = True
+        return connection
+
+    def _again(self, failure: Exception, attempt: int, started: float) -> bool:
+        return not self._given_up and self._transactions.again(failure, attempt, started)
 
 
 class Threaded(Lane):
-    """Awaits a blocking engine: one thread writes, one reads.
+    """Awaits a blocking engine: one thread makes charges, others do the rest.
 
-    For SQLite, which has one writer anyway, and whose own asynchronous driver changes threads for
-    every statement, where this does so once for all the charges that go together.
+    A driver that blocks takes half the time of one that awaits, a thread is changed once for all
+    the charges that go together, and SQLite's own asynchronous driver changes it for every
+    statement. SQLite has one writer: there the thread that makes charges writes everything.
     """
 
-    def __init__(self, blocking: Blocking, transactions: Transactions) -> None:
+    def __init__(self, blocking: Blocking, transactions: Transactions, *, one_writer: bool) -> None:
         self._blocking = blocking
         self._transactions = transactions
-        self._writer = ThreadPoolExecutor(1, "lockgate-sql-writer")
-        self._reader = ThreadPoolExecutor(1, "lockgate-sql-reader")
-        self._gathering = Gathering(self._send, self._tidy)
+        self._charging = Threads(1, "lockgate-sql-charges")
+        self._others = Threads(1 if one_writer else _OTHERS, "lockgate-sql")
+        self._writing = self._charging if one_writer else self._others
+        self._gathering = Gathering(self._send, TOGETHER_AT_MOST, self._tidy)
 
     async def read(self, work: Work[T]) -> T:
-        return await _in(self._reader, partial(self._blocking.do, work))
+        return await self._others.do(partial(self._blocking.do, work))
 
     async def write(self, work: Work[T]) -> T:
-        return await _in(self._writer, partial(self._blocking.do_write, work))
+        return await self._writing.do(partial(self._blocking.do_write, work))
 
     async def charge(self, charge: Charge) -> Outcome:
         return await self._gathering.charge(charge)
 
+    def give_up(self) -> None:
+        self._blocking.give_up()
+        self._gathering.give_up()
+        self._charging.stop()
+        self._others.stop()
+
     async def close(self) -> None:
-        await self._gathering.drain()
-        for thread in (self._writer, self._reader):
-            thread.shutdown(wait=False)
+        self._transactions.hurried = True
+        # What takes longer goes on, and whoever waits for it has an answer if the loop lives on.
+        await asyncio.wait((asyncio.ensure_future(self._gathering.drain()),), timeout=_GRACE)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._others.do(self._blocking.shut), 2 * _GRACE)
+        self._charging.stop()
+        self._others.stop()
 
     async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
-        return await _in(self._writer, partial(self._blocking.send, charges))
+        return await self._charging.do(partial(self._blocking.send, charges))
 
     async def _tidy(self) -> None:
         if (prune := self._transactions.prune()) is not None:
             await self.write(prune)
-
-
-async def _in(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
 class Awaiting(Lane):
@@ -145,10 +253,14 @@ class Awaiting(Lane):
         self._transactions = transactions
         self._ours = ours
         self._checked = False
-        self._gathering = Gathering(self._send, self._tidy)
+        self._gathering = Gathering(self._send, TOGETHER_AT_MOST, self._tidy)
+        self._tasks = deadlines.Tasks()
 
     async def read(self, work: Work[T]) -> T:
-        attempt = 1
+        return await self._tasks.do(self._read(work))
+
+    async def _read(self, work: Work[T]) -> T:
+        attempt, started = 1, monotonic()
         while True:
             try:
                 async with self._engine.connect() as connection:
@@ -157,7 +269,7 @@ class Awaiting(Lane):
                         self._checked = True
                     return await connection.run_sync(work)
             except Exception as failure:
-                if not self._transactions.again(failure, attempt):
+                if not self._transactions.again(failure, attempt, started):
                     raise
             attempt += 1
 
@@ -167,81 +279,34 @@ class Awaiting(Lane):
     async def charge(self, charge: Charge) -> Outcome:
         return await self._gathering.charge(charge)
 
+    def give_up(self) -> None:
+        self._gathering.give_up()
+
     async def close(self) -> None:
         await self._gathering.drain()
         if self._ours:
             await self._engine.dispose()
 
     async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
-        return await self.read(self._transactions.charging(charges))
+        return await self.read(lambda connection: self._transactions.charge(connection, charges))
 
     async def _tidy(self) -> None:
         if (prune := self._transactions.prune()) is not None:
             await self.write(prune)
 
 
-class Lanes:
-    """The lanes of a store, and which of them a call takes.
-
-    With engines for both, whoever calls while an event loop runs in its thread awaits, and whoever
-    calls without one blocks. So a store opened from its URL serves an ASGI application, the
-    threads of a WSGI one and ``run()`` in a script alike, and a pairing that would block a loop
-    cannot be made. An event loop has connections of its own: they cannot move to another.
-
-    Args:
-        transactions: what is done on the connections.
-        engines: where these come from.
-    """
-
-    def __init__(
-        self,
-        transactions: Transactions,
-        engines: Engines,
-    ) -> None:
-        self._transactions = transactions
-        blocking = engines.blocking
-        self._ours = engines.ours
-        self._blocking = (
-            None if blocking is None else Blocking(blocking, transactions, ours=self._ours)
-        )
-        self._awaiting = engines.awaiting
-        self._lock = Lock()
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Lane] = WeakKeyDictionary()
-        awaits = engines.awaiting is not None or engines.dialect.name == "sqlite"
-        self.io: Final[Io] = "async" if blocking is None else "either" if awaits else "blocking"
-
-    def here(self) -> Lane:
-        """The lane for whoever calls this."""
-        if self.io == "blocking":
-            return self._block()
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return self._block()
-        lane = self._by_loop.get(loop)
-        if lane is None:
-            with self._lock:
-                lane = self._by_loop[loop] = self._await()
-        return lane
-
-    async def close(self) -> None:
-        """Close the lanes that can be closed from here: other event loops keep theirs."""
-        lane = self.here()
-        await lane.close()
-        if lane is not self._blocking:
-            del self._by_loop[asyncio.get_running_loop()]
-            if self._blocking is not None:
-                await self._blocking.close()
-
-    def _block(self) -> Blocking:
-        if self._blocking is None:
-            raise RuntimeError(
-                "This store awaits an asynchronous engine, and no event loop runs here: "
-                "await it in one, or give the store a blocking Engine."
-            )
-        return self._blocking
-
-    def _await(self) -> Lane:
-        if self._awaiting is not None:
-            return Awaiting(self._awaiting(), self._transactions, ours=self._ours)
-        return Threaded(self._block(), self._transactions)
+def lanes_of(transactions: Transactions, engines: Engines) -> Lanes[Lane]:
+    """The lanes of a store whose transactions are made on these engines."""
+    ours = engines.ours
+    awaiting = engines.awaiting
+    one_writer = engines.dialect.name == "sqlite"
+    blocking = (
+        None
+        if engines.blocking is None
+        else Blocking(engines.blocking, transactions, ours=ours, prompt=ours and one_writer)
+    )
+    if awaiting is not None:
+        return Lanes(blocking, lambda: Awaiting(awaiting(), transactions, ours=ours))
+    if blocking is not None and (ours or one_writer):
+        return Lanes(blocking, lambda: Threaded(blocking, transactions, one_writer=one_writer))
+    return Lanes(blocking, None)

@@ -10,12 +10,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ...errors import ConfigurationError, HandleTaken, KeyLimitReached
+from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Digest, Token
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization, PlanBook
 from ...rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ...rules.windows import Reading, Window, look
-from ..contract import UNKNOWN, Admission, Io, Store, Usage
+from ..contract import UNKNOWN, Admission, Changes, Io, Truth, Usage
+from .accounts import Accounts
 from .charges import MOVED, Admit, Hit, Ledger, Outcome
 from .dialects import flavour_of
 from .encoding import (
@@ -30,9 +32,11 @@ from .encoding import (
     write_overrides,
 )
 from .engines import engines_of
-from .lanes import Lanes
+from .epochs import Epochs
+from .lanes import lanes_of
 from .pruning import Pruning
 from .schema import Check
+from .statements import Statements
 from .tables import DEFAULT_PREFIX, Tables
 from .transactions import Transactions
 
@@ -54,11 +58,10 @@ class _Sight(NamedTuple):
     """What was last seen of a key, to know whose lock to take. Nobody is let in by it."""
 
     organization: str
-    scheme: str
-    digest: bytes
+    digest: Digest
 
 
-class SqlStore(Store):
+class SqlStore(Truth):
     """Keeps everything in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
     A charge is one short transaction that first locks the organization's row, then reads, judges
@@ -89,17 +92,25 @@ class SqlStore(Store):
         flavour = flavour_of(engines.dialect)
         # The embedded database has nobody who would run a command for it.
         create = engines.ours and engines.dialect.name == "sqlite"
-        transactions = Transactions(
+        self._statements = Statements(
+            tables, engines.dialect, flavour.clock, flavour.insert_missing
+        )
+        self._transactions = Transactions(
             flavour,
             Check(tables, flavour, create=create),
-            Ledger(tables, flavour).charge,
+            Ledger(flavour),
+            self._statements,
             Pruning(tables, flavour).due,
+            engines.patience,
         )
         self._organizations: Final = tables.organizations
         self._keys: Final = tables.keys
+        self._accounts: Final = Accounts(tables)
+        self._epochs: Final = Epochs(tables, flavour)
         self._tables = tables
         self._flavour = flavour
-        self._lanes = Lanes(transactions, engines)
+        self._engines = engines
+        self._lanes = lanes_of(self._transactions, engines)
         self.io: Io = self._lanes.io
         if self.io == "blocking" and iscoroutinefunction(resolver):
             raise ConfigurationError(
@@ -107,6 +118,7 @@ class SqlStore(Store):
                 "AsyncEngine, or write the resolver as a plain function."
             )
         self._resolver = resolver
+        self.keeps_time = resolver is None  # The host's resolver takes as long as it takes.
         self._sights: dict[str, _Sight] = {}
 
     async def now(self) -> int:
@@ -118,14 +130,14 @@ class SqlStore(Store):
         lane = self._lanes.here()
         while True:
             sight = self._sights.get(token.handle)
-            if sight is None or not token.matches(sight.scheme, sight.digest):
+            if sight is None or not token.matches(*sight.digest):
                 sight = await self._sight(token)
                 if sight is None:
                     return UNKNOWN
             organization = sight.organization
-            placed = await self._resolved(organization)
             resolved = self._resolver is not None
-            charge = Admit(organization, token, cost, plans, now, resolved, placed)
+            placed = await self._resolved(organization) if resolved else None
+            charge = Admit(organization, token, sight.digest, cost, plans, now, resolved, placed)
             outcome = _given(await lane.charge(charge))
             if outcome is not MOVED:
                 assert isinstance(outcome, Admission)
@@ -206,9 +218,12 @@ class SqlStore(Store):
         mine = self._owned(organization, id)
 
         def work(connection: Connection) -> ApiKey | None:
+            if not self._accounts.lock(connection, organization):
+                return None
             instant = self._flavour.now(connection) if now is None else now
             live = and_(mine, keys.c.revoked_at.is_(None))
-            connection.execute(update(keys).where(live).values(revoked_at=instant))
+            if connection.execute(update(keys).where(live).values(revoked_at=instant)).rowcount:
+                self._epochs.advance(connection, write_id(organization))
             row = connection.execute(select(keys).where(mine)).one_or_none()
             return None if row is None else read_key(row)
 
@@ -220,28 +235,44 @@ class SqlStore(Store):
             keys.c.handle == handle, keys.c.scheme == old.scheme, keys.c.digest == old.value
         )
         statement = update(keys).where(unchanged).values(scheme=new.scheme, digest=new.value)
-        return await self._lanes.here().write(
-            lambda connection: connection.execute(statement).rowcount == 1
-        )
+        whose = select(keys.c.organization).where(keys.c.handle == handle)
+
+        def work(connection: Connection) -> bool:
+            id = connection.scalar(whose)
+            if id is None:
+                return False
+            id = bytes(id)
+            self._lock(connection, id)
+            moved = connection.execute(statement).rowcount == 1
+            if moved:
+                self._epochs.advance(connection, id)
+            return moved
+
+        return await self._lanes.here().write(work)
 
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
         if not usage:
             return
-        # In one order, like the admissions: see Tables.lock.
+        # In one order, like the admissions: see Statements.lock.
         values = [
-            {"h": handle, "n": requests, "at": last}
+            {"h0": handle, "n0": requests, "a0": last}
             for handle, (requests, last) in sorted(usage.items())
         ]
-        statement = self._tables.use
+        statement = self._statements.use(1)
         await self._lanes.here().write(lambda connection: connection.execute(statement, values))
 
     async def census(self, now: int | None = None) -> dict[str, int]:
-        scheme = self._keys.c.scheme
+        key, account = self._keys.c, self._tables.accounts.c
 
         def work(connection: Connection) -> dict[str, int]:
             live = self._live(self._flavour.now(connection) if now is None else now)
-            rows = connection.execute(select(scheme, func.count()).where(live).group_by(scheme))
-            return {row[0]: row[1] for row in rows}
+            counts: dict[str, int] = {}
+            good = account.token_revoked_at.is_(None)
+            for scheme, those in ((key.scheme, live), (account.scheme, good)):
+                rows = select(scheme, func.count()).where(those).group_by(scheme)
+                for name, number in connection.execute(rows):
+                    counts[name] = counts.get(name, 0) + number
+            return counts
 
         return await self._lanes.here().read(work)
 
@@ -310,8 +341,74 @@ class SqlStore(Store):
         def work(connection: Connection) -> None:
             self._lock(connection, id)
             connection.execute(statement)
+            self._epochs.advance(connection, id)
 
         await self._lanes.here().write(work)
+
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        def work(connection: Connection) -> tuple[Account, ApiKey]:
+            self._lock(connection, write_id(account.organization))
+            instant = self._flavour.now(connection) if now is None else now
+            return self._accounts.register(connection, account, key, instant)
+
+        lane = self._lanes.here()
+        try:
+            return await lane.write(work)
+        except IntegrityError:
+            if await lane.read(lambda c: self._accounts.taken(c, account, key)):
+                raise HandleTaken from None
+            raise
+
+    async def account(self, organization: str) -> Account | None:
+        return await self._lanes.here().read(lambda c: self._accounts.get(c, organization))
+
+    async def account_by_token(self, handle: str) -> Account | None:
+        if not _NAME.fullmatch(handle):
+            return None
+        return await self._lanes.here().read(lambda c: self._accounts.by_handle(c, handle))
+
+    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
+        return await self._lanes.here().read(lambda c: self._accounts.by_email(c, billing_email))
+
+    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
+        return await self._lanes.here().read(lambda c: self._accounts.by_user(c, user))
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Account | None:
+        def work(connection: Connection) -> Account | None:
+            if not self._accounts.lock(connection, organization):
+                return None
+            instant = self._flavour.now(connection) if now is None else now
+            account = self._accounts.claim(connection, organization, user, revoke, instant)
+            if revoke:
+                self._epochs.advance(connection, write_id(organization))
+            return account
+
+        return await self._lanes.here().write(work)
+
+    async def sign_out(self, organization: str) -> None:
+        await self._lanes.here().write(lambda c: self._accounts.sign_out(c, organization))
+
+    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        return await self._lanes.here().write(lambda c: self._accounts.rehash(c, handle, old, new))
+
+    async def epoch(self) -> int | None:
+        if self._resolver is not None:
+            return None  # Plans change where nobody tells us.
+        return await self._lanes.here().read(self._epochs.read)
+
+    async def changes(self, since: int | None) -> Changes:
+        return await self._lanes.here().read(lambda c: self._epochs.changes(c, since))
+
+    def hurry(self) -> None:
+        self._transactions.hurried = True
+
+    def start_over(self) -> None:
+        hanging, self._lanes = self._lanes, lanes_of(self._transactions, self._engines)
+        hanging.here().give_up()
 
     async def close(self) -> None:
         await self._lanes.close()
@@ -326,7 +423,9 @@ class SqlStore(Store):
             return None
         if len(self._sights) >= _SIGHTS_AT_MOST:
             self._sights.clear()
-        sight = self._sights[token.handle] = _Sight(key.organization, key.scheme, key.digest)
+        sight = self._sights[token.handle] = _Sight(
+            key.organization, Digest(key.scheme, key.digest)
+        )
         return sight
 
     async def _resolved(self, organization: str) -> Organization | None:

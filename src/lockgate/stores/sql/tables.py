@@ -1,4 +1,4 @@
-"""The tables, and the statements of an admission: what is the same in every database.
+"""The tables: what is the same in every database.
 
 Ids of organizations are kept as bytes, because no database agrees with another on what two equal
 texts are: collations fold case, pad blanks and refuse NUL (D36).
@@ -7,29 +7,19 @@ Instants are whole microseconds in 64-bit integers.
 """
 
 import re
-from functools import cached_property
 from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     Column,
     ForeignKey,
     Index,
-    Insert,
     Integer,
     LargeBinary,
     MetaData,
-    Select,
     String,
     Table,
     Text,
-    Update,
-    bindparam,
-    case,
-    or_,
-    select,
-    update,
 )
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
@@ -83,6 +73,10 @@ def large_bytes() -> TypeEngine[bytes]:
 
 ORGANIZATION_BYTES: Final = 512
 """128 characters of at most 4 bytes."""
+USER_BYTES: Final = 1020
+"""255 characters of at most 4 bytes."""
+EMAIL_BYTES: Final = 1016
+"""254 characters of at most 4 bytes (RFC 5321, 4.5.3.1.3)."""
 
 
 def naming() -> MetaData:
@@ -117,6 +111,14 @@ class Tables:
             # oftener, so that its index costs an admission nothing.
             Column("idle_day", Integer, index=True),
             Column("slots", large_bytes()),
+            Column("changed", BigInteger, index=True),
+            **OPTIONS,
+        )
+        self.epochs: Final = Table(
+            f"{prefix}epochs",
+            self.metadata,
+            Column("id", Integer, primary_key=True, autoincrement=False),
+            Column("value", BigInteger, nullable=False, server_default="0"),
             **OPTIONS,
         )
         self.keys: Final = Table(
@@ -143,53 +145,25 @@ class Tables:
             **OPTIONS,
         )
         Index(None, self.keys.c.organization, self.keys.c.created_at)
-        self._locking: dict[int, Select[*tuple[Any, ...]]] = {}
-        self._finding: dict[int, Select[*tuple[Any, ...]]] = {}
-
-    def lock(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Lock that many organizations ``o0``, ``o1``... in the order of their ids, whoever asks:
-        two transactions that want the same ones queue up and never embrace."""
-        if places not in self._locking:
-            table = self.organizations
-            self._locking[places] = (
-                select(
-                    table.c.id, table.c.plan, table.c.overrides, table.c.windows, table.c.idle_day
-                )
-                .where(table.c.id.in_([bindparam(f"o{place}") for place in range(places)]))
-                .order_by(table.c.id)
-                .with_for_update()
-            )
-        return self._locking[places]
-
-    def find(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Read that many keys by their handles ``h0``, ``h1``..."""
-        if places not in self._finding:
-            handles: list[BindParameter[str]] = [bindparam(f"h{place}") for place in range(places)]
-            self._finding[places] = select(self.keys).where(self.keys.c.handle.in_(handles))
-        return self._finding[places]
-
-    @cached_property
-    def keep(self) -> Update:
-        """Write the windows of the organization ``o``."""
-        return (
-            update(self.organizations)
-            .where(self.organizations.c.id == bindparam("o"))
-            .values(windows=bindparam("state"), idle_day=bindparam("day"))
+        self.accounts: Final = Table(
+            f"{prefix}accounts",
+            self.metadata,
+            Column(
+                "organization",
+                opaque(ORGANIZATION_BYTES),
+                ForeignKey(self.organizations.c.id),
+                primary_key=True,
+            ),
+            Column("agent_name", String(200), nullable=False),
+            Column("billing_email", opaque(EMAIL_BYTES), nullable=False, index=True),
+            Column("company_name", String(200)),
+            Column("handle", ascii_text(64), nullable=False, unique=True),
+            Column("scheme", ascii_text(64), nullable=False),
+            Column("digest", opaque(255), nullable=False),
+            Column("created_at", BigInteger, nullable=False),
+            Column("claimed_by", opaque(USER_BYTES), index=True),
+            Column("claimed_at", BigInteger),
+            Column("token_revoked_at", BigInteger),
+            Column("sign_outs", BigInteger, nullable=False, default=0),
+            **OPTIONS,
         )
-
-    @cached_property
-    def use(self) -> Update:
-        """Add ``n`` requests, the last one ``at``, to the key ``h``: the time never goes back."""
-        last = self.keys.c.last_used_at
-        at = bindparam("at", type_=BigInteger)
-        return (
-            update(self.keys)
-            .where(self.keys.c.handle == bindparam("h"))
-            .values(
-                request_count=self.keys.c.request_count + bindparam("n"),
-                last_used_at=case((or_(last.is_(None), last < at), at), else_=last),
-            )
-        )
-
-
-Statement = Select[*tuple[Any, ...]] | Update | Insert

@@ -6,13 +6,17 @@ knows what became of it, and nothing is tried again: it counts once or not at al
 """
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from .charges import Charge, Outcome
+from ..contract import OutcomeUnknown
+from ..deadlines import left
+from .charges import Charge, Ledger, Outcome
 from .dialects import Flavour
+from .statements import Hand, Statements
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -20,8 +24,8 @@ Work = Callable[[Connection], T]
 _ATTEMPTS: Final = 6
 
 
-class OutcomeUnknown(Exception):
-    """The commit was sent and no answer came: what it wrote is there, or is not."""
+class ConnectionLost(Exception):
+    """The connection turned out to be dead before the commit: nothing is written."""
 
 
 class Transactions:
@@ -30,21 +34,29 @@ class Transactions:
     Args:
         flavour: the kind of database.
         check: sees, on the first connection of a lane, that the tables are there.
-        charge: makes charges in a transaction.
+        ledger: makes charges in a transaction.
+        statements: what it speaks.
         prune: removes a few idle rows, if it is time to.
+        patience: seconds to try again for while the database is locked as a whole.
     """
 
     def __init__(
         self,
         flavour: Flavour,
         check: Work[None],
-        charge: Callable[[Connection, Sequence[Charge]], list[Outcome]],
+        ledger: Ledger,
+        statements: Statements,
         prune: Callable[[], Work[None] | None],
+        patience: float,
     ) -> None:
         self._flavour = flavour
         self.check: Final = check
-        self._charge = charge
+        self._ledger = ledger
+        self._statements = statements
         self.prune: Final = prune
+        self._patience = patience
+        self.hurried = False
+        """Whether nobody is to go on waiting for a locked file, as the store is to be closed."""
 
     def writing(self, work: Work[T]) -> Work[T]:
         """The work within a transaction that takes its lock first, and its commit."""
@@ -56,22 +68,50 @@ class Transactions:
             except BaseException:
                 connection.rollback()
                 raise
-            try:
-                connection.commit()
-            except Exception as failure:
-                connection.invalidate()
-                raise OutcomeUnknown from failure
+            _commit(connection, connection.commit)
             return value
 
         return transaction
 
-    def charging(self, charges: Sequence[Charge]) -> Work[list[Outcome]]:
-        """A transaction for these charges."""
-        return self.writing(lambda connection: self._charge(connection, charges))
+    def charge(self, connection: Connection, charges: Sequence[Charge]) -> list[Outcome]:
+        """Make charges in one transaction, on the connection's driver itself."""
+        driver = connection.connection
+        try:
+            self._flavour.begin_charging(driver)
+            outcomes = self._ledger.charge(Hand(driver, self._statements), charges)
+        except BaseException as failure:
+            dialect = connection.dialect
+            if isinstance(failure, dialect.loaded_dbapi.Error) and dialect.is_disconnect(
+                failure, driver, None
+            ):
+                connection.invalidate(failure)
+                raise ConnectionLost from failure
+            driver.rollback()
+            raise
+        _commit(connection, driver.commit)
+        return outcomes
 
-    def again(self, failure: Exception, attempt: int) -> bool:
-        """Whether to try again what failed: it is undone, and the next time may be better."""
-        if attempt >= _ATTEMPTS or isinstance(failure, OutcomeUnknown):
+    def again(self, failure: Exception, attempt: int, started: float) -> bool:
+        """Whether to try again what failed: it is undone, and the next time may be better.
+
+        Args:
+            failure: how it failed.
+            attempt: the how manieth attempt that was.
+            started: when the first one was, by the monotonic clock.
+        """
+        if isinstance(failure, OutcomeUnknown) or left() == 0:
             return False
-        gone = isinstance(failure, DBAPIError) and failure.connection_invalidated
-        return self._flavour.passing(failure) or gone
+        if self._flavour.busy(failure):
+            return not self.hurried and monotonic() - started < self._patience
+        lost = isinstance(failure, ConnectionLost) or (
+            isinstance(failure, DBAPIError) and failure.connection_invalidated
+        )
+        return attempt < _ATTEMPTS and (lost or self._flavour.passing(failure))
+
+
+def _commit(connection: Connection, commit: Callable[[], None]) -> None:
+    try:
+        commit()
+    except Exception as failure:
+        connection.invalidate()
+        raise OutcomeUnknown from failure

@@ -1,0 +1,49 @@
+"""The drivers' connections that are in use, to break one off that hangs in another thread."""
+
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any
+
+from sqlalchemy import Connection
+
+
+class Drivers:
+    """Knows which connections of drivers are in use."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._used: dict[int, Any] = {}
+
+    @contextmanager
+    def held(self, connection: Connection) -> Generator[None]:
+        """While this is open, the connection can be broken off."""
+        driver = connection.connection.driver_connection
+        with self._lock:
+            self._used[id(driver)] = driver
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._used.pop(id(driver), None)
+
+    def sever(self) -> None:
+        """Shut the sockets of those in use: whoever waits for one is told that it is gone.
+
+        A driver that does not show its socket is left to its own times.
+        """
+        with self._lock:  # None is given back to a pool meanwhile.
+            for driver in self._used.values():
+                with suppress(Exception):
+                    _shut(driver)
+
+
+def _shut(driver: Any) -> None:
+    held = getattr(driver, "_sock", None)  # PyMySQL's.
+    if isinstance(held, socket.socket):
+        held.shutdown(socket.SHUT_RDWR)
+        return
+    with socket.socket(fileno=os.dup(driver.fileno())) as shared:
+        shared.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,242 @@
+"""The statements of an admission: made by SQLAlchemy, spoken to the driver directly.
+
+They are few and hot. SQLAlchemy takes several times as long to run one as the driver does, so it
+only writes them, once for each number of rows: its texts go to a cursor of the connection that it
+keeps. Nothing is lost, for these statements have no types to convert.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Column,
+    ColumnElement,
+    Dialect,
+    Insert,
+    Integer,
+    LargeBinary,
+    PoolProxiedConnection,
+    Select,
+    Table,
+    Update,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from .tables import Tables
+
+Rows = Sequence[Any]
+Written = Callable[[int], Select[*tuple[Any, ...]] | Update | Insert]
+"""Writes a statement for so many rows."""
+
+
+class Statement(NamedTuple):
+    """A statement as its driver wants it."""
+
+    text: str
+    arguments: Callable[[Mapping[str, Any]], Any]
+    """Values by their names, in the form that the driver takes."""
+
+
+class Statements:
+    """The statements, by how many rows they are for: powers of two, so that they are few.
+
+    Args:
+        tables: where.
+        dialect: how the driver wants them written.
+        clock: the server's clock in microseconds, read when the statement's rows are.
+        insert_missing: an insert that passes over a row whose key is there already.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        dialect: Dialect,
+        clock: ColumnElement[Any],
+        insert_missing: Callable[[Table], Insert],
+    ) -> None:
+        self._organizations = tables.organizations
+        self._keys = tables.keys
+        self._dialect = dialect
+        self._clock = clock
+        self._insert_missing = insert_missing
+        self._written: dict[tuple[Written, int], Statement] = {}
+
+    def written(self, statement: Written, places: int) -> Statement:
+        """One of the statements below, for that many rows."""
+        found = self._written.get((statement, places))
+        if found is None:
+            compiled = statement(places).compile(dialect=self._dialect)
+            assert isinstance(compiled, SQLCompiler), "these are statements, and no DDL"
+            found = Statement(str(compiled), _arguments(compiled.positiontup))
+            self._written[statement, places] = found
+        return found
+
+    def tell(self, _: int) -> Select[*tuple[Any, ...]]:
+        """Read the clock."""
+        return select(self._clock)
+
+    def make(self, _: int) -> Insert:
+        """Make the organization ``o0``, unless it is there."""
+        return self._insert_missing(self._organizations).values(id=bindparam("o0"))
+
+    def lock(self, places: int) -> Select[*tuple[Any, ...]]:
+        """Lock the organizations ``o0``, ``o1``... in the order of their ids, whoever asks: two
+        transactions that want the same ones queue up and never embrace."""
+        table = self._organizations
+        return (
+            select(table.c.id, table.c.plan, table.c.overrides, table.c.windows, table.c.idle_day)
+            .where(table.c.id.in_(_places("o", places)))
+            .order_by(table.c.id)
+            .with_for_update()
+        )
+
+    def find(self, places: int) -> Select[*tuple[Any, ...]]:
+        """Read the clock, and the keys ``h0``, ``h1``..."""
+        handle = self._keys.c.handle
+        return select(self._clock, self._keys).where(handle.in_(_places("h", places)))
+
+    def both(self, places: int) -> Select[*tuple[Any, ...]]:
+        """Read organizations and the clock, and the keys ``h0``... of each: for whoever has
+        locked everything."""
+        table, keys = self._organizations, self._keys
+        theirs = and_(keys.c.handle.in_(_places("h", places)), keys.c.organization == table.c.id)
+        return (
+            select(
+                table.c.id,
+                table.c.plan,
+                table.c.overrides,
+                table.c.windows,
+                table.c.idle_day,
+                self._clock,
+                keys,
+            )
+            .outerjoin_from(table, keys, theirs)
+            .where(table.c.id.in_(_places("o", places)))
+        )
+
+    def lock_both(self, places: int) -> Select[*tuple[Any, ...]]:
+        """Lock organizations, then lock and read their keys, then read the clock.
+
+        What is locked is read as it is when the lock is had, whenever the statement began. The
+        keys come after the last organization because they ask for the number of these.
+        """
+        owners = self.lock(places).cte("owners")
+        count = select(func.count()).select_from(owners).scalar_subquery()
+        wanted = self._keys.c.handle.in_(_places("h", places))
+        held = (
+            select(self._keys)
+            .where(wanted, count >= literal_column("0"))
+            .order_by(self._keys.c.handle)
+            .with_for_update()
+            .cte("held")
+        )
+        return select(owners, self._clock, held).outerjoin_from(
+            owners, held, held.c.organization == owners.c.id
+        )
+
+    def keep(self, places: int) -> Update:
+        """Write the windows ``s0``... of organizations."""
+        table = self._organizations
+        return (
+            update(table)
+            .where(table.c.id.in_(_places("o", places)))
+            .values(windows=_chosen(table.c.id, "o", "s", places, LargeBinary()))
+        )
+
+    def date(self, places: int) -> Update:
+        """Write the idle days ``d0``... of organizations, which their windows change once a day:
+        SQLite writes an index whenever its column is named."""
+        table = self._organizations
+        return (
+            update(table)
+            .where(table.c.id.in_(_places("o", places)))
+            .values(idle_day=_chosen(table.c.id, "o", "d", places, Integer()))
+        )
+
+    def use(self, places: int) -> Update:
+        """Add ``n0``... requests to keys, the last ones at ``a0``...: time never goes back."""
+        table = self._keys
+        number = _chosen(table.c.handle, "h", "n", places, BigInteger())
+        at = _chosen(table.c.handle, "h", "a", places, BigInteger())
+        last = table.c.last_used_at
+        return (
+            update(table)
+            .where(table.c.handle.in_(_places("h", places)))
+            .values(
+                request_count=table.c.request_count + number,
+                last_used_at=case((or_(last.is_(None), last < at), at), else_=last),
+            )
+        )
+
+    def keep_and_use(self, places: int) -> Update:
+        """Write windows and usage at once."""
+        return self.use(places).add_cte(self.keep(places).cte("kept"))
+
+
+class Hand:
+    """Runs statements on a driver's connection (PEP 249)."""
+
+    __slots__ = ("_cursor", "statements")
+
+    def __init__(self, connection: PoolProxiedConnection, statements: Statements) -> None:
+        self._cursor = connection.cursor()
+        self.statements = statements
+
+    def run(self, statement: Written, places: int, values: Mapping[str, Any]) -> None:
+        """Run a statement for so many rows that gives none."""
+        text, arguments = self.statements.written(statement, places)
+        self._cursor.execute(text, arguments(values))
+
+    def rows(self, statement: Written, places: int, values: Mapping[str, Any]) -> Rows:
+        """Run a statement for so many rows, and give what it gives."""
+        self.run(statement, places, values)
+        return self._cursor.fetchall()
+
+
+def _arguments(order: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any]:
+    """How a driver takes values: by their names, or in an order."""
+    if order is None:
+        return dict
+    if len(order) < 2:  # An itemgetter of one name gives no tuple.
+        return lambda values: [values[name] for name in order]
+    return itemgetter(*order)
+
+
+def _places(letter: str, places: int) -> list[BindParameter[Any]]:
+    return [bindparam(f"{letter}{place}") for place in range(places)]
+
+
+def _chosen(
+    column: Column[Any], key: str, value: str, places: int, kind: Any
+) -> ColumnElement[Any]:
+    """The value that belongs to the row whose column is the key of the same number."""
+    values = [bindparam(f"{value}{place}", type_=kind) for place in range(places)]
+    if places == 1:
+        return values[0]
+    keys = [bindparam(f"{key}{place}", type_=column.type) for place in range(places)]
+    pairs = zip(keys, values, strict=True)
+    return case(*((column == wanted, chosen) for wanted, chosen in pairs))
+
+
+def places_for(count: int) -> int:
+    """How many rows a statement for so many is written for."""
+    return 1 << (count - 1).bit_length()
+
+
+def filled(letter: str, values: Sequence[Any], places: int) -> dict[str, Any]:
+    """Values by the names of their places; the last one fills those that are left."""
+    if places == 1:
+        return {f"{letter}0": values[0]}
+    last = len(values) - 1
+    return {f"{letter}{place}": values[min(place, last)] for place in range(places)}

@@ -1,0 +1,113 @@
+"""R1 in SQL: whatever breaks or is killed on the way, account and key are there, or neither."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from lockgate import run
+from lockgate.rules.keys import ApiKey
+from lockgate.stores.sql.tables import Tables
+
+from ..making import NOW, account, draft
+from .backends import Backend
+
+REGISTER = r"""
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+from lockgate import Gate, Registration, run
+from lockgate.errors import StoreUnavailable
+from lockgate.identity import SignedCookie
+from lockgate.stores.sql import SqlStore
+
+url, prefix = sys.argv[1:]
+registration = Registration(
+    session_secrets=["a secret of the tests"],
+    dashboard_url="https://console.example.com",
+    per_address=10**6,
+    per_email=10**6,
+)
+sessions = SignedCookie(["a secret of the tests"])
+store = SqlStore(url, prefix=prefix)
+gate = Gate(store, brand="acme", sessions=sessions, registration=registration)
+
+
+def register(index):
+    while True:
+        email = f"u{index % 2}@example.com"
+        try:
+            made = run(gate.accounts.register("bot", email, address=f"192.0.2.{index}"))
+        except StoreUnavailable:  # Connecting took longer than a request may wait.
+            sleep(0.05)
+            continue
+        print(f"{made.account.organization}\n", end="", flush=True)
+
+
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(register, range(4)))
+"""
+
+
+def halves(backend: Backend, tables: Tables) -> int:
+    """How many accounts there are, after seeing that each has one key, and each key an account."""
+    accounts, keys = tables.accounts.c.organization, tables.keys.c.organization
+    with backend.admin.connect() as connection:
+        owners = list(connection.scalars(select(accounts)))
+        owned = list(connection.scalars(select(keys)))
+        organizations = set(connection.scalars(select(tables.organizations.c.id)))
+    assert sorted(map(bytes, owners)) == sorted(map(bytes, owned))
+    assert {bytes(owner) for owner in owners} <= {bytes(id) for id in organizations}
+    return len(owners)
+
+
+def killed(backend: Backend, after: int) -> None:
+    """Kill a process that registers with four threads, while it does."""
+    tables = backend.take()
+    url = backend.admin.url.render_as_string(hide_password=False)
+    process = subprocess.Popen(
+        [sys.executable, "-c", REGISTER, url, tables.prefix], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        told = [process.stdout.readline().strip() for _ in range(after)]
+        process.kill()
+    assert all(told)
+    assert halves(backend, tables) >= after
+    backend.give(tables)
+
+
+def test_r1_a_process_that_is_killed_leaves_nothing_half_made(backend: Backend) -> None:
+    killed(backend, 12)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("turn", range(20))
+def test_r1_many_that_are_killed_leave_nothing_half_made(backend: Backend, turn: int) -> None:
+    killed(backend, 3 + 7 * turn)
+
+
+def test_r1_what_fails_between_the_two_is_undone(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = backend.open()
+
+    def fail(_: ApiKey) -> dict[str, Any]:
+        raise OSError("between the account and its key")
+
+    mine, key = account("org_1"), draft("org_1")
+    with monkeypatch.context() as patched:
+        patched.setattr("lockgate.stores.sql.accounts.write_key", fail)
+        with pytest.raises(OSError, match="between"):
+            run(store.register(mine, key, NOW))
+    assert run(store.account("org_1")) is None
+    assert run(store.account_by_token(mine.handle)) is None
+    assert run(store.find(key.handle)) is None
+    assert halves(backend, store._tables) == 0
+    run(store.register(mine, key, NOW))
+    assert halves(backend, store._tables) == 1
+    run(store.close())

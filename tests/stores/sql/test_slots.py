@@ -1,0 +1,35 @@
+"""Slots on every SQL database: the machine of the flow, and holders that die or stand still."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from lockgate import Store
+from lockgate.stores.sql import SqlStore
+from tests.flows.test_slots import SlotsMachine
+from tests.stores.holding import BY_TURNS, hold_to_it
+
+from .backends import Backend
+
+
+@pytest.mark.parametrize(
+    ("examples", "steps"), [(3, 20), pytest.param(60, 60, marks=pytest.mark.campaign)]
+)
+def test_two_processes_share_the_slots(backend: Backend, examples: int, steps: int) -> None:
+    class Machine(SlotsMachine):
+        def open(self) -> Store:
+            return backend.open()
+
+    found = settings(max_examples=examples, stateful_step_count=steps, deadline=None, database=None)
+    run_state_machine_as_test(Machine, settings=found)
+
+
+@BY_TURNS
+def test_holders_that_die_or_stand_still(backend: Backend, stopped: str, killed: str) -> None:
+    tables = backend.take()
+    try:
+        hold_to_it(SqlStore, backend.url, tables.prefix, stopped, killed)
+    finally:
+        backend.give(tables)
