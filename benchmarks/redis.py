@@ -1,0 +1,208 @@
+"""Redis: admissions beside one bare EVALSHA and the peers, on one server, in one run.
+
+``python -m benchmarks.redis [--calls 2000] [--rounds 5] [--http]``
+
+The floor is redis-py calling a script that does nothing. The peers do less: they check no key. A
+server is started for the occasion; round trips are the reads that it counted with one caller in
+flight, commands those of its INFO commandstats, the ones that scripts made included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from random import Random
+from time import process_time
+from typing import Any, NamedTuple
+
+import redis
+from limits import parse_many
+from limits.aio.storage import RedisStorage
+from limits.aio.strategies import MovingWindowRateLimiter, SlidingWindowCounterRateLimiter
+from pyrate_limiter import Limiter, Rate, RedisBucket
+from redis import asyncio as redis_asyncio
+
+from lockgate import Plan, PlanBook
+from lockgate.rules.instants import DAY, HOUR, MINUTE, SECOND
+from lockgate.stores.redis import RedisStore
+from tests.servers import RedisServer, redis_server
+
+from . import contenders, http
+from .measure import Spread, machine, ratio, table
+from .workload import FORMAT, draft, random_keys
+
+LIMITS = (10_000_000, 100_000_000, 1_000_000_000)
+PLANS = PlanBook([Plan("free", *LIMITS, concurrent=None)])
+TEXT = ";".join(f"{n}/{span}" for n, span in zip(LIMITS, ("minute", "hour", "day"), strict=True))
+FLOOR = "redis-py, EVALSHA 'return 1'"
+OURS = "lockgate"
+CALLERS = 16
+
+Work = Callable[[int], Awaitable[object]]
+
+
+class Costs(NamedTuple):
+    """What a call took: microseconds of CPU time here and in the server, and what it was asked."""
+
+    client: float
+    server: float
+    commands: float
+    trips: float
+
+
+async def lockgate_(port: int) -> Work:
+    """A key, three windows and the usage; 100 cells lie in each window, as in the rule's tests."""
+    store = RedisStore(f"redis://127.0.0.1:{port}")
+    tokens = []
+    for number in range(CALLERS):
+        organization = f"org_{number}"
+        key = random_keys(Random(number)).generate()
+        await store.insert(draft(organization=organization, key=key), None)
+        token = FORMAT.read([b"Bearer " + key.text.encode()])
+        await fill(store, organization)
+        admitted = (await store.admit(token, 1, PLANS)).key
+        assert admitted is not None
+        # As the gate presents a key that it admitted lately.
+        tokens.append(token.without_secret(admitted.scheme, admitted.digest))
+    return lambda caller: store.admit(tokens[caller], 1, PLANS)
+
+
+async def fill(store: RedisStore, organization: str) -> None:
+    """Bring about 100 cells into each window, as months of steady use do."""
+    windows = PLANS.default.windows
+    now = await store.now()
+    for span, count, start in ((DAY, 75, HOUR), (HOUR, 50, 2 * MINUTE), (MINUTE, 75, 2 * SECOND)):
+        step = (span - start) // count
+        for number in range(count):
+            if (at := now - span + start + number * step) < now - start:
+                await store.hit(organization, windows, 1, at)
+
+
+async def floor(port: int) -> Work:
+    client = redis_asyncio.Redis(port=port)
+    digest = await client.script_load("return 1")
+    return lambda caller: client.evalsha(digest, 1, "a key", "a value")
+
+
+def limits_(strategy: type[Any]) -> Callable[[int], Awaitable[Work]]:
+    async def made(port: int) -> Work:
+        storage = RedisStorage(f"async+redis://127.0.0.1:{port}", implementation="redispy")
+        limiter = strategy(storage)
+        items = parse_many(TEXT)
+
+        async def work(caller: int) -> None:
+            for item in items:
+                assert await limiter.hit(item, f"org_{caller}")
+
+        return work
+
+    return made
+
+
+async def pyrate(port: int) -> Work:
+    rates = [Rate(n, ms) for n, ms in zip(LIMITS, (60_000, 3_600_000, 86_400_000), strict=True)]
+    client = redis_asyncio.Redis(port=port)
+    limiters = []
+    for caller in range(CALLERS):
+        bucket = await RedisBucket.init(rates, client, f"pyrate {caller}")
+        limiters.append(Limiter(bucket))
+
+    async def work(caller: int) -> None:
+        assert await limiters[caller].try_acquire_async("org", blocking=False)
+
+    return work
+
+
+CONTENDERS: dict[str, Callable[[int], Awaitable[Work]]] = {
+    FLOOR: floor,
+    OURS: lockgate_,
+    "limits, moving window, three limits": limits_(MovingWindowRateLimiter),
+    "limits, sliding counter, three limits": limits_(SlidingWindowCounterRateLimiter),
+    "pyrate-limiter, three rates": pyrate,
+}
+
+
+class Meter:
+    """Reads what the server counted."""
+
+    def __init__(self, port: int) -> None:
+        self._client = redis.Redis(port=port)
+
+    def __call__(self) -> tuple[float, float, float, float]:
+        info: Any = self._client.info("everything")
+        calls = sum(
+            entry["calls"]
+            for name, entry in info.items()
+            if name.startswith("cmdstat_") and not name.startswith("cmdstat_info")
+        )
+        server = info["used_cpu_user"] + info["used_cpu_sys"]
+        return process_time(), server, calls, info["total_reads_processed"]
+
+
+async def measured(work: Work, callers: int, calls: int, meter: Meter) -> Costs:
+    async def call(caller: int) -> None:
+        for _ in range(calls // callers):
+            await work(caller)
+
+    before = meter()
+    await asyncio.gather(*(call(caller) for caller in range(callers)))
+    after = meter()
+    client, server, commands, reads = (b - a for a, b in zip(before, after, strict=True))
+    done = calls // callers * callers
+    # One read was the meter's own.
+    return Costs(client / done * 1e6, server / done * 1e6, commands / done, (reads - 1) / done)
+
+
+async def calls(server: RedisServer, rounds: int, number: int) -> None:
+    """Print what a call takes, with one and with many in flight."""
+    meter = Meter(server.port)
+    works = {name: await make(server.port) for name, make in CONTENDERS.items()}
+    for callers in (1, CALLERS):
+        costs: dict[str, list[Costs]] = {name: [] for name in works}
+        for turn in range(rounds + 1):
+            for name, work in works.items():
+                cost = await measured(work, callers, number, meter)
+                if turn:  # The first does not count.
+                    costs[name].append(cost)
+        client = {name: [cost.client for cost in costs[name]] for name in costs}
+        served = {name: [cost.server for cost in costs[name]] for name in costs}
+        rows = [
+            [
+                name,
+                f"{Spread.of(client[name]):.0f}",
+                f"{ratio(client, name, FLOOR):.2f}",
+                f"{Spread.of(served[name]):.0f}",
+                f"{ratio(served, name, FLOOR):.2f}",
+                f"{costs[name][-1].commands:.1f}",
+                f"{costs[name][-1].trips:.2f}",
+            ]
+            for name in works
+        ]
+        columns = ["", "client CPU us", "x floor", "Redis CPU us", "x floor", "commands", "reads"]
+        table(f"{callers} in flight, {rounds} rounds of {number} calls, in turns", columns, rows)
+
+
+def over_http(port: int, rounds: int) -> None:
+    """Print the throughput of whole applications."""
+    os.environ[contenders.REDIS] = f"redis://127.0.0.1:{port}"
+    everybody = {http.BARE: "nothing", OURS: "lockgate_redis", "slowapi": "slowapi_redis"}
+    http.compare(everybody, rounds, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.redis", description=__doc__)
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--http", action="store_true", help="throughput over HTTP as well")
+    chosen = parser.parse_args()
+    print(machine())
+    with redis_server() as server:
+        asyncio.run(calls(server, chosen.rounds, chosen.calls))
+        if chosen.http:
+            over_http(server.port, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()

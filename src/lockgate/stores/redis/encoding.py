@@ -1,0 +1,212 @@
+"""How values are written for the scripts, and read from them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import ceil, inf
+from struct import Struct
+from typing import Any, Final, cast
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+from ...errors import ConfigurationError
+from ...rules.accounts import Account, AccountDraft
+from ...rules.credentials import Digest
+from ...rules.instants import MILLISECOND
+from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.plans import LARGEST, Organization
+from ...rules.slots import Lease
+from ...rules.windows import Reading, Window
+from .calls import number
+from .names import RECORD, USAGE, read, write
+
+_USAGE: Final = Struct("<dd")
+_WINDOW: Final = Struct("<ddd")
+_LONGEST_SPAN: Final = 2**40 - 1
+_PART: Final = 60
+_NUMBERS: Final = {8 * count: Struct(f"<{count}q") for count in range(1, 32)}
+
+
+class Charging:
+    """The windows of a plan as scripts take them, and how long their state is kept."""
+
+    __slots__ = ("life", "windows")
+
+    def __init__(self, windows: tuple[Window, ...]) -> None:
+        if any(window.span > _LONGEST_SPAN for window in windows):
+            raise ConfigurationError("A window in Redis is at most 12 days long.")
+        self.windows: Final = b"".join(
+            _WINDOW.pack(span, inf if limit is None else limit, grain)
+            for _, span, limit, grain in windows
+        )
+        # A part of a window more, in which a shared cell may live on (D21); and the smallest grain,
+        # for so long a hit may come to join a cell without prolonging anything.
+        life = max((w.span + max(w.grain, w.span // _PART) for w in windows), default=MILLISECOND)
+        grain = min((w.grain for w in windows), default=0)
+        self.life: Final = b"%d" % ceil((life + grain) / MILLISECOND)
+
+
+charging = lru_cache(1024)(Charging)
+
+
+def write_cost(cost: int) -> bytes:
+    """A cost, which Lua's numbers can hold.
+
+    Raises:
+        ConfigurationError: it is above 2**53 - 1.
+    """
+    if cost > LARGEST:
+        raise ConfigurationError(f"A cost is at most 2**53 - 1, not {cost}.")
+    return b"%d" % cost
+
+
+def read_numbers(packed: bytes) -> tuple[int, ...]:
+    """Whole numbers that a script has packed."""
+    return _NUMBERS[len(packed)].unpack(packed)
+
+
+def read_reading(values: Sequence[int]) -> Reading:
+    """The reading that ``judge`` and ``hit`` of ``windows.lua`` give."""
+    allowed, now, remaining, reset, tightest, refused_by, wait, *used = values
+    return Reading(
+        allowed == 1,
+        now,
+        tuple(used),
+        None if tightest < 0 else remaining,
+        reset,
+        None if tightest < 0 else tightest,
+        None if refused_by < 0 else refused_by,
+        wait,
+    )
+
+
+def write_scheme(digest: Digest) -> tuple[bytes, bytes]:
+    """A digest and its scheme, each as one word."""
+    return quote(digest.scheme, safe=":").encode(), digest.value.hex().encode()
+
+
+def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
+    """A key that is to be inserted, as ``add_key`` of ``records.lua`` takes it."""
+    digest = write_scheme(Digest(draft.scheme, draft.digest))
+    return write(draft.id), number(draft.lifetime), *digest, _fixed(draft)
+
+
+def write_record(key: ApiKey) -> bytes:
+    """A key's record, which ``records.lua`` describes."""
+    times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
+    return b" ".join((*times, *write_scheme(Digest(key.scheme, key.digest)), _fixed(key)))
+
+
+def _fixed(key: ApiKey | KeyDraft) -> bytes:
+    """What never changes of a key, as JSON in ASCII."""
+    return json.dumps(key[:6]).encode()
+
+
+def write_user(user: str) -> bytes:
+    """A user's id as one word."""
+    return quote(write(user)).encode()
+
+
+def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
+    """An account that is to be registered: its scheme, its digest, what never changes."""
+    *fixed, scheme, digest = draft
+    return *write_scheme(Digest(scheme, digest)), json.dumps(fixed).encode()
+
+
+def read_account(record: bytes) -> Account:
+    """An account from its record, which ``accounts.lua`` describes."""
+    created, claimed_at, revoked, sign_outs, scheme, digest, user, fixed = record.split(b" ", 7)
+    organization, agent_name, billing_email, company_name, handle = cast(
+        list[Any], json.loads(fixed)
+    )
+    return Account(
+        organization,
+        agent_name,
+        billing_email,
+        company_name,
+        handle,
+        unquote(scheme.decode()),
+        bytes.fromhex(digest.decode()),
+        int(created),
+        read(unquote_to_bytes(user)) if user else None,
+        int(claimed_at) if claimed_at else None,
+        int(revoked) if revoked else None,
+        int(sign_outs),
+    )
+
+
+def read_key(record: bytes, usage: bytes | None) -> ApiKey:
+    """A key from its record, which ``records.lua`` describes, and its usage."""
+    created, expires, revoked, scheme, digest, fixed = record.split(b" ", 5)
+    id, handle, organization, name, prefix, scopes = cast(list[Any], json.loads(fixed))
+    requests, last = read_usage(usage)
+    return ApiKey(
+        id,
+        handle,
+        organization,
+        name,
+        prefix,
+        tuple(scopes),
+        unquote(scheme.decode()),
+        bytes.fromhex(digest.decode()),
+        int(created),
+        int(expires) if expires else None,
+        int(revoked) if revoked else None,
+        requests,
+        last,
+    )
+
+
+def read_keys(hash: Sequence[bytes]) -> Iterator[ApiKey]:
+    """All keys in the hash of an organization."""
+    fields = dict(zip(hash[::2], hash[1::2], strict=True))
+    for name, value in fields.items():
+        if name.startswith(RECORD):
+            yield read_key(value, fields.get(USAGE + name.removeprefix(RECORD)))
+
+
+def live_schemes(hash: Sequence[bytes], now: int) -> Iterator[str]:
+    """The digest scheme of each live key and token in the hash of an organization."""
+    for key in read_keys(hash):
+        if key.state(now) is KeyState.ACTIVE:
+            yield key.scheme
+    for name, value in zip(hash[::2], hash[1::2], strict=True):
+        if name == b"account" and (account := read_account(value)).token_revoked_at is None:
+            yield account.scheme
+
+
+def read_usage(usage: bytes | None) -> tuple[int, int | None]:
+    """Requests, and when the last of them was."""
+    if usage is None:
+        return 0, None
+    requests, last = _USAGE.unpack(usage)
+    return int(requests), int(last) if requests else None
+
+
+def write_claim(organization: str, id: str) -> bytes:
+    """Whose key a handle is, and which."""
+    return json.dumps((organization, id)).encode()
+
+
+def read_claim(claim: bytes) -> tuple[str, str]:
+    """What :func:`write_claim` wrote."""
+    organization, id = cast(list[str], json.loads(claim))
+    return organization, id
+
+
+def write_placement(organization: Organization) -> bytes:
+    """The plan of an organization, and the limits of its own."""
+    return json.dumps((organization.plan, organization.overrides)).encode()
+
+
+def read_placement(id: str, placed: bytes | None) -> Organization | None:
+    """The organization from what :func:`write_placement` wrote; None: it was never placed."""
+    if not placed:
+        return None
+    plan, overrides = cast(list[Any], json.loads(placed))
+    return Organization(id, plan, tuple((name, limit) for name, limit in overrides))
+
+
+def read_lease(values: Sequence[Any]) -> Lease:
+    """A lease from what ``lease_of`` of ``slots.lua`` gives."""
+    _, job, owner, deadline, span = values
+    return Lease(read(job), read(owner), deadline, span)

@@ -1,0 +1,108 @@
+"""Names of what is kept, and where in the key space of a Cluster it lies.
+
+All that belongs to an organization has the hash of its id in braces, the tag by which a Cluster
+puts it in one slot. So an id can hold whatever it likes, and reach nobody else's (D36, W8).
+"""
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from redis.crc import key_slot
+
+from ...errors import ConfigurationError
+
+DEFAULT_PREFIX: Final = "lockgate"
+RECORD: Final = b"key "
+USAGE: Final = b"use "
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_SIXTEEN_BYTES: Final = 16
+
+
+class Place(NamedTuple):
+    """The names of what is kept of one organization, and their slot."""
+
+    slot: int
+    organization: bytes
+    """A hash: the plan, the account, and each key's record and usage."""
+    windows: bytes
+    """A string: see ``windows.lua``."""
+    live: bytes
+    """A sorted set: ids of keys that are not revoked, by when they expire."""
+    leases: bytes
+    """A hash: see ``slots.lua``."""
+    deadlines: bytes
+    """A sorted set: jobs that hold a slot, by when they let go of it."""
+
+
+class Names:
+    """The names of one store.
+
+    Args:
+        prefix: what all of them start with; stores with different ones share nothing.
+
+    Raises:
+        ConfigurationError: the prefix cannot be one.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise ConfigurationError(
+                f"The prefix {prefix!r} cannot start a name: use 1 to 64 of A-Z, a-z, 0-9 and _.:-"
+            )
+        self._prefix: Final = prefix.encode()
+        self.pattern: Final = self._prefix + b":{*}"
+        """Matches the names of all organizations' hashes."""
+        self.caught_up: Final = self._prefix + b":caught-up"
+        """A string: up to which epoch of the truth copies are right."""
+        self.epoch: Final = self._prefix + b":epoch"
+        """A string: another one after every change to keys or plans."""
+        self.place = lru_cache(4096)(self._place)
+
+    def handle(self, handle: str) -> bytes:
+        """A string: whose key has this handle."""
+        return b"%b:handle:%b" % (self._prefix, write(handle))
+
+    def token(self, handle: str) -> bytes:
+        """A string: whose account has a token with this handle."""
+        return b"%b:token:%b" % (self._prefix, write(handle))
+
+    def email(self, billing_email: str) -> bytes:
+        """A set: organizations whose accounts may have this e-mail."""
+        return b"%b:email:%b" % (self._prefix, _hash(billing_email))
+
+    def user(self, user: str) -> bytes:
+        """A set: organizations whose accounts this user may have claimed."""
+        return b"%b:user:%b" % (self._prefix, _hash(user))
+
+    def _place(self, organization: str) -> Place:
+        hash = b"%b:{%b}" % (self._prefix, _hash(organization))
+        slot = key_slot(hash)
+        return Place(
+            slot, hash, hash + b":windows", hash + b":live", hash + b":leases", hash + b":deadlines"
+        )
+
+
+def fields_of(id: str) -> tuple[bytes, bytes]:
+    """The names of a key's record and of its usage, in the hash of its organization."""
+    return RECORD + write(id), USAGE + write(id)
+
+
+def slot_of(name: bytes) -> int:
+    """The slot of a name (Redis Cluster specification)."""
+    return int(key_slot(name))
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(write(text), digest_size=_SIXTEEN_BYTES).hexdigest().encode()
+
+
+def write(text: str) -> bytes:
+    """An opaque text as bytes; a lone surrogate is a character like any other (D36)."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def read(value: bytes) -> str:
+    """The text that :func:`write` wrote."""
+    return value.decode("utf-8", "surrogatepass")

@@ -1,0 +1,65 @@
+"""What a process remembers of keys: a hint that scripts compare with what is kept, and no more."""
+
+from typing import Final
+
+from ...rules.plans import Plan, PlanBook
+from .calls import arguments, number
+from .encoding import charging, read_key, read_placement
+from .names import Place, fields_of
+
+_AT_MOST: Final = 50_000
+
+
+class Sight:
+    """A key and where its organization was placed, as they were last seen."""
+
+    __slots__ = ("_charged", "_placed", "_record", "key", "organization", "place")
+
+    def __init__(
+        self, place: Place, record: bytes, usage: bytes | None, placed: bytes | None
+    ) -> None:
+        self.place: Final = place
+        self.key: Final = read_key(record, usage)
+        self.organization: Final = read_placement(self.key.organization, placed)
+        self._record = record
+        self._placed = placed or b""
+        self._charged: tuple[PlanBook, Plan, bytes] | None = None
+
+    def under(self, plans: PlanBook) -> tuple[Plan, bytes]:
+        """The plan that holds by these plans, and what does not change of the call that admits."""
+        known = self._charged
+        if known is not None and known[0] is plans:
+            return known[1:]
+        plan = plans.plan_of(self.organization)
+        charged = charging(plan.windows)
+        asked = arguments(
+            b"2",
+            self.place.organization,
+            self.place.windows,
+            *fields_of(self.key.id),
+            self._record,
+            number(self.key.expires_at),
+            self._placed,
+            charged.windows,
+            charged.life,
+        )
+        self._charged = plans, plan, asked  # At once: other threads look as well.
+        return plan, asked
+
+
+class Sights:
+    """The keys that were seen lately, by their handles."""
+
+    def __init__(self) -> None:
+        self._by_handle: dict[str, Sight] = {}
+        self.find = self._by_handle.get
+
+    def keep(self, handle: str, sight: Sight) -> None:
+        """Remember a key; at so many, all others are forgotten."""
+        if len(self._by_handle) >= _AT_MOST:
+            self._by_handle.clear()
+        self._by_handle[handle] = sight
+
+    def drop(self, handle: str) -> None:
+        """Forget a key."""
+        self._by_handle.pop(handle, None)

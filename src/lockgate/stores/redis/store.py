@@ -1,0 +1,389 @@
+"""The store: its verbs, each once, over whichever lane the caller is in."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, cast
+
+from redis.exceptions import ResponseError
+
+from ...errors import HandleTaken, KeyLimitReached
+from ...rules.accounts import Account
+from ...rules.credentials import Digest, Token
+from ...rules.instants import SECOND
+from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.plans import Organization, PlanBook
+from ...rules.slots import Lease, SlotReading
+from ...rules.windows import Reading, Window
+from ..contract import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    Admission,
+    Io,
+    OutcomeUnknown,
+    Usage,
+    Verdict,
+)
+from ..lanes import Lanes
+from .accounts import Accounts
+from .calls import Call, Script, arguments, command, invocation, number, request_id
+from .copies import Copies
+from .encoding import (
+    charging,
+    live_schemes,
+    read_claim,
+    read_key,
+    read_keys,
+    read_lease,
+    read_numbers,
+    read_placement,
+    read_reading,
+    write_claim,
+    write_cost,
+    write_key,
+    write_placement,
+    write_scheme,
+)
+from .epochs import Epochs
+from .lanes import Lane
+from .names import DEFAULT_PREFIX, Names, fields_of, slot_of, write
+from .servers import Client, servers_of
+from .sights import Sight, Sights
+
+_ADMIT: Final = Script("clock", "plan", "admit_asked", "windows", "admit")
+_HIT: Final = Script("clock", "plan", "hit_asked", "windows", "reading")
+_LOOK: Final = Script("clock", "plan", "look_asked", "windows", "reading")
+_INSERT: Final = Script("clock", "records", "insert")
+_REVOKE: Final = Script("clock", "records", "revoke")
+_REHASH: Final = Script("records", "rehash")
+_USE: Final = Script("use")
+_ACQUIRE: Final = Script("clock", "slots", "acquire")
+_RENEW: Final = Script("clock", "slots", "renew")
+_RELEASE: Final = Script("clock", "slots", "release")
+_HELD: Final = Script("clock", "slots", "held")
+
+_STALE, _ADMITTED, _LIMITED, _EXPIRED = range(4)
+"""What ``admit.lua`` answers."""
+_ADMIT_ARGUMENTS: Final = 16
+_SCANNED_AT_ONCE: Final = b"1000"
+
+
+class RedisStore(Accounts, Copies, Epochs):
+    """Keeps everything in Redis or Valkey: one server, one that Sentinels watch, or a Cluster.
+
+    An admission is one call of one script on the server that has the organization. The script
+    compares what this process remembers of the key with what is kept; where anything differs it
+    counts nothing and sends the fresh values back. The server's clock decides (D27).
+
+    Args:
+        sources: a URL; or a client of redis-py's, one that blocks, one that awaits, or one of
+            each. From a URL, a store serves event loops and threads alike. Of a client the store
+            takes the settings; its connections are its own.
+        prefix: what all names start with.
+
+    Raises:
+        ConfigurationError: a URL that cannot be read, two clients of one colour, or a prefix that
+            cannot be one.
+    """
+
+    def __init__(self, *sources: Client | str, prefix: str = DEFAULT_PREFIX) -> None:
+        self._names = Names(prefix)
+        self.keeps_time = True
+        blocking, awaiting = servers_of(sources)
+        self._blocking = None if blocking is None else Lane(blocking, awaiting=False)
+        self._lanes = Lanes(
+            self._blocking, None if awaiting is None else lambda: Lane(awaiting, awaiting=True)
+        )
+        self.io: Io = self._lanes.io
+        self._sights = Sights()
+
+    async def now(self) -> int:
+        seconds, micros = await self._ask(command(0, b"TIME", repeatable=True))
+        return int(seconds) * SECOND + int(micros)
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        sight = self._sights.find(token.handle)
+        if sight is None or not token.matches(sight.key.scheme, sight.key.digest):
+            sight = await self._see(token)
+        lane = self._lanes.here()
+        while sight is not None:
+            key = sight.key
+            if key.revoked_at is not None:
+                self._sights.drop(token.handle)
+                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key)
+            plan, asked = sight.under(plans)
+            request = arguments(number(now), write_cost(cost), request_id())
+            answer = await lane.ask(
+                Call(sight.place.slot, _ADMIT_ARGUMENTS, asked + request, _ADMIT, True, 0)
+            )
+            verdict, instant, *rest = answer
+            if verdict == _STALE:
+                sight = await self._anew(token, sight, *rest)
+                continue
+            if verdict > _EXPIRED:
+                raise OutcomeUnknown("nobody knows any more if this request was admitted before")
+            requests, last, *judged = read_numbers(*rest)
+            key = key._replace(request_count=requests, last_used_at=last if requests else None)
+            if verdict == _EXPIRED:
+                return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
+            admitted = verdict == _ADMITTED
+            reading = read_reading((admitted, instant, *judged))
+            return Admission(Verdict.ADMITTED if admitted else Verdict.LIMITED, key, plan, reading)
+        return UNKNOWN
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        place = self._names.place(organization)
+        charged = charging(windows)
+        call = invocation(
+            _HIT,
+            place.slot,
+            [place.windows],
+            *(charged.windows, charged.life),
+            *(number(now), write_cost(cost), request_id()),
+        )
+        call = call._replace(size=call.size + 1, repeatable=True, since=0)
+        answer = await self._ask(call)
+        if answer is None:
+            raise OutcomeUnknown("nobody knows any more if this hit was counted before")
+        return read_reading(answer)
+
+    async def look(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        place = self._names.place(organization)
+        values = number(now), charging(windows).windows
+        return read_reading(
+            await self._ask(
+                invocation(_LOOK, place.slot, [place.windows], *values, repeatable=True)
+            )
+        )
+
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        place = self._names.place(draft.organization)
+        # The handle lies elsewhere in a Cluster: it is claimed first, and given back if need be.
+        claimed = self._names.handle(draft.handle), write_claim(draft.organization, draft.id)
+        await self._claim(*claimed)
+        try:
+            answer = await self._ask(
+                invocation(
+                    _INSERT,
+                    place.slot,
+                    (place.organization, place.live),
+                    *(number(now), number(cap), *write_key(draft)),
+                )
+            )
+        except ResponseError:
+            await self._unclaim(*claimed)
+            raise
+        if isinstance(answer, list):
+            return read_key(cast(list[bytes], answer)[0], None)
+        await self._unclaim(*claimed)
+        if answer == b"cap":
+            raise KeyLimitReached(cap or 0)
+        raise HandleTaken
+
+    async def find(self, handle: str) -> ApiKey | None:
+        claimed = await self._claimed(handle)
+        return None if claimed is None else await self.get(*claimed)
+
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        record, usage, _ = await self._kept(organization, id)
+        return None if record is None else read_key(record, usage)
+
+    async def list(self, organization: str) -> list[ApiKey]:
+        place = self._names.place(organization)
+        question = command(place.slot, b"HGETALL", place.organization, repeatable=True)
+        keys = read_keys(await self._ask(question))
+        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        place = self._names.place(organization)
+        answer = await self._ask(
+            invocation(
+                _REVOKE,
+                place.slot,
+                (place.organization, place.live),
+                *(number(now), write(id)),
+                repeatable=True,
+            )
+        )
+        if answer is None:
+            return None
+        await self._move()
+        return read_key(*cast(list[bytes], answer))
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        claimed = await self._claimed(handle)
+        if claimed is None:
+            return False
+        organization, id = claimed
+        place = self._names.place(organization)
+        values = fields_of(id)[0], *write_scheme(old), *write_scheme(new)
+        call = invocation(_REHASH, place.slot, [place.organization], *values)
+        moved = bool(await self._ask(call))
+        if moved:
+            await self._move()
+        return moved
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        for handle, (requests, last_used_at) in usage.items():
+            if (claimed := await self._claimed(handle)) is None:
+                continue
+            organization, id = claimed
+            place = self._names.place(organization)
+            values = *fields_of(id), number(requests), number(last_used_at)
+            await self._ask(invocation(_USE, place.slot, [place.organization], *values))
+
+    async def census(self, now: int | None = None) -> dict[str, int]:
+        now = await self.now() if now is None else now
+        counts: dict[str, int] = {}
+        async for hash in self._hashes():
+            kept = await self._ask(command(slot_of(hash), b"HGETALL", hash, repeatable=True))
+            for scheme in live_schemes(kept, now):
+                counts[scheme] = counts.get(scheme, 0) + 1
+        return counts
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        values = write(job), write(owner), number(limit), number(span)
+        held, *lease = await self._slots(_ACQUIRE, organization, now, *values, repeatable=True)
+        return SlotReading(read_lease(lease[0]) if lease else None, held, limit)
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        values = write(job), write(owner), number(span)
+        lease = await self._slots(_RENEW, organization, now, *values, repeatable=True)
+        return None if lease is None else read_lease(lease)
+
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        return bool(await self._slots(_RELEASE, organization, now, write(job), write(owner)))
+
+    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
+        leases = await self._slots(_HELD, organization, now, repeatable=True)
+        return tuple(read_lease(lease) for lease in sorted(leases))
+
+    async def organization(self, id: str) -> Organization | None:
+        place = self._names.place(id)
+        question = command(place.slot, b"HGET", place.organization, b"plan", repeatable=True)
+        return read_placement(id, await self._ask(question))
+
+    async def put_organization(self, organization: Organization) -> None:
+        place = self._names.place(organization.id)
+        placed = write_placement(organization)
+        await self._ask(command(place.slot, b"HSET", place.organization, b"plan", placed))
+        await self._move()
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Account | None:
+        account = await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        if revoke and account is not None:
+            await self._move()
+        return account
+
+    def start_over(self) -> None:
+        self._lanes.here().start_over()
+
+    async def close(self) -> None:
+        await self._lanes.close()
+        if self._blocking is not None:
+            await self._blocking.close()
+
+    async def _ask(self, call: Call) -> Any:
+        return await self._lanes.here().ask(call)
+
+    async def _slots(
+        self,
+        script: Script,
+        organization: str,
+        now: int | None,
+        *values: bytes,
+        repeatable: bool = False,
+    ) -> Any:
+        place = self._names.place(organization)
+        keys = place.leases, place.deadlines
+        values = number(now), *values
+        return await self._ask(invocation(script, place.slot, keys, *values, repeatable=repeatable))
+
+    async def _claimed(self, handle: str) -> tuple[str, str] | None:
+        """Whose key has this handle, and which it is."""
+        name = self._names.handle(handle)
+        claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        return None if claim is None else read_claim(claim)
+
+    async def _kept(
+        self, organization: str, id: str
+    ) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """A key's record and usage, and where its organization was placed."""
+        place = self._names.place(organization)
+        values = place.organization, *fields_of(id), b"plan"
+        record, usage, placed = await self._ask(
+            command(place.slot, b"HMGET", *values, repeatable=True)
+        )
+        return record, usage, placed
+
+    async def _see(self, token: Token) -> Sight | None:
+        """Look for a key that this process does not remember, or not so.
+
+        Whoever comes with an unknown handle costs as much as one with a wrong secret (K10).
+        """
+        handle = token.handle
+        claimed = await self._claimed(handle)
+        organization, id = claimed or (handle, handle)
+        record, usage, placed = await self._kept(organization, id)
+        if claimed is None or record is None:
+            token.matches_nobody()
+            return None
+        return self._seen(token, Sight(self._names.place(organization), record, usage, placed))
+
+    async def _anew(
+        self,
+        token: Token,
+        sight: Sight,
+        record: bytes | None,
+        usage: bytes | None,
+        placed: bytes | None,
+    ) -> Sight | None:
+        """A key that is not as it was remembered, as it is now."""
+        self._sights.drop(token.handle)
+        if record is None:  # Nothing is deleted: somebody has restored or emptied the database.
+            return await self._see(token)
+        return self._seen(token, Sight(sight.place, record, usage, placed))
+
+    def _seen(self, token: Token, sight: Sight) -> Sight | None:
+        if not token.matches(sight.key.scheme, sight.key.digest):
+            return None
+        self._sights.keep(token.handle, sight)
+        return sight
+
+    async def _hashes(self) -> AsyncIterator[bytes]:
+        """The names of all organizations' hashes."""
+        seen: set[bytes] = set()
+        for line in await self._lanes.here().everyone():
+            cursor = b"0"
+            while True:
+                scan = b"SCAN", cursor, b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
+                answer = await line.ask(command(0, *scan))
+                if isinstance(answer, Exception):
+                    raise answer
+                cursor, names = cast(tuple[bytes, list[bytes]], answer)
+                for name in names:
+                    if name.endswith(b"}") and name not in seen:
+                        seen.add(name)
+                        yield name
+                if cursor == b"0":
+                    break

@@ -1,0 +1,195 @@
+"""Topologies: which server a call goes to: the only one, the one Sentinels name, or a slot's."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any, Final, cast
+
+from redis.exceptions import AskError, ClusterDownError, ConnectionError, MovedError
+
+from .calls import Call, arguments, command
+from .servers import Address, Servers
+from .wires import Dial, NotSent, Wire
+
+SLOTS: Final = 16384
+_RELEARNED_AFTER: Final = 0.1
+"""Seconds that what was learned of a Cluster is good for, at the least."""
+
+
+class Line(ABC):
+    """A wire that calls share: see :mod:`lockgate.stores.sharing`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire: Final = wire
+        self.seen = 0
+        """The latest instant that the server has told."""
+
+    @abstractmethod
+    async def ask(self, call: Call) -> Any:
+        """Make a call; its failure is a reply like any other."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Send nothing more and wait for nothing."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Answer what waits, then hang up."""
+
+
+Draw = Callable[[Dial], Line]
+"""Draws a line to a server, in the colour of its callers."""
+
+
+class Topology(ABC):
+    """Which line a call takes, and what a failure teaches about that."""
+
+    @abstractmethod
+    async def line(self, slot: int) -> Line:
+        """The line to the server that has this slot."""
+
+    @abstractmethod
+    async def everyone(self) -> Sequence[Line]:
+        """A line to each server that holds something of its own."""
+
+    @abstractmethod
+    def lines(self) -> Sequence[Line]:
+        """Every line that was drawn."""
+
+    @abstractmethod
+    async def relearn(self, failure: Exception) -> bool:
+        """Find out anew where the servers are, after one failed; whether to try again."""
+
+    def moved(self, error: MovedError) -> None:
+        """A server says that it has a slot no more."""
+        raise error
+
+    def asked(self, error: AskError) -> Line:
+        """The line to the server that a slot is being moved to."""
+        raise error
+
+
+class Single(Topology):
+    """One server, at an address or where Sentinels say that it is just now."""
+
+    def __init__(self, servers: Servers, draw: Draw) -> None:
+        self._servers = servers
+        self._draw = draw
+        self._line = draw(self._dial if servers.kind == "single" else self._find)
+
+    async def line(self, slot: int) -> Line:
+        return self._line
+
+    async def everyone(self) -> Sequence[Line]:
+        return (self._line,)
+
+    def lines(self) -> Sequence[Line]:
+        return (self._line,)
+
+    async def relearn(self, failure: Exception) -> bool:
+        self._line.wire.hang_up()  # Whoever connects anew asks the Sentinels anew.
+        self._line.seen = 0  # It may be another server then, with a clock of its own.
+        return not isinstance(failure, NotSent)
+
+    async def _dial(self) -> Any:
+        return self._servers.connect(None)
+
+    async def _find(self) -> Any:
+        question = b"*3\r\n" + arguments(
+            b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._servers.service.encode()
+        )
+        for guard in self._servers.addresses:
+            wire = self._draw(_to(self._servers.connect_to_sentinel, guard)).wire
+            try:
+                (reply,) = await wire.exchange(question, 1)
+            finally:
+                await wire.close()
+            if isinstance(reply, list):
+                host, port = cast(list[bytes], reply)
+                return self._servers.connect((host.decode(), int(port)))
+        raise ConnectionError(f"No Sentinel knows where {self._servers.service!r} is.")
+
+
+class Cluster(Topology):
+    """A Redis Cluster: each slot of the key space lies on one of several servers."""
+
+    def __init__(self, servers: Servers, draw: Draw) -> None:
+        self._servers = servers
+        self._draw = draw
+        self._lines: dict[Address, Line] = {}
+        self._by_slot: list[Address | None] = []
+        self._learned_at = -_RELEARNED_AFTER
+
+    async def line(self, slot: int) -> Line:
+        if not self._by_slot:
+            await self._learn()
+        address = self._by_slot[slot]
+        if address is None:
+            self._by_slot = []
+            raise ClusterDownError(f"slot {slot} is nowhere")
+        return self._line(address)
+
+    async def everyone(self) -> Sequence[Line]:
+        await self._learn()
+        return [self._line(address) for address in {*self._by_slot} if address is not None]
+
+    def lines(self) -> Sequence[Line]:
+        return list(self._lines.values())
+
+    async def relearn(self, failure: Exception) -> bool:
+        if monotonic() - self._learned_at >= _RELEARNED_AFTER:
+            await self._learn()
+        return True
+
+    def moved(self, error: MovedError) -> None:
+        if self._by_slot:
+            self._by_slot[error.slot_id] = self._remapped(_named(error))
+
+    def asked(self, error: AskError) -> Line:
+        return self._line(self._remapped(_named(error)))
+
+    def _line(self, address: Address) -> Line:
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = self._draw(_to(self._servers.connect, address))
+        return line
+
+    def _remapped(self, address: Address) -> Address:
+        remap = self._servers.remap
+        return address if remap is None else remap(address)
+
+    async def _learn(self) -> None:
+        """Ask one node after the other where each slot is."""
+        self._learned_at = monotonic()
+        question = command(0, b"CLUSTER", b"SLOTS")
+        reply: Any = NotSent(ConnectionError("no node is known"))
+        # Whoever answered last first: one that hangs costs the whole time that it is waited for.
+        known = sorted(self._lines, key=lambda address: not self._lines[address].wire.connected)
+        for address in dict.fromkeys((*known, *self._servers.addresses)):
+            reply = await self._line(address).ask(question)
+            if not isinstance(reply, Exception):
+                self._by_slot = self._read(reply, address)
+                return
+        raise reply
+
+    def _read(self, ranges: list[Any], asked: Address) -> list[Address | None]:
+        by_slot: list[Address | None] = [None] * SLOTS
+        for first, last, (host, port, *_), *_ in ranges:
+            # Without a host of its own, a node is where it was asked.
+            name = host.decode() if host not in {None, b"", b"?"} else asked[0]
+            address = self._remapped((name, port))
+            by_slot[first : last + 1] = [address] * (last + 1 - first)
+        return by_slot
+
+
+def _named(error: AskError) -> Address:
+    """The server that an error names."""
+    named: Any = error
+    return named.host, named.port
+
+
+def _to(connect: Callable[[Address], Any], address: Address) -> Callable[[], Awaitable[Any]]:
+    async def dial() -> Any:
+        return connect(address)
+
+    return dial

@@ -1,0 +1,44 @@
+"""The Redis servers that the tests run on, and empty stores in them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cache
+from itertools import count
+from typing import Any
+
+import pytest
+
+from lockgate.stores.redis import RedisStore
+from tests.servers import redis_cluster, redis_server, valkey_server
+
+_servers = ExitStack()
+_prefixes = count()
+
+
+@cache
+def _running(kind: str) -> Any:
+    try:
+        if kind == "cluster":
+            return _servers.enter_context(redis_cluster())
+        return _servers.enter_context(valkey_server() if kind == "valkey" else redis_server())
+    except pytest.skip.Exception as missing:
+        return missing
+
+
+def server(kind: str) -> Any:
+    """The server of a kind that all tests share; it is started when it is first asked for."""
+    running = _running(kind)
+    if isinstance(running, BaseException):
+        raise running
+    return running
+
+
+def stop_servers() -> None:
+    """Stop what :func:`server` started."""
+    _servers.close()
+
+
+def opened(kind: str, *sources: Any) -> RedisStore:
+    """An empty store: nobody else has its prefix."""
+    return RedisStore(*(sources or [server(kind).url()]), prefix=f"t{next(_prefixes)}")

@@ -1,0 +1,81 @@
+"""The contract, on one server and on a Cluster, and in both colours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+import redis
+
+from lockgate import Store, run
+from lockgate.stores.contract import Verdict
+from lockgate.stores.redis import RedisStore
+from lockgate.testing.processes import Reopen
+from lockgate.testing.suite import SharedStoreSuite, StoreSuite
+
+from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
+from .backends import opened, server
+
+_prefixes = count()
+
+
+class RedisSuite(SharedStoreSuite):
+    kind: str
+    one_walk_in = 10
+    skew = 300.0
+
+    def make_store(self) -> Store:
+        self.prefix = f"contract{next(_prefixes)}"
+        return RedisStore(server(self.kind).url(), prefix=self.prefix)
+
+    def reopen(self, store: Store) -> Reopen:
+        return partial(RedisStore, server(self.kind).url(), prefix=self.prefix)
+
+
+class TestOneServer(RedisSuite):
+    kind = "single"
+
+    def leftovers(self, store: Store, now: int) -> int:
+        """What has no time to live would stay."""
+        with redis.Redis(port=int(server(self.kind).port)) as client:
+            names = list(client.scan_iter(match=f"{self.prefix}*"))
+            assert names
+            return sum(client.pttl(name) == -1 for name in names)
+
+
+class TestCluster(RedisSuite):
+    kind = "cluster"
+
+
+class TestValkey(RedisSuite):
+    kind = "valkey"
+
+
+class TestOneThatBlocks(StoreSuite):
+    """On a client of the host's own: what it says of retries and decoding is to change nothing."""
+
+    one_walk_in = 10
+
+    def make_store(self) -> Store:
+        client = redis.Redis(port=int(server("single").port), decode_responses=True, protocol=3)
+        return opened("single", client)
+
+
+def test_exactly_the_limit_is_admitted_across_event_loops_that_close_it(
+    backend: Callable[[], RedisStore],
+) -> None:
+    """Each loop opens connections of its own, so each closes them before it ends."""
+    made = new_key()
+    store = backend()
+    run(store.insert(draft_of(made), None, NOW))
+
+    async def admit() -> list[Verdict]:
+        admits = (store.admit(token_of(made), 1, BOOK, NOW) for _ in range(8))
+        verdicts = [admission.verdict for admission in await asyncio.gather(*admits)]
+        await store.close()
+        return verdicts
+
+    verdicts = [v for many in at_once(4, lambda _: asyncio.run(admit())) for v in many]
+    assert verdicts.count(Verdict.ADMITTED) == BOOK.default.rpm

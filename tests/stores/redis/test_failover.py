@@ -1,0 +1,160 @@
+"""Servers change places under load: Sentinels promote a replica, a Cluster moves its slots."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis.exceptions import RedisError
+
+from lockgate import Plan, PlanBook, run
+from lockgate.stores.redis import RedisStore
+from tests.servers import RedisCluster, RedisServer, redis_cluster, redis_sentinel
+
+from ..making import draft_of, new_key, token_of
+from .backends import opened, server
+
+BOOK = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=9)])
+WINDOWS = BOOK.default.windows
+
+
+class Load:
+    """Threads that hit, each its own organizations, and count what was admitted."""
+
+    def __init__(self, store: RedisStore, threads: int = 4) -> None:
+        self.store = store
+        self.admitted: dict[str, int] = {}
+        self.failed: dict[str, int] = {}
+        self.failures: set[str] = set()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._hit, args=(n,)) for n in range(threads)]
+
+    def _hit(self, number: int) -> None:
+        step = 0
+        while not self._over.is_set():
+            step += 1
+            id = f"org_{number}_{step % 5}"
+            try:
+                run(self.store.hit(id, WINDOWS, 1))
+            except (RedisError, OSError) as failure:
+                self.failures.add(type(failure).__qualname__)
+                self.failed[id] = self.failed.get(id, 0) + 1
+                time.sleep(0.005)
+            else:
+                self.admitted[id] = self.admitted.get(id, 0) + 1
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def goes_on(self, more: int = 200, seconds: float = 30) -> float:
+        """Wait until so many more are admitted; how long that took."""
+        started = time.monotonic()
+        target = sum(self.admitted.values()) + more
+        while sum(list(self.admitted.values())) < target:
+            assert time.monotonic() - started < seconds, self.failures
+            time.sleep(0.005)
+        return time.monotonic() - started
+
+
+def tell(node: RedisServer, *words: object) -> Any:
+    with node.client() as client:
+        return client.execute_command(*words)
+
+
+def slot_of(store: RedisStore, id: str) -> int:
+    return store._names.place(id).slot
+
+
+@pytest.mark.parametrize("moved_with_keys", [True])
+def test_slots_that_move_under_load_lose_and_double_nothing(moved_with_keys: bool) -> None:
+    cluster: RedisCluster = server("cluster")
+    store = opened("cluster")
+    with Load(store) as load:
+        load.goes_on()
+        for id in [f"org_{number}_{part}" for number in range(4) for part in range(2)]:
+            move(cluster, slot_of(store, id))
+        load.goes_on()
+    assert load.failures == set()
+    for id, admitted in load.admitted.items():
+        assert run(store.look(id, WINDOWS)).used[0] == admitted, id
+    run(store.close())
+
+
+def move(cluster: RedisCluster, slot: int) -> None:
+    """Move a slot from the node that has it to the next, key by key."""
+    ranges = tell(cluster.nodes[0], "CLUSTER", "SLOTS")
+    port = next(place[1] for first, last, place, *_ in ranges if first <= slot <= last)
+    ports = [node.port for node in cluster.nodes]
+    source = cluster.nodes[ports.index(port)]
+    target = cluster.nodes[(ports.index(port) + 1) % len(ports)]
+    tell(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.id(source))
+    tell(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id(target))
+    time.sleep(0.02)
+    while names := tell(source, "CLUSTER", "GETKEYSINSLOT", slot, 1):
+        tell(source, "MIGRATE", "127.0.0.1", target.port, names[0], 0, 5000)
+        time.sleep(0.01)
+    for node in (target, source, *cluster.nodes):
+        tell(node, "CLUSTER", "SETSLOT", slot, "NODE", cluster.id(target))
+
+
+def test_sentinels_name_the_replica_once_the_primary_is_gone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with redis_sentinel() as guarded:
+        store = RedisStore(f"{guarded.url()}?socket_timeout=0.5")
+        made = new_key()
+        run(store.insert(draft_of(made), None))
+        run(store.admit(token_of(made), 1, BOOK))
+        tell(guarded.primary, "WAIT", 1, 5000)
+        with Load(store) as load:
+            load.goes_on()
+            guarded.primary.stop(signal.SIGKILL)
+            took = load.goes_on()
+        print(f"Sentinel: admitted again {took:.1f} s after the primary was killed")
+        admission = run(store.admit(token_of(made), 1, BOOK))
+        assert admission.key is not None
+        assert admission.key.request_count == 2
+        for id, admitted in load.admitted.items():
+            # What the primary had not sent on is lost; what failed may have been counted.
+            assert run(store.look(id, WINDOWS)).used[0] <= admitted + load.failed.get(id, 0)
+        run(store.close())
+
+
+@pytest.fixture
+def replicated() -> Iterator[RedisCluster]:
+    with redis_cluster(replicas=1) as cluster:
+        yield cluster
+
+
+def test_a_cluster_that_loses_a_primary_goes_on(replicated: RedisCluster) -> None:
+    store = RedisStore(f"{replicated.url()}?socket_timeout=0.5")
+    with Load(store) as load:
+        load.goes_on()
+        replicated.nodes[0].stop(signal.SIGKILL)
+        failed = {id for id in load.admitted if slot_of(store, id) < 16384 // 3}
+        assert failed
+        deadline = time.monotonic() + 30
+        while not all(works(store, id) for id in failed):
+            assert time.monotonic() < deadline, load.failures
+            time.sleep(0.05)
+        load.goes_on()
+    run(store.close())
+
+
+def works(store: RedisStore, id: str) -> bool:
+    try:
+        run(store.hit(id, WINDOWS, 1))
+    except (RedisError, OSError):
+        return False
+    return True

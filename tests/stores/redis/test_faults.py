@@ -1,0 +1,422 @@
+"""Redis fails in every way: nobody is counted twice, and it is found again by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+)
+
+from lockgate import Gate, Plan, PlanBook, run
+from lockgate.errors import StoreUnavailable
+from lockgate.events import Events
+from lockgate.rules.credentials import Digest
+from lockgate.rules.plans import Organization
+from lockgate.stores.contract import OutcomeUnknown, Usage
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.resilience import Guarded
+from tests.servers import RedisServer, redis_server
+
+from ..making import HOSTILE, account, at_once, draft_of, new_key, token_of
+from ..proxy import Proxy
+from .backends import opened, server
+
+BOOK = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=9)])
+WINDOWS = BOOK.default.windows
+
+
+@pytest.fixture
+def proxied() -> Iterator[tuple[Proxy, RedisStore]]:
+    with Proxy(server("single").port) as proxy:
+        store = opened("single", f"redis://127.0.0.1:{proxy.port}")
+        yield proxy, store
+        run(store.close())
+
+
+@pytest.fixture
+def own() -> Iterator[RedisServer]:
+    """A server that a test may break."""
+    with redis_server("--appendonly", "yes", "--appendfsync", "always") as running:
+        yield running
+
+
+def used(store: RedisStore, organization: str = "org_1") -> int:
+    return run(store.look(organization, WINDOWS)).used[0]
+
+
+def eventually(
+    work: Callable[[], object], *failures: type[Exception], seconds: float = 20
+) -> float:
+    """Try until it works; how long that took."""
+    started = time.monotonic()
+    while True:
+        try:
+            work()
+        except failures:
+            assert time.monotonic() - started < seconds
+            time.sleep(0.01)
+        else:
+            return time.monotonic() - started
+
+
+# --- lost replies (D33, W3) -----------------------------------------------------------------
+
+
+def cut_replies(proxy: Proxy, store: RedisStore, number: int) -> None:
+    """Lose the reply of every call, after the server has made it."""
+    made = new_key()
+    run(store.insert(draft_of(made), None))
+    run(store.admit(token_of(made), 1, BOOK))
+    for step in range(number):
+        proxy.cut_at = b"EVALSHA"
+        if step % 2:
+            reading = run(store.hit("org_1", WINDOWS, 1))
+        else:
+            admission = run(store.admit(token_of(made), 1, BOOK))
+            assert admission.key is not None
+            assert admission.reading is not None
+            assert admission.key.request_count == 2 + step // 2
+            reading = admission.reading
+        assert reading.allowed
+        assert reading.used == (2 + step,) * 3
+    assert proxy.cuts == number
+
+
+def test_d33_a_request_whose_reply_is_lost_gets_its_first_verdict(
+    proxied: tuple[Proxy, RedisStore],
+) -> None:
+    cut_replies(*proxied, 200)
+
+
+@pytest.mark.campaign
+def test_d33_ten_thousand_lost_replies_count_once_each(proxied: tuple[Proxy, RedisStore]) -> None:
+    cut_replies(*proxied, 10_000)
+
+
+async def test_d33_all_who_shared_a_pipeline_get_their_first_verdicts(
+    proxied: tuple[Proxy, RedisStore],
+) -> None:
+    proxy, store = proxied
+    await store.hit("org_1", WINDOWS, 1)
+    for batch in range(20):
+        proxy.cut_at = b"EVALSHA"
+        readings = await asyncio.gather(*(store.hit("org_1", WINDOWS, 1) for _ in range(8)))
+        assert all(reading.allowed for reading in readings)
+        assert (await store.look("org_1", WINDOWS)).used[0] == 1 + 8 * (batch + 1)
+    await store.close()
+
+
+async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
+    proxied: tuple[Proxy, RedisStore],
+) -> None:
+    """Too many came since: nobody can tell whether it was counted, so it is refused."""
+    proxy, store = proxied
+    await store.hit("org_1", WINDOWS, 1)
+    proxy.cut_at = b"EVALSHA"
+    many = (store.hit("org_1", WINDOWS, 1) for _ in range(40))
+    outcomes = await asyncio.gather(*many, return_exceptions=True)
+    lost = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert all(isinstance(outcome, OutcomeUnknown) for outcome in lost)
+    assert lost
+    assert (await store.look("org_1", WINDOWS)).used[0] == 41
+    await store.close()
+
+
+def test_d33_what_is_no_request_is_not_sent_again(proxied: tuple[Proxy, RedisStore]) -> None:
+    proxy, store = proxied
+    run(store.acquire("org_1", "a job", "me", 1, 10**9))
+    run(store.release("org_1", "another", "me"))
+    proxy.cut_at = b"EVALSHA"
+    with pytest.raises(ConnectionError):
+        run(store.release("org_1", "a job", "me"))
+    assert run(store.held("org_1")) == ()
+
+
+def test_connections_that_were_closed_meanwhile_are_no_failure(
+    proxied: tuple[Proxy, RedisStore],
+) -> None:
+    proxy, store = proxied
+    for _ in range(3):
+        run(store.put_organization(Organization("org_1", "free")))
+        proxy.drop_all()
+        time.sleep(0.05)
+    assert run(store.organization("org_1")) == Organization("org_1", "free")
+
+
+# --- scripts ---------------------------------------------------------------------------------
+
+
+def test_scripts_may_be_flushed_under_load() -> None:
+    store = opened("single")
+    done = threading.Event()
+
+    def flush() -> None:
+        with server("single").client() as client:
+            while not done.wait(0.002):
+                client.script_flush()
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    at_once(4, lambda _: [run(store.hit("org_1", WINDOWS, 1)) for _ in range(150)])
+    done.set()
+    flushing.join()
+    assert used(store) == 600
+    run(store.close())
+
+
+def test_where_script_is_forbidden_scripts_are_sent_whole(own: RedisServer) -> None:
+    with own.client() as client:
+        client.execute_command("ACL", "SETUSER", "me", "on", ">pass", "~*", "+@all", "-script")
+    store = RedisStore(f"redis://me:pass@127.0.0.1:{own.port}")
+    assert run(store.hit("org_1", WINDOWS, 1)).used == (1, 1, 1)
+    run(store.close())
+
+
+# --- the server refuses ----------------------------------------------------------------------
+
+
+def test_a_replica_refuses_until_it_is_promoted(own: RedisServer) -> None:
+    store = RedisStore(own.url())
+    run(store.hit("org_1", WINDOWS, 1))
+    with own.client() as client:
+        client.replicaof("127.0.0.1", "1")
+        with pytest.raises(ReadOnlyError):
+            run(store.hit("org_1", WINDOWS, 1))
+        client.replicaof("NO", "ONE")
+    assert run(store.hit("org_1", WINDOWS, 1)).used == (2, 2, 2)
+    run(store.close())
+
+
+def test_a_full_server_counts_nothing(own: RedisServer) -> None:
+    store, made = RedisStore(own.url()), new_key()
+    run(store.insert(draft_of(made), None))
+    run(store.admit(token_of(made), 1, BOOK))
+    with own.client() as client:
+        client.config_set("maxmemory", 1)
+        for _ in range(3):
+            with pytest.raises(OutOfMemoryError):
+                run(store.admit(token_of(made), 1, BOOK))
+        with pytest.raises(OutOfMemoryError):
+            run(store.insert(draft_of(new_key()), None))
+        client.config_set("maxmemory", 0)
+    admission = run(store.admit(token_of(made), 1, BOOK))
+    assert admission.key is not None
+    assert admission.key.request_count == 2
+    assert used(store) == 2
+    assert len(run(store.list("org_1"))) == 1
+    run(store.close())
+
+
+def test_rights_that_are_missing_are_a_failure_until_they_are_given(own: RedisServer) -> None:
+    store = RedisStore(f"redis://me:pass@127.0.0.1:{own.port}")
+    with pytest.raises(AuthenticationError):
+        run(store.hit("org_1", WINDOWS, 1))
+    with own.client() as client:
+        client.execute_command("ACL", "SETUSER", "me", "on", ">pass", "~*", "+@read", "+auth")
+        with pytest.raises(NoPermissionError):
+            run(store.hit("org_1", WINDOWS, 1))
+        client.execute_command("ACL", "SETUSER", "me", "+@all")
+    assert run(store.hit("org_1", WINDOWS, 1)).used == (1, 1, 1)
+    run(store.close())
+
+
+def test_a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for() -> None:
+    store = RedisStore(f"rediss://127.0.0.1:{server('single').port}?socket_timeout=0.3")
+    with pytest.raises(RedisError):
+        run(store.hit("org_1", WINDOWS, 1))
+    run(store.close())
+
+
+# --- the server goes and comes ---------------------------------------------------------------
+
+
+def test_a_server_that_was_killed_comes_back_with_what_it_wrote(own: RedisServer) -> None:
+    gate = Gate(RedisStore(own.url()), brand="acme", plans=BOOK)
+    created = run(gate.keys.create("org_1", "a key"))
+    token = gate.format.read([b"Bearer " + created.text.encode()])
+    for _ in range(3):
+        run(gate.admit(token))
+    own.stop(signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            run(gate.admit(token))
+    own.start()
+    took = eventually(lambda: run(gate.admit(token)), StoreUnavailable)
+    assert took < 2
+    assert run(gate.admit(token)).reading.used == (5, 5, 5)
+    run(gate.close())
+
+
+def test_a_server_that_comes_back_empty_knows_no_key() -> None:
+    with redis_server() as emptied:
+        store, made = RedisStore(emptied.url()), new_key()
+        run(store.insert(draft_of(made), None))
+        run(store.admit(token_of(made), 1, BOOK))
+        emptied.stop(signal.SIGKILL)
+        emptied.start()
+        assert run(store.admit(token_of(made), 1, BOOK)).key is None
+        assert run(store.hit("org_1", WINDOWS, 1)).used == (1, 1, 1)
+        run(store.close())
+
+
+def test_a_server_that_loads_is_waited_for() -> None:
+    with redis_server() as slow:
+        store = RedisStore(slow.url())
+        run(store.hit("org_1", WINDOWS, 1))
+        with slow.client() as client:
+            # It answers each time that it has read 2 MiB.
+            client.mset({f"key {number}": os.urandom(200_000) for number in range(40)})
+            client.save()
+        slow.stop(signal.SIGKILL)
+        slow.options += ["--key-load-delay", "20000"]
+        loading = threading.Thread(target=slow.start)
+        loading.start()
+        seen: list[type[Exception]] = []
+
+        def hit() -> None:
+            try:
+                run(store.hit("org_1", WINDOWS, 1))
+            except RedisError as failure:
+                seen.append(type(failure))
+                raise
+
+        eventually(hit, RedisError)
+        loading.join()
+        assert BusyLoadingError in seen
+        assert used(store) == 2
+        run(store.close())
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_a_server_that_hangs_fails_in_time_and_is_found_again(
+    own: RedisServer, awaiting: bool
+) -> None:
+    store = RedisStore(f"{own.url()}?socket_timeout=0.2")
+
+    async def hit() -> None:
+        await store.hit("org_1", WINDOWS, 1)
+
+    async def all_of_it() -> float:
+        await hit()
+        assert own.process is not None
+        own.process.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        try:
+            with pytest.raises((RedisError, OSError)):
+                await hit()
+            return time.monotonic() - started
+        finally:
+            own.process.send_signal(signal.SIGCONT)
+            await hit()
+            await store.close()
+
+    took = asyncio.run(all_of_it()) if awaiting else run(all_of_it())
+    assert took < 1
+    run(store.close())
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_d34_a_guarded_store_keeps_its_deadline_and_starts_over(
+    own: RedisServer, awaiting: bool
+) -> None:
+    store = Guarded(RedisStore(own.url()), Events(None), 0.25)
+
+    async def hit() -> None:
+        await store.hit("org_1", WINDOWS, 1)
+
+    async def all_of_it() -> tuple[float, float]:
+        await hit()
+        assert own.process is not None
+        own.process.send_signal(signal.SIGSTOP)
+        times: list[float] = []
+        try:
+            for _ in range(12):
+                started = time.monotonic()
+                with pytest.raises(Exception):  # noqa: B017, PT011 - whichever, in time
+                    await hit()
+                times.append(time.monotonic() - started)
+        finally:
+            own.process.send_signal(signal.SIGCONT)
+        started = time.monotonic()
+        while True:
+            try:
+                await hit()
+                break
+            except Exception:
+                assert time.monotonic() - started < 20
+                await asyncio.sleep(0.02) if awaiting else time.sleep(0.02)
+        recovered = time.monotonic() - started
+        await store.close()
+        return max(times), recovered
+
+    longest, recovered = asyncio.run(all_of_it()) if awaiting else run(all_of_it())
+    assert longest < 0.5
+    assert recovered < 5
+    run(store.close())
+
+
+# --- ids -------------------------------------------------------------------------------------
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+async def test_w8_ten_thousand_organizations_with_hostile_ids(kind: str) -> None:
+    store = opened(kind)
+    ids = [f"{number}{hostile[-100:]}" for number in range(500) for hostile in HOSTILE]
+    for start in range(0, len(ids), 500):
+        part = ids[start : start + 500]
+        await asyncio.gather(*(store.hit(id, WINDOWS, 1 + len(id) % 7) for id in part))
+    for start in range(0, len(ids), 500):
+        part = ids[start : start + 500]
+        readings = await asyncio.gather(*(store.look(id, WINDOWS) for id in part))
+        assert [reading.used[0] for reading in readings] == [1 + len(id) % 7 for id in part]
+    await store.close()
+
+
+def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "redis.md").read_text()
+    words = page[page.index("ACL SETUSER lockgate") :].partition("```")[0].split()
+    with own.client() as client:
+        client.execute_command(*words)
+    store = RedisStore(f"redis://lockgate:password@127.0.0.1:{own.port}")
+    made = new_key()
+    key = run(store.insert(draft_of(made), 5))
+    run(store.put_organization(Organization("org_1", "free")))
+    assert run(store.admit(token_of(made), 1, BOOK)).reading is not None
+    assert used(store) == 1
+    run(store.add_usage({key.handle: Usage(1, key.created_at)}))
+    assert run(store.rehash_if(key.handle, Digest(key.scheme, key.digest), Digest("b", b"")))
+    assert run(store.census()) == {"b": 1}
+    for job in ("a", "b"):
+        assert run(store.acquire("org_1", job, "me", 2, 10**9)).lease
+    assert run(store.renew("org_1", "a", "me", 10**9))
+    assert run(store.release("org_1", "a", "me"))
+    assert len(run(store.held("org_1"))) == 1
+    run(store.register(account("org_2"), draft_of(new_key(), "org_2")))
+    claimed = run(store.claim_if_unclaimed("org_2", "somebody", revoke=True))
+    assert claimed is not None
+    run(store.sign_out("org_2"))
+    assert len(run(store.accounts_by_email(claimed.billing_email))) == 1
+    assert len(run(store.accounts_by_user("somebody"))) == 1
+    revoked = run(store.revoke_if_live("org_1", key.id))
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+    fence = run(store.fence("org_3"))
+    assert run(store.install(key._replace(organization="org_3"), None, fence))
+    run(store.forget("org_3"))
+    assert run(store.catch_up(None, 1))
+    run(store.close())

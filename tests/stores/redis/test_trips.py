@@ -1,0 +1,127 @@
+"""How often Redis is asked: once for an admission, as often for no key as for a wrong one (K10)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from lockgate import Plan, PlanBook, run
+from lockgate.rules.plans import Organization
+from lockgate.stores.contract import Verdict
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.calls import request_id
+from tests.servers import RedisServer, redis_server
+
+from ..making import BOOK, draft_of, new_key, token_of
+
+WIDE = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[RedisServer]:
+    """A server that nobody else asks."""
+    with redis_server() as running:
+        yield running
+
+
+@pytest.fixture
+def trips(quiet: RedisServer) -> Iterator[Callable[[Callable[[], object]], int]]:
+    """Counts round trips by what the server has read."""
+    with quiet.client() as client:
+
+        def reads() -> int:
+            info: Any = client.info("stats")
+            return int(info["total_reads_processed"])
+
+        def count(work: Callable[[], object]) -> int:
+            before = reads()
+            work()
+            return reads() - before - 1  # One is the question itself.
+
+        yield count
+
+
+Trips = Callable[[Callable[[], object]], int]
+
+
+def test_an_admission_is_one_round_trip_and_the_first_one_three(
+    quiet: RedisServer, trips: Trips
+) -> None:
+    store, made = RedisStore(quiet.url(), prefix="steady"), new_key()
+    run(store.insert(draft_of(made), None))
+    run(store.admit(token_of(made), 1, WIDE))  # Connected, and the script is known.
+    assert trips(lambda: run(store.admit(token_of(made), 1, WIDE))) == 1
+    other = new_key()
+    run(store.insert(draft_of(other), None))
+    assert trips(lambda: run(store.admit(token_of(other), 1, WIDE))) == 3
+    run(store.put_organization(Organization("org_1", "free")))
+    assert trips(lambda: run(store.admit(token_of(made), 1, WIDE))) == 2
+    assert trips(lambda: run(store.admit(token_of(made), 1, WIDE))) == 1
+    run(store.close())
+
+
+def test_k10_no_key_and_a_wrong_secret_cost_alike(quiet: RedisServer, trips: Trips) -> None:
+    store, made, seen = RedisStore(quiet.url(), prefix="k10"), new_key(), new_key()
+    run(store.insert(draft_of(made)._replace(digest=b"\1" * 32), None))
+    run(store.insert(draft_of(seen), None))
+    run(store.admit(token_of(seen), 1, BOOK))
+    forged = draft_of(new_key())._replace(handle=seen.handle)
+    wrong = token_of(seen)
+    wrong._secret = forged.digest
+    tokens = {
+        "no such handle": token_of(new_key()),
+        "a wrong secret": token_of(made),
+        "a wrong secret of a key that is remembered": wrong,
+    }
+    costs = {name: trips(partial(check, store, token)) for name, token in tokens.items()}
+    assert set(costs.values()) == {2}, costs
+    run(store.close())
+
+
+def check(store: RedisStore, token: Any) -> None:
+    assert run(store.admit(token, 1, BOOK)).verdict is Verdict.UNKNOWN
+
+
+def test_calls_of_one_turn_share_a_pipeline(quiet: RedisServer, trips: Trips) -> None:
+    store = RedisStore(quiet.url(), prefix="turn")
+
+    async def many() -> int:
+        windows = WIDE.default.windows
+        await store.hit("org_1", windows, 1)
+
+        async def hit() -> None:
+            await asyncio.gather(*(store.hit(f"org_{n}", windows, 1) for n in range(50)))
+
+        loop = asyncio.get_running_loop()
+        before = await loop.run_in_executor(None, lambda: trips(lambda: None))
+        assert before == 0
+        with quiet.client() as client:
+            info: Any = client.info("stats")
+            await hit()
+            after: Any = client.info("stats")
+        await store.close()
+        return int(after["total_reads_processed"] - info["total_reads_processed"] - 1)
+
+    # Fifty calls are more bytes than the server reads at once.
+    assert asyncio.run(many()) <= 4
+    run(store.close())
+
+
+def test_request_ids_differ_after_a_fork() -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, request_id())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = os.read(reading, 8)
+    os.close(reading)
+    os.close(writing)
+    ours = request_id()
+    assert theirs[:4] != ours[:4]
+    assert ours != request_id()

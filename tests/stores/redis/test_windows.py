@@ -1,0 +1,126 @@
+"""The windows in Lua: equal to the pure rule at any number, small, and gone in time (W14, W10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockgate import ConfigurationError, Plan, run
+from lockgate.rules import windows as rule
+from lockgate.rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from lockgate.rules.plans import CREATOR
+from lockgate.rules.windows import Window
+from lockgate.stores.redis import RedisStore
+
+from ..making import NOW
+from .backends import opened, server
+
+STEPS = st.one_of(
+    st.integers(0, 3),
+    st.integers(0, 2 * MINUTE),
+    st.sampled_from([SECOND - 1, SECOND, MINUTE, HOUR, DAY - 1, DAY, 2 * DAY]),
+    st.sampled_from([-1, -SECOND, -MINUTE, -2 * HOUR, -3 * DAY]),
+)
+LIMITS = st.sampled_from([None, 0, 5, 40, 2**24, 2**31, 2**53 - 1])
+PLANS = st.builds(
+    Plan,
+    st.just("any"),
+    rpm=LIMITS,
+    rph=LIMITS,
+    rpd=LIMITS,
+    concurrent=st.none(),
+    resolution=st.sampled_from([None, 1, 3, 60, 3600]),
+)
+COSTS = st.sampled_from([1, 1, 1, 2, 3, 2**24 - 1, 2**24, 2**40])
+
+
+@pytest.fixture
+def store() -> Iterator[RedisStore]:
+    store = opened("single")
+    yield store
+    run(store.close())
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(PLANS, PLANS, st.lists(st.tuples(STEPS, COSTS, st.booleans()), max_size=120))
+def test_w14_lua_says_what_the_rule_says(
+    store: RedisStore, one: Plan, other: Plan, calls: list[tuple[int, int, bool]]
+) -> None:
+    """Also where counts are large, the clock steps back, and the plan changes on the way."""
+    organization = f"org_{next(NUMBERS)}"
+    state = rule.empty_state(one.windows)
+    now = NOW
+    for number, (step, cost, looks) in enumerate(calls):
+        now += step
+        windows = (one if number % 20 < 15 else other).windows
+        if looks:
+            expected = rule.look(state, windows, now)
+            assert run(store.look(organization, windows, now)) == expected
+        else:
+            expected, state = rule.hit(state, windows, now, cost)
+            assert run(store.hit(organization, windows, cost, now)) == expected
+
+
+NUMBERS = iter(range(10**9))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_w14_long_walks_with_many_cells(store: RedisStore, seed: int) -> None:
+    """More than 64 cells in each window, folded where the clock keeps stepping back and forth."""
+    numbers = Random(seed)
+    resolution = (60, 60, 3, None)[seed]
+    windows = Plan("any", 10**9, 10**12, None, None, resolution).windows
+    state, now, most = rule.empty_state(windows), NOW, 0
+    for number in range(600):
+        pace = (SECOND // 3, 20 * SECOND, 10 * MINUTE)[number // 40 % 3]
+        now += numbers.randint(0, pace) if number % 9 else -numbers.randint(0, 3 * pace)
+        cost = 2**24 if numbers.random() < 0.02 else numbers.randint(1, 3)
+        if number % 5:
+            expected, state = rule.hit(state, windows, now, cost)
+            assert run(store.hit("org_1", windows, cost, now)) == expected
+        else:
+            assert run(store.look("org_1", windows, now)) == rule.look(state, windows, now)
+        most = max(most, *(len(cells[-1]) // 16 for cells in state))
+    assert most > 64 or resolution == 3
+
+
+@pytest.mark.parametrize("plan", [CREATOR, Plan("busy", 20_000, 20_000, 20_000, None)])
+def test_the_state_of_full_windows_stays_below_4_kb(store: RedisStore, plan: Plan) -> None:
+    """A day of hits at every pace at once: as many cells as there can be."""
+    paces = ((DAY, 13 * MINUTE), (HOUR, 33 * SECOND), (MINUTE, SECOND // 2))
+    instants = sorted(
+        {NOW + DAY - before for span, pace in paces for before in range(0, span, pace)}
+    )
+    for instant in instants:
+        run(store.hit("org_1", plan.windows, 1, instant))
+    place = store._names.place("org_1")
+    with redis.Redis(port=server("single").port) as client:
+        assert 1_500 < client.strlen(place.windows) <= 4_096
+
+
+def test_w10_the_state_lives_for_the_longest_window_and_a_part(store: RedisStore) -> None:
+    """Hits that join a cell prolong nothing, so they count on what the one that opened it gave."""
+    windows = Plan("busy", 20_000, 20_000, 20_000, None).windows
+    place = store._names.place("org_1")
+    part = DAY // 60
+    with redis.Redis(port=server("single").port) as client:
+        for second in range(100):
+            for instant in range(0, SECOND, SECOND // 4):
+                run(store.hit("org_1", windows, 1, NOW + second * SECOND + instant))
+            life = client.pttl(place.windows) * MILLISECOND
+            assert DAY + part <= life <= 2 * DAY
+            client.pexpire(place.windows, (DAY + part) // MILLISECOND)
+
+
+def test_numbers_that_lua_cannot_hold_are_refused(store: RedisStore) -> None:
+    with pytest.raises(ConfigurationError, match="cost"):
+        run(store.hit("org_1", CREATOR.windows, 2**53, NOW))
+    with pytest.raises(ConfigurationError, match="12 days"):
+        run(store.hit("org_1", (Window("month", 30 * DAY, 1, 0),), 1, NOW))
