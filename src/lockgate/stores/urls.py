@@ -3,10 +3,12 @@
 from typing import Final
 
 from ..errors import ConfigurationError
-from .contract import Store
+from .contract import Cache, Store, Truth
 from .memory import MemoryStore
+from .paired import Paired
 
 _SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
+_REDIS: Final = ("redis", "rediss")
 
 
 def open_store(url: str) -> Store:
@@ -14,23 +16,41 @@ def open_store(url: str) -> Store:
 
     ``memory://`` keeps everything in this process; ``sqlite:///file.db``,
     ``postgresql://user:password@host/database``, ``mysql://`` and ``mariadb://`` in a database
-    (the extra ``lockgate[sql]``). Nothing is connected before the first call, which decides whether
+    (the extra ``lockgate[sql]``); ``redis://host:6379``, ``redis+cluster://host,host`` and
+    ``redis+sentinel://host,host/service`` in Redis or Valkey, by TLS as ``rediss`` (the extra
+    ``lockgate[redis]``). Nothing is connected before the first call, which decides whether
     to await or to block: by whether an event loop runs where it is made.
+
+    Two URLs with a blank between them, a database and Redis, keep keys in the first and serve
+    admissions from the second: see :class:`~lockgate.stores.paired.Paired`.
 
     Raises:
         ConfigurationError: for a URL that names no store, or one whose driver is not installed; it
             never repeats the URL's password.
     """
+    first, _, second = url.strip().partition(" ")
+    if second:
+        return _pair(open_store(first), open_store(second.strip()))
     scheme, separator, _ = url.partition("://")
     kind = scheme.partition("+")[0] if separator else None
     if kind == "memory":
         return MemoryStore()
     if kind in _SQL:
         return _sql(url)
+    if kind in _REDIS:
+        return _redis(url)
     # Without its "://" the text may be anything, a password included.
     named = f"{scheme}://" if separator else "a text without '://'"
-    known = ", ".join(f"{name}://" for name in ("memory", *_SQL))
+    known = ", ".join(f"{name}://" for name in ("memory", *_SQL, *_REDIS))
     raise ConfigurationError(f"No store is known for {named}: use {known}.")
+
+
+def _pair(truth: Store, cache: Store) -> Store:
+    if not isinstance(truth, Truth) or not isinstance(cache, Cache):
+        raise ConfigurationError(
+            "Two stores are a database and then Redis: 'postgresql://host/database redis://host'."
+        )
+    return Paired(truth, cache)
 
 
 def _sql(url: str) -> Store:
@@ -41,3 +61,13 @@ def _sql(url: str) -> Store:
             f"A store in SQL needs {missing.name}: pip install 'lockgate[sql]'."
         ) from missing
     return SqlStore(url)
+
+
+def _redis(url: str) -> Store:
+    try:
+        from .redis import RedisStore
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"A store in Redis needs {missing.name}: pip install 'lockgate[redis]'."
+        ) from missing
+    return RedisStore(url)

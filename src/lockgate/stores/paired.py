@@ -1,0 +1,330 @@
+"""Two stores as one: keys, plans and slots in a database, admissions in a cache before it.
+
+The database is the truth. The cache serves admissions from copies, which are made when a key is
+first seen and voided when it changes. Three things keep a revoked key out: a change voids the
+copies before it is answered (K4); a copy that was read before that is not installed after it (K5);
+and once a second what the truth says has changed is compared with what the cache was told, so that
+nothing is missed where a process died in between, or where the cache forgot.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from threading import Lock, Timer
+from typing import Any, Final, TypeVar
+
+from ..errors import ConfigurationError, StoreUnavailable
+from ..rules.accounts import Account
+from ..rules.credentials import Digest, Token
+from ..rules.keys import ApiKey, KeyState
+from ..rules.plans import Organization, PlanBook
+from ..rules.windows import Reading, Window
+from ..run import run
+from .contract import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    Admission,
+    Cache,
+    Io,
+    OutcomeUnknown,
+    Truth,
+    Usage,
+    Verdict,
+)
+from .deadlines import Overdue, unhurried, within
+from .failures import is_away
+from .fallback import LocalLimits
+from .wrapping import Wrapper
+
+T = TypeVar("T")
+
+EVERY: Final = 1.0
+"""Seconds after which usage is written and the cache compared with the truth."""
+_FILLS_AT_MOST: Final = 3
+
+
+class Paired(Wrapper):
+    """Keeps everything in one store, and lets another serve admissions.
+
+    Args:
+        truth: keeps keys, plans, accounts and slots.
+        cache: keeps windows, and copies.
+        limits: what holds while the cache is away; None: nobody is admitted then.
+        deadline: seconds for an admission by both together; None: as long as they take.
+
+    Raises:
+        ConfigurationError: one of them blocks and the other awaits.
+    """
+
+    def __init__(
+        self,
+        truth: Truth,
+        cache: Cache,
+        limits: LocalLimits | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        super().__init__(truth)
+        self.truth: Final = truth
+        self.cache: Final = cache
+        self.io = _both(truth.io, cache.io)
+        self._limits = limits
+        self._deadline = deadline
+        self._lock = Lock()
+        self._used: dict[str, Usage] = {}
+        self._due = False
+        self._timers: set[Timer | asyncio.TimerHandle] = set()
+        self._tending: set[asyncio.Task[None]] = set()
+
+    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self.truth, verb)(*args, **kwargs)
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        if self._deadline is None:
+            admission = await self._admit(token, cost, plans, now)
+        else:
+            with within(self._deadline):
+                admission = await self._admit(token, cost, plans, now)
+        verdict, key, _, reading = admission
+        if verdict is Verdict.ADMITTED and key is not None and reading is not None:
+            self._use(key.handle, reading.now)
+        return admission
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        try:
+            reading = await self.cache.hit(organization, windows, cost, now)
+        except Exception as failure:
+            return self._instead(failure, organization, windows, cost, now)
+        if reading.allowed and self._limits is not None:
+            self._limits.note(organization, windows, cost, now)
+        return reading
+
+    async def look(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        return await self.cache.look(organization, windows, now)
+
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        await self.write_usage()
+        return await self.truth.get(organization, id)
+
+    async def list(self, organization: str) -> list[ApiKey]:
+        await self.write_usage()
+        return await self.truth.list(organization)
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        return await self._changing(organization, self.truth.revoke_if_live(organization, id, now))
+
+    async def put_organization(self, organization: Organization) -> None:
+        await self._changing(organization.id, self.truth.put_organization(organization))
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Account | None:
+        claim = self.truth.claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        return await self._changing(organization, claim)
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        moved = await self.truth.rehash_if(handle, old, new)
+        if moved and (key := await self.truth.find(handle)) is not None:
+            await self.cache.forget(key.organization)
+        return moved
+
+    async def write_usage(self) -> None:
+        """Write what was counted here into the truth (D6).
+
+        What was not written is kept for the next time, unless nobody knows: then it counts once or
+        not at all (D33).
+        """
+        with self._lock:
+            used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            await self.truth.add_usage(used)
+        except (OutcomeUnknown, Overdue):
+            return
+        except Exception:
+            with self._lock:
+                for handle, usage in used.items():
+                    self._add(handle, usage)
+
+    async def compare(self) -> None:
+        """Void the copies of whoever changed since the cache was last told (K4).
+
+        Usually they are void already. They are not where whoever changed them died before it could
+        say so, could not reach the cache, or where the cache lost what it was told.
+        """
+        told = await self.cache.caught_up()
+        changes = await self.truth.changes(told)
+        for organization in changes.organizations:
+            await self.cache.forget(organization)
+        if changes.epoch != told:
+            await self.cache.catch_up(told, changes.epoch)
+
+    def hurry(self) -> None:
+        self.truth.hurry()
+        self.cache.hurry()
+
+    async def close(self) -> None:
+        """Write the usage that is left, then close both."""
+        for timer in list(self._timers):
+            timer.cancel()
+        self._timers.clear()
+        if self._tending:
+            await asyncio.wait(self._tending, timeout=EVERY)
+        await self.write_usage()
+        try:
+            await self.cache.close()
+        finally:
+            await self.truth.close()
+
+    async def _admit(self, token: Token, cost: int, plans: PlanBook, now: int | None) -> Admission:
+        try:
+            admission = await self.cache.admit(token, cost, plans, now)
+            for _ in range(_FILLS_AT_MOST):
+                if admission.verdict is not Verdict.UNKNOWN:
+                    break
+                refused = await self._fill(token)
+                if refused is not None:
+                    return refused
+                admission = await self.cache.admit(token, cost, plans, now)
+            else:  # It changes faster than it can be copied.
+                return await self._verified(token, cost, plans, now)
+        except Exception as failure:
+            if not is_away(failure) or self._limits is None:
+                raise
+            return await self._verified(token, cost, plans, now, failure)
+        if admission.verdict is Verdict.ADMITTED and self._limits is not None:
+            key, plan = admission.key, admission.plan
+            assert key is not None, "it was admitted"
+            assert plan is not None, "it was admitted"
+            self._limits.note(key.organization, plan.windows, cost, now)
+        return admission
+
+    async def _fill(self, token: Token) -> Admission | None:
+        """Copy a key into the cache, or say why not. Nobody without the secret has one copied."""
+        key = await self._find(token)
+        if key is None:
+            return UNKNOWN
+        fence = await self.cache.fence(key.organization)
+        key = await self.truth.find(token.handle)  # Once more: now it is as new as the fence.
+        if key is None:
+            return UNKNOWN
+        if key.revoked_at is not None:
+            return Admission(Verdict.REVOKED, key)
+        placed = await self.truth.organization(key.organization)
+        await self.cache.install(key, placed, fence)
+        return None
+
+    async def _find(self, token: Token) -> ApiKey | None:
+        key = await self.truth.find(token.handle)
+        if key is None:
+            token.matches_nobody()
+            return None
+        return key if token.matches(key.scheme, key.digest) else None
+
+    async def _verified(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None,
+        failure: Exception | None = None,
+    ) -> Admission:
+        """Verify a key by the truth alone, and charge the cache; or, where that failed, this
+        process."""
+        key = await self._find(token)
+        if key is None:
+            return UNKNOWN
+        at = now
+        if at is None:
+            at = 0 if key.expires_at is None else await self.truth.now()
+        state = key.state(at)
+        if state is not KeyState.ACTIVE:
+            return Admission(REFUSED_BY_STATE[state], key)
+        plan = plans.plan_of(await self.truth.organization(key.organization))
+        charged = key.organization, plan.windows, cost, now
+        reading = (
+            await self.cache.hit(*charged) if failure is None else self._instead(failure, *charged)
+        )
+        if not reading.allowed:
+            return Admission(Verdict.LIMITED, key, plan, reading)
+        last = max(reading.now, key.last_used_at or 0)
+        key = key._replace(request_count=key.request_count + 1, last_used_at=last)
+        return Admission(Verdict.ADMITTED, key, plan, reading)
+
+    def _instead(
+        self,
+        failure: Exception,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None,
+    ) -> Reading:
+        """What holds for limits where the cache failed."""
+        if self._limits is None or not is_away(failure):
+            raise failure
+        reading = self._limits.decide(organization, windows, cost, now)
+        if reading is None:
+            raise StoreUnavailable from failure
+        return reading
+
+    async def _changing(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
+        """Change the truth, and void the copies before anybody is told that it is done."""
+        try:
+            return await change
+        finally:
+            await self.cache.forget(organization)
+
+    def _use(self, handle: str, at: int) -> None:
+        with self._lock:
+            self._add(handle, Usage(1, at))
+            if self._due:
+                return
+            self._due = True
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            timer = Timer(EVERY, lambda: run(self._tend()))
+            timer.daemon = True
+            self._timers.add(timer)
+            timer.start()
+        else:
+            with unhurried():
+                self._timers.add(loop.call_later(EVERY, self._start_tending))
+
+    def _start_tending(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._tend())
+        self._tending.add(task)
+        task.add_done_callback(self._tending.discard)
+
+    async def _tend(self) -> None:
+        with self._lock:
+            self._due = False
+            self._timers.clear()
+        await self.write_usage()
+        with suppress(Exception):  # Whoever is away is told of by its breaker.
+            await self.compare()
+
+    def _add(self, handle: str, usage: Usage) -> None:
+        before = self._used.get(handle)
+        if before is not None:
+            last = max(before.last_used_at, usage.last_used_at)
+            usage = Usage(before.requests + usage.requests, last)
+        self._used[handle] = usage
+
+
+def _both(truth: Io, cache: Io) -> Io:
+    if cache in {truth, "either"}:
+        return truth
+    if truth == "either":
+        return cache
+    raise ConfigurationError(
+        f"One of the two stores is {truth} and the other {cache}: open both from a URL."
+    )

@@ -1,0 +1,284 @@
+"""Keys in a database, admissions in Redis: each in front of real servers of both."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
+from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
+from lockgate.rules.credentials import Digest
+from lockgate.rules.plans import Organization
+from lockgate.stores.contract import Verdict
+from lockgate.stores.paired import Paired
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.sql import SqlStore
+from tests.servers import redis_server
+
+from .making import BOOK, at_once, draft_of, new_key, token_of
+
+WIDE = PlanBook([Plan("free", 10_000, None, None, 1), Plan("small", 3, None, None, 1)])
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    with redis_server() as running:
+        yield running
+
+
+class Bench:
+    """Processes that share a database and a Redis: each has stores of its own."""
+
+    def __init__(self, server: Any, folder: Any) -> None:
+        self.server = server
+        self.number = next(_numbers)
+        self.database = f"sqlite:///{folder}/keys{self.number}.db"
+        self.processes: list[Paired] = []
+        self.here, self.there = self.process(), self.process()
+        self.made = new_key()
+        self.key = run(self.here.insert(draft_of(self.made), None))
+
+    def cache(self) -> RedisStore:
+        return RedisStore(self.server.url(), prefix=f"pair{self.number}")
+
+    def process(self) -> Paired:
+        self.processes.append(Paired(SqlStore(self.database), self.cache()))
+        return self.processes[-1]
+
+    def admit(self, process: Paired | None = None) -> Verdict:
+        return run((process or self.here).admit(token_of(self.made), 1, WIDE)).verdict
+
+
+@pytest.fixture
+def bench(server: Any, tmp_path: Any) -> Iterator[Bench]:
+    found = Bench(server, tmp_path)
+    yield found
+    for process in found.processes:
+        run(process.close())
+
+
+def test_a_key_is_copied_when_it_is_first_seen_and_then_the_database_rests(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.admit() is Verdict.ADMITTED
+
+    async def resting(*_: object) -> None:
+        pytest.fail("the database was asked")
+
+    monkeypatch.setattr(bench.here.truth, "find", resting)
+    for _ in range(5):
+        assert bench.admit() is Verdict.ADMITTED
+    assert run(bench.here.look("org_1", WIDE.default.windows)).used[0] == 6
+
+
+def test_k4_a_revoked_key_is_accepted_nowhere_once_that_is_answered(bench: Bench) -> None:
+    for process in bench.processes:
+        assert bench.admit(process) is Verdict.ADMITTED
+    run(bench.there.revoke_if_live("org_1", bench.key.id))
+    for process in (*bench.processes, bench.process()):
+        assert bench.admit(process) is Verdict.REVOKED
+
+
+def test_k5_a_fill_that_races_a_revocation_installs_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = bench.here.cache.install
+
+    async def late(*arguments: Any) -> bool:
+        run(bench.there.revoke_if_live("org_1", bench.key.id))
+        return await install(*arguments)
+
+    monkeypatch.setattr(bench.here.cache, "install", late)
+    assert bench.admit() is Verdict.REVOKED
+    monkeypatch.undo()
+    assert run(bench.cache().admit(token_of(bench.made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k4_admissions_and_a_revocation_at_once(bench: Bench) -> None:
+    answered: list[float] = []
+    admitted: list[float] = []
+
+    def work(index: int) -> None:
+        if index == 0:
+            sleep(0.05)
+            run(bench.there.revoke_if_live("org_1", bench.key.id))
+            answered.append(monotonic())
+            return
+        process = bench.processes[index % 2]
+        while not answered or monotonic() < answered[0] + 0.1:
+            started = monotonic()
+            if bench.admit(process) is Verdict.ADMITTED:
+                admitted.append(started)
+
+    at_once(5, work)
+    assert admitted
+    assert max(admitted) <= answered[0]
+
+
+def test_a_flushed_cache_refills_itself_and_lets_no_revoked_key_in(bench: Bench) -> None:
+    import redis
+
+    other = new_key()
+    run(bench.here.insert(draft_of(other), None))
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.here.revoke_if_live("org_1", bench.key.id))
+    with redis.Redis(port=bench.server.port) as client:
+        client.flushall()
+    assert bench.admit() is Verdict.REVOKED
+    assert run(bench.here.admit(token_of(other), 1, WIDE)).verdict is Verdict.ADMITTED
+
+
+def test_whoever_died_before_telling_the_cache_is_made_up_for(bench: Bench) -> None:
+    """Also when the cache lost what it was told, as at a failover to a replica that lagged."""
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.here.compare())
+    run(bench.there.truth.revoke_if_live("org_1", bench.key.id))  # And no word to the cache.
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.here.compare())
+    assert bench.admit() is Verdict.REVOKED
+
+
+def test_w13_plans_and_digests_reach_the_copies(bench: Bench) -> None:
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.there.put_organization(Organization("org_1", "small")))
+    assert [bench.admit() for _ in range(3)].count(Verdict.LIMITED) == 1
+    old = Digest(bench.key.scheme, bench.key.digest)
+    assert run(bench.there.rehash_if(bench.key.handle, old, Digest("sha256", b"y" * 32)))
+    assert bench.admit() is Verdict.UNKNOWN
+
+
+def test_nobody_without_the_secret_gets_anything_copied(bench: Bench) -> None:
+    forged = bench.made._replace(text=new_key().text[:-43] + bench.made.text[-43:])
+    stranger = token_of(new_key())
+    assert run(bench.here.admit(stranger, 1, BOOK)).verdict is Verdict.UNKNOWN
+    token = token_of(bench.made)
+    token._secret = forged.text.encode()
+    assert run(bench.here.admit(token, 1, BOOK)).verdict is Verdict.UNKNOWN
+    assert run(bench.cache().find(bench.made.handle)) is None
+
+
+def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Bench) -> None:
+    for _ in range(5):
+        bench.admit()
+    (listed,) = run(bench.here.list("org_1"))
+    assert listed.request_count == 5
+    bench.admit()
+    until = monotonic() + 5
+    while (found := run(bench.there.truth.find(bench.made.handle))) is not None:
+        if found.request_count == 6:
+            break
+        assert monotonic() < until
+        sleep(0.05)
+    assert found is not None
+    assert found.last_used_at is not None
+
+
+async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
+    server: Any, tmp_path: Any
+) -> None:
+    store = Paired(
+        SqlStore(f"sqlite:///{tmp_path}/keys.db"), RedisStore(server.url(), prefix="loop")
+    )
+    made = new_key()
+    await store.insert(draft_of(made), None)
+    for _ in range(4):
+        await store.admit(token_of(made), 1, WIDE)
+    await asyncio.sleep(1.3)
+    key = await store.truth.find(made.handle)
+    assert key is not None
+    assert key.request_count == 4
+    await store.admit(token_of(made), 1, WIDE)
+    await store.close()
+    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    key = await reader.find(made.handle)
+    assert key is not None
+    assert key.request_count == 5
+    await reader.close()
+
+
+def test_k7_no_count_is_lost_between_threads(bench: Bench) -> None:
+    at_once(4, lambda index: [bench.admit(bench.processes[index % 2]) for _ in range(50)])
+    for process in bench.processes:
+        run(process.write_usage())
+    found = run(bench.here.truth.find(bench.made.handle))
+    assert found is not None
+    assert found.request_count == 200
+
+
+def test_d28_without_its_cache_the_gate_verifies_in_the_database_and_limits_here(
+    tmp_path: Any,
+) -> None:
+    told: list[Event] = []
+    with redis_server() as mortal:
+        gate = Gate(
+            f"sqlite:///{tmp_path}/keys.db {mortal.url()}",
+            brand="acme",
+            plans=PlanBook([Plan("free", 10, None, None, 1)]),
+            fleet=2,
+            observer=told.append,
+        )
+        made = run(gate.keys.create("org_1", "a key"))
+        other = run(gate.keys.create("org_1", "another"))
+        token = gate.format.read([b"Bearer " + made.text.encode()])
+        for _ in range(2):
+            run(gate.admit(token))
+        with mortal.stopped():
+            admitted, slowest = 0, 0.0
+            for _ in range(12):
+                started = monotonic()
+                try:
+                    principal = run(gate.admit(token))
+                    admitted += 1
+                    assert principal.organization == "org_1"
+                except RateLimitExceeded:
+                    pass
+                slowest = max(slowest, monotonic() - started)
+            assert admitted == 10 // 2 - 2
+            assert slowest < 0.25 + 0.35
+            with pytest.raises(StoreUnavailable):  # It is done, but the cache does not know yet.
+                run(gate.keys.revoke("org_1", other.key.id))
+        names = [event.name for event in told]
+        assert names.count("limits_fell_back") == 1
+        assert names.count("breaker_opened") == 1
+        until = monotonic() + 10
+        while "limits_restored" not in [event.name for event in told]:
+            assert monotonic() < until
+            with suppress(RateLimitExceeded, StoreUnavailable):
+                run(gate.admit(token))
+            sleep(0.05)
+        gone = gate.format.read([b"Bearer " + other.text.encode()])
+        with pytest.raises(KeyRevoked):
+            run(gate.admit(gone))
+        run(gate.close())
+
+
+def test_d28_closed_admits_nobody_without_the_cache(tmp_path: Any) -> None:
+    with redis_server() as mortal:
+        url = f"sqlite:///{tmp_path}/keys.db {mortal.url()}"
+        gate = Gate(url, brand="acme", on_store_failure="closed")
+        made = run(gate.keys.create("org_1", "a key"))
+        token = gate.format.read([b"Bearer " + made.text.encode()])
+        run(gate.admit(token))
+        mortal.stop()
+        with pytest.raises(StoreUnavailable):
+            run(gate.admit(token))
+        run(gate.close())
+
+
+def test_two_urls_make_a_pair_of_the_right_kinds(server: Any, tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/keys.db"
+    pair = open_store(f"{url} {server.url()}")
+    assert isinstance(pair, Paired)
+    assert pair.io == "either"
+    for wrong in (f"{server.url()} {url}", f"{url} {url}", f"memory:// {server.url()}"):
+        with pytest.raises(ConfigurationError, match="database and then Redis"):
+            open_store(wrong)
+    assert threading.active_count() < 50
