@@ -1,0 +1,144 @@
+"""Processes that hold slots, and then die or stand still."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from lockgate import Gate, Store, run
+from lockgate.errors import ConcurrentLimitExceeded
+
+LEASE = 1.0
+"""Seconds: long enough to be renewed on a busy machine, short enough to wait for its end."""
+
+
+AWAITS = """
+import asyncio, sys
+from lockgate import Gate, errors
+from importlib import import_module
+
+async def main(module, kind, url, prefix, job, seconds):
+    store = getattr(import_module(module), kind)(url, prefix=prefix)
+    gate = Gate(store, brand="acme", deadline=5)
+    slot = gate.slot("org_1", job, seconds=float(seconds))
+    try:
+        async with slot:
+            print("held", slot.owner, flush=True)
+            await asyncio.sleep(60)
+    except errors.SlotLost:
+        print("lost", flush=True)
+    try:
+        await gate.slots.renew("org_1", job, slot.owner)
+    except errors.SlotLost:
+        print("not renewed", flush=True)
+    print("released", await gate.slots.release("org_1", job, slot.owner), flush=True)
+    await gate.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+WAITS = """
+import sys, time
+from importlib import import_module
+from lockgate import Gate, errors, run
+
+module, kind, url, prefix, job, seconds = sys.argv[1:]
+gate = Gate(getattr(import_module(module), kind)(url, prefix=prefix), brand="acme", deadline=5)
+slot = gate.slot("org_1", job, seconds=float(seconds))
+try:
+    with slot:
+        print("held", slot.owner, flush=True)
+        while True:
+            time.sleep(0.01)
+            slot.check()
+except errors.SlotLost:
+    print("lost", flush=True)
+try:
+    run(gate.slots.renew("org_1", job, slot.owner))
+except errors.SlotLost:
+    print("not renewed", flush=True)
+print("released", run(gate.slots.release("org_1", job, slot.owner)), flush=True)
+run(gate.close())
+"""
+
+
+class Holder:
+    """A process that holds a slot."""
+
+    def __init__(
+        self, program: str, kind: Callable[..., Store], url: str, prefix: str, job: str
+    ) -> None:
+        store = (kind.__module__, kind.__name__, url, prefix)
+        command = [sys.executable, "-c", program, *store, job, str(LEASE)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.strip())
+
+    def says(self) -> str:
+        return self._lines.get(timeout=30)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def within(seconds: float, true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def hold_to_it(
+    kind: Callable[..., Store], url: str, prefix: str, stopped_by: str, killed_by: str
+) -> None:
+    """One holder is stopped past its deadline, the other killed, on a store of this kind."""
+    with ExitStack() as stack:
+        gate = Gate(kind(url, prefix=prefix), brand="acme", deadline=5)
+        stack.callback(lambda: run(gate.close()))
+        stopped = Holder(stopped_by, kind, url, prefix, "stopped")
+        stack.callback(stopped.close)
+        killed = Holder(killed_by, kind, url, prefix, "killed")
+        stack.callback(killed.close)
+        assert stopped.says().startswith("held")
+        assert killed.says().startswith("held")
+        with pytest.raises(ConcurrentLimitExceeded):
+            run(gate.slots.acquire("org_1", "another"))
+        time.sleep(1.2 * LEASE)
+        assert len(run(gate.slots.held("org_1"))) == 2  # each renews its own
+        stopped.process.send_signal(signal.SIGSTOP)
+        killed.process.kill()
+        # L3, L7: by their deadline, a second more at most, and nobody does anything about it.
+        within(LEASE + 1, lambda: run(gate.slots.held("org_1")) == ())
+        next_one = run(gate.slots.acquire("org_1", "stopped"))
+        another = run(gate.slots.acquire("org_1", "another"))
+        with pytest.raises(ConcurrentLimitExceeded):
+            run(gate.slots.acquire("org_1", "one more"))
+        stopped.process.send_signal(signal.SIGCONT)
+        assert [stopped.says() for _ in range(3)] == ["lost", "not renewed", "released False"]
+        assert stopped.process.wait(10) == 0
+        assert run(gate.slots.held("org_1")) == (next_one, another)  # L4, L5
+
+
+BY_TURNS = pytest.mark.parametrize(
+    ("stopped", "killed"),
+    [(AWAITS, WAITS), pytest.param(WAITS, AWAITS, marks=pytest.mark.campaign)],
+    ids=["awaiting", "waiting"],
+)

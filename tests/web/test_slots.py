@@ -1,0 +1,502 @@
+"""Slots that requests hold: by a rule before any application, and at the endpoints of each face."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Annotated, Any
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+import pytest
+from fastapi import Depends, FastAPI
+from flask import Flask
+from flask_cors import CORS
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+from werkzeug.test import Client
+
+from lockgate import ConfigurationError, Principal, Rule, run
+from lockgate.errors import SlotLost
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.fastapi import error_handlers, require
+from lockgate.web.flask import FlaskGate
+from lockgate.web.flask import requires as flask_requires
+from lockgate.web.starlette import requires
+from lockgate.web.wsgi import GateMiddleware as WsgiMiddleware
+
+from .driving import ORIGIN, Answer, Bench, Line, ask, body_messages, http_scope, websocket_scope
+from .serving import served
+
+JOB = Rule("jobs:write", slot=True)
+RULES = {"POST /jobs": JOB}
+Holder = Annotated[Principal, Depends(require("jobs:write", slot=True))]
+TAKEN = b'{"error":"Too many jobs at a time: 1 of 1 slots are taken; try again in 10 s.",' + (
+    b'"code":"CONCURRENT_LIMIT_EXCEEDED","retryAfter":10,'
+    b'"limits":{"type":"concurrent","limit":1,"used":1}}'
+)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def held(bench: Bench) -> int:
+    return len(run(bench.gate.slots.held("org_1")))
+
+
+def take(bench: Bench) -> None:
+    run(bench.gate.slots.acquire("org_1", "of somebody else"))
+
+
+# --- under ASGI ---------------------------------------------------------------------------------
+
+
+class Working:
+    """An ASGI application that sends a body in two parts, and says when it is between them."""
+
+    def __init__(self) -> None:
+        self.halfway = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        self.halfway.set()
+        await self.go_on.wait()
+        await send({"type": "http.response.body", "body": b"two"})
+
+
+async def test_a_rule_holds_a_slot_until_the_last_byte(bench: Bench) -> None:
+    working = Working()
+    app = GateMiddleware(working, bench.gate, RULES)
+    key = bench.key()
+    first = asyncio.create_task(ask(app, "POST", "/jobs", key=key))
+    await working.halfway.wait()
+    assert held(bench) == 1
+    refused = await ask(app, "POST", "/jobs", key=key)
+    assert (refused.status, refused.body) == (429, TAKEN)
+    assert refused.one("retry-after") == "10"
+    assert refused.one("cache-control") == "no-store"
+    assert refused.rate == (1000, 998, refused.rate[2])  # it counted as a request
+    working.go_on.set()
+    assert (await first).body == b"onetwo"
+    assert held(bench) == 0
+    assert (await ask(app, "POST", "/jobs", key=key)).status == 200
+    assert [event.name for event in bench.told] == ["slot_refused"]
+
+
+async def test_d26_slots_come_after_windows_and_scopes(bench: Bench) -> None:
+    app = GateMiddleware(Working(), bench.gate, RULES)
+    take(bench)
+    assert (await ask(app, "POST", "/jobs", key=bench.key("jobs:read"))).code == (
+        "INSUFFICIENT_SCOPE"
+    )
+    poor = Bench(rpm=1)
+    app = GateMiddleware(Working(), poor.gate, RULES)
+    take(poor)
+    key = poor.key()
+    codes = [(await ask(app, "POST", "/jobs", key=key)).code for _ in range(2)]
+    assert codes == ["CONCURRENT_LIMIT_EXCEEDED", "RATE_LIMIT_EXCEEDED"]
+
+
+async def test_an_exception_and_a_cancellation_give_the_slot_back(bench: Bench) -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        assert held(bench) == 1
+        raise ZeroDivisionError
+
+    key = bench.key()
+    with pytest.raises(ZeroDivisionError):
+        await ask(GateMiddleware(failing, bench.gate, RULES), "POST", "/jobs", key=key)
+    assert held(bench) == 0
+    working = Working()
+    going = asyncio.create_task(
+        ask(GateMiddleware(working, bench.gate, RULES), "POST", "/jobs", key=key)
+    )
+    await working.halfway.wait()
+    assert held(bench) == 1
+    going.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    assert held(bench) == 0
+
+
+async def test_a_client_that_goes_away_gives_the_slot_back(bench: Bench) -> None:
+    """As Starlette does it: the body is cancelled, within a scope that cancels every await."""
+    begun = asyncio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        begun.set()
+        yield b"one"
+        await asyncio.sleep(60)
+
+    async def stream(request: Request) -> Response:
+        return StreamingResponse(chunks())
+
+    app = GateMiddleware(
+        Starlette(routes=[Route("/jobs", stream, methods=["POST"])]), bench.gate, RULES
+    )
+    line = Line(body_messages([b""]))
+
+    async def receive() -> Any:
+        if line.incoming:
+            return await line.receive()
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    headers = [("authorization", f"Bearer {bench.key()}")]
+    scope = {**http_scope("POST", "/jobs", headers=headers), "asgi": {"spec_version": "2.3"}}
+    await app(scope, receive, line.send)
+    assert begun.is_set()
+    assert held(bench) == 0
+
+
+def test_l7_a_real_client_that_goes_away_gives_the_slot_back(bench: Bench) -> None:
+    begun = threading.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 1024
+            begun.set()
+            await asyncio.sleep(0.01)
+
+    async def stream(request: Request) -> Response:
+        return StreamingResponse(endless())
+
+    app = Starlette(routes=[Route("/jobs", stream, methods=["POST"])])
+    request = f"POST /jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {bench.key()}\r\n\r\n"
+    with served(GateMiddleware(app, bench.gate, RULES)) as address:
+        with socket.create_connection(address, 10) as connection:
+            connection.sendall(request.encode())
+            assert begun.wait(10)
+            assert held(bench) == 1
+        until = time.monotonic() + 10
+        while held(bench):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+async def lose(bench: Bench) -> None:
+    """Take the slot away, and see the holder notice."""
+    (lease,) = await bench.gate.slots.held("org_1")
+    await bench.gate.slots.release("org_1", lease.job, lease.owner)
+
+
+async def test_a_job_that_loses_its_slot_is_stopped() -> None:
+    bench = Bench(slot_lease=0.06)
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["lockgate.slot"].lost is False
+        await lose(bench)
+        await asyncio.sleep(60)
+
+    app = GateMiddleware(endless, bench.gate, RULES)
+    answer = await ask(app, "POST", "/jobs", key=bench.key())
+    assert (answer.status, answer.code) == (503, "SLOT_LOST")
+    assert answer.one("retry-after") == "1"
+    assert answer.rate == (1000, 999, answer.rate[2])
+    assert bench.names() == ["slot_lost"]
+
+
+async def test_a_response_that_has_begun_is_broken_off() -> None:
+    bench = Bench(slot_lease=0.06)
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await lose(bench)
+        await asyncio.sleep(60)
+
+    with pytest.raises(SlotLost):
+        await ask(GateMiddleware(endless, bench.gate, RULES), "POST", "/jobs", key=bench.key())
+
+
+async def test_a_gate_within_a_gate_holds_one_slot(bench: Bench) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert held(bench) == 1
+        await PlainTextResponse("done")(scope, receive, send)
+
+    key = bench.key()
+    for outer, inner in ((RULES, RULES), ({}, RULES), (RULES, {})):
+        nested = GateMiddleware(GateMiddleware(app, bench.gate, inner), bench.gate, outer)
+        answer = await ask(nested, "POST", "/jobs", key=key)
+        assert (answer.status, answer.rate[0]) == (200, 1000)
+        assert held(bench) == 0
+    take(bench)
+    nested = GateMiddleware(GateMiddleware(app, bench.gate, RULES), bench.gate, {})
+    refused = await ask(nested, "POST", "/jobs", key=key)
+    assert (refused.status, refused.body, refused.rate[0]) == (429, TAKEN, 1000)
+
+
+async def test_shadow_mode_takes_no_slots(bench: Bench) -> None:
+    working = Working()
+    working.go_on.set()
+    take(bench)
+    app = GateMiddleware(working, bench.gate, RULES, shadow=True)
+    assert (await ask(app, "POST", "/jobs", key=bench.key())).status == 200
+
+
+async def test_a_websocket_holds_a_slot(bench: Bench) -> None:
+    async def socket(websocket: WebSocket) -> None:
+        assert held(bench) == 1
+        await websocket.accept()
+        await websocket.close()
+
+    app = GateMiddleware(
+        Starlette(routes=[WebSocketRoute("/live", socket)]), bench.gate, {"GET /live": JOB}
+    )
+    line = Line([{"type": "websocket.connect"}])
+    await app(websocket_scope("/live", key=bench.key()), line.receive, line.send)
+    assert [m["type"] for m in line.sent] == ["websocket.accept", "websocket.close"]
+    assert held(bench) == 0
+    take(bench)
+    line = Line([{"type": "websocket.connect"}])
+    await app(websocket_scope("/live", key=bench.key()), line.receive, line.send)
+    assert (Answer(line.sent).status, Answer(line.sent).body) == (429, TAKEN)
+
+
+def test_no_public_rule_holds_a_slot() -> None:
+    with pytest.raises(ConfigurationError, match="no slot"):
+        Rule(public=True, slot=True)
+
+
+# --- under WSGI ---------------------------------------------------------------------------------
+
+
+def by_wsgi(bench: Bench, app: Any) -> Client:
+    return Client(WsgiMiddleware(app, bench.gate, RULES))
+
+
+def bearer(bench: Bench, *scopes: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {bench.key(*scopes)}"}
+
+
+def at_once(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    assert environ["lockgate.slot"].lost is False
+    start_response("200 OK", [])
+    return iter([b"one", b"two"])
+
+
+def late(environ: WSGIEnvironment, start_response: StartResponse) -> Iterator[bytes]:
+    start_response("200 OK", [])
+    yield b"one"
+    yield b"two"
+
+
+@pytest.mark.parametrize("app", [at_once, late])
+def test_a_body_holds_its_slot_until_it_is_closed(bench: Bench, app: Any) -> None:
+    headers = bearer(bench)
+    client = by_wsgi(bench, app)
+    answer = client.post("/jobs", headers=headers, buffered=False)
+    assert next(answer.iter_encoded()) == b"one"
+    assert held(bench) == 1
+    refused = client.post("/jobs", headers=headers)
+    assert (refused.status_code, refused.data) == (429, TAKEN)
+    assert refused.headers["x-ratelimit-remaining"] == "998"
+    answer.close()
+    assert held(bench) == 0
+
+
+def test_what_fails_under_wsgi_gives_the_slot_back(bench: Bench) -> None:
+    def failing(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        raise ZeroDivisionError
+
+    def failing_late(environ: WSGIEnvironment, start_response: StartResponse) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield b"one"
+        raise ZeroDivisionError
+
+    headers = bearer(bench)
+    with pytest.raises(ZeroDivisionError):
+        by_wsgi(bench, failing).post("/jobs", headers=headers)
+    assert held(bench) == 0
+    answer = by_wsgi(bench, failing_late).post("/jobs", headers=headers, buffered=False)
+    with pytest.raises(ZeroDivisionError):
+        list(answer.iter_encoded())
+    answer.close()
+    assert held(bench) == 0
+
+
+def test_a_wsgi_job_that_has_lost_its_slot_is_refused() -> None:
+    bench = Bench(slot_lease=0.06)
+
+    def checking(environ: WSGIEnvironment, start_response: StartResponse) -> Iterator[bytes]:
+        run(lose(bench))
+        while not environ["lockgate.slot"].lost:
+            pass
+        environ["lockgate.slot"].check()
+        yield b""
+
+    answer = by_wsgi(bench, checking).post("/jobs", headers=bearer(bench))
+    assert (answer.status_code, answer.get_json()["code"]) == (503, "SLOT_LOST")
+    assert answer.headers["x-ratelimit-limit"] == "1000"
+    assert bench.names() == ["slot_lost"]
+
+
+# --- at the endpoints ---------------------------------------------------------------------------
+
+
+def starlette_app(bench: Bench) -> ASGIApp:
+    @requires("jobs:write", slot=True)
+    async def job(request: Request) -> Response:
+        assert held(bench) == 1
+        return PlainTextResponse("done")
+
+    @requires("jobs:write", slot=True)
+    def job_in_thread(request: Request) -> Response:
+        assert held(bench) == 1
+        return PlainTextResponse("done")
+
+    @requires("jobs:write", slot=True)
+    async def losing(request: Request) -> Response:
+        await lose(bench)
+        await asyncio.sleep(60)
+        raise AssertionError("it was stopped")
+
+    routes = [
+        Route("/jobs", job, methods=["POST"]),
+        Route("/thread", job_in_thread, methods=["POST"]),
+        Route("/losing", losing, methods=["POST"]),
+    ]
+    return GateMiddleware(Starlette(routes=routes), bench.gate)
+
+
+def fastapi_app(bench: Bench) -> ASGIApp:
+    service = FastAPI(exception_handlers=error_handlers)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        assert held(bench) == 1
+        yield b"done"
+
+    @service.post("/jobs")
+    async def job(caller: Holder) -> Response:
+        assert caller.organization == "org_1"
+        return StreamingResponse(chunks())
+
+    @service.post("/thread")
+    def job_in_thread(caller: Holder) -> str:
+        assert held(bench) == 1
+        return "done"
+
+    @service.post("/losing")
+    async def losing(caller: Holder) -> None:
+        await lose(bench)
+        await asyncio.sleep(60)
+
+    security = service.openapi()["paths"]["/jobs"]["post"]["security"]
+    assert security == [{"key": ["jobs:write"]}]
+    return GateMiddleware(service, bench.gate)
+
+
+def ruled_app(bench: Bench) -> ASGIApp:
+    async def job(request: Request) -> Response:
+        assert held(bench) == 1
+        return PlainTextResponse("done")
+
+    routes = [Route(path, job, methods=["POST"]) for path in ("/jobs", "/thread")]
+    return GateMiddleware(Starlette(routes=routes), bench.gate, {**RULES, "POST /thread": JOB})
+
+
+def flask_app(bench: Bench) -> Flask:
+    app = Flask("service")
+    FlaskGate(bench.gate).init_app(app)
+
+    @app.post("/jobs")
+    @flask_requires("jobs:write", cost=2, slot=True)
+    def job() -> str:
+        assert held(bench) == 1
+        return "done"
+
+    return app
+
+
+@pytest.mark.parametrize("make", [starlette_app, fastapi_app, ruled_app])
+@pytest.mark.parametrize("path", ["/jobs", "/thread"])
+async def test_an_endpoint_holds_a_slot(
+    bench: Bench, make: Callable[[Bench], ASGIApp], path: str
+) -> None:
+    app = make(bench)
+    key = bench.key()
+    for _ in range(2):
+        answer = await ask(app, "POST", path, key=key)
+        assert (answer.status, answer.body.strip(b'"')) == (200, b"done")
+        assert held(bench) == 0
+    take(bench)
+    assert (await ask(app, "POST", path, key=key)).body == TAKEN
+    assert (await ask(app, "POST", path, key=bench.key("jobs:read"))).status == 403
+
+
+@pytest.mark.parametrize("make", [starlette_app, fastapi_app])
+async def test_a_rule_and_an_endpoint_hold_one_slot(
+    bench: Bench, make: Callable[[Bench], ASGIApp]
+) -> None:
+    app = GateMiddleware(make(bench), bench.gate, RULES)
+    assert (await ask(app, "POST", "/jobs", key=bench.key())).body == b"done"
+    assert held(bench) == 0
+
+
+@pytest.mark.parametrize("make", [starlette_app, fastapi_app])
+async def test_an_endpoint_that_loses_its_slot_is_stopped(
+    make: Callable[[Bench], ASGIApp],
+) -> None:
+    bench = Bench(slot_lease=0.06)
+    answer = await ask(make(bench), "POST", "/losing", key=bench.key())
+    assert (answer.status, answer.code) == (503, "SLOT_LOST")
+    assert answer.rate == (1000, 999, answer.rate[2])
+    assert bench.names() == ["slot_lost"]
+
+
+def test_a_flask_view_holds_a_slot(bench: Bench) -> None:
+    client = flask_app(bench).test_client()
+    headers = bearer(bench)
+    for _ in range(2):
+        assert client.post("/jobs", headers=headers, buffered=True).data == b"done"
+        assert held(bench) == 0
+    take(bench)
+    refused = client.post("/jobs", headers=headers)
+    assert (refused.status_code, refused.data) == (429, TAKEN)
+    assert refused.headers["x-ratelimit-remaining"] == "994"
+
+
+def test_a_page_of_another_origin_reads_that_no_slot_is_free(bench: Bench) -> None:
+    app = flask_app(bench)
+    CORS(app)
+    take(bench)
+    headers = {**bearer(bench), "Origin": ORIGIN}
+    refused = app.test_client().post("/jobs", headers=headers)
+    assert refused.status_code == 429
+    assert refused.headers["access-control-allow-origin"] in ("*", ORIGIN)
+    assert refused.headers["x-ratelimit-remaining"] == "998"
+
+
+async def test_g6_the_refusal_is_the_same_everywhere() -> None:
+    seen: list[tuple[int, list[tuple[str, str]], bytes]] = []
+    for make in (starlette_app, fastapi_app, ruled_app):
+        bench = Bench()
+        take(bench)
+        answer = await ask(make(bench), "POST", "/jobs", key=bench.key())
+        seen.append((answer.status, sorted(answer.headers), answer.body))
+    blocking: list[Callable[[Bench], Client]] = [
+        lambda bench: Client(flask_app(bench)),
+        lambda bench: by_wsgi(bench, at_once),
+    ]
+    for client in blocking:
+        bench = Bench()
+        take(bench)
+        refused = await asyncio.to_thread(client(bench).post, "/jobs", headers=bearer(bench))
+        headers = sorted((name.lower(), value) for name, value in refused.headers)
+        seen.append((refused.status_code, headers, refused.data))
+    for status, headers, body in seen:
+        assert (status, body) == (429, TAKEN)
+        # What a request costs is said at the Flask view.
+        one, expected = (
+            [header for header in each if header[0] != "x-ratelimit-remaining"]
+            for each in (headers, seen[0][1])
+        )
+        assert one == expected
