@@ -1,0 +1,180 @@
+"""Keys that another system made: taken in with its digest, and moved to ours when first used."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import uuid4
+
+from ..errors import ConfigurationError, KeyNotFound
+from ..events import Events
+from ..rules.credentials import PREFIX_LENGTH, Digest
+from ..rules.instants import SECOND
+from ..rules.keys import ApiKey, KeyDraft
+from ..rules.legacy import SLOW, Legacy, LegacyToken
+from ..rules.scopes import Catalogue
+from ..stores.contract import Store
+from ..stores.local import Clock
+from ..waiting import outcome
+from .asking import asking
+from .hashes import Hashes
+from .keys import checked
+from .slow_checks import SlowChecks
+
+_LONGEST_HANDLE: Final = 256
+
+
+class Legacies:
+    """The other systems whose keys a gate takes, as ``gate.legacy``.
+
+    Args:
+        systems: what their keys look like.
+        store: where keys are kept.
+        catalogue: the scopes there are.
+        cap: the most live keys an organization may have.
+        clock: gives the present in microseconds.
+        events: told ``key_adopted`` and ``key_rehashed``.
+
+    Raises:
+        ConfigurationError: two have one name, or a slow scheme needs what is not installed.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[Legacy],
+        store: Store,
+        catalogue: Catalogue,
+        cap: int | None,
+        clock: Clock | None,
+        events: Events,
+    ) -> None:
+        self._systems = {system.name: system for system in systems}
+        if len(self._systems) < len(systems):
+            raise ConfigurationError("Two legacy systems have the same name: give each its own.")
+        schemes = {scheme for system in systems for scheme in system.schemes if scheme in SLOW}
+        self._hashes = Hashes(schemes) if schemes else None
+        self._checks = SlowChecks(self._hashes, clock) if self._hashes else None
+        self._store = store
+        self._catalogue = catalogue
+        self._cap = cap
+        self._clock = clock
+        self._events = events
+
+    async def adopt(
+        self,
+        system: str,
+        *,
+        organization: str,
+        name: str,
+        handle: str,
+        digest: str,
+        scopes: Sequence[str] = ("*",),
+        expires_at: datetime | None = None,
+        prefix: str | None = None,
+    ) -> ApiKey:
+        """Take in a key that another system made: it is good here from now on.
+
+        Args:
+            system: the name of its :class:`~lockgate.Legacy`.
+            organization: its id, 1 to 128 characters.
+            name: 1 to 100 characters for a person to know the key by.
+            handle: the handle of the key, as its pattern finds it.
+            digest: what the system kept: a fast digest in hexadecimal or base64, or a password
+                hash in the form that passlib, Django or the hash's own library writes.
+            scopes: what the key may do, 1 to 50 of the catalogue.
+            expires_at: when it expires, with a time zone; None: never.
+            prefix: how the key begins, for people to recognise it, up to 15 characters are kept;
+                None: its handle.
+
+        Raises:
+            InvalidRequest: naming every argument that is not good.
+            HandleTaken: a key of that system with that handle is here already, in whatever state.
+            KeyLimitReached: the organization has as many live keys as it may.
+            StoreUnavailable: the store did not answer.
+        """
+        legacy = self._systems.get(system)
+        kept = None if legacy is None else self._read_digest(legacy, digest)
+        now = self._clock() if self._clock else None
+        with asking(self._events):
+            present = await self._store.now() if now is None else now
+        lifetime, of_expiry = _read_expiry(expires_at, present)
+        fits = 1 <= len(handle) <= _LONGEST_HANDLE
+        name, scopes = checked(
+            organization,
+            name,
+            scopes,
+            self._catalogue,
+            {
+                "system": [] if legacy else ["The gate has no legacy system of this name."],
+                "handle": [] if fits else [f"Use 1 to {_LONGEST_HANDLE} characters."],
+                "digest": [] if kept or not legacy else ["It is of none of the system's schemes."],
+                "expires_at": of_expiry,
+            },
+        )
+        assert legacy is not None and kept is not None, "or there was a problem"
+        draft = KeyDraft(
+            id=str(uuid4()),
+            handle=legacy.kept_handle(handle),
+            organization=organization,
+            name=name,
+            prefix=(handle if prefix is None else prefix)[:PREFIX_LENGTH],
+            scopes=scopes,
+            scheme=kept.scheme,
+            digest=kept.value,
+            lifetime=lifetime,
+        )
+        with asking(self._events):
+            key = await self._store.insert(draft, self._cap, now)
+        self._events.tell("key_adopted", organization=organization, id=key.id)
+        return key
+
+    async def upgrade(self, token: LegacyToken, address: str) -> None:
+        """Move a key to our own digest, if it is this one and its digest is a slow one.
+
+        The row moves whatever the admission says afterwards: a key that is revoked, expired or over
+        its limit costs no second slow check. The write is conditional and touches the digest only,
+        so it cannot undo a revocation (K3).
+
+        Raises:
+            KeyNotFound: there is no such key, or it is another: an unknown handle costs no hash.
+            RateLimitExceeded: the address has shown too many wrong ones.
+            StoreUnavailable: the store did not answer, or too many checks wait.
+        """
+        with asking(self._events):
+            key = await self._store.find(token.handle)
+        scheme = None if key is None else token.legacy.slow_scheme(key.scheme)
+        new = token.fresh_digest()
+        if key is None or scheme is None or new is None or self._checks is None:
+            raise KeyNotFound
+        old = Digest(key.scheme, key.digest)
+        with asking(self._events):
+            hashed = token.prepared()
+            check = self._checks.check(key.handle, scheme, hashed, old.value, address)
+            if not await outcome(check):
+                raise KeyNotFound
+            moved = await self._store.rehash_if(key.handle, old, new)
+        if moved:
+            self._events.tell(
+                "key_rehashed", organization=key.organization, id=key.id, scheme=new.scheme
+            )
+
+    def close(self) -> None:
+        """Forget the checks that wait, and let their threads end."""
+        if self._checks is not None:
+            self._checks.close()
+
+    def _read_digest(self, legacy: Legacy, digest: str) -> Digest | None:
+        fast = legacy.read_fast(digest)
+        if fast is not None or self._hashes is None:
+            return fast
+        scheme = self._hashes.identify(digest)
+        return None if scheme is None else legacy.keep_slow(scheme, digest)
+
+
+def _read_expiry(expires_at: datetime | None, now: int) -> tuple[int | None, list[str]]:
+    """Microseconds that are left, and what is wrong with the time."""
+    if expires_at is None:
+        return None, []
+    if expires_at.tzinfo is None:
+        return None, ["Say in which time zone: use datetime(..., tzinfo=UTC)."]
+    left = int(expires_at.timestamp() * SECOND) - now
+    return left, [] if left > 0 else ["It has expired already: leave it where it is."]
