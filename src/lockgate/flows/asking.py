@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Literal
 
-from ..errors import LockgateError, StoreUnavailable
+from ..errors import ConfigurationError, LockgateError, StoreUnavailable
 from ..events import Events
+from ..stores.contract import Io
 
 
 @contextmanager
@@ -29,3 +31,27 @@ def unavailable(events: Events, failure: Exception) -> StoreUnavailable:
     """Tell that the store failed, and give the refusal to raise."""
     events.tell("store_failed", logging.ERROR, error=type(failure).__qualname__)
     return StoreUnavailable()
+
+
+def pair(face: Literal["async", "blocking"], part: object, io: Io) -> None:
+    """See that a part suits whoever is going to ask it.
+
+    Args:
+        face: ``async`` awaits in an event loop, ``blocking`` waits in a thread.
+        part: a store, or a session verifier.
+        io: how it waits.
+
+    Raises:
+        ConfigurationError: it would block the event loop, or needs one.
+    """
+    name = type(part).__name__
+    if face == "async" and io == "blocking":
+        raise ConfigurationError(
+            f"{name} waits in the calling thread here, and would block the event loop: "
+            "use one whose io is 'none', 'async' or 'either', as of a store from a URL."
+        )
+    if face == "blocking" and io == "async":
+        raise ConfigurationError(
+            f"{name} needs an event loop here, and there is none: "
+            "use one whose io is 'none', 'blocking' or 'either', as of a store from a URL."
+        )

@@ -1,7 +1,8 @@
 """Keys: create, list, inspect, revoke (spec 4.1 to 4.4)."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
 from ..errors import HandleTaken, InvalidRequest, NotFound, Problem
@@ -12,6 +13,8 @@ from ..rules.scopes import Catalogue
 from ..stores.contract import Store
 from ..stores.local import Clock
 from .asking import asking
+
+T = TypeVar("T")
 
 _DRAWS_AT_MOST = 10
 LONGEST_ID = 128
@@ -26,6 +29,38 @@ class CreatedKey(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<CreatedKey {self.key!r}>"
+
+
+def drafted(
+    format: KeyFormat,
+    organization: str,
+    name: str,
+    scopes: tuple[str, ...] = ("*",),
+    lifetime: int | None = None,
+) -> tuple[KeyDraft, str]:
+    """Draw a key for an organization: what to keep of it, and its text."""
+    new = format.generate()
+    digest = format.digest(new)
+    draft = KeyDraft(
+        id=str(uuid4()),
+        handle=new.handle,
+        organization=organization,
+        name=name,
+        prefix=new.prefix,
+        scopes=scopes,
+        scheme=digest.scheme,
+        digest=digest.value,
+        lifetime=lifetime,
+    )
+    return draft, new.text
+
+
+async def drawn(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Try until what was drawn is not taken: one in 10**14 draws is, for each key there is."""
+    for _ in range(_DRAWS_AT_MOST):
+        with suppress(HandleTaken):
+            return await attempt()
+    raise RuntimeError("every handle drawn is taken: is the random source random?")
 
 
 class Keys:
@@ -67,43 +102,19 @@ class Keys:
             KeyLimitReached: the organization has as many live keys as it may (D8).
             StoreUnavailable: the store did not answer.
         """
-        name, of_name = read_name(name)
-        scopes, of_scopes = read_scopes(scopes, self._catalogue)
         lifetime, of_days = read_lifetime(expires_in_days)
-        of_id = (
-            [] if 1 <= len(organization) <= LONGEST_ID else [f"Use 1 to {LONGEST_ID} characters."]
+        name, scopes = checked(
+            organization, name, scopes, self._catalogue, {"expires_in_days": of_days}
         )
-        found = {
-            "organization": of_id,
-            "name": of_name,
-            "scopes": of_scopes,
-            "expires_in_days": of_days,
-        }
-        if any(found.values()):
-            raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
+
+        async def insert() -> CreatedKey:
+            draft, text = drafted(self._format, organization, name, scopes, lifetime)
+            return CreatedKey(await self._store.insert(draft, self._cap, self._now()), text)
+
         with asking(self._events):
-            for _ in range(_DRAWS_AT_MOST):
-                new = self._format.generate()
-                draft = KeyDraft(
-                    id=str(uuid4()),
-                    handle=new.handle,
-                    organization=organization,
-                    name=name,
-                    prefix=new.prefix,
-                    scopes=scopes,
-                    scheme=self._format.peppers.scheme,
-                    digest=self._format.digest(new).value,
-                    lifetime=lifetime,
-                )
-                try:
-                    key = await self._store.insert(draft, self._cap, self._now())
-                except HandleTaken:
-                    continue  # One in 10**14 draws for each key there is: draw again.
-                break
-            else:
-                raise RuntimeError("every handle drawn is taken: is the random source random?")
-        self._events.tell("key_created", organization=organization, id=key.id)
-        return CreatedKey(key, new.text)
+            created = await drawn(insert)
+        self._events.tell("key_created", organization=organization, id=created.key.id)
+        return created
 
     async def list(self, organization: str) -> list[ApiKey]:
         """All keys of the organization, whichever their state: newest first (D10)."""
@@ -152,3 +163,32 @@ class Keys:
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
+
+
+def checked(
+    organization: str,
+    name: str,
+    scopes: Sequence[str],
+    catalogue: Catalogue,
+    others: Mapping[str, Sequence[str]],
+) -> tuple[str, tuple[str, ...]]:
+    """The name and the scopes of a new key as they are kept.
+
+    Args:
+        organization: whose it is to be.
+        name: 1 to 100 characters, trimmed here.
+        scopes: 1 to 50 of the catalogue, repeats dropped here.
+        catalogue: the scopes there are.
+        others: what is wrong with the other arguments, by their names.
+
+    Raises:
+        InvalidRequest: naming every argument that is not good.
+    """
+    name, of_name = read_name(name)
+    scopes, of_scopes = read_scopes(scopes, catalogue)
+    fits = 1 <= len(organization) <= LONGEST_ID
+    of_id = [] if fits else [f"Use 1 to {LONGEST_ID} characters."]
+    found = {"organization": of_id, "name": of_name, "scopes": of_scopes, **others}
+    if any(found.values()):
+        raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
+    return name, scopes

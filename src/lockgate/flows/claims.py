@@ -1,0 +1,127 @@
+"""Claims: an owner attaches what an agent registered to a login of their own (D15)."""
+
+from typing import Final, NamedTuple
+
+from ..errors import ClaimRefused, NoOrganization
+from ..events import Events
+from ..identity import Session
+from ..rules.accounts import USER_LENGTH, Account
+from ..rules.keys import ApiKey
+from ..stores.contract import Store
+from ..stores.local import Clock
+from .asking import asking
+from .emails import is_same_email, read_email
+from .keys import LONGEST_ID
+
+_SHOWN_AT_MOST: Final = 20
+_UNVERIFIED: Final = (
+    "Only who has signed in with a verified e-mail address can claim an organization."
+)
+
+
+class Claimable(NamedTuple):
+    """An account that is a user's or can become it, and all its keys."""
+
+    account: Account
+    keys: list[ApiKey]
+
+
+class Claims:
+    """The claims of a gate, as ``gate.accounts.claims``.
+
+    Args:
+        store: where the accounts are.
+        clock: gives the present in microseconds; None: the store's own.
+        events: is told of each claim.
+    """
+
+    def __init__(self, store: Store, clock: Clock | None, events: Events) -> None:
+        self._store = store
+        self._clock = clock
+        self._events = events
+
+    async def list(self, session: Session) -> list[Claimable]:
+        """What a session's user has claimed, and what they may claim: the newest 20 of each.
+
+        Raises:
+            ClaimRefused: the session is an agent's, or its e-mail is not verified.
+            StoreUnavailable: the store did not answer.
+        """
+        user, email = _claimer(session)
+        with asking(self._events):
+            claimed = await self._store.accounts_by_user(user)
+            found = await self._store.accounts_by_email(email) if email else ()
+            free = [account for account in found if account.claimed_by is None]
+            shown = [*claimed[:_SHOWN_AT_MOST], *free[:_SHOWN_AT_MOST]]
+            return [Claimable(a, await self._store.list(a.organization)) for a in shown]
+
+    async def claim(
+        self, session: Session, organization: str, *, revoke_keys: bool = False
+    ) -> Claimable:
+        """Attach an organization to a session's user. Doing it again changes nothing.
+
+        Args:
+            session: its e-mail is verified, and is the organization's billing e-mail.
+            organization: its id.
+            revoke_keys: whether to revoke, in the same step, every key there is and the dashboard
+                token, which ends the sessions of the agent. Asked for again, it is done again.
+
+        Raises:
+            ClaimRefused: it is not theirs to claim, or there is no such organization.
+            StoreUnavailable: the store did not answer.
+        """
+        user, _ = _claimer(session)
+        if not 1 <= len(organization) <= LONGEST_ID:
+            raise ClaimRefused
+        now = self._clock() if self._clock else None
+        with asking(self._events):
+            account = await self._store.account(organization)
+            if account is None or not _may_claim(session, account):
+                raise ClaimRefused
+            claimed = await self._store.claim_if_unclaimed(
+                organization, user, revoke=revoke_keys, now=now
+            )
+            if claimed is None or claimed.claimed_by != user:
+                raise ClaimRefused
+            keys = await self._store.list(organization)
+        self._events.tell("claimed", organization=organization, user=user, revoked=revoke_keys)
+        return Claimable(claimed, keys)
+
+    async def acting(self, session: Session, wanted: str | None) -> Session:
+        """The session as it acts: for the organization that is wanted, if it is the user's.
+
+        Without a wish it is the identity provider's, or else the one that was claimed last.
+
+        Raises:
+            NoOrganization: the user has not claimed that organization, or none at all.
+            StoreUnavailable: the store did not answer.
+        """
+        if session.organization is not None and wanted in (None, session.organization):
+            return session
+        if session.user is None or not 1 <= len(session.user) <= USER_LENGTH:
+            raise NoOrganization
+        with asking(self._events):
+            claimed = await self._store.accounts_by_user(session.user)
+        for account in claimed:
+            if wanted in (None, account.organization):
+                return session._replace(organization=account.organization)
+        raise NoOrganization
+
+
+def _claimer(session: Session) -> tuple[str, str]:
+    """Who claims, by which address.
+
+    Raises:
+        ClaimRefused: an agent does, or nobody knows whose address it is.
+    """
+    if session.user is None or not 1 <= len(session.user) <= USER_LENGTH:
+        raise ClaimRefused(_UNVERIFIED)
+    if session.verified_email is None:
+        raise ClaimRefused(_UNVERIFIED)
+    email, _ = read_email(session.verified_email)
+    return session.user, email if is_same_email(session.verified_email, email) else ""
+
+
+def _may_claim(session: Session, account: Account) -> bool:
+    mine = account.claimed_by == session.user
+    return mine or is_same_email(session.verified_email, account.billing_email)

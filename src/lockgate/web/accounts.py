@@ -1,0 +1,164 @@
+"""The operations of accounts: register, sign in and out, claim (spec 4.5, 5.1, D13 to D15)."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from ..errors import AgentsOnly, Header, Refusal
+from ..flows.accounts import Accounts
+from ..identity import SESSION_COOKIE
+from ..rules.routes import Rule
+from .account_models import (
+    AgentSignedIn,
+    AgentSignedOut,
+    BotRegister,
+    BotRegistered,
+    Claim,
+    ClaimDetail,
+    Claimed,
+    ClaimList,
+    SignIn,
+)
+from .bodies import read_body
+from .caller import address_of
+from .endpoint import Call, Endpoint
+from .sessions import own_page, session_of
+
+
+async def bot_register(call: Call) -> BotRegistered:
+    """Register an agent; nobody needs to be known for it (spec 4.5)."""
+    with _telling(call, "registration_refused"):
+        wanted = read_body(call.body, BotRegister)
+        made = await _accounts(call).register(
+            wanted.agent_name,
+            wanted.billing_email,
+            wanted.account_type,
+            wanted.company_name,
+            address=address_of(call.gate, call.caller),
+        )
+    return BotRegistered(
+        api_key=made.api_key,
+        dashboard_token=made.dashboard_token,
+        dashboard_url=made.dashboard_url,
+        billing_url=made.billing_url,
+    )
+
+
+async def bot_sign_in(call: Call) -> AgentSignedIn:
+    """Begin an agent's session; no page of another site can begin one in a visitor's browser."""
+    accounts = _accounts(call)
+    with _telling(call, "sign_in_refused"):
+        own_page(call.gate, call.caller)
+        wanted = read_body(call.body, SignIn)
+        signed_in = await accounts.agents.sign_in(
+            wanted.dashboard_token, address=address_of(call.gate, call.caller)
+        )
+    call.headers.append(_cookie(accounts, signed_in.cookie, signed_in.seconds))
+    return AgentSignedIn(organization_id=signed_in.organization, expires_in=signed_in.seconds)
+
+
+async def bot_sign_out(call: Call) -> AgentSignedOut:
+    """End the sessions of the caller's agent, everywhere."""
+    session = call.principal.session
+    if session is None or session.user is not None:
+        raise AgentsOnly
+    accounts = _accounts(call)
+    await accounts.agents.sign_out(call.principal.organization)
+    call.headers.append(_cookie(accounts, "", 0))
+    return AgentSignedOut()
+
+
+async def list_claims(call: Call) -> ClaimList:
+    """What the caller has claimed and may claim, with all keys there are (D15)."""
+    session = await session_of(call.gate, call.caller)
+    with _telling(call, "claim_refused"):
+        found = await _accounts(call).claims.list(session)
+    now = await call.gate.keys.now()
+    return ClaimList(data=[Claimed.of(one, now) for one in found])
+
+
+async def claim(call: Call) -> ClaimDetail:
+    """Attach an organization to the caller's login; with its keys revoked, if they say so."""
+    with _telling(call, "claim_refused"):
+        session = await session_of(call.gate, call.caller)
+        wanted = read_body(call.body, Claim)
+        claimed = await _accounts(call).claims.claim(
+            session, wanted.organization_id, revoke_keys=wanted.revoke_keys
+        )
+    return ClaimDetail(data=Claimed.of(claimed, await call.gate.keys.now()))
+
+
+def _accounts(call: Call) -> Accounts:
+    accounts = call.gate.accounts
+    assert accounts is not None, "these operations are there only where agents may register"
+    return accounts
+
+
+@contextmanager
+def _telling(call: Call, name: str) -> Generator[None]:
+    """Tell of a refusal, whatever its reason: every outcome is an event."""
+    try:
+        yield
+    except Refusal as refusal:
+        address = address_of(call.gate, call.caller)
+        call.gate.events.tell(name, code=refusal.code, address=address)
+        raise
+
+
+def _cookie(accounts: Accounts, value: str, seconds: int) -> Header:
+    """The session's cookie, by the rules of ``__Host-`` ones (RFC 6265bis, 4.1.3.2)."""
+    secure = "" if accounts.development else "; Secure"
+    kept = f"Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"
+    return (b"set-cookie", f"{SESSION_COOKIE}={value}; {kept}".encode())
+
+
+_ANYBODY = Rule(public=True, own=True)
+
+ACCOUNT_ENDPOINTS: Final = (
+    Endpoint(
+        "POST",
+        "/auth/bot-register",
+        _ANYBODY,
+        bot_register,
+        "Register an agent",
+        BotRegistered,
+        status=201,
+        request=BotRegister,
+    ),
+    Endpoint(
+        "POST",
+        "/auth/bot-sign-in",
+        _ANYBODY,
+        bot_sign_in,
+        "Sign an agent in",
+        AgentSignedIn,
+        request=SignIn,
+    ),
+    Endpoint(
+        "POST",
+        "/auth/bot-sign-out",
+        Rule(accepts=("session",), own=True),
+        bot_sign_out,
+        "Sign an agent out",
+        AgentSignedOut,
+    ),
+    Endpoint(
+        "GET",
+        "/auth/claim",
+        _ANYBODY,
+        list_claims,
+        "See what can be claimed",
+        ClaimList,
+        reads_session=True,
+    ),
+    Endpoint(
+        "POST",
+        "/auth/claim",
+        _ANYBODY,
+        claim,
+        "Claim an organization",
+        ClaimDetail,
+        request=Claim,
+        reads_session=True,
+    ),
+)

@@ -1,0 +1,174 @@
+"""Agents register, sign in and are claimed: over the wire, on every face (spec 4.5, D13 to D15)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from .demo import (
+    CLAIM,
+    FULL_KEY,
+    KEYS,
+    MODELS,
+    REGISTER,
+    SIGN_IN,
+    SIGN_OUT,
+    Answer,
+    Client,
+    Demo,
+    at_once,
+    random_text,
+)
+
+TOKEN = re.compile(r"acme_dashboard_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
+
+
+def email() -> str:
+    """An address that nobody has used."""
+    return f"{random_text(12).lower()}@example.com"
+
+
+def register(client: Client, **fields: object) -> Answer:
+    body = {"agent_name": "render bot", "billing_email": email(), **fields}
+    return client.send("POST", REGISTER, json_body=body)
+
+
+def registered(client: Client, **fields: object) -> dict[str, str]:
+    made: dict[str, str] = register(client, **fields).is_ok(201).json()
+    return made
+
+
+def signed_in(client: Client, token: str) -> str:
+    answer = client.send("POST", SIGN_IN, json_body={"dashboard_token": token}).is_ok()
+    found = re.match(r"__session=([^;]+);", answer.one("set-cookie"))
+    assert found is not None
+    return found[1]
+
+
+def test_d13_registration_gives_what_the_specification_names(demo: Demo, client: Client) -> None:
+    answer = register(client, account_type="company", company_name="Ada & Co").is_ok(201)
+    made = answer.json()
+    assert made.keys() == {"api_key", "dashboard_token", "dashboard_url", "billing_url"}
+    assert all(isinstance(value, str) for value in made.values())
+    assert FULL_KEY.fullmatch(made["api_key"])
+    assert TOKEN.fullmatch(made["dashboard_token"])
+    assert made["dashboard_url"] == made["billing_url"]
+    assert made["dashboard_url"].startswith(demo.base_url)
+    assert "no-store" in answer.one("cache-control")
+
+
+def test_d13_the_key_is_a_full_one_on_the_default_plan(client: Client) -> None:
+    made = registered(client, agent_name=" my bot ")
+    answer = client.get(MODELS, key=made["api_key"]).is_ok()
+    assert answer.limit == 10
+    (key,) = client.get(KEYS, key=made["api_key"]).json()["data"]
+    assert (key["name"], key["scopes"]) == ("my bot", ["*"])
+    client.get(MODELS, key=made["dashboard_token"]).is_error(401, "INVALID_FORMAT")
+
+
+def test_d14_the_dashboard_is_not_taken_from_host(demo: Demo, client: Client) -> None:
+    body = {"agent_name": "bot", "billing_email": email()}
+    headers = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
+    answer = client.send("POST", REGISTER, json_body=body, headers=headers).is_ok(201)
+    assert urlsplit(answer.json()["dashboard_url"]).netloc == urlsplit(demo.base_url).netloc
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"agent_name": " "}, "agent_name"),
+        ({"agent_name": "a" * 101}, "agent_name"),
+        ({"billing_email": "a@example.com\r\nBcc: b@example.com"}, "billing_email"),
+        ({"billing_email": "a" * 320 + "@example.com"}, "billing_email"),
+        ({"billing_email": "ada@localhost"}, "billing_email"),
+        ({"billing_email": "Ada <ada@example.com>"}, "billing_email"),
+        ({"account_type": "company"}, "company_name"),
+        ({"company_name": "Ada & Co"}, "company_name"),
+        ({"account_type": "company", "company_name": "c" * 201}, "company_name"),
+        ({"account_type": "Company"}, "account_type"),
+        ({"scopes": ["*"]}, "scopes"),
+    ],
+)
+def test_bad_input_is_told_by_field(client: Client, change: dict[str, Any], field: str) -> None:
+    answer = register(client, **change).is_error(400, "VALIDATION_ERROR")
+    assert [detail["field"] for detail in answer.json()["details"]] == [field]
+
+
+def test_d14_five_a_day_for_an_email_and_look_alikes_are_others(client: Client) -> None:
+    address = email()
+    written = [address, address.upper(), address.title(), address, address]
+    for one in written:
+        registered(client, billing_email=one)
+    answer = register(client, billing_email=address).is_error(429, "RATE_LIMIT_EXCEEDED")
+    assert answer.json()["limits"] == {"type": "day", "limit": 5, "used": 5}
+    assert 86_000 < answer.json()["retryAfter"] <= 86_400
+    registered(client, billing_email="+x@".join(address.split("@")))
+    registered(client, billing_email=f"\u0430{address}")
+
+
+def test_r1_many_at_once_with_one_email_make_five_and_nothing_half(client: Client) -> None:
+    address = email()
+    answers = at_once(40, lambda _: register(client, billing_email=address))
+    made = [answer.json() for answer in answers if answer.status == 201]
+    assert len(made) == 5
+    assert {answer.status for answer in answers} == {201, 429}
+    for one in made:
+        client.get(MODELS, key=one["api_key"]).is_ok()
+        signed_in(client, one["dashboard_token"])
+
+
+def test_r4_an_agent_signs_in_and_out(client: Client) -> None:
+    made = registered(client)
+    answer = client.send("POST", SIGN_IN, json_body={"dashboard_token": made["dashboard_token"]})
+    attributes = answer.one("set-cookie").split("; ")[1:]
+    assert {"HttpOnly", "SameSite=Lax", "Path=/"} <= set(attributes)
+    assert not any(attribute.lower().startswith("domain") for attribute in attributes)
+    session = signed_in(client, made["dashboard_token"])
+    client.post_key(session, {"name": "second"}).is_ok(201)
+    client.send("POST", SIGN_OUT, session=session).is_ok()
+    client.get(KEYS, session=session).is_error(401, "SESSION_INVALID")
+    client.get(MODELS, key=made["api_key"]).is_ok()
+
+
+@pytest.mark.parametrize("change", ["api_key", "garbage", "other"])
+def test_what_is_no_token_signs_nobody_in(client: Client, change: str) -> None:
+    made = registered(client)
+    token = {
+        "api_key": made["api_key"],
+        "garbage": "\u00e9\0" * 99,
+        "other": made["dashboard_token"][:-1] + "_",
+    }[change]
+    answer = client.send("POST", SIGN_IN, json_body={"dashboard_token": token})
+    answer.is_error(401, "TOKEN_NOT_ACCEPTED")
+    assert not answer.all("set-cookie")
+
+
+def test_d15_a_person_claims_by_the_cookie_of_the_demo(demo: Demo, client: Client) -> None:
+    """The owner of each plan's organization has a verified address: ``owner@<plan>.example``."""
+    made = registered(client, billing_email="Owner@Starter.example")
+    owner, stranger = demo["starter"].session_cookie, demo["creator"].session_cookie
+    data = client.get(CLAIM, session=owner).is_ok().json()["data"]
+    (mine,) = [one for one in data if one["keys"][0]["keyPrefix"] == made["api_key"][:15]]
+    body = {"organizationId": mine["organizationId"], "revokeKeys": True}
+    refused = client.send("POST", CLAIM, session=stranger, json_body=body)
+    refused.is_error(403, "CLAIM_REFUSED")
+    named = {"X-Organization-Id": mine["organizationId"]}
+    early = client.send("GET", KEYS, session=owner, headers=named)
+    early.is_error(403, "NO_ORGANIZATION")
+    claimed = client.send("POST", CLAIM, session=owner, json_body=body).is_ok().json()["data"]
+    assert [key["isActive"] for key in claimed["keys"]] == [False]
+    client.get(MODELS, key=made["api_key"]).is_error(401, "KEY_REVOKED")
+    listed = client.send("GET", KEYS, session=owner, headers=named).is_ok().json()["data"]
+    assert [key["id"] for key in listed] == [key["id"] for key in claimed["keys"]]
+    answer = client.send("POST", SIGN_IN, json_body={"dashboard_token": made["dashboard_token"]})
+    answer.is_error(401, "TOKEN_NOT_ACCEPTED")
+
+
+def test_the_document_describes_them(client: Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert paths[REGISTER]["post"]["security"] == paths[SIGN_IN]["post"]["security"] == []
+    assert paths[CLAIM]["get"]["security"] == paths[CLAIM]["post"]["security"] == [{"session": []}]
+    assert "201" in paths[REGISTER]["post"]["responses"]
