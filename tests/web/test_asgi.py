@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lockgate import PUBLIC, Gate, MemoryStore, Refusal, Rule
 from lockgate.errors import NotFound, RateLimitExceeded
 from lockgate.rules.instants import MINUTE
-from lockgate.web.asgi import GateMiddleware, body_reader
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.connection import body_reader
 from tests.stores.making import at_once
 
 from .driving import (

@@ -17,12 +17,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from lockgate import Gate, Plan, run
+from lockgate import Gate, Plan, Registration, run
 from lockgate.cli.applications import (
     fastapi_application,
     flask_application,
     starlette_application,
 )
+from lockgate.cli.service import Service
 from lockgate.identity import Session, SignedCookie
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.fastapi import error_handlers, lockgate_router
@@ -40,13 +41,25 @@ CASES_OF_A_CAMPAIGN = 10_000
 
 def gate() -> Gate:
     plenty = Plan("anonymous", rpm=10**9, rph=10**9, rpd=10**9, concurrent=None)
-    made = Gate("memory://", brand="acme", sessions=sessions, anonymous=plenty, key_cap=None)
+    made = Gate(
+        "memory://",
+        brand="acme",
+        sessions=sessions,
+        registration=Registration(
+            session_secrets=["a session secret of the tests"],
+            dashboard_url="https://console.example.com",
+            per_address=10**9,
+        ),
+        anonymous=plenty,
+        key_cap=None,
+    )
     limits = {"rpm": 10**9, "rph": 10**9, "rpd": 10**9, "concurrent": 100}
     run(made.organizations.place("org_1", "enterprise", **limits))
     return made
 
 
-def plain_fastapi(gate: Gate) -> Any:
+def plain_fastapi(service: Service) -> Any:
+    gate = service.gate
     app = FastAPI(exception_handlers=error_handlers)
     app.include_router(lockgate_router(gate))
     return GateMiddleware(app, gate)
@@ -66,8 +79,8 @@ def hold(face: str, cases: int) -> None:
     behind = gate()
     key = run(behind.keys.create("org_1", "a key")).text
     bearer = {"Authorization": f"Bearer {key}"}
-    cookie = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada'))}"}
-    schema = load("/openapi.json", make(behind), headers=bearer)
+    cookie = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada', 'ada@example.com'))}"}
+    schema = load("/openapi.json", make(Service(behind)), headers=bearer)
     operations = [found.ok() for found in schema.get_all_operations()]
     credentials = st.sampled_from([bearer, cookie, {}])
 

@@ -11,6 +11,7 @@ from lockgate import PUBLIC, ConfigurationError, Principal, Refusal, Rule, run
 from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
 from lockgate.rules.credentials import Digest
 from lockgate.rules.instants import MINUTE
+from lockgate.stores.contract import Io
 from lockgate.web.api import answer, check, endpoints
 from lockgate.web.guard import Guard
 
@@ -41,7 +42,7 @@ def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal |
     """The code of the refusal, or "in", and who came in."""
     guard = Guard(bench.gate, fields.pop("rules", None), **fields)
     try:
-        principal, rate = run(guard.enter(caller))
+        principal, rate, _ = run(guard.enter(caller))
     except Refusal as refusal:
         code, rate = refusal.code, refusal.rate
         principal = None
@@ -130,6 +131,8 @@ def test_d24_a_spent_address_is_refused_before_its_session_is_verified() -> None
     verified: list[str] = []
 
     class Counting:
+        io: Io = "none"
+
         async def verify(self, cookie: str) -> None:
             verified.append(cookie)
 

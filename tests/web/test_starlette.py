@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket
 
 from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Rule
 from lockgate.errors import KeyLimitReached, NotFound
+from lockgate.stores.contract import Io
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.starlette import error_handlers, lockgate_routes, requires
 
@@ -352,6 +353,8 @@ async def test_g4_a_store_that_fails_in_an_operation_is_503() -> None:
 
 async def test_g4_an_identity_provider_that_fails_is_503() -> None:
     class Broken:
+        io: Io = "none"
+
         async def verify(self, cookie: str) -> None:
             raise TimeoutError("jwks")
 

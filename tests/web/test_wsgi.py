@@ -15,9 +15,11 @@ import pytest
 
 from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Refusal, Rule, run
 from lockgate.errors import InvalidRequest, NotFound, PayloadTooLarge
+from lockgate.identity import SignedCookie
 from lockgate.stores.contract import Io
 from lockgate.web.asgi import GateMiddleware as AsgiMiddleware
-from lockgate.web.wsgi import GateMiddleware, WsgiCaller, body_reader, principal_of
+from lockgate.web.environ import WsgiCaller, body_reader, principal_of
+from lockgate.web.wsgi import GateMiddleware
 
 RATE = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 
@@ -290,30 +292,41 @@ def test_threads_share_a_gate(gate: Gate, bearer: dict[str, str]) -> None:
     assert sorted(statuses) == ["200"] * 10 + ["429"] * 70
 
 
-# --- the colour of the store --------------------------------------------------------------
+# --- the colour of the store and of the session verifier ----------------------------------
 
 
-def store_with(io: Io) -> MemoryStore:
-    class Coloured(MemoryStore):
+def coloured(part: str, io: Io) -> dict[str, Any]:
+    if part == "sessions":
+
+        class ColouredSessions(SignedCookie):
+            pass
+
+        ColouredSessions.io = io
+        return {"sessions": ColouredSessions(["a secret of the tests, long enough"])}
+
+    class ColouredStore(MemoryStore):
         pass
 
-    Coloured.io = io
-    return Coloured()
+    ColouredStore.io = io
+    return {"store": ColouredStore()}
 
 
+@pytest.mark.parametrize("part", ["store", "sessions"])
 @pytest.mark.parametrize(
     ("face", "io", "remedy"),
     [
-        (GateMiddleware, "async", "give it a blocking engine"),
-        (AsgiMiddleware, "blocking", "give it an asynchronous engine"),
+        (GateMiddleware, "async", "'none', 'blocking' or 'either'"),
+        (AsgiMiddleware, "blocking", "'none', 'async' or 'either'"),
     ],
+    ids=["wsgi", "asgi"],
 )
-def test_a_store_of_the_other_colour_is_refused(face: Any, io: Io, remedy: str) -> None:
-    gate = Gate(store_with(io), brand="acme")
-    with pytest.raises(ConfigurationError, match=rf"Coloured .*{remedy}"):
+def test_what_is_of_the_other_colour_is_refused(face: Any, io: Io, remedy: str, part: str) -> None:
+    gate = Gate(brand="acme", **coloured(part, io))
+    with pytest.raises(ConfigurationError, match=rf"^Coloured\w+ .*{remedy}"):
         face(Service(), gate)
 
 
+@pytest.mark.parametrize("part", ["store", "sessions"])
 @pytest.mark.parametrize(
     ("face", "io"),
     [
@@ -324,8 +337,8 @@ def test_a_store_of_the_other_colour_is_refused(face: Any, io: Io, remedy: str) 
     ],
     ids=["wsgi-blocking", "wsgi-either", "asgi-async", "asgi-either"],
 )
-def test_a_store_of_the_right_colour_is_welcome(face: Any, io: Io) -> None:
-    face(Service(), Gate(store_with(io), brand="acme"))
+def test_what_is_of_the_right_colour_is_welcome(face: Any, io: Io, part: str) -> None:
+    face(Service(), Gate(brand="acme", **coloured(part, io)))
 
 
 # --- paths --------------------------------------------------------------------------------

@@ -1,28 +1,29 @@
 """lockgate's own operations as a table of framework-free handlers (spec 4)."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple
-
-from pydantic import BaseModel
+from collections.abc import Mapping
+from typing import Final
 
 from ..errors import (
     ConfigurationError,
-    Header,
     InvalidRequest,
     MethodNotAllowed,
     MissingAuth,
     NotFound,
     Problem,
+    RateLimitExceeded,
     Refusal,
+    SessionInvalid,
     SessionRequired,
 )
 from ..flows.status import status_of
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.routes import Rule
+from .accounts import ACCOUNT_ENDPOINTS
 from .bodies import BODY_LIMIT, read_body, require_json, written
 from .caller import SAFE_METHODS, Caller
+from .endpoint import Call, Endpoint, ReadBody, Reply
 from .models import (
     CreateKey,
     KeyCreated,
@@ -36,42 +37,6 @@ from .models import (
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
-ReadBody = Callable[[int], Awaitable[bytes]]
-"""Reads a request's whole body; raises :class:`PayloadTooLarge` past so many bytes."""
-
-
-class Call(NamedTuple):
-    """What a handler works on."""
-
-    gate: Gate
-    principal: Principal
-    params: Mapping[str, str]
-    body: bytes
-
-
-class Reply(NamedTuple):
-    """An answer, ready for any face to send."""
-
-    status: int
-    headers: tuple[Header, ...]
-    body: bytes
-
-    def __repr__(self) -> str:
-        return f"<Reply {self.status}>"  # The body of one of them holds a key (R7).
-
-
-class Endpoint(NamedTuple):
-    """One operation: where it lives below the prefix, what it needs, and who answers."""
-
-    method: str
-    path: str
-    rule: Rule
-    handler: Callable[[Call], Awaitable[BaseModel]]
-    summary: str
-    response: type[BaseModel]
-    status: int = 200
-    request: type[BaseModel] | None = None
-
 
 async def list_keys(call: Call) -> KeyList:
     """All keys of the caller's organization (spec 4.1)."""
@@ -83,9 +48,18 @@ async def list_keys(call: Call) -> KeyList:
 async def create_key(call: Call) -> KeyCreated:
     """Create a key; sessions only (spec 4.2)."""
     wanted = read_body(call.body, CreateKey, call.gate.catalogue)
-    created = await call.gate.keys.create(
-        call.principal.organization, wanted.name, wanted.scopes, wanted.expires_in_days
+    gate, organization = call.gate, call.principal.organization
+    created = await gate.keys.create(
+        organization, wanted.name, wanted.scopes, wanted.expires_in_days
     )
+    session = call.principal.session
+    if gate.accounts is not None and session is not None and session.user is None:
+        # An agent's: a claim that revoked everything may have come between.
+        try:
+            await gate.accounts.agents.still(organization)
+        except SessionInvalid:
+            await gate.keys.revoke(organization, created.key.id)
+            raise
     return KeyCreated(id=created.key.id, key=created.text, key_prefix=created.key.prefix)
 
 
@@ -151,6 +125,11 @@ ENDPOINTS: Final = (
 )
 
 
+def endpoints_of(gate: Gate) -> tuple[Endpoint, ...]:
+    """The operations of a gate: those of accounts only where agents may register."""
+    return ENDPOINTS if gate.accounts is None else (*ENDPOINTS, *ACCOUNT_ENDPOINTS)
+
+
 def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
     """The operations of a gate by full path, then by method.
 
@@ -163,7 +142,7 @@ def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
             "such as Gate(..., sessions=SignedCookie([secret]))."
         )
     by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints_of(gate):
         by_path.setdefault(gate.prefix + endpoint.path, {})[endpoint.method] = endpoint
     return by_path
 
@@ -172,7 +151,7 @@ def rules(gate: Gate) -> dict[str, Rule]:
     """What the operations of a gate require; nothing where no sessions let them be mounted."""
     if gate.sessions is None:
         return {}
-    return {f"{e.method} {gate.prefix}{e.path}": e.rule for e in ENDPOINTS}
+    return {f"{e.method} {gate.prefix}{e.path}": e.rule for e in endpoints_of(gate)}
 
 
 async def answer(
@@ -195,17 +174,22 @@ async def answer(
     endpoint = operations.get(method)
     if endpoint is None:
         raise MethodNotAllowed({*operations, *(["HEAD"] if "GET" in operations else [])})
-    principal = check(endpoint.rule, principal)
+    who = None if endpoint.rule.public else check(endpoint.rule, principal)
     body = await read(BODY_LIMIT)
-    if principal.session is not None and body and method not in SAFE_METHODS:
+    if (who is None or who.session is not None) and body and method not in SAFE_METHODS:
         require_json(caller.header(b"content-type"))
+    call = Call(gate, caller, who, params, body, [])
     try:
-        value = await endpoint.handler(Call(gate, principal, params, body))
+        value = await endpoint.handler(call)
     except InvalidRequest as refusal:
         # A key in the wrong place, a scope's or a field's, must not come back in the answer (K2).
         told = (map(gate.format.redact, problem) for problem in refusal.problems)
         raise InvalidRequest(Problem(*texts) for texts in told) from None
-    headers = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+    headers = (
+        (b"content-type", b"application/json"),
+        (b"cache-control", b"no-store"),
+        *call.headers,
+    )
     return Reply(endpoint.status, headers, value.model_dump_json().encode())
 
 
@@ -224,7 +208,21 @@ def check(rule: Rule, principal: Principal | None) -> Principal:
     return principal
 
 
+class Repeated(Refusal):
+    """A refusal that was given before."""
+
+    status = RateLimitExceeded.status
+    code = RateLimitExceeded.code
+    sentence = "Too many requests."
+
+    def __init__(self, answer: Reply) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 def refused(refusal: Refusal) -> Reply:
     """A refusal as an answer, with the rate-limit headers that it was given."""
+    if isinstance(refusal, Repeated):
+        return refusal.answer
     headers = ((b"content-type", b"application/json"), *refusal.headers(), *refusal.rate)
     return Reply(refusal.status, headers, written(refusal.body()))

@@ -1,29 +1,25 @@
 """The ASGI face: one middleware before any ASGI application."""
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Mapping, MutableMapping
 from typing import Any, Final
 
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import Header, PayloadTooLarge, Refusal
+from ..errors import Header, Refusal
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
 from ..rules.routes import Rule
-from .api import Reply, refused
 from .audit import log_audit, routes_of
+from .caller import GATE, PRINCIPAL, SLOT
+from .connection import NO_STORE, AsgiCaller, decline, principal_of, refuse
 from .guard import Guard
 
 _OURS_AND_CACHES: Final = OURS | {b"cache-control"}
-_NO_STORE: Final = (b"cache-control", b"no-store")
-_GATE: Final = "lockgate.gate"
-_PRINCIPAL: Final = "lockgate.principal"
 _STARTS: Final = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
 )
-_DENIAL: Final = "websocket.http.response"
-_POLICY_VIOLATION: Final = 1008
 
 
 class GateMiddleware:
@@ -35,7 +31,8 @@ class GateMiddleware:
 
     The application finds the caller as ``request.state.principal`` (a
     :class:`~lockgate.Principal`; None on public routes), and as Starlette's ``request.user`` and
-    ``request.auth``.
+    ``request.auth``; the :class:`~lockgate.Slot` that a rule gives it is in the scope
+    as ``lockgate.slot``.
 
     Args:
         app: the application.
@@ -70,20 +67,16 @@ class GateMiddleware:
         if kind not in ("http", "websocket"):
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
         caller = AsgiCaller(scope)
-        inside = scope.get(_GATE) is self.guard.gate
+        guard = self.guard
         try:
-            if inside and self.guard.passes(caller, principal_of(scope)):
-                entry = None
-            else:
-                entry = await self.guard.enter(caller)
+            entry = None
+            if scope.get(GATE) is guard.gate:
+                entry = guard.passes(caller, principal_of(scope), SLOT in scope)
+            principal, rate, slot = entry or await guard.enter(caller)
         except Refusal as refusal:
             await refuse(refusal, scope, send)
             return
-        if entry is None:
-            await self.app(scope, receive, send)
-            return
-        principal, rate = entry
-        _introduce(scope, self.guard.gate, principal)
+        _introduce(scope, guard.gate, principal)
         started = False
 
         def answer(message: Message) -> Awaitable[None]:
@@ -93,15 +86,18 @@ class GateMiddleware:
             kind = message["type"]
             if kind in _STARTS:
                 started = True
-                not_to_store = message.get("status") in NOT_TO_STORE
-                headers = _with_rate(message.get("headers", ()), rate, not_to_store)
-                message = {**message, "headers": headers}  # It is the application's to send again.
+                message = _with_rate(message, rate)
             elif kind == "websocket.close":
-                return _decline(message, rate, scope, send)
+                return decline(message, rate, scope, send)
             return send(message)
 
         try:
-            await self.app(scope, receive, answer)
+            if slot is None:
+                await self.app(scope, receive, answer)
+            else:
+                async with slot:
+                    scope[SLOT] = slot
+                    await self.app(scope, receive, answer)
         except Refusal as refusal:
             if started:
                 raise
@@ -109,42 +105,11 @@ class GateMiddleware:
             await refuse(refusal, scope, send)
 
 
-class AsgiCaller:
-    """A request, as the ASGI scope shows it."""
-
-    __slots__ = ("_headers", "_scope", "method", "path", "raw_path")
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._headers: list[Header] = scope["headers"]
-        self.method: str = scope.get("method", "GET")
-        path: str = scope["path"]
-        root: str = scope.get("root_path", "")
-        if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
-            path = path[len(root) :]
-        self.path = path
-        self.raw_path: bytes = scope.get("raw_path") or b""
-
-    @property
-    def peer(self) -> str | None:
-        """The address of the connection's other end; None on a Unix socket."""
-        client = self._scope.get("client")
-        return client[0] if client else None
-
-    def header(self, name: bytes) -> list[bytes]:
-        """Every value of a header, by its lower-case name."""
-        found: list[bytes] = []
-        for key, value in self._headers:  # A comprehension is a call of its own, twice as long.
-            if key == name:
-                found.append(value)
-        return found
-
-
 def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
     """Show the application who is calling."""
     state: MutableMapping[str, Any] = scope.setdefault("state", {})
-    state["principal"] = scope[_PRINCIPAL] = principal
-    scope[_GATE] = gate
+    state["principal"] = scope[PRINCIPAL] = principal
+    scope[GATE] = gate
     if principal is not None:
         scope["user"] = scope["auth"] = principal
     else:
@@ -152,78 +117,17 @@ def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
         scope.setdefault("auth", AuthCredentials())
 
 
-def principal_of(scope: Scope) -> Principal | None:
-    """Who is calling, as the middleware found it; None if nobody needed to show a key."""
-    principal: Principal | None = scope.get(_PRINCIPAL)
-    return principal
-
-
-async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
-    """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32)."""
-    reply = refused(refusal)
-    if scope["type"] == "http":
-        await respond(reply, scope, send)
-    elif _denies(scope):
-        await respond(reply, scope, send, prefix="websocket.")
-    else:
-        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal.code})
-
-
-async def _decline(message: Message, rate: tuple[Header, ...], scope: Scope, send: Send) -> None:
-    """Pass on that the application declines a handshake, with the rate headers if they can go.
-
-    A server answers such a close with a bare 403, so a response that says the same can carry more.
-    """
-    if _denies(scope):
-        await respond(Reply(403, (_NO_STORE, *rate), b""), scope, send, prefix="websocket.")
-    else:
-        await send(message)
-
-
-def _denies(scope: Scope) -> bool:
-    """Whether the server can deny a handshake with a response of ours."""
-    return _DENIAL in (scope.get("extensions") or {})
-
-
-async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> None:
-    """Send a reply whole."""
-    length = (b"content-length", b"%d" % len(reply.body))
-    start = {"status": reply.status, "headers": [*reply.headers, length]}
-    await send({"type": f"{prefix}http.response.start", **start})
-    body = b"" if scope.get("method") == "HEAD" else reply.body
-    await send({"type": f"{prefix}http.response.body", "body": body})
-
-
-def body_reader(receive: Receive) -> Callable[[int], Awaitable[bytes]]:
-    """Read a request's body whole, up to a limit."""
-
-    async def read(limit: int) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size > limit:
-                raise PayloadTooLarge(limit)
-            chunks.append(chunk)
-            if not message.get("more_body", False):
-                return b"".join(chunks)
-
-    return read
-
-
-class ClientGone(Exception):
-    """The client went away before its body was whole: nobody is left to answer."""
-
-
-def _with_rate(headers: Any, rate: tuple[Header, ...], not_to_store: bool) -> list[Header]:
-    """The application's headers with ours in place of any it set itself (G2, D38)."""
+def _with_rate(message: Message, rate: tuple[Header, ...]) -> Message:
+    """The start of a response with our headers in place of any that it set itself (G2, D38)."""
+    not_to_store = message.get("status") in NOT_TO_STORE
     replaced = _OURS_AND_CACHES if not_to_store else OURS
-    kept = [header for header in headers if header[0].lower() not in replaced]
+    headers: list[Header] = []
+    for header in message.get("headers", ()):  # A comprehension is a call of its own.
+        if header[0].lower() not in replaced:
+            headers.append(header)
     if not_to_store:
-        kept.append(_NO_STORE)
-    kept += rate
-    return kept
+        headers.append(NO_STORE)
+    headers += rate
+    message = dict(message)  # It is the application's to send again.
+    message["headers"] = headers
+    return message

@@ -13,6 +13,8 @@ BODY_LIMIT: Final = 64 * 1024
 """The most bytes that lockgate's own operations read."""
 
 _PROBLEMS_AT_MOST: Final = 50
+_SHOWN: Final = 40
+"""Characters of a field's name that an error repeats: it may be a session, in the wrong place."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -78,7 +80,7 @@ def _no_constant(name: str) -> None:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location))
+    return ".".join(str(step)[:_SHOWN] for step in location)
 
 
 def _sentence(kind: str, message: str) -> str:

@@ -2,8 +2,16 @@
 
 from typing import Final, Protocol
 
+from ..gate import Gate
+
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods that write nothing."""
+GATE: Final = "lockgate.gate"
+"""Where a scope or an environment holds the gate that let the request in."""
+PRINCIPAL: Final = "lockgate.principal"
+"""Where it holds who is calling."""
+SLOT: Final = "lockgate.slot"
+"""Where it holds the slot that a rule gives the request."""
 
 
 class Caller(Protocol):
@@ -32,3 +40,9 @@ class Caller(Protocol):
     def header(self, name: bytes) -> list[bytes]:
         """Every value of a header, by its lower-case name."""
         ...
+
+
+def address_of(gate: Gate, caller: Caller) -> str:
+    """The address of a client, to count by (D24)."""
+    forwarded = caller.header(b"x-forwarded-for") if gate.addresses.trusts_any else ()
+    return gate.addresses.find(caller.peer, forwarded)

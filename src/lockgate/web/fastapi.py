@@ -1,4 +1,4 @@
-"""The FastAPI face: a router of lockgate's operations, a dependency for scopes, error bodies.
+"""The FastAPI face: a router of lockgate's operations, a dependency for callers, error bodies.
 
 app = FastAPI(exception_handlers=error_handlers)
 app.include_router(lockgate_router(gate))
@@ -9,10 +9,10 @@ async def jobs(caller: Annotated[Principal, Depends(require("jobs:read"))]): ...
 app = GateMiddleware(app, gate, {"GET /health": PUBLIC})
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final, cast
 
-from fastapi import APIRouter, Security
+from fastapi import APIRouter, Depends, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.models import APIKey, APIKeyIn, HTTPBearer, SecuritySchemeType
 from fastapi.openapi.models import SecurityBase as Scheme
@@ -26,8 +26,9 @@ from ..identity import SESSION_COOKIE
 from ..principal import Principal
 from ..rules.routes import Rule
 from . import starlette
-from .api import ENDPOINTS, Endpoint, check
-from .asgi import principal_of
+from .api import check, endpoints_of
+from .connection import principal_of, slot_for
+from .endpoint import Endpoint
 from .openapi import answers, parameters
 
 
@@ -58,13 +59,22 @@ _SCHEMES: Final = {
 }
 
 
-def require(scope: str | None = None) -> Callable[..., Awaitable[Principal]]:
+Caller = Callable[..., Awaitable[Principal] | AsyncGenerator[Principal]]
+"""A dependency that gives the caller."""
+
+
+def require(scope: str | None = None, *, slot: bool = False) -> Caller:
     """A dependency that gives the caller: ``Depends(require("jobs:read"))``.
 
     The scope is shown in the documentation page. A caller without it gets lockgate's own refusal:
     403 ``INSUFFICIENT_SCOPE``, or 401 ``MISSING_AUTH`` where a rule makes the route public, for
     there no key is looked at. The gate's middleware stands before the application, and knows who
     is calling.
+
+    Args:
+        scope: the scope that a key needs; None: any key will do.
+        slot: whether a slot for concurrent jobs is held until the response is sent; where none is
+            free, the refusal is 429 ``CONCURRENT_LIMIT_EXCEEDED``.
 
     Raises:
         ConfigurationError: the scope is no exact scope.
@@ -77,7 +87,13 @@ def require(scope: str | None = None) -> Callable[..., Awaitable[Principal]]:
     ) -> Principal:
         return check(rule, principal_of(connection.scope))
 
-    return caller
+    async def holder(
+        connection: HTTPConnection, principal: Annotated[Principal, Depends(caller)]
+    ) -> AsyncGenerator[Principal]:
+        async with slot_for(connection.scope, principal):
+            yield principal
+
+    return holder if slot else caller
 
 
 def lockgate_router(gate: Gate) -> APIRouter:
@@ -91,7 +107,7 @@ def lockgate_router(gate: Gate) -> APIRouter:
     router = APIRouter(tags=["API keys"])
     # The same routes as under Starlette answer. What follows is never reached: it describes them.
     router.routes.extend(starlette.lockgate_routes(gate))
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints_of(gate):
         _describe(router, gate.prefix + endpoint.path, endpoint)
     return router
 
@@ -113,7 +129,7 @@ def _describe(router: APIRouter, path: str, endpoint: Endpoint) -> None:
         status_code=endpoint.status,
         response_model=endpoint.response,
         responses={**answers(endpoint.status, endpoint.response)},
-        dependencies=[Security(_SCHEMES[name], scopes=scopes) for name in rule.accepts],
+        dependencies=[Security(_SCHEMES[name], scopes=scopes) for name in endpoint.credentials],
         openapi_extra=extra,
     )
 

@@ -8,25 +8,27 @@ from ..errors import (
     CrossSiteRequest,
     Header,
     MissingAuth,
+    NoOrganization,
     NotFound,
+    RateLimitExceeded,
     Refusal,
-    SessionInvalid,
     SessionRequired,
     Unauthenticated,
 )
-from ..flows.asking import asking
+from ..flows.slot import Slot
 from ..gate import Gate
 from ..identity import session_cookie
 from ..principal import Principal
 from ..rules.headers import rate_limit_exceeded
-from ..rules.origins import cross_site
-from ..rules.routes import PUBLIC, Rule, RuleBook
+from ..rules.routes import Rule, RuleBook
 from . import api
-from .caller import SAFE_METHODS, Caller
+from .caller import Caller, address_of
+from .denials import Denials
+from .sessions import verified, wanted_organization
 
-Entry = tuple[Principal | None, tuple[Header, ...]]
-"""Who comes in, and the headers that the response carries. Nobody, on a public route and where
-shadow mode let a request through."""
+Entry = tuple[Principal | None, tuple[Header, ...], Slot | None]
+"""Who comes in (nobody, on a public route and where shadow mode let a request through), the headers
+that the response carries, and the slot that is to be held until it is sent."""
 
 
 class Guard:
@@ -36,8 +38,8 @@ class Guard:
         gate: decides.
         rules: by ``"METHOD /path"``, what a request must bring; see
             :class:`~lockgate.rules.routes.RuleBook`. Everything else needs a valid key.
-        shadow: count and report, and refuse nothing: to watch a gate before it closes. lockgate's
-            own operations stay closed.
+        shadow: count and report, and refuse nothing: to watch a gate before it closes. No slots are
+            taken. lockgate's own operations stay closed.
 
     Raises:
         ConfigurationError: a rule that cannot be read, contradicts another, or requires a scope
@@ -56,6 +58,7 @@ class Guard:
         self.gate: Final = gate
         self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue)
         self.shadow: Final = shadow
+        self.denials: Final = Denials(gate)
 
     async def enter(self, caller: Caller) -> Entry:
         """Let a request in.
@@ -66,7 +69,7 @@ class Guard:
         gate = self.gate
         rule = self.book.match(caller.method, caller.path, caller.raw_path)
         if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
-            return self._anonymous(caller)
+            return self._anonymous(caller, rule)
         authorizations = caller.header(b"authorization")
         try:
             if rule.takes_session and not (rule.takes_key and authorizations):
@@ -78,30 +81,49 @@ class Guard:
                 if token is None:
                     principal = await self._enter_by_key(caller, rule, authorizations)
                 else:
+                    if self.denials.known:
+                        await self.denials.look(token, rule)
+                    edits = gate.store.edits
                     try:
                         principal = await gate.admit(token, rule.requires, rule.cost)
                     except Unauthenticated:
                         gate.known.forget(authorizations[0])
                         principal = await self._enter_by_key(caller, rule, authorizations)
+                    except RateLimitExceeded as refusal:
+                        if not self.shadow:
+                            self.denials.remember(token, rule, refusal, edits)
+                        raise
+        except api.Repeated:
+            raise
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
-        return principal, gate.headers(principal.plan, principal.reading)
+        headers = gate.headers(principal.plan, principal.reading)
+        return principal, headers, self._slot(rule, principal) if rule.slot else None
 
-    def passes(self, caller: Caller, principal: Principal | None) -> bool:
-        """Whether a caller whom this gate has let in already may go on, by the rules of this guard.
+    def passes(self, caller: Caller, principal: Principal | None, holds: bool) -> Entry | None:
+        """Let on a caller whom this gate has let in already, by the rules of this guard.
 
-        So a guard inside another one adds its own rules, and no second charge. False: nobody needed
+        So a guard inside another one adds its own rules, and no second charge. None: nobody needed
         to show a key so far, and here somebody must.
+
+        Args:
+            caller: the request.
+            principal: who is in.
+            holds: whether the request holds a slot.
 
         Raises:
             Refusal: the principal is not what the rule asks for.
         """
         rule = self.book.match(caller.method, caller.path, caller.raw_path)
         if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
-            return True
-        if principal is not None:
-            api.check(rule, principal)
-        return principal is not None
+            return principal, (), None
+        if principal is None:
+            return None
+        api.check(rule, principal)
+        return principal, (), None if holds else self._slot(rule, principal)
+
+    def _slot(self, rule: Rule, principal: Principal) -> Slot | None:
+        return self.gate.slot(principal) if rule.slot and not self.shadow else None
 
     async def _enter_by_key(
         self, caller: Caller, rule: Rule, authorizations: list[bytes]
@@ -109,7 +131,8 @@ class Guard:
         gate = self.gate
         token = gate.format.read(authorizations)
         self._refuse_spent(caller)
-        principal = await gate.admit(token, rule.requires, rule.cost)
+        address = address_of(gate, caller)
+        principal = await gate.admit(token, rule.requires, rule.cost, address)
         if principal.key is not None:
             gate.known.remember(authorizations[0], token, principal.key)
         return principal
@@ -117,29 +140,25 @@ class Guard:
     async def _enter_by_session(self, caller: Caller, rule: Rule) -> Principal:
         gate = self.gate
         cookie = session_cookie(caller.header(b"cookie"))
-        if cookie is None or gate.sessions is None:
+        if cookie is None:
             raise MissingAuth if rule.takes_key else SessionRequired
         self._refuse_spent(caller)
-        with asking(gate.events):
-            session = await gate.sessions.verify(cookie)
-        if session is None:
-            raise SessionInvalid
-        if caller.method not in SAFE_METHODS and cross_site(
-            caller.header(b"sec-fetch-site"), caller.header(b"origin"), gate.origins
-        ):
-            raise CrossSiteRequest
+        session = await verified(gate, caller, cookie)
+        if gate.accounts is not None:
+            wanted = wanted_organization(caller)
+            session = await gate.accounts.claims.acting(session, wanted)
         return await gate.admit_session(session, rule.cost)
 
-    def _anonymous(self, caller: Caller) -> Entry:
+    def _anonymous(self, caller: Caller, rule: Rule) -> Entry:
         """A request that needs no key: counted by its address."""
         anonymous = self.gate.anonymous
-        reading = anonymous.charge(self._address(caller))
+        reading = anonymous.charge(address_of(self.gate, caller))
         headers = self.gate.headers(anonymous.plan, reading)
         if reading.allowed:
-            return None, headers
-        refusal = rate_limit_exceeded(anonymous.plan, reading)
+            return None, headers, None
+        refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
         refusal.rate = headers
-        return self._refused(refusal, caller, PUBLIC)
+        return self._refused(refusal, caller, rule)
 
     def _refused(self, refusal: Refusal, caller: Caller, rule: Rule) -> Entry:
         """Raise a refusal, complete with headers; in shadow mode only tell of it.
@@ -148,13 +167,13 @@ class Guard:
         answer is that. What is no fault of the caller's is not charged.
         """
         gate, anonymous = self.gate, self.gate.anonymous
-        if isinstance(refusal, Unauthenticated | CrossSiteRequest):
-            reading = anonymous.charge(self._address(caller))
+        if isinstance(refusal, Unauthenticated | CrossSiteRequest | NoOrganization):
+            reading = anonymous.charge(address_of(self.gate, caller))
             if not reading.allowed:
-                refusal = rate_limit_exceeded(anonymous.plan, reading)
+                refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
             refusal.rate = gate.headers(anonymous.plan, reading)
-        elif refusal.organization is None:
-            reading = anonymous.look(self._address(caller))
+        elif refusal.organization is None and not refusal.rate:
+            reading = anonymous.look(address_of(self.gate, caller))
             refusal.rate = gate.headers(anonymous.plan, reading)
         shadowed = self.shadow and not rule.own
         if gate.events.heard:
@@ -163,26 +182,21 @@ class Guard:
                 code=refusal.code,
                 method=caller.method,
                 path=gate.format.redact(caller.path),
-                address=self._address(caller),
+                address=address_of(self.gate, caller),
                 organization=refusal.organization,
             )
         if not shadowed:
             raise refusal
-        return None, refusal.rate
+        return None, refusal.rate, None
 
     def _refuse_spent(self, caller: Caller) -> None:
         """Refuse an address that has spent its budget, before any store is asked."""
         anonymous = self.gate.anonymous
-        reading = anonymous.refuses(self._address(caller))
+        reading = anonymous.refuses(address_of(self.gate, caller))
         if reading is not None:
-            refusal = rate_limit_exceeded(anonymous.plan, reading)
+            refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
             refusal.rate = self.gate.headers(anonymous.plan, reading)
             raise refusal
-
-    def _address(self, caller: Caller) -> str:
-        addresses = self.gate.addresses
-        forwarded = caller.header(b"x-forwarded-for") if addresses.trusts_any else ()
-        return addresses.find(caller.peer, forwarded)
 
 
 def _is_preflight(caller: Caller) -> bool:

@@ -12,13 +12,13 @@ from ..rules.keys import ApiKey, KeyState, read_lifetime, read_name, read_scopes
 from ..rules.scopes import Catalogue
 
 
-class _In(BaseModel):
+class In(BaseModel):
     """A body that is read: exact types, and no field that is not known (D8)."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", strict=True)
 
 
-class _Out(BaseModel):
+class Out(BaseModel):
     """A body that is written."""
 
     model_config = ConfigDict(
@@ -26,37 +26,39 @@ class _Out(BaseModel):
     )
 
 
-def _fail(problems: list[str]) -> None:
+def fail(problems: list[str]) -> None:
+    """Fail a field with sentences of our own, if there are any."""
     if problems:
         raise PydanticCustomError("unfit", "{sentences}", {"sentences": " ".join(problems)})
 
 
-def _name(value: str) -> str:
-    name, problems = read_name(value)
-    _fail(problems)
-    return name
+def display_name(value: str) -> str:
+    """A display name, trimmed."""
+    trimmed, problems = read_name(value)
+    fail(problems)
+    return trimmed
 
 
 def _scopes(values: list[str], info: ValidationInfo) -> list[str]:
     catalogue = info.context
     assert isinstance(catalogue, Catalogue), "read_body passes it on"
     scopes, problems = read_scopes(values, catalogue)
-    _fail(problems)
+    fail(problems)
     return list(scopes)
 
 
 def _days(value: float | None) -> float | None:
-    _fail(read_lifetime(value)[1])
+    fail(read_lifetime(value)[1])
     return value
 
 
-class CreateKey(_In):
+class CreateKey(In):
     """What creates a key (spec 4.2)."""
 
     # Validated with the catalogue as context. The flow checks the same again for callers of the
     # library; here every fault of a body is told at once, those of types included.
 
-    name: Annotated[str, AfterValidator(_name)] = Field(
+    name: Annotated[str, AfterValidator(display_name)] = Field(
         description="Display name, 1 to 100 characters.", examples=["render farm"]
     )
     scopes: Annotated[list[str], AfterValidator(_scopes)] = Field(
@@ -69,7 +71,7 @@ class CreateKey(_In):
     )
 
 
-class KeyInList(_Out):
+class KeyInList(Out):
     """An API key, as the list shows it (spec 2.1)."""
 
     id: str
@@ -92,11 +94,11 @@ class KeyInList(_Out):
             "key_prefix": key.prefix,
             "scopes": list(key.scopes),
             "is_active": key.state(now) is KeyState.ACTIVE,
-            "expires_at": _written(key.expires_at),
-            "last_used_at": _written(key.last_used_at),
+            "expires_at": written_instant(key.expires_at),
+            "last_used_at": written_instant(key.last_used_at),
             "request_count": key.request_count,
             "created_at": iso8601(key.created_at),
-            "revoked_at": _written(key.revoked_at),
+            "revoked_at": written_instant(key.revoked_at),
         }
 
     @classmethod
@@ -117,19 +119,19 @@ class KeyInDetail(KeyInList):
         return cls.model_validate(fields)
 
 
-class KeyList(_Out):
+class KeyList(Out):
     """All keys of an organization."""
 
     data: list[KeyInList]
 
 
-class KeyDetail(_Out):
+class KeyDetail(Out):
     """One key."""
 
     data: KeyInDetail
 
 
-class KeyCreated(_Out):
+class KeyCreated(Out):
     """A new key: the only answer that ever holds it whole (spec 2.3)."""
 
     id: str
@@ -138,14 +140,14 @@ class KeyCreated(_Out):
     message: str = "Store this key securely: it is not shown again."
 
 
-class KeyRevoked(_Out):
+class KeyRevoked(Out):
     """A key was revoked."""
 
     success: bool = True
     message: str = "The key is revoked: applications that use it have lost access."
 
 
-class Limits(_Out):
+class Limits(Out):
     """What a plan admits; null is no limit."""
 
     rpm: int | None
@@ -154,14 +156,14 @@ class Limits(_Out):
     concurrent: int | None
 
 
-class WindowUsage(_Out):
+class WindowUsage(Out):
     """What a window counts and admits."""
 
     used: int
     limit: int | None
 
 
-class Usage(_Out):
+class Usage(Out):
     """The usage of all windows."""
 
     minute: WindowUsage
@@ -169,7 +171,7 @@ class Usage(_Out):
     day: WindowUsage
 
 
-class RateLimitStatus(_Out):
+class RateLimitStatus(Out):
     """The rate limit status (spec 2.6)."""
 
     plan: str
@@ -191,14 +193,14 @@ class RateLimitStatus(_Out):
         )
 
 
-class Detail(_Out):
+class Detail(Out):
     """What is wrong with one field; the empty name is the body as a whole."""
 
     field: str
     message: str
 
 
-class RefusedLimits(_Out):
+class RefusedLimits(Out):
     """The window that refused."""
 
     type: str
@@ -206,7 +208,7 @@ class RefusedLimits(_Out):
     used: int
 
 
-class Error(_Out):
+class Error(Out):
     """Every error (D16)."""
 
     error: str
@@ -216,5 +218,6 @@ class Error(_Out):
     limits: RefusedLimits | None = Field(default=None, description="With a 429 only.")
 
 
-def _written(instant: int | None) -> str | None:
+def written_instant(instant: int | None) -> str | None:
+    """An instant as bodies hold it; null stays null."""
     return None if instant is None else iso8601(instant)

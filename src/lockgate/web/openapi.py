@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from ..gate import Gate
 from ..identity import SESSION_COOKIE
 from ..rules.routes import Rule
-from .api import ENDPOINTS
+from .api import endpoints_of
 from .models import Error
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -32,11 +32,11 @@ _ERRORS: Final = {
     401: "No credential, or one that is not accepted.",
     403: "The scopes, or the site that asks, do not allow this.",
     404: "There is nothing here.",
-    409: "The organization has as many live keys as it may.",
+    409: "The organization has as many live keys as it may, or the job is running already.",
     413: "The body is too large.",
     415: "The body is not declared as JSON.",
-    429: "A rate limit is reached.",
-    503: "Credentials cannot be checked at the moment.",
+    429: "A rate limit, or that of concurrent jobs, is reached.",
+    503: "Credentials cannot be checked at the moment, or the job has lost its slot.",
 }
 
 Described = tuple[str, str, Rule, str]
@@ -70,16 +70,19 @@ def parameters(path: str) -> list[dict[str, Any]]:
 
 def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[str, Any]:
     """Describe a gate's operations, and others behind it, as an OpenAPI 3.1 document."""
-    models = {e.response for e in ENDPOINTS} | {e.request for e in ENDPOINTS if e.request} | {Error}
+    own = endpoints_of(gate)
+    models = {e.response for e in own} | {e.request for e in own if e.request} | {Error}
     ordered = sorted(models, key=lambda model: model.__name__)
     _, schemas = models_json_schema(
         [(model, "serialization") for model in ordered], ref_template=_REF
     )
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in own:
         operation = _operation(
             endpoint.path, endpoint.rule, endpoint.summary, endpoint.status, endpoint.response
         )
+        scopes = [endpoint.rule.requires.scope] if endpoint.rule.requires else []
+        operation["security"] = [{name: scopes} for name in endpoint.credentials]
         if endpoint.request is not None:
             content = _content(endpoint.request.__name__)
             operation["requestBody"] = {"required": True, "content": content}

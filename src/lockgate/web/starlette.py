@@ -1,11 +1,13 @@
-"""The Starlette face: routes to mount, a decorator for scopes, error bodies."""
+"""The Starlette face: routes to mount, a decorator for endpoints, error bodies."""
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial, wraps
 from http import HTTPStatus
 from inspect import iscoroutinefunction
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, cast
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
@@ -13,23 +15,15 @@ from starlette.routing import Route
 from starlette.types import ExceptionHandler, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from ..errors import ConfigurationError, MethodNotAllowed, MissingAuth, NotFound, Refusal
+from ..errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal, SlotLost
 from ..gate import Gate
-from ..principal import Principal
-from ..rules.scopes import requirement
-from .api import Endpoint, answer, endpoints, refused
-from .asgi import (
-    AsgiCaller,
-    ClientGone,
-    GateMiddleware,
-    body_reader,
-    principal_of,
-    refuse,
-    respond,
-)
+from ..rules.routes import Rule
+from .api import answer, check, endpoints, refused
+from .asgi import GateMiddleware
+from .connection import AsgiCaller, ClientGone, body_reader, principal_of, refuse, respond, slot_for
+from .endpoint import Endpoint
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def lockgate_routes(gate: Gate) -> list[Route]:
@@ -70,42 +64,44 @@ class _Operations:
         await respond(reply, scope, send)
 
 
-def requires(scope: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate an endpoint, ``async`` or not, HTTP or WebSocket, with the scope that it requires.
+def requires(
+    scope: str | None = None, *, slot: bool = False
+) -> Callable[[Callable[P, Any]], Callable[P, Awaitable[Any]]]:
+    """Decorate an endpoint, ``async`` or not, HTTP or WebSocket, with what a caller must bring.
 
-    The refusal is lockgate's own: 403 ``INSUFFICIENT_SCOPE``, or 401 ``MISSING_AUTH`` where the
-    route is public and nobody showed a key. The endpoint takes ``request`` or ``websocket``.
+    The refusal is lockgate's own: 403 ``INSUFFICIENT_SCOPE``, 429 ``CONCURRENT_LIMIT_EXCEEDED``, or
+    401 ``MISSING_AUTH`` where the route is public and nobody showed a key. The endpoint takes
+    ``request`` or ``websocket``.
+
+    Args:
+        scope: the scope that a key needs; None: any key will do.
+        slot: whether a slot for concurrent jobs is held while the endpoint runs. A body that is
+            streamed after that needs ``Rule(..., slot=True)``, which holds it until it is sent.
 
     Raises:
         ConfigurationError: the scope is no exact scope.
     """
-    needed = requirement(scope)
+    rule = Rule(scope, slot=slot)
 
-    def decorate(endpoint: Callable[P, R]) -> Callable[P, R]:
-        if iscoroutinefunction(endpoint):
-
-            @wraps(endpoint)
-            async def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
-                connection = _connection(args, kwargs)
-                try:
-                    _principal(connection).need(needed)
-                except Refusal as refusal:
-                    if isinstance(connection, WebSocket):
-                        return await refuse(refusal, connection.scope, connection.send)
-                    return response_to(refusal)
-                return await endpoint(*args, **kwargs)
-
-            return cast(Callable[P, R], guarded)
+    def decorate(endpoint: Callable[P, Any]) -> Callable[P, Awaitable[Any]]:
+        call = endpoint if iscoroutinefunction(endpoint) else partial(run_in_threadpool, endpoint)
 
         @wraps(endpoint)
-        def guarded_in_thread(*args: P.args, **kwargs: P.kwargs) -> Any:
+        async def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
+            connection = _connection(args, kwargs)
             try:
-                _principal(_connection(args, kwargs)).need(needed)
-            except Refusal as refusal:
-                return response_to(refusal)
-            return endpoint(*args, **kwargs)
+                async with AsyncExitStack() as held:
+                    try:
+                        principal = check(rule, principal_of(connection.scope))
+                        if slot:
+                            await held.enter_async_context(slot_for(connection.scope, principal))
+                    except Refusal as refusal:
+                        return await _refusal(connection, refusal)
+                    return await call(*args, **kwargs)
+            except SlotLost as lost:
+                return await _refusal(connection, lost)
 
-        return guarded_in_thread
+        return guarded
 
     return decorate
 
@@ -115,13 +111,6 @@ def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> "HTTPCon
         if isinstance(value, HTTPConnection):
             return value  # pyright: ignore[reportUnknownVariableType] - of whatever state
     raise ConfigurationError("An endpoint with @requires takes the request (or the WebSocket).")
-
-
-def _principal(connection: "HTTPConnection[Any]") -> Principal:
-    principal = principal_of(connection.scope)
-    if principal is None:
-        raise MissingAuth
-    return principal
 
 
 def response_to(refusal: Refusal) -> Response:

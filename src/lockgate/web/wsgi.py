@@ -1,22 +1,21 @@
 """The WSGI face: one middleware before any WSGI application, for threads, without an event loop."""
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from functools import lru_cache
-from http import HTTPStatus
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from ..errors import Header, InvalidRequest, PayloadTooLarge, Problem, Refusal
+from ..errors import Header, Refusal
+from ..flows.slot import Slot
 from ..gate import Gate
-from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
 from ..rules.routes import Rule
 from ..run import run
-from .api import Reply, refused
+from .api import refused
+from .caller import GATE, PRINCIPAL, SLOT
+from .environ import WsgiCaller, principal_of, respond, text
 from .guard import Guard
 
-_GATE: Final = "lockgate.gate"
-_PRINCIPAL: Final = "lockgate.principal"
 _OURS: Final = frozenset(name.decode() for name in OURS)
 _OURS_AND_CACHING: Final = _OURS | {"cache-control"}
 _NOT_TO_STORE: Final = frozenset(map(str, NOT_TO_STORE))
@@ -35,7 +34,8 @@ class GateMiddleware:
         app = GateMiddleware(app, gate, {"GET /health": PUBLIC, "GET /models": "models:read"})
 
     The application finds the caller as ``environ["lockgate.principal"]`` (a
-    :class:`~lockgate.Principal`; None on public routes).
+    :class:`~lockgate.Principal`; None on public routes), and the
+    :class:`~lockgate.Slot` that a rule gives it as ``environ["lockgate.slot"]``.
 
     Args:
         app: the application.
@@ -63,19 +63,16 @@ class GateMiddleware:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Guard one request."""
         caller = WsgiCaller(environ)
-        inside = environ.get(_GATE) is self.guard.gate
+        guard = self.guard
         try:
-            if inside and self.guard.passes(caller, principal_of(environ)):
-                entry = None
-            else:
-                entry = run(self.guard.enter(caller))
+            entry = None
+            if environ.get(GATE) is guard.gate:
+                entry = guard.passes(caller, principal_of(environ), SLOT in environ)
+            principal, rate, slot = entry or run(guard.enter(caller))
         except Refusal as refusal:
             return self.refuse(refusal, environ, start_response)
-        if entry is None:
-            return self.app(environ, start_response)
-        principal, rate = entry
-        environ[_GATE] = self.guard.gate
-        environ[_PRINCIPAL] = principal
+        environ[GATE] = guard.gate
+        environ[PRINCIPAL] = principal
         started = False
 
         def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
@@ -87,14 +84,21 @@ class GateMiddleware:
             if started:
                 raise refusal
             refusal.rate = rate
-            return respond(refused(refusal), environ, start_response)
+            return self.refuse(refusal, environ, start_response)
 
         try:
-            body = self.app(environ, start)
+            body = self.app(environ, start) if slot is None else self._hold(slot, environ, start)
         except Refusal as refusal:
             return refuse_late(refusal)
         # As it came: servers look at what it is, a file or a list of one, to send it better.
         return body if started else _Late(body, refuse_late)
+
+    def _hold(self, slot: Slot, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        with ExitStack() as stack:
+            environ[SLOT] = stack.enter_context(slot)
+            body = self.app(environ, start)
+            stack.callback(getattr(body, "close", _nothing_to_close))
+            return _Held(body, stack.pop_all())
 
     def refuse(
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
@@ -103,93 +107,19 @@ class GateMiddleware:
         return respond(refused(refusal), environ, start_response)
 
 
-class WsgiCaller:
-    """A request, as the WSGI environment shows it."""
+class _Held:
+    """The body of an application that holds something until it is closed, as servers do."""
 
-    __slots__ = ("_environ", "method", "path")
+    def __init__(self, body: Iterable[bytes], held: ExitStack) -> None:
+        self._body = body
+        self.close: Final = held.close
 
-    def __init__(self, environ: WSGIEnvironment) -> None:
-        self._environ = environ
-        self.method: str = environ["REQUEST_METHOD"]
-        path: str = environ.get("PATH_INFO", "")
-        # Each character of it is a byte; frameworks take the bytes for UTF-8, as is done here.
-        self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
-
-    @property
-    def raw_path(self) -> bytes:
-        """The path as it came on the wire; empty where the server does not tell."""
-        target: str = self._environ.get("REQUEST_URI") or self._environ.get("RAW_URI") or ""
-        path = target.partition("?")[0]
-        if not path.startswith("/"):
-            _, _, rest = path.partition("://")
-            path = rest[rest.find("/") :] if "/" in rest else ""
-        return path.encode("latin-1", "replace")
-
-    @property
-    def peer(self) -> str | None:
-        """The address of the connection's other end; None on a Unix socket."""
-        return self._environ.get("REMOTE_ADDR") or None
-
-    def header(self, name: bytes) -> list[bytes]:
-        """Every value of a header, by its lower-case name: servers join them with commas.
-
-        No header that is asked for here may hold a comma within one value.
-        """
-        value: str | None = self._environ.get(_variable(name))
-        if value is None:
-            return []
-        return [part.strip(b" \t") for part in value.encode("latin-1").split(b",")]
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._body)
 
 
-def principal_of(environ: WSGIEnvironment) -> Principal | None:
-    """Who is calling, as the middleware found it; None if nobody needed to show a key."""
-    principal: Principal | None = environ.get(_PRINCIPAL)
-    return principal
-
-
-def respond(
-    reply: Reply, environ: WSGIEnvironment, start_response: StartResponse
-) -> Iterable[bytes]:
-    """Send a reply whole."""
-    length = (b"content-length", b"%d" % len(reply.body))
-    status = f"{reply.status} {HTTPStatus(reply.status).phrase}"
-    start_response(status, text([*reply.headers, length]))
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [reply.body]
-
-
-def text(headers: Iterable[Header]) -> _Headers:
-    """Headers as WSGI carries them."""
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-
-
-def body_reader(environ: WSGIEnvironment) -> Callable[[int], Coroutine[Any, Any, bytes]]:
-    """Read a request's body whole, up to a limit; refuse one whose end cannot be told.
-
-    Servers differ in what they do with chunks: those that decode them, or give the body an end of
-    its own, say so by ``wsgi.input_terminated``. Any other could be read beyond its end.
-    """
-
-    async def read(limit: int) -> bytes:
-        terminated = environ.get("wsgi.input_terminated", False)
-        declared: str = environ.get("CONTENT_LENGTH") or ""
-        if environ.get("HTTP_TRANSFER_ENCODING"):
-            if not terminated:
-                raise _unfit("Send the body with a Content-Length: its chunks cannot be read here.")
-            declared = ""
-        if not declared:
-            body = _read(environ, limit + 1) if terminated else b""
-            if len(body) > limit:
-                raise PayloadTooLarge(limit)
-            return body
-        length = _number(declared)
-        if length > limit:
-            raise PayloadTooLarge(limit)
-        body = _read(environ, length)
-        if len(body) < length:
-            raise _unfit("The body is shorter than its Content-Length.")
-        return body
-
-    return read
+def _nothing_to_close() -> None:
+    pass
 
 
 class _Late:
@@ -220,31 +150,3 @@ def _with_rate(status: str, headers: _Headers, rate: Iterable[Header]) -> _Heade
         kept = [h for h in headers if h[0].lower() not in _OURS_AND_CACHING]
         return [*kept, ("cache-control", "no-store"), *text(rate)]
     return [*[h for h in headers if h[0].lower() not in _OURS], *text(rate)]
-
-
-@lru_cache(maxsize=64)
-def _variable(name: bytes) -> str:
-    variable = name.decode().upper().replace("-", "_")
-    return variable if variable.startswith("CONTENT_") else f"HTTP_{variable}"
-
-
-def _read(environ: WSGIEnvironment, length: int) -> bytes:
-    """So many bytes, or fewer where the body ends before; a stream may give them in pieces."""
-    chunks: list[bytes] = []
-    while length > 0 and (chunk := environ["wsgi.input"].read(length)):
-        chunks.append(chunk)
-        length -= len(chunk)
-    return b"".join(chunks)
-
-
-def _number(declared: str) -> int:
-    try:
-        if declared.isascii() and declared.isdigit():
-            return int(declared)
-    except ValueError:
-        pass  # More digits than Python reads.
-    raise _unfit("The Content-Length is no number.")
-
-
-def _unfit(sentence: str) -> InvalidRequest:
-    return InvalidRequest([Problem("", sentence)])

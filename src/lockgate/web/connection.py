@@ -1,0 +1,124 @@
+"""An ASGI connection: the request that its scope holds, and the response that answers it."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Final
+
+from starlette.types import Message, Receive, Scope, Send
+
+from ..errors import Header, PayloadTooLarge, Refusal
+from ..flows.slot import Slot
+from ..gate import Gate
+from ..principal import Principal
+from .api import refused
+from .caller import GATE, PRINCIPAL, SLOT
+from .endpoint import Reply
+
+NO_STORE: Final = (b"cache-control", b"no-store")
+_DENIAL: Final = "websocket.http.response"
+_POLICY_VIOLATION: Final = 1008
+
+
+class AsgiCaller:
+    """A request, as the ASGI scope shows it."""
+
+    __slots__ = ("_headers", "_scope", "method", "path", "raw_path")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._headers: list[Header] = scope["headers"]
+        self.method: str = scope.get("method", "GET")
+        path: str = scope["path"]
+        root: str = scope.get("root_path", "")
+        if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
+            path = path[len(root) :]
+        self.path = path
+        self.raw_path: bytes = scope.get("raw_path") or b""
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the connection's other end; None on a Unix socket."""
+        client = self._scope.get("client")
+        return client[0] if client else None
+
+    def header(self, name: bytes) -> list[bytes]:
+        """Every value of a header, by its lower-case name."""
+        found: list[bytes] = []
+        for key, value in self._headers:  # A comprehension is a call of its own, twice as long.
+            if key == name:
+                found.append(value)
+        return found
+
+
+def principal_of(scope: Scope) -> Principal | None:
+    """Who is calling, as the middleware found it; None if nobody needed to show a key."""
+    principal: Principal | None = scope.get(PRINCIPAL)
+    return principal
+
+
+def slot_for(scope: Scope, principal: Principal) -> AbstractAsyncContextManager[Slot]:
+    """A slot to hold, as the gate gives it that let the request in; the same one, if it has one."""
+    held: Slot | None = scope.get(SLOT)
+    gate: Gate = scope[GATE]
+    return gate.slot(principal) if held is None else nullcontext(held)
+
+
+async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
+    """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32)."""
+    reply = refused(refusal)
+    if scope["type"] == "http":
+        await respond(reply, scope, send)
+    elif _denies(scope):
+        await respond(reply, scope, send, prefix="websocket.")
+    else:
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal.code})
+
+
+async def decline(message: Message, rate: tuple[Header, ...], scope: Scope, send: Send) -> None:
+    """Pass on that the application declines a handshake, with the rate headers if they can go.
+
+    A server answers such a close with a bare 403, so a response that says the same can carry more.
+    """
+    if _denies(scope):
+        await respond(Reply(403, (NO_STORE, *rate), b""), scope, send, prefix="websocket.")
+    else:
+        await send(message)
+
+
+def _denies(scope: Scope) -> bool:
+    """Whether the server can deny a handshake with a response of ours."""
+    return _DENIAL in (scope.get("extensions") or {})
+
+
+async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> None:
+    """Send a reply whole."""
+    length = (b"content-length", b"%d" % len(reply.body))
+    start = {"status": reply.status, "headers": [*reply.headers, length]}
+    await send({"type": f"{prefix}http.response.start", **start})
+    body = b"" if scope.get("method") == "HEAD" else reply.body
+    await send({"type": f"{prefix}http.response.body", "body": body})
+
+
+def body_reader(receive: Receive) -> Callable[[int], Awaitable[bytes]]:
+    """Read a request's body whole, up to a limit."""
+
+    async def read(limit: int) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise PayloadTooLarge(limit)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+    return read
+
+
+class ClientGone(Exception):
+    """The client went away before its body was whole: nobody is left to answer."""

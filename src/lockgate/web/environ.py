@@ -1,0 +1,133 @@
+"""A WSGI environment: the request that it holds, and the response that answers it."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from ..errors import Header, InvalidRequest, PayloadTooLarge, Problem
+from ..principal import Principal
+from .caller import PRINCIPAL
+from .endpoint import Reply
+
+
+class WsgiCaller:
+    """A request, as the WSGI environment shows it."""
+
+    __slots__ = ("_environ", "method", "path")
+
+    def __init__(self, environ: WSGIEnvironment) -> None:
+        self._environ = environ
+        self.method: str = environ["REQUEST_METHOD"]
+        path: str = environ.get("PATH_INFO", "")
+        # Each character of it is a byte; frameworks take the bytes for UTF-8, as is done here.
+        self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
+
+    @property
+    def raw_path(self) -> bytes:
+        """The path as it came on the wire; empty where the server does not tell more of it."""
+        target: str = self._environ.get("REQUEST_URI") or self._environ.get("RAW_URI") or ""
+        if target == self.path and "%" not in target:
+            return b""  # It tells no more than the path does, as most do.
+        path = target.partition("?")[0]
+        if not path.startswith("/"):
+            _, _, rest = path.partition("://")
+            path = rest[rest.find("/") :] if "/" in rest else ""
+        return path.encode("latin-1", "replace")
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the connection's other end; None on a Unix socket."""
+        return self._environ.get("REMOTE_ADDR") or None
+
+    def header(self, name: bytes) -> list[bytes]:
+        """Every value of a header, by its lower-case name: servers join them with commas.
+
+        No header that is asked for here may hold a comma within one value.
+        """
+        value: str | None = self._environ.get(_variable(name))
+        if value is None:
+            return []
+        if "," not in value:
+            return [value.strip(" \t").encode("latin-1")]
+        return [part.strip(b" \t") for part in value.encode("latin-1").split(b",")]
+
+
+def principal_of(environ: WSGIEnvironment) -> Principal | None:
+    """Who is calling, as the middleware found it; None if nobody needed to show a key."""
+    principal: Principal | None = environ.get(PRINCIPAL)
+    return principal
+
+
+def respond(
+    reply: Reply, environ: WSGIEnvironment, start_response: StartResponse
+) -> Iterable[bytes]:
+    """Send a reply whole."""
+    length = (b"content-length", b"%d" % len(reply.body))
+    status = f"{reply.status} {HTTPStatus(reply.status).phrase}"
+    start_response(status, text([*reply.headers, length]))
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [reply.body]
+
+
+def text(headers: Iterable[Header]) -> list[tuple[str, str]]:
+    """Headers as WSGI carries them."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+
+
+def body_reader(environ: WSGIEnvironment) -> Callable[[int], Coroutine[Any, Any, bytes]]:
+    """Read a request's body whole, up to a limit; refuse one whose end cannot be told.
+
+    Servers differ in what they do with chunks: those that decode them, or give the body an end of
+    its own, say so by ``wsgi.input_terminated``. Any other could be read beyond its end.
+    """
+
+    async def read(limit: int) -> bytes:
+        terminated = environ.get("wsgi.input_terminated", False)
+        declared: str = environ.get("CONTENT_LENGTH") or ""
+        if environ.get("HTTP_TRANSFER_ENCODING"):
+            if not terminated:
+                raise _unfit("Send the body with a Content-Length: its chunks cannot be read here.")
+            declared = ""
+        if not declared:
+            body = _read(environ, limit + 1) if terminated else b""
+            if len(body) > limit:
+                raise PayloadTooLarge(limit)
+            return body
+        length = _number(declared)
+        if length > limit:
+            raise PayloadTooLarge(limit)
+        body = _read(environ, length)
+        if len(body) < length:
+            raise _unfit("The body is shorter than its Content-Length.")
+        return body
+
+    return read
+
+
+@lru_cache(maxsize=64)
+def _variable(name: bytes) -> str:
+    variable = name.decode().upper().replace("-", "_")
+    return variable if variable.startswith("CONTENT_") else f"HTTP_{variable}"
+
+
+def _read(environ: WSGIEnvironment, length: int) -> bytes:
+    """So many bytes, or fewer where the body ends before; a stream may give them in pieces."""
+    chunks: list[bytes] = []
+    while length > 0 and (chunk := environ["wsgi.input"].read(length)):
+        chunks.append(chunk)
+        length -= len(chunk)
+    return b"".join(chunks)
+
+
+def _number(declared: str) -> int:
+    try:
+        if declared.isascii() and declared.isdigit():
+            return int(declared)
+    except ValueError:
+        pass  # More digits than Python reads.
+    raise _unfit("The Content-Length is no number.")
+
+
+def _unfit(sentence: str) -> InvalidRequest:
+    return InvalidRequest([Problem("", sentence)])
