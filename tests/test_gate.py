@@ -314,6 +314,7 @@ def test_a_refused_key_is_not_rehashed() -> None:
         ({"trusted_proxies": ["10.0.0.0/33"]}, "'10.0.0.0/33'"),
         ({"trusted_proxies": ["proxy.internal"]}, "'proxy.internal'"),
         ({"store": "nosql://"}, "nosql.*memory://"),
+        ({"sessions": object()}, r"object.*io = 'none'"),
         ({"prefix": "api"}, r"prefix 'api'.*must"),
         ({"prefix": "/api/"}, r"prefix '/api/'.*must"),
         ({"prefix": "/"}, r"prefix '/'.*must"),

@@ -13,7 +13,7 @@ import lockgate
 # From the ground up. A module may import from its own floor and from those below it.
 FLOORS = (
     {"errors", "rules", "run"},
-    {"events", "stores"},
+    {"events", "stores", "waiting"},
     {"flows", "gate", "identity", "principal"},
     {"web"},
     {"cli", "testing", "__init__", "__main__"},

@@ -2,9 +2,12 @@
 
 from .errors import ConfigurationError, LockgateError, Refusal
 from .events import Event
+from .flows.accounts import Registration
+from .flows.slot import Slot
 from .gate import Gate
 from .principal import Principal
-from .rules.plans import Plan, PlanBook
+from .rules.legacy import Legacy
+from .rules.plans import Organization, Plan, PlanBook
 from .rules.routes import PUBLIC, Rule
 from .rules.scopes import Catalogue
 from .run import run
@@ -16,13 +19,17 @@ __all__ = [
     "ConfigurationError",
     "Event",
     "Gate",
+    "Legacy",
     "LockgateError",
     "MemoryStore",
+    "Organization",
     "Plan",
     "PlanBook",
     "Principal",
     "Refusal",
+    "Registration",
     "Rule",
+    "Slot",
     "Store",
     "open_store",
     "run",

@@ -10,18 +10,27 @@ LockgateError
     │   ├── KeyNotFound           KEY_NOT_FOUND
     │   ├── KeyRevoked            KEY_REVOKED
     │   ├── KeyExpired            KEY_EXPIRED
+    │   ├── TokenNotAccepted      TOKEN_NOT_ACCEPTED
     │   ├── SessionRequired       SESSION_REQUIRED
     │   └── SessionInvalid        SESSION_INVALID
     ├── InsufficientScope         403 INSUFFICIENT_SCOPE
-    ├── CrossSiteRequest          403 CROSS_SITE_REQUEST
+    ├── Forbidden                 403
+    │   ├── NoOrganization        NO_ORGANIZATION
+    │   ├── ClaimRefused          CLAIM_REFUSED
+    │   ├── AgentsOnly            AGENTS_ONLY
+    │   └── CrossSiteRequest      CROSS_SITE_REQUEST
     ├── InvalidRequest            400 VALIDATION_ERROR
     ├── NotFound                  404 NOT_FOUND
     ├── MethodNotAllowed          405 METHOD_NOT_ALLOWED
     ├── KeyLimitReached           409 KEY_LIMIT_REACHED
+    ├── JobRunning                409 JOB_RUNNING
     ├── PayloadTooLarge           413 PAYLOAD_TOO_LARGE
     ├── UnsupportedMediaType      415 UNSUPPORTED_MEDIA_TYPE
     ├── RateLimitExceeded         429 RATE_LIMIT_EXCEEDED
-    └── StoreUnavailable          503 STORE_UNAVAILABLE
+    │   └── ConcurrentLimitExceeded   429 CONCURRENT_LIMIT_EXCEEDED
+    └── TryAgain
+        ├── StoreUnavailable      503 STORE_UNAVAILABLE
+        └── SlotLost              503 SLOT_LOST
 
 No message ever repeats a credential.
 """
@@ -125,6 +134,16 @@ class KeyExpired(Unauthenticated):
     sentence = "This API key has expired: create a new one."
 
 
+class TokenNotAccepted(Unauthenticated):
+    """No such dashboard token: whether it is malformed, unknown, wrong or revoked looks the same.
+
+    That it is one, and of which organization, is for its holder to know.
+    """
+
+    code = "TOKEN_NOT_ACCEPTED"
+    sentence = "This dashboard token is not accepted: it is none, or it was revoked."
+
+
 class SessionRequired(Unauthenticated):
     """The operation takes a dashboard session, and no session cookie came (D11)."""
 
@@ -156,16 +175,45 @@ class InsufficientScope(Refusal):
         return ((b"www-authenticate", challenge.encode()), _NO_STORE)
 
 
-class CrossSiteRequest(Refusal):
-    """A page of another site tried to write with the visitor's session (D11)."""
+class Forbidden(Refusal):
+    """Whoever asks is known, and may not do this."""
 
     status = 403
-    code = "CROSS_SITE_REQUEST"
-    sentence = "This comes from another site: a session is accepted from its own site only."
 
     def headers(self) -> tuple[Header, ...]:
         """Not to be stored by any cache (D38)."""
         return (_NO_STORE,)
+
+
+class NoOrganization(Forbidden):
+    """The login belongs to no organization, or not to the one that was named (D15)."""
+
+    code = "NO_ORGANIZATION"
+    sentence = "This session acts for no such organization: claim it, or sign in to another one."
+
+
+class ClaimRefused(Forbidden):
+    """The organization is not this login's to claim, or there is none: nobody can tell (D15)."""
+
+    code = "CLAIM_REFUSED"
+    sentence = (
+        "This organization is not yours to claim: sign in with its billing e-mail address, "
+        "verified, and see that nobody else has claimed it."
+    )
+
+
+class AgentsOnly(Forbidden):
+    """The session is a person's, and this is for agents that signed in (D15)."""
+
+    code = "AGENTS_ONLY"
+    sentence = "This ends the sessions of agents: sign out at your identity provider."
+
+
+class CrossSiteRequest(Forbidden):
+    """A page of another site tried to write with the visitor's session (D11)."""
+
+    code = "CROSS_SITE_REQUEST"
+    sentence = "This comes from another site: a session is accepted from its own site only."
 
 
 class Problem(NamedTuple):
@@ -227,6 +275,14 @@ class KeyLimitReached(Refusal):
         super().__init__(f"The organization has {cap} live API keys, the most it may: revoke one.")
 
 
+class JobRunning(Refusal):
+    """Another holder has the slot of this job: one job does not run twice at a time."""
+
+    status = 409
+    code = "JOB_RUNNING"
+    sentence = "This job is running already: wait until it has ended."
+
+
 class PayloadTooLarge(Refusal):
     """The body is larger than these operations read."""
 
@@ -253,20 +309,24 @@ class RateLimitExceeded(Refusal):
         limit: what it admits.
         used: what it counts.
         retry_after: whole seconds to wait, at least 1.
+        since: the instant of the decision, in microseconds.
+        until: until when a request of cost 1 gets this very answer, if no key or plan changes.
     """
 
     status = 429
     code = "RATE_LIMIT_EXCEEDED"
+    sentence = (
+        "Too many requests: {used} of {limit} used in the last {type}; "
+        + "try again in {retry_after} s."
+    )
 
-    def __init__(self, window: str, limit: int, used: int, retry_after: int) -> None:
-        self.type = window
+    def __init__(self, type: str, limit: int, used: int, retry_after: int) -> None:
+        self.type = type
         self.limit = limit
         self.used = used
         self.retry_after = retry_after
-        super().__init__(
-            f"Too many requests: {used} of {limit} used in the last {window}; "
-            f"try again in {retry_after} s."
-        )
+        self.since = self.until = 0
+        super().__init__(self.sentence.format_map(vars(self)))
 
     def body(self) -> dict[str, object]:
         """Adds ``retryAfter`` and ``limits`` (spec 7.2)."""
@@ -278,14 +338,45 @@ class RateLimitExceeded(Refusal):
         return ((b"retry-after", b"%d" % self.retry_after), _NO_STORE)
 
 
-class StoreUnavailable(Refusal):
-    """What decides could not be asked, so nobody is let in (D17, D28)."""
+class ConcurrentLimitExceeded(RateLimitExceeded):
+    """Every slot for concurrent jobs is taken (D26).
+
+    ``type`` is ``concurrent``, ``used`` the slots that are held, and ``retry_after`` a hint: nobody
+    knows when a job ends.
+    """
+
+    code = "CONCURRENT_LIMIT_EXCEEDED"
+    sentence = (
+        "Too many jobs at a time: {used} of {limit} slots are taken; try again in {retry_after} s."
+    )
+
+    def __init__(self, limit: int, used: int, retry_after: int) -> None:
+        super().__init__("concurrent", limit, used, retry_after)
+
+
+class TryAgain(Refusal):
+    """It is the service's fault, and may be over soon."""
 
     status = 503
-    code = "STORE_UNAVAILABLE"
-    sentence = "The service cannot check credentials at the moment: try again shortly."
     retry_after: ClassVar[int] = 1
 
     def headers(self) -> tuple[Header, ...]:
         """``Retry-After``; not to be stored by any cache."""
         return ((b"retry-after", b"%d" % self.retry_after), _NO_STORE)
+
+
+class StoreUnavailable(TryAgain):
+    """What decides could not be asked, so nobody is let in (D17, D28)."""
+
+    code = "STORE_UNAVAILABLE"
+    sentence = "The service cannot check credentials at the moment: try again shortly."
+
+
+class SlotLost(TryAgain):
+    """The lease of a job's slot is over while the job was running: its slot may be another's now.
+
+    Its holder did not renew it in time, or somebody released it, to cancel the job.
+    """
+
+    code = "SLOT_LOST"
+    sentence = "The job has lost its slot, and was stopped: try again shortly."

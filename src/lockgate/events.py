@@ -12,8 +12,17 @@ class Event(NamedTuple):
 
     Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``, and
     ``organization`` where the key or session was good),
-    ``store_failed`` (``error``, the exception's type), ``key_created`` and ``key_revoked``
-    (``organization``, ``id``), ``key_rehashed`` (``organization``, ``id``, ``scheme``).
+    ``store_failed`` (``error``, the exception's type); of a shared store ``breaker_opened``
+    (``store``, ``error``), ``breaker_tried`` (``store``), ``breaker_closed`` (``store``, ``away``,
+    seconds), ``limits_fell_back`` (``mode``) and ``limits_restored``; ``key_created``,
+    ``key_adopted`` and ``key_revoked`` (``organization``, ``id``), ``key_rehashed`` (with
+    ``scheme`` as well),
+    ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
+    (``organization``, ``job``), ``signing_keys_fetched`` (``keys``, how many) and
+    ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),
+    ``signed_in`` and ``signed_out`` (``organization``), ``claimed`` (``organization``, ``user``,
+    ``revoked``), ``billing_failed`` (``organization``, ``error``), ``registration_refused``,
+    ``sign_in_refused`` and ``claim_refused`` (``code``, ``address``).
     """
 
     name: str

@@ -11,27 +11,35 @@ from .errors import (
     KeyNotFound,
     KeyRevoked,
     LockgateError,
+    NoOrganization,
     Refusal,
     Unauthenticated,
 )
 from .events import Events, Observer
+from .flows.accounts import Accounts, Registration
 from .flows.anonymous import Anonymous
-from .flows.asking import asking, unavailable
-from .flows.keys import Keys
+from .flows.asking import asking, pair, unavailable
+from .flows.keys import LONGEST_ID, Keys
 from .flows.known import KnownKeys
+from .flows.legacy import Legacies
 from .flows.organizations import Organizations
+from .flows.slot import Slot
+from .flows.slots import Holder, Slots
 from .identity import Session, SessionVerifier
 from .principal import Principal
 from .rules.addresses import Addresses
 from .rules.credentials import Digest, KeyFormat, Peppers, Token
 from .rules.headers import draft_headers, rate_headers, rate_limit_exceeded
 from .rules.keys import ApiKey
+from .rules.legacy import Legacy, LegacyToken
 from .rules.origins import origin_of
 from .rules.plans import ANONYMOUS, Plan, PlanBook
 from .rules.scopes import Catalogue, Requirement
 from .rules.windows import Reading
 from .stores.contract import Store, Verdict
+from .stores.fallback import Fallback, LocalLimits
 from .stores.local import Clock
+from .stores.resilience import DEADLINE, resilient
 from .stores.urls import open_store
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
@@ -51,13 +59,23 @@ class Gate:
         plans: the plans there are; by default those of spec 8.1.
         catalogue: the scopes there are; by default those of spec 5.3.
         anonymous: what one client address may do without a key (D24).
+        legacy: other systems whose keys are good here as well, the first that fits a key counts.
         sessions: verifies dashboard sessions; without it no key operation can be mounted.
+        registration: lets agents register themselves; without it they cannot (D13).
         public_url: where the service's own pages live: their origin may write with a session.
         allowed_origins: further origins whose pages may (D11).
         trusted_proxies: addresses and networks whose ``X-Forwarded-For`` is believed.
         key_cap: the most live keys an organization may have; None: any number (D8).
+        slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
+            it three times as often, up to a day.
+        slot_retry_after: seconds that a caller is told to wait for a slot: a hint (D26).
         prefix: where lockgate's own operations live (D37).
         draft_headers: whether to add the IETF draft's ``RateLimit`` fields as well (D23).
+        deadline: seconds that a request waits for a shared store, then it is left behind (D34).
+        on_store_failure: what holds for limits while their store is away and whoever asks is known
+            otherwise: ``local`` windows of this process, ``open`` or ``closed`` (D28). A key that
+            cannot be verified is never let in.
+        fleet: how many processes serve this; on local windows each has its share of the limits.
         clock: gives the present in microseconds, for tests; by default each store's own clock.
         observer: is told every :class:`~lockgate.events.Event`.
 
@@ -75,13 +93,20 @@ class Gate:
         plans: PlanBook | None = None,
         catalogue: Catalogue | None = None,
         anonymous: Plan = ANONYMOUS,
+        legacy: Iterable[Legacy] = (),
         sessions: SessionVerifier | None = None,
+        registration: Registration | None = None,
         public_url: str | None = None,
         allowed_origins: Iterable[str] = (),
         trusted_proxies: Iterable[str] = (),
         key_cap: int | None = 1000,
+        slot_lease: float = 60.0,
+        slot_retry_after: int = 10,
         prefix: str = "/api/v1",
         draft_headers: bool = False,
+        deadline: float = DEADLINE,
+        on_store_failure: Fallback = "local",
+        fleet: int = 1,
         clock: Clock | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -91,28 +116,62 @@ class Gate:
             raise ConfigurationError(
                 f"The prefix {prefix!r} must start with '/' and not end with it."
             )
-        self.store: Final = open_store(store) if isinstance(store, str) else store
-        self.format: Final = KeyFormat(brand, environment, Peppers(peppers))
+        legacy = tuple(legacy)
+        opened = open_store(store) if isinstance(store, str) else store
+        self._opened = opened
+        self.format: Final = KeyFormat(brand, environment, Peppers(peppers), legacy)
         self.plans: Final = plans or PlanBook()
         self.catalogue: Final = catalogue or Catalogue.of()
-        self.sessions: Final = sessions
+        if sessions is not None and not hasattr(sessions, "io"):
+            raise ConfigurationError(
+                f"{type(sessions).__name__} does not say whether it waits: give the class "
+                "io = 'none', 'blocking', 'async' or 'either', as stores have."
+            )
         self.origins: Final = frozenset(
             origin_of(url) for url in [*([public_url] if public_url else []), *allowed_origins]
         )
         self.addresses: Final = Addresses(trusted_proxies)
         self.prefix: Final = prefix
         self.events: Final = Events(observer)
+        limits = LocalLimits(on_store_failure, fleet, self.events)
+        self.store: Final = resilient(opened, self.events, limits, deadline)
         self.anonymous: Final = Anonymous(anonymous, clock)
         self.known: Final = KnownKeys()
+        self.legacy: Final = Legacies(
+            legacy, self.store, self.catalogue, key_cap, clock, self.events
+        )
         self.keys: Final = Keys(
             self.store, self.format, self.catalogue, key_cap, clock, self.events
         )
+        self.accounts: Final = (
+            None
+            if registration is None
+            else Accounts(
+                registration, public_url, self.store, self.format, sessions, clock, self.events
+            )
+        )
+        self._people = sessions
+        self.sessions: Final = self.accounts.agents if self.accounts else sessions
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
+        self.slots: Final = Slots(
+            self.store,
+            self.organizations,
+            self.format,
+            slot_lease,
+            slot_retry_after,
+            clock,
+            self.events,
+            self._pair_store,
+        )
         self._clock = clock
         self._draft = draft_headers
 
     async def admit(
-        self, token: Token, requires: Requirement | None = None, cost: int = 1
+        self,
+        token: Token,
+        requires: Requirement | None = None,
+        cost: int = 1,
+        address: str = "",
     ) -> Principal:
         """Let a key in: verify it, charge its organization, then look at its scopes (D19).
 
@@ -120,6 +179,8 @@ class Gate:
             token: from ``gate.format.read``.
             requires: the scope that is needed.
             cost: what the request takes from each window.
+            address: the caller's, to whom wrong keys of another system are charged that were hashed
+                slowly there.
 
         Raises:
             Unauthenticated: no such key, revoked, or expired. Nothing is counted.
@@ -139,11 +200,17 @@ class Gate:
         except Exception as failure:
             raise unavailable(self.events, failure) from failure
         if key is None:
-            raise KeyNotFound
+            if not isinstance(token, LegacyToken):
+                raise KeyNotFound
+            await self.legacy.upgrade(token, address)
+            return await self.admit(token, requires, cost, address)
         if plan is None or reading is None:
             raise self._of(_ENDED[verdict](), key.organization)
         if verdict is Verdict.LIMITED:
-            raise self._of(rate_limit_exceeded(plan, reading), key.organization, plan, reading)
+            refusal = rate_limit_exceeded(plan.windows, reading)
+            if key.expires_at is not None:
+                refusal.until = min(refusal.until, key.expires_at)
+            raise self._of(refusal, key.organization, plan, reading)
         principal = Principal(key.organization, key, None, plan, reading)
         lacking = principal.scopes.lacking(requires) if requires is not None else None
         if lacking is not None:
@@ -156,19 +223,27 @@ class Gate:
         """Let a verified session in: it counts on its organization's windows, like a key (D9).
 
         Raises:
+            NoOrganization: the session acts for none.
             RateLimitExceeded: a window is full.
             StoreUnavailable: the store did not answer.
         """
         if cost < 1:
             raise ConfigurationError(f"A cost is at least 1, not {cost}.")
-        plan = await self.organizations.plan(session.organization)
+        organization = session.organization
+        if organization is None or not 1 <= len(organization) <= LONGEST_ID:
+            raise NoOrganization
+        plan = await self.organizations.plan(organization)
         now = self._clock() if self._clock else None
         with asking(self.events):
-            reading = await self.store.hit(session.organization, plan.windows, cost, now)
+            reading = await self.store.hit(organization, plan.windows, cost, now)
         if not reading.allowed:
-            refusal = rate_limit_exceeded(plan, reading)
-            raise self._of(refusal, session.organization, plan, reading)
-        return Principal(session.organization, None, session, plan, reading)
+            refusal = rate_limit_exceeded(plan.windows, reading)
+            raise self._of(refusal, organization, plan, reading)
+        return Principal(organization, None, session, plan, reading)
+
+    async def now(self) -> int:
+        """The present, by the gate's clock or else by the store's, in microseconds."""
+        return self._clock() if self._clock else await self.store.now()
 
     def headers(self, plan: Plan, reading: Reading) -> tuple[Header, ...]:
         """What a response carries of a reading (D23)."""
@@ -176,31 +251,55 @@ class Gate:
             return rate_headers(plan, reading)
         return (*rate_headers(plan, reading), *draft_headers(plan, reading))
 
+    def slot(
+        self,
+        holder: Holder,
+        job: str | None = None,
+        *,
+        owner: str | None = None,
+        seconds: float | None = None,
+    ) -> Slot:
+        """A slot for a job, held while a block runs: ``async with gate.slot(principal, job_id):``.
+
+        In a thread without an event loop it is ``with gate.slot(...):``. For work that outlives
+        the block, or ends elsewhere, see :attr:`slots`.
+
+        Args:
+            holder: who is calling, or the organization's id.
+            job: the job's id, 1 to 128 characters; it runs once at a time. None: one of its own.
+            owner: that of a slot which was taken before by :meth:`gate.slots.acquire()
+                <lockgate.flows.slots.Slots.acquire>`: the block takes it over.
+            seconds: when the slot comes back if this process dies, up to a day; None: as the gate
+                says.
+
+        Entering the block raises what :meth:`gate.slots.acquire()
+        <lockgate.flows.slots.Slots.acquire>` raises, and :class:`ConfigurationError` where the
+        store does not suit the kind of block.
+        """
+        return Slot(self.slots, holder, job, owner, seconds)
+
     def pair(self, face: Literal["async", "blocking"]) -> None:
-        """See that the store suits a face, which asks when it is made.
+        """See that store and session verifier suit a face, which asks when it is made.
 
         Args:
             face: ``async`` awaits in an event loop, as under ASGI; ``blocking`` waits in a thread,
                 as under WSGI.
 
         Raises:
-            ConfigurationError: the store would block the event loop, or needs one.
+            ConfigurationError: one of them would block the event loop, or needs one.
         """
-        io = self.store.io
-        if face == "async" and io == "blocking":
-            raise ConfigurationError(
-                f"{type(self.store).__name__} waits in the calling thread here, and would block "
-                "the event loop: give it an asynchronous engine, or the gate a URL."
-            )
-        if face == "blocking" and io == "async":
-            raise ConfigurationError(
-                f"{type(self.store).__name__} needs an event loop here, and there is none: give it "
-                "a blocking engine, or the gate a URL."
-            )
+        self._pair_store(face)
+        if self._people is not None:
+            pair(face, self._people, self._people.io)
 
     async def close(self) -> None:
         """Let go of the store's connections, threads and files."""
+        await self.slots.finishing.settle()
+        self.legacy.close()
         await self.store.close()
+
+    def _pair_store(self, face: Literal["async", "blocking"]) -> None:
+        pair(face, self._opened, self._opened.io)
 
     def _of(
         self,

@@ -61,17 +61,18 @@ class Principal:
 
     @property
     def display_name(self) -> str:
-        """The key's name, or the session's user."""
-        if self.key is not None:
-            return self.key.name
-        return self.session.user if self.session else self.organization
+        """The key's name, or the session's user; for a signed-in agent, its organization."""
+        return self.key.name if self.key is not None else self._user
 
     @property
     def identity(self) -> str:
-        """The key's id, or the session's user."""
-        if self.key is not None:
-            return self.key.id
-        return self.session.user if self.session else self.organization
+        """The key's id, or the session's user; for a signed-in agent, its organization."""
+        return self.key.id if self.key is not None else self._user
+
+    @property
+    def _user(self) -> str:
+        user = self.session.user if self.session else None
+        return user or self.organization
 
     def __repr__(self) -> str:
         return f"<Principal {self.identity} of {self.organization}>"
