@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from lockgate.cli import main
-from tests.servers import mariadb, postgres
+from tests.servers import mariadb, postgres, redis_cluster, redis_server
 
 from .demo import Client, Demo, Face, Organization
 
@@ -17,22 +19,34 @@ FACES = {
     "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db"),
 }
 MORE = {
-    "fastapi-memory": (Face("fastapi", "memory://"), {"test_lifecycle"}),
+    "fastapi-memory": (Face("fastapi", "memory://"), {"test_lifecycle", "test_slots"}),
     "flask-memory": (
         Face("flask", "memory://"),
-        {"test_bodies", "test_lifecycle", "test_paths"},
+        {"test_accounts", "test_bodies", "test_lifecycle", "test_paths", "test_slots"},
     ),
     "flask-sqlite": (Face("flask", "sqlite:///{directory}/demo.db"), {"test_keys"}),
+    "fastapi-sqlite": (Face("fastapi", "sqlite:///{directory}/demo.db"), {"test_sessions"}),
 }
-"""Other frameworks, and the files whose tests may differ there: for time's sake only these run.
-FastAPI answers by Starlette's means, and `test_alike` compares whole answers of all."""
+"""Other frameworks, and the files whose tests may differ there: for time's sake the others run on
+them in the campaigns. FastAPI answers by Starlette's means, and `test_alike` compares whole answers
+of all."""
 SERVED = {
     "starlette-postgresql": Face("starlette", "postgresql", shares_store=True),
     "starlette-mysql": Face("starlette", "mysql", shares_store=True),
+    "starlette-redis": Face("starlette", "redis", shares_store=True),
+    "flask-cluster": Face("flask", "cluster", shares_store=True),
 }
-SERVERS = {"postgresql": postgres, "mysql": mariadb}
-TALK_OF_THE_STORE = {"test_keys", "test_restart"}
-"""Files whose tests depend on the store: only these run on the servers as well, for time's sake."""
+SERVERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "postgresql": postgres,
+    "mysql": mariadb,
+    "redis": redis_server,
+    "cluster": redis_cluster,
+}
+LATER = {"flask-cluster"}
+"""Faces for the campaigns alone: another runs much the same code."""
+TALK_OF_THE_STORE = {"test_keys", "test_restart", "test_sessions", "test_slots_shared"}
+"""Files whose tests depend on the store: these run on the servers as well, and the others do in the
+campaigns, for time's sake."""
 
 
 def everybody() -> dict[str, Face]:
@@ -40,18 +54,22 @@ def everybody() -> dict[str, Face]:
     return {**FACES, **{name: face for name, (face, _) in MORE.items()}}
 
 
-def faces_for(module: str) -> dict[str, Face]:
-    """The faces that a file's tests run on."""
-    faces = {**FACES, **{name: face for name, (face, files) in MORE.items() if module in files}}
-    return {**faces, **(SERVED if module in TALK_OF_THE_STORE else {})}
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "face" in metafunc.fixturenames:
-        faces = faces_for(metafunc.definition.path.stem)
-        metafunc.parametrize(
-            "face", list(faces.values()), ids=list(faces), indirect=True, scope="session"
-        )
+        module = metafunc.definition.path.stem
+        faces = [
+            pytest.param(face, id=name, marks=_marks(name, module))
+            for name, face in {**everybody(), **SERVED}.items()
+        ]
+        metafunc.parametrize("face", faces, indirect=True, scope="session")
+
+
+def _marks(name: str, module: str) -> tuple[pytest.MarkDecorator, ...]:
+    if name in MORE:
+        now = module in MORE[name][1]
+    else:
+        now = name in FACES or (module in TALK_OF_THE_STORE and name not in LATER)
+    return () if now else (pytest.mark.campaign,)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +81,8 @@ def face(request: pytest.FixtureRequest) -> Iterator[Face]:
         return
     with SERVERS[chosen.store]() as server:
         url = server.create("demo")
-        assert main(["db", "upgrade", "--store", url]) == 0
+        if chosen.store in {"postgresql", "mysql"}:
+            assert main(["db", "upgrade", "--store", url]) == 0
         yield replace(chosen, store=url)
 
 

@@ -9,7 +9,21 @@ from typing import NamedTuple
 import pytest
 
 from .conftest import everybody
-from .demo import KEYS, MODELS, STATUS, Answer, Client, Demo, chunked, made_up_key, wire
+from .demo import (
+    CLAIM,
+    KEYS,
+    MODELS,
+    REGISTER,
+    SIGN_IN,
+    SIGN_OUT,
+    STATUS,
+    Answer,
+    Client,
+    Demo,
+    chunked,
+    made_up_key,
+    wire,
+)
 
 OF_THE_SERVER = {"server", "date", "connection", "transfer-encoding", "via"}
 VARYING = {"x-ratelimit-reset", "retry-after"}
@@ -39,11 +53,12 @@ def shown(answer: Answer, demo: Demo) -> Shown:
     for organization in demo.organizations.values():
         text = text.replace(organization.id, "<organization>")
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uuid>", text)
-    text = re.sub(r"acme_live_\w+", "<key>", text)
+    text = re.sub(r"acme_(live|dashboard)_\w+", r"<\1>", text).replace(demo.base_url, "<url>")
+    text = re.sub(r"org_[0-9a-f]{32}", "<registered>", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "<time>", text)
     text = re.sub(r'"retryAfter":\d+|again in \d+ s', "<wait>", text)
     headers = sorted(
-        (name, "<varies>" if name in VARYING else value)
+        (name, "<varies>" if name in VARYING else re.sub(r"agent\.[\w.-]+", "<agent>", value))
         for name, value in answer.headers
         if name not in OF_THE_SERVER
     )
@@ -115,8 +130,42 @@ def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
     for method in ("POST", "GET", "DELETE"):
         yield method, wire(method, "/api/v1/jobs", [key, json], b'{"kind": "render"}')
     yield "POST", wire("POST", "/api/v1/jobs", [key, json], b'{"kind": "no"}')
+    some = ("Authorization", f"Bearer {demo['starter'].api_key}")
+    for seconds in (b"60", b"60", b"60", b"60", b"60", b"60", b"-1", b'"60"', b"1e999"):
+        body = b'{"kind": "timelapse", "seconds": %s}' % seconds
+        yield "POST", wire("POST", "/api/v1/jobs", [some, json], body)
+    yield "GET", wire("GET", "/api/v1/jobs", [some])
+    yield from account_requests(demo)
     for _ in range(12):
         yield "GET", wire("GET", MODELS, [("Authorization", f"Bearer {poor.api_key}")])
+
+
+def account_requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
+    """Registering, signing in and claiming, done well and badly."""
+    rich = demo["enterprise"]
+    key = ("Authorization", f"Bearer {rich.api_key}")
+    cookie = ("Cookie", f"__session={rich.session_cookie}")
+    json = ("Content-Type", "application/json")
+    bot = b'{"agent_name": "bot", "billing_email": "Alike@Example.com"}'
+    for body in (
+        bot,
+        b'{"agent_name": "", "billing_email": "x", "account_type": "company", "more": 1}',
+        b'{"agent_name": "bot", "billing_email": "a@example.com\\r\\nBcc: b@example.com"}',
+        b'{"agent_name": "\\ud800", "billing_email": "\\ud800@example.com"}',
+        *[bot] * 5,
+        b"",
+        b"[",
+    ):
+        yield "POST", wire("POST", REGISTER, [json], body)
+        yield "POST", wire("POST", REGISTER, [("Content-Type", "text/plain")], body)
+    token = b'{"dashboard_token": "%s"}' % made_up_key(environment="dashboard").encode()
+    for headers in ([json], [json, ("Origin", "https://evil.example")], [json, key, cookie], []):
+        yield "POST", wire("POST", SIGN_IN, headers, token)
+        yield "POST", wire("POST", CLAIM, headers, b'{"organizationId": "org_1"}')
+        yield "GET", wire("GET", CLAIM, headers)
+        yield "POST", wire("POST", SIGN_OUT, headers)
+    for named in ("org_1", "", rich.id):
+        yield "GET", wire("GET", KEYS, [cookie, ("X-Organization-Id", named)])
 
 
 def test_g6_whole_responses_are_alike(demos: dict[str, Demo]) -> None:

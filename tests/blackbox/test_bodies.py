@@ -236,7 +236,8 @@ def test_d8_unknown_fields_are_refused_by_name(
     client: Client, org: Organization, field: str
 ) -> None:
     for value in (30, None, "x"):
-        assert refused(post(client, org, json.dumps({"name": "x", field: value}))) == [field]
+        wrong = refused(post(client, org, json.dumps({"name": "x", field: value})))
+        assert wrong == [field[:40]]  # A longer name may be a secret in the wrong place.
 
 
 def test_a_field_that_no_text_can_hold(client: Client, org: Organization) -> None:

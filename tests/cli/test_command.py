@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def test_an_address_that_is_not_ours(capsys: pytest.CaptureFixture[str], host: s
     assert host in said(capsys, "demo", "--port", "0", "--host", host)
 
 
-@pytest.mark.parametrize("store", ["nosql://user:hunter2@host/0", "hunter2", "redis://[hunter2"])
+@pytest.mark.parametrize("store", ["nosql://user:hunter2@host/0", "hunter2", "nosql://[hunter2"])
 def test_an_unknown_store(capsys: pytest.CaptureFixture[str], store: str) -> None:
     message = said(capsys, "demo", "--port", "0", "--store", store)
     assert "memory://" in message
@@ -60,6 +61,15 @@ def test_a_bad_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
     assert "--port" in message
     assert "65535" in message
     assert "_port" not in message
+
+
+@pytest.mark.parametrize("deadline", ["0", "-1", "nan", "inf"])
+def test_a_deadline_that_is_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, deadline: str
+) -> None:
+    store = f"--store=sqlite:///{tmp_path}/demo.db"
+    message = said(capsys, "demo", "--port=0", store, f"--deadline={deadline}")
+    assert "use more than 0" in message
 
 
 @pytest.mark.parametrize(

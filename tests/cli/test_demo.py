@@ -67,7 +67,7 @@ def pasted(command: str) -> tuple[str, str]:
 
 
 def test_the_commands_work_as_they_are_printed(demo: Running) -> None:
-    models, create, listing, revoke, status = demo.commands
+    models, create, listing, revoke, register, claim, status = demo.commands
     assert pasted(models)[0] == "HTTP/1.1 200 OK"
     line, body = pasted(create)
     assert line == "HTTP/1.1 201 Created"
@@ -80,6 +80,12 @@ def test_the_commands_work_as_they_are_printed(demo: Running) -> None:
     line, body = pasted(revoke.replace("KEY_ID", found[1]))
     assert line == "HTTP/1.1 200 OK"
     assert '"success":true' in body
+    line, body = pasted(register)
+    assert line == "HTTP/1.1 201 Created"
+    assert '"dashboard_token":"acme_dashboard_' in body
+    line, body = pasted(claim)
+    assert line == "HTTP/1.1 200 OK"
+    assert '"agentName":"my bot","billingEmail":"owner@free.example"' in body
     line, body = pasted(status)
     assert line == "HTTP/1.1 200 OK"
     assert '"used":6,"limit":10' in body

@@ -10,60 +10,56 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ..gate import Gate
 from ..run import run
-from ..web import asgi
+from ..web import asgi, connection
 from ..web.bodies import BODY_LIMIT, written
 from ..web.starlette import error_handlers, lockgate_routes
 from .service import Operation, Service, Visit
 
 
-def starlette_application(gate: Gate) -> ASGIApp:
+def starlette_application(service: Service) -> ASGIApp:
     """The service as a Starlette application."""
-    service = Service(gate)
     app = Starlette(
         routes=[
-            *lockgate_routes(gate),
+            *lockgate_routes(service.gate),
             *(Route(path, _endpoint(by), methods=[*by]) for path, by in service.by_path.items()),
         ],
         exception_handlers=error_handlers,
     )
     # A redirect to the path with its slash would be built from the caller's own Host header.
     app.router.redirect_slashes = False
-    return asgi.GateMiddleware(app, gate, service.rules)
+    return asgi.GateMiddleware(app, service.gate, service.rules)
 
 
-def fastapi_application(gate: Gate) -> ASGIApp:
+def fastapi_application(service: Service) -> ASGIApp:
     """The service as a FastAPI application; it describes itself as the others do."""
     from fastapi import FastAPI
 
     from ..web.fastapi import error_handlers, lockgate_router
 
-    service = Service(gate)
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=error_handlers)
-    app.include_router(lockgate_router(gate))
+    app.include_router(lockgate_router(service.gate))
     for path, by in service.by_path.items():
         # FastAPI, unlike the others, does not answer HEAD where it answers GET.
         methods = [*by, "HEAD"] if "GET" in by else [*by]
         app.add_api_route(path, _endpoint(by), methods=methods)
-    return asgi.GateMiddleware(app, gate, service.rules)
+    return asgi.GateMiddleware(app, service.gate, service.rules)
 
 
-def flask_application(gate: Gate) -> WSGIApplication:
+def flask_application(service: Service) -> WSGIApplication:
     """The service as a Flask application."""
     from flask import Flask, request
     from flask import Response as FlaskResponse
 
+    from ..web.environ import body_reader, principal_of
     from ..web.flask import FlaskGate, lockgate_blueprint
-    from ..web.wsgi import body_reader, principal_of
 
-    service = Service(gate)
     app = Flask(__name__, static_folder=None)
     # A redirect would be built from the caller's own Host header; OPTIONS is 405 as elsewhere.
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    FlaskGate(gate, service.rules).init_app(app)
-    app.register_blueprint(lockgate_blueprint(gate))
+    FlaskGate(service.gate, service.rules).init_app(app)
+    app.register_blueprint(lockgate_blueprint(service.gate))
 
     def view_of(operations: Mapping[str, Operation]) -> Any:
         def view(**params: str) -> FlaskResponse:
@@ -85,10 +81,10 @@ def _endpoint(operations: Mapping[str, Operation]) -> Any:
     async def endpoint(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:
-            body = await asgi.body_reader(request.receive)(BODY_LIMIT)
-        except asgi.ClientGone:
+            body = await connection.body_reader(request.receive)(BODY_LIMIT)
+        except connection.ClientGone:
             return Response(status_code=400)
-        visit = Visit(asgi.principal_of(request.scope), request.path_params, body)
+        visit = Visit(connection.principal_of(request.scope), request.path_params, body)
         status, value = await operations[method].handler(visit)
         return Response(written(value), status, media_type="application/json")
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import ConfigurationError, StoreUnavailable
+from ..stores.resilience import DEADLINE
 
 _LAST_PORT = 65535
 
@@ -16,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     name: str = options.command
     try:
-        return _demo(options) if name == "demo" else _db(options)
+        return _COMMANDS[name](options)
     except ModuleNotFoundError as missing:
         needed = f"pip install 'lockgate[{_extras(options)}]'"
         print(f"lockgate {name} needs {missing.name}: {needed}.", file=sys.stderr)
@@ -37,14 +38,35 @@ def _extras(options: argparse.Namespace) -> str:
 def _demo(options: argparse.Namespace) -> int:
     from .demo import demo
 
-    framework: str = options.framework
-    return demo(options.host, options.port, options.store, framework, as_json=options.json)
+    return demo(
+        options.host,
+        options.port,
+        options.store,
+        options.framework,
+        options.deadline,
+        as_json=options.json,
+    )
 
 
 def _db(options: argparse.Namespace) -> int:
     from .db import db
 
     return db(options.action, options.store, options.prefix)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from . import simulate
+
+    limits = {"rpm": options.rpm, "rph": options.rph, "rpd": options.rpd}
+    plan = simulate.plan_of(options.plan, limits, exact=options.exact)
+    if options.trace is not None:
+        arrivals = simulate.read_trace(options.trace)
+    else:
+        arrivals = simulate.made_up(options.pattern, options.rate, options.span, options.seed)
+    return simulate.run(plan, arrivals, options.svg)
+
+
+_COMMANDS = {"demo": _demo, "db": _db, "simulate": _simulate}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,6 +89,13 @@ def _parser() -> argparse.ArgumentParser:
         help="what serves it (%(default)s)",
     )
     demo.add_argument(
+        "--deadline",
+        type=float,
+        default=DEADLINE,
+        metavar="SECONDS",
+        help="how long a request waits for a shared store (%(default)s)",
+    )
+    demo.add_argument(
         "--json", action="store_true", help="print one line of JSON instead of curl lines"
     )
     db = commands.add_parser("db", help="see to the tables of a store in SQL")
@@ -79,7 +108,50 @@ def _parser() -> argparse.ArgumentParser:
     db.add_argument(
         "--prefix", default="lockgate_", help="what the tables' names start with (%(default)s)"
     )
+    _describe(commands.add_parser("simulate", help="show what a plan does to traffic"))
     return parser
+
+
+def _describe(simulate: argparse.ArgumentParser) -> None:
+    simulate.add_argument("--plan", default="free", help="plan to start from (%(default)s)")
+    for name, window in (("rpm", "minute"), ("rph", "hour"), ("rpd", "day")):
+        simulate.add_argument(f"--{name}", type=int, metavar="N", help=f"other limit a {window}")
+    simulate.add_argument("--exact", action="store_true", help="keep every call apart")
+    simulate.add_argument(
+        "--trace", metavar="FILE", help="calls to replay, one time a line; - reads them from stdin"
+    )
+    simulate.add_argument(
+        "--rate", type=_rate, default="20/minute", help="calls to make up (%(default)s)"
+    )
+    simulate.add_argument(
+        "--for", dest="span", type=_span, default="1h", help="for how long: 90s, 10m, 2h, 3d"
+    )
+    simulate.add_argument(
+        "--pattern",
+        choices=["steady", "random", "bursts"],
+        default="random",
+        help="evenly, each for itself, or all at the start of each minute (%(default)s)",
+    )
+    simulate.add_argument("--seed", type=int, default=0, help="for the same random calls again")
+    simulate.add_argument("--svg", metavar="FILE", help="write a picture as well")
+
+
+def _rate(text: str) -> tuple[int, int]:
+    from .simulate import rate_of
+
+    try:
+        return rate_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("use a rate such as 90/minute or 2/second") from None
+
+
+def _span(text: str) -> int:
+    from .simulate import span_of
+
+    try:
+        return span_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("use a time such as 90s, 10m, 2h or 3d") from None
 
 
 def _port(text: str) -> int:

@@ -17,10 +17,12 @@ from starlette.types import ASGIApp
 from waitress.server import create_server
 from waitress.task import ThreadedTaskDispatcher
 
+from ..flows.accounts import Registration
 from ..gate import Gate
 from ..identity import SESSION_COOKIE, Session, SignedCookie
 from ..run import run
 from .applications import fastapi_application, flask_application, starlette_application
+from .service import Service
 
 Flow = Callable[[], Coroutine[Any, Any, None]]
 
@@ -33,12 +35,16 @@ _FOR_DEVELOPMENT: Final = (
 )
 PLANS: Final = ("free", "starter", "creator", "enterprise")
 ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
+REGISTRATIONS_PER_HOUR: Final = 1_000
+"""By client address: whoever tries the demo is at one."""
 _GRACE: Final = 3
 """Seconds that open requests have when the demo is stopped."""
 _THREADS: Final = 8
 
 
-def demo(host: str, port: int, store: str, framework: str, *, as_json: bool) -> int:
+def demo(
+    host: str, port: int, store: str, framework: str, deadline: float, *, as_json: bool
+) -> int:
     """Serve the demo until SIGINT or SIGTERM.
 
     Raises:
@@ -48,33 +54,57 @@ def demo(host: str, port: int, store: str, framework: str, *, as_json: bool) -> 
     """
     import_module(framework)  # If it is not installed: say so before anything is opened.
     with _listen(host, port) as listener:
-        _serve(listener, _url(host, listener.getsockname()[1]), store, framework, as_json=as_json)
+        url = _url(host, listener.getsockname()[1])
+        _serve(listener, url, store, framework, deadline, as_json=as_json)
     return 0
 
 
-def _serve(listener: socket.socket, url: str, store: str, framework: str, *, as_json: bool) -> None:
-    sessions = SignedCookie([_secret("SESSION_SECRET", DEVELOPMENT_SESSION_SECRET)])
+def _serve(
+    listener: socket.socket,
+    url: str,
+    store: str,
+    framework: str,
+    deadline: float,
+    *,
+    as_json: bool,
+) -> None:
+    secret = _secret("SESSION_SECRET", DEVELOPMENT_SESSION_SECRET)
+    sessions = SignedCookie([secret])
+    registration = Registration(
+        session_secrets=[secret],
+        dashboard_url=f"{url}/dashboard",
+        per_address=REGISTRATIONS_PER_HOUR,
+        development=True,
+    )
     gate = Gate(
         store,
         brand=BRAND,
         peppers=[_secret("PEPPER", DEVELOPMENT_PEPPER).encode()],
         sessions=sessions,
+        registration=registration,
         public_url=url,
+        deadline=deadline,
     )
     if gate.store.io != "async":
-        run(gate.organizations.plan("demo"))  # A store that cannot be used: say so, serve nothing.
+        # A store that cannot be used: say so, serve nothing. It has the time to make its tables,
+        # which calls on the way of requests have not.
+        run(gate.keys.list("demo"))
+    service = Service(gate)
     announce = partial(_announce, gate, sessions, url, as_json=as_json)
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _stopped)  # uvicorn raises the signal again once it has stopped.
     if framework == "flask":
-        serve_wsgi(flask_application(gate), listener, announce)
-        run(gate.close())
+        serve_wsgi(flask_application(service), listener, announce, gate.store.hurry)
+        run(service.close())
     else:
         applications = {"starlette": starlette_application, "fastapi": fastapi_application}
-        serve_asgi(applications[framework](gate), listener, announce, gate.close)
+        app = applications[framework](service)
+        serve_asgi(app, listener, announce, gate.store.hurry, service.close)
 
 
-def serve_asgi(app: ASGIApp, listener: socket.socket, announce: Flow, close: Flow) -> None:
+def serve_asgi(
+    app: ASGIApp, listener: socket.socket, announce: Flow, hurry: Callable[[], None], close: Flow
+) -> None:
     """Serve an ASGI application by uvicorn, until a signal stops it."""
 
     class Server(uvicorn.Server):
@@ -85,6 +115,7 @@ def serve_asgi(app: ASGIApp, listener: socket.socket, announce: Flow, close: Flo
             await announce()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            hurry()
             await super().shutdown(sockets)
             await close()
 
@@ -101,13 +132,16 @@ def serve_asgi(app: ASGIApp, listener: socket.socket, announce: Flow, close: Flo
     Server(config).run(sockets=[listener])
 
 
-def serve_wsgi(app: WSGIApplication, listener: socket.socket, announce: Flow) -> None:
+def serve_wsgi(
+    app: WSGIApplication, listener: socket.socket, announce: Flow, hurry: Callable[[], None]
+) -> None:
     """Serve a WSGI application by the threads of waitress, until a signal stops it."""
 
     class Threads(ThreadedTaskDispatcher):
         """Gives open requests no longer than the other server does: the store closes after them."""
 
         def shutdown(self, cancel_pending: bool = True, timeout: int = _GRACE) -> bool:
+            hurry()
             return super().shutdown(cancel_pending, timeout)
 
     threads = Threads()
@@ -137,7 +171,7 @@ async def _organization(gate: Gate, sessions: SignedCookie, plan: str) -> dict[s
     id = f"org_{secrets.token_hex(8)}"
     await gate.organizations.place(id, plan, **(ENTERPRISE if plan == "enterprise" else {}))
     created = await gate.keys.create(id, f"{plan} demo key")
-    session = Session(id, f"owner of {id}", f"owner@{plan}.example", email_verified=True)
+    session = Session(id, f"owner of {id}", f"owner@{plan}.example")
     return {"id": id, "session_cookie": sessions.issue(session), "api_key": created.text}
 
 
@@ -182,6 +216,11 @@ def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str
         f"  curl -i {url}/api/v1/api-keys -H 'Authorization: Bearer {free['api_key']}'",
         f"  curl -i -X DELETE {url}/api/v1/api-keys/KEY_ID "
         f"-H 'Authorization: Bearer {free['api_key']}'",
+        "",
+        "Register an agent, and see what the free plan's owner can claim:",
+        f"  curl -i {url}/api/v1/auth/bot-register -H 'Content-Type: application/json' \\",
+        '    -d \'{"agent_name": "my bot", "billing_email": "owner@free.example"}\'',
+        f"  curl -i {url}/api/v1/auth/claim -H 'Cookie: {SESSION_COOKIE}={free['session_cookie']}'",
         "",
         "See what the limits say:",
         f"  curl -i {url}/api/v1/account/rate-limits -H 'Authorization: Bearer {free['api_key']}'",

@@ -1,22 +1,17 @@
 """The demo's generation service: framework-free handlers, as a table."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from threading import Lock
-from time import time
 from typing import Any, Final, Literal, NamedTuple
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..errors import NotFound
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.routes import PUBLIC, Rule
 from ..web.bodies import read_body
 from ..web.openapi import describe
-
-_JOBS_AT_MOST: Final = 1000
-"""Jobs kept for each organization; the oldest go first."""
+from .jobs import Jobs
 
 
 class Visit(NamedTuple):
@@ -27,10 +22,10 @@ class Visit(NamedTuple):
     body: bytes
 
     @property
-    def organization(self) -> str:
-        """Whose request it is."""
-        assert self.principal is not None, "no route that is public asks for the organization"
-        return self.principal.organization
+    def caller(self) -> Principal:
+        """Who is calling."""
+        assert self.principal is not None, "no route that is public asks who is calling"
+        return self.principal
 
 
 class Operation(NamedTuple):
@@ -48,30 +43,16 @@ class NewJob(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    kind: Literal["render"] = "render"
+    kind: Literal["render", "timelapse"] = "render"
     seconds: float = Field(default=1.0, ge=0, le=3600)
-
-
-class Job(NamedTuple):
-    """A job that was started; it is done when its time is over."""
-
-    id: str
-    kind: str
-    ends_at: float
-
-    def shown(self) -> dict[str, object]:
-        """The job as it stands now."""
-        status = "running" if time() < self.ends_at else "completed"
-        return {"id": self.id, "kind": self.kind, "status": status}
 
 
 class Service:
     """A service that pretends to generate images, and really is behind a gate."""
 
     def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-        self._jobs: dict[str, dict[str, Job]] = {}
-        self._lock = Lock()
+        self.gate: Final = gate
+        self.jobs: Final = Jobs(gate.slots)
         at = gate.prefix
         self.operations: Final = (
             Operation("GET", "/health", PUBLIC, self.health, "Health"),
@@ -79,9 +60,11 @@ class Service:
             Operation("GET", "/openapi.json", PUBLIC, self.openapi, "This description"),
             Operation("GET", f"{at}/models", Rule("models:read"), self.models, "List models"),
             Operation("POST", f"{at}/images", Rule("models:write"), self.made, "Generate an image"),
-            Operation("GET", f"{at}/jobs", Rule("jobs:read"), self.jobs, "List jobs"),
+            Operation("GET", f"{at}/jobs", Rule("jobs:read"), self.list_jobs, "List jobs"),
             Operation("POST", f"{at}/jobs", Rule("jobs:write"), self.start_job, "Start a job"),
-            Operation("GET", f"{at}/jobs/{{id}}", Rule("jobs:read"), self.job, "Inspect a job"),
+            Operation(
+                "GET", f"{at}/jobs/{{id}}", Rule("jobs:read"), self.show_job, "Inspect a job"
+            ),
             Operation(
                 "DELETE", f"{at}/jobs/{{id}}", Rule("jobs:write"), self.cancel_job, "Cancel a job"
             ),
@@ -120,13 +103,13 @@ class Service:
 
     async def capabilities(self, _: Visit) -> tuple[int, Any]:
         """Say what the service knows."""
-        scopes = sorted(self._gate.catalogue.scopes)
-        return 200, {"plans": self._gate.plans.names, "scopes": scopes}
+        scopes = sorted(self.gate.catalogue.scopes)
+        return 200, {"plans": self.gate.plans.names, "scopes": scopes}
 
     async def openapi(self, _: Visit) -> tuple[int, Any]:
         """Describe every operation, lockgate's own included."""
         own = [(o.method, o.path, o.rule, o.summary) for o in self.operations]
-        return 200, describe(self._gate, "lockgate demo", own)
+        return 200, describe(self.gate, "lockgate demo", own)
 
     async def models(self, _: Visit) -> tuple[int, Any]:
         """List the models."""
@@ -142,39 +125,27 @@ class Service:
 
     async def account(self, visit: Visit) -> tuple[int, Any]:
         """Describe the caller's organization."""
-        plan = await self._gate.organizations.plan(visit.organization)
-        return 200, {"organizationId": visit.organization, "plan": plan.name}
+        plan = await self.gate.organizations.plan(visit.caller.organization)
+        return 200, {"organizationId": visit.caller.organization, "plan": plan.name}
 
-    async def jobs(self, visit: Visit) -> tuple[int, Any]:
+    async def list_jobs(self, visit: Visit) -> tuple[int, Any]:
         """List the organization's jobs, newest first."""
-        with self._lock:
-            jobs = [*self._jobs.get(visit.organization, {}).values()]
-        return 200, {"data": [job.shown() for job in reversed(jobs)]}
+        return 200, {"data": await self.jobs.list(visit.caller.organization)}
 
     async def start_job(self, visit: Visit) -> tuple[int, Any]:
-        """Start a job."""
+        """Start a job; a timelapse takes a slot."""
         wanted = read_body(visit.body, NewJob) if visit.body else NewJob()
-        job = Job(str(uuid4()), wanted.kind, time() + wanted.seconds)
-        with self._lock:
-            jobs = self._jobs.setdefault(visit.organization, {})
-            if len(jobs) >= _JOBS_AT_MOST:
-                del jobs[next(iter(jobs))]
-            jobs[job.id] = job
-        return 202, job.shown()
+        return 202, await self.jobs.start(visit.caller, wanted.kind, wanted.seconds)
 
-    async def job(self, visit: Visit) -> tuple[int, Any]:
+    async def show_job(self, visit: Visit) -> tuple[int, Any]:
         """Show a job of the organization."""
-        return 200, self._find(visit).shown()
+        return 200, await self.jobs.find(visit.caller.organization, visit.params["id"])
 
     async def cancel_job(self, visit: Visit) -> tuple[int, Any]:
         """Cancel a job of the organization."""
-        with self._lock:
-            job = self._find(visit)
-            del self._jobs[visit.organization][job.id]
-        return 200, {"id": job.id, "kind": job.kind, "status": "cancelled"}
+        return 200, await self.jobs.cancel(visit.caller.organization, visit.params["id"])
 
-    def _find(self, visit: Visit) -> Job:
-        job = self._jobs.get(visit.organization, {}).get(visit.params["id"])
-        if job is None:
-            raise NotFound
-        return job
+    async def close(self) -> None:
+        """End what runs, and let go of the store."""
+        await self.jobs.stop()
+        await self.gate.close()

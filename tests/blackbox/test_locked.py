@@ -1,0 +1,47 @@
+"""An SQLite file that another process has locked: 503 for whoever waits, and a prompt end."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lockgate.identity import SESSION_COOKIE
+
+from .demo import KEYS, Demo, Face
+
+
+@pytest.mark.parametrize("framework", ["starlette", "flask"])
+def test_who_waits_for_a_locked_file_is_told_and_the_demo_stops(
+    framework: str, tmp_path: Path
+) -> None:
+    face = Face(framework, f"sqlite:///{tmp_path}/demo.db", deadline=0.25)
+    with Demo(face) as demo:
+        org = demo["enterprise"]
+        holder = sqlite3.connect(tmp_path / "demo.db", isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        answers: list[httpx.Response] = []
+
+        def create() -> None:
+            cookies = {"Cookie": f"{SESSION_COOKIE}={org.session_cookie}"}
+            body = {"name": "late"}
+            answers.append(httpx.post(demo.base_url + KEYS, json=body, headers=cookies, timeout=20))
+
+        waiting = threading.Thread(target=create)
+        waiting.start()
+        while "limits_fell_back" not in demo.stderr:  # From here on it waits to make the key.
+            assert waiting.is_alive(), answers
+            time.sleep(0.02)
+        started = time.monotonic()
+        assert demo.stop() == 0, demo.stderr
+        assert time.monotonic() - started < 3
+        waiting.join(10)
+        assert [answer.status_code for answer in answers] == [503]
+        assert answers[0].json()["code"] == "STORE_UNAVAILABLE"
+        assert "retry-after" in answers[0].headers
+        assert "Traceback" not in demo.stderr
+        holder.close()
