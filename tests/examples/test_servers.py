@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -29,8 +30,38 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
     "granian-asgi": ("granian", "{app}", "--port={port}", "--interface=asgi"),
     "granian-wsgi": ("granian", "{app}", "--port={port}", "--interface=wsgi"),
     "gunicorn": ("gunicorn", "{app}", "--bind=127.0.0.1:{port}", "--threads=4"),
+    "gunicorn-workers": (
+        # Each gives way to a fresh one after six answers, so that none can answer for them all.
+        *("gunicorn", "{app}", "--bind=127.0.0.1:{port}", "--workers=2", "--max-requests=6"),
+    ),
+    "uvicorn-below": (
+        "uvicorn",
+        "{app}",
+        "--port={port}",
+        "--root-path=/shop",
+        "--no-proxy-headers",
+    ),
     "waitress": ("waitress", "--listen=127.0.0.1:{port}", "{app}"),
 }
+
+
+def environment(folder: Path = EXAMPLES) -> dict[str, str]:
+    """That of a process that imports from a folder, whichever it runs in."""
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def key_of(example: str, *arguments: str, cwd: Path) -> dict[str, str]:
+    """Run an example as a script that prints a key, and give the header that presents it."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / example, *arguments],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {"Authorization": f"Bearer {done.stdout.removeprefix('key: ').strip()}"}
 
 
 class Running(NamedTuple):
@@ -48,7 +79,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(server: str, app: str, folder: Path = EXAMPLES) -> Iterator[Running]:
+def served(
+    server: str, app: str, folder: Path = EXAMPLES, cwd: Path | None = None
+) -> Iterator[Running]:
     """Serve an application and take what it prints; a server may load it more than once."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -56,8 +89,8 @@ def served(server: str, app: str, folder: Path = EXAMPLES) -> Iterator[Running]:
     with NamedTemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *options],
-            cwd=folder,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            cwd=cwd or folder,
+            env=environment(folder),
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -154,6 +187,53 @@ def test_own_plans_behind_a_proxy() -> None:
             for host in (1, 1, 2)
         ]
         assert [headers["x-ratelimit-remaining"] for headers in left] == ["999", "998", "999"]
+
+
+def test_several_workers_hold_one_limit(tmp_path: Path) -> None:
+    bearer = key_of("several_workers.py", cwd=tmp_path)
+    with (
+        served("gunicorn-workers", "several_workers:app", cwd=tmp_path) as running,
+        ThreadPoolExecutor(8) as callers,
+    ):
+        answers = list(
+            callers.map(
+                lambda _: httpx.get(f"{running.url}/worker", headers=bearer, timeout=60), range(20)
+            )
+        )
+    admitted = [answer.json() for answer in answers if answer.status_code == 200]
+    assert [answer.status_code for answer in answers].count(429) == 10
+    assert [answer["for"] for answer in admitted] == ["org_1"] * 10
+    assert len({answer["process"] for answer in admitted}) > 1
+
+
+def test_below_a_prefix_of_a_proxy() -> None:
+    with (
+        served("uvicorn-below", "behind_a_proxy:app") as running,
+        httpx.Client(base_url=running.url) as client,
+    ):
+        bearer = {"Authorization": f"Bearer {running.printed['key']}"}
+        models = client.get("/models", headers={**bearer, "Host": "shop.example.com"})
+        assert models.json() == {"for": "org_1", "url": "http://shop.example.com/shop/models"}
+        for path in ("/nowhere", "/", "/shop/health", "/shop/models"):
+            assert client.get(path).json()["code"] == "MISSING_AUTH", path
+        left = [
+            client.get("/health", headers={"X-Forwarded-For": forwarded}).headers
+            for forwarded in ("198.51.100.7", "203.0.113.9, 198.51.100.7", "203.0.113.9")
+        ]
+        assert [h["x-ratelimit-remaining"] for h in left] == ["999", "998", "999"]
+
+
+def test_plans_from_a_table_of_the_application(tmp_path: Path) -> None:
+    bearer = key_of("own_plan_resolver.py", "org_1", "creator", cwd=tmp_path)
+    with (
+        served("waitress", "own_plan_resolver:app", cwd=tmp_path) as running,
+        httpx.Client(base_url=running.url, headers=bearer) as client,
+    ):
+        plan = client.get("/plan")
+        assert (plan.json(), plan.headers["x-ratelimit-limit"]) == ({"plan": "creator"}, "60")
+        key_of("own_plan_resolver.py", "org_1", "starter", cwd=tmp_path)
+        plan = client.get("/plan")
+        assert (plan.json(), plan.headers["x-ratelimit-remaining"]) == ({"plan": "starter"}, "28")
 
 
 @pytest.mark.parametrize("server", ["uvicorn-h11", "uvicorn-httptools", "hypercorn"])

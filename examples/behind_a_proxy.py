@@ -1,0 +1,41 @@
+"""A Starlette service under ``/shop``, a prefix that a proxy on this machine takes off.
+
+The server is told of the prefix, so that links come out right; rules name paths without it. The
+client's address is the one that the proxy adds to ``X-Forwarded-For``: what stood there before is
+the client's own word, and is not believed::
+
+    uvicorn behind_a_proxy:app --root-path /shop --no-proxy-headers
+"""
+
+import os
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from lockgate import PUBLIC, Gate, run
+from lockgate.web.asgi import GateMiddleware
+
+
+async def health(request: Request) -> JSONResponse:
+    return JSONResponse({"status": "ok"})
+
+
+async def models(request: Request) -> JSONResponse:
+    principal = request.state.principal
+    return JSONResponse({"for": principal.organization, "url": str(request.url_for("models"))})
+
+
+gate = Gate(
+    os.environ.get("STORE", "memory://"),
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    trusted_proxies=["127.0.0.1"],
+)
+service = Starlette(
+    routes=[Route("/health", health), Route("/models", models, name="models")],
+)
+app = GateMiddleware(service, gate, {"GET /health": PUBLIC, "GET /models": "models:read"})
+
+print("key:", run(gate.keys.create("org_1", name="first key")).text)

@@ -1,0 +1,60 @@
+"""Plans that the application keeps in a table of its own: lockgate asks for them, and keeps none.
+
+Subscribe an organization, then serve. What the table says holds from the next request on::
+
+    python own_plan_resolver.py org_1 creator
+    waitress-serve own_plan_resolver:app
+"""
+
+import os
+import sqlite3
+import sys
+
+from flask import Flask, g
+
+from lockgate import PUBLIC, Gate, Organization, run
+from lockgate.stores.sql import SqlStore
+from lockgate.web.flask import FlaskGate
+
+OURS = "subscriptions.db"
+
+
+def subscription(organization: str) -> Organization | None:
+    """The plan that we sold; None for the default plan. Asked before each admission."""
+    with sqlite3.connect(OURS) as database:
+        found = database.execute(
+            "SELECT plan FROM subscription WHERE organization = ?", [organization]
+        ).fetchone()
+    return Organization(organization, found[0]) if found else None
+
+
+with sqlite3.connect(OURS) as database:
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS subscription (organization TEXT PRIMARY KEY, plan TEXT)"
+    )
+
+gate = Gate(
+    SqlStore("sqlite:///own_plan_resolver.db", resolver=subscription),
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+)
+app = Flask(__name__)
+FlaskGate(gate, {"GET /health": PUBLIC, "GET /plan": "account:read"}).init_app(app)
+
+
+@app.get("/health")
+def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@app.get("/plan")
+def plan() -> dict[str, str]:
+    return {"plan": g.principal.plan.name}
+
+
+if __name__ == "__main__":
+    organization, name = sys.argv[1:]
+    with sqlite3.connect(OURS) as database:
+        database.execute("REPLACE INTO subscription VALUES (?, ?)", [organization, name])
+    print("key:", run(gate.keys.create(organization, name="first key")).text)
+    run(gate.close())

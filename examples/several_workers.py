@@ -1,0 +1,43 @@
+"""One service in several worker processes that share a store, so that a limit holds over them all.
+
+Make a key once, then serve with as many workers as you like, also on several machines if ``STORE``
+names a database server::
+
+    python several_workers.py
+    gunicorn several_workers:app --workers 4 --threads 8
+"""
+
+import os
+
+from flask import Flask, g
+
+from lockgate import PUBLIC, Gate, run
+from lockgate.web.flask import FlaskGate
+
+gate = Gate(
+    os.environ.get("STORE", "sqlite:///several_workers.db"),
+    brand="acme",
+    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+)
+
+
+def create_app() -> Flask:
+    app = Flask(__name__)
+    FlaskGate(gate, {"GET /health": PUBLIC, "GET /worker": "models:read"}).init_app(app)
+
+    @app.get("/health")
+    def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/worker")
+    def worker() -> dict[str, object]:
+        return {"for": g.principal.organization, "process": os.getpid()}
+
+    return app
+
+
+app = create_app()
+
+if __name__ == "__main__":
+    print("key:", run(gate.keys.create("org_1", name="first key")).text)
+    run(gate.close())
