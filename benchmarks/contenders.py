@@ -3,6 +3,7 @@
 Each function takes the limits (per minute, hour and day) and returns an ASGI application.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
@@ -16,12 +17,14 @@ from slowapi import Limiter, _rate_limit_exceeded_handler
 from slowapi.errors import RateLimitExceeded
 from slowapi.middleware import SlowAPIASGIMiddleware
 
-from lockgate import Gate, MemoryStore, Plan, PlanBook, run
+from lockgate import Gate, MemoryStore, Plan, PlanBook, Store, open_store, run
 from lockgate.web.asgi import GateMiddleware
 
 from .workload import BRAND, KEY, PEPPER, TEMPLATES, bare, draft, endpoint
 
 Limits = tuple[int, int, int]
+REDIS = "LOCKGATE_BENCHMARKS_REDIS"
+"""The variable that holds the URL of a Redis server, for those who keep something there."""
 SPANS = (60, 3_600, 86_400)
 
 
@@ -30,9 +33,7 @@ def nothing(limits: Limits):
     return bare()
 
 
-def lockgate(
-    limits: Limits, clock: Callable[[], int] | None = None, store: MemoryStore | None = None
-):
+def lockgate(limits: Limits, clock: Callable[[], int] | None = None, store: Store | None = None):
     """lockgate as its users put it: a pepper, scopes on every route, the memory store."""
     store = store or MemoryStore()
     gate = Gate(
@@ -47,11 +48,16 @@ def lockgate(
     return GateMiddleware(bare(), gate, {f"GET {path}": "models:read" for path in TEMPLATES})
 
 
-def _slowapi_limiter(limits: Limits, **options) -> Limiter:
+def lockgate_redis(limits: Limits):
+    """The same, with the keys and the windows in Redis."""
+    return lockgate(limits, store=open_store(os.environ[REDIS]))
+
+
+def _slowapi_limiter(limits: Limits, storage: str = "memory://", **options) -> Limiter:
     return Limiter(
         key_func=lambda request: request.headers["authorization"],
         headers_enabled=True,
-        storage_uri="memory://",
+        storage_uri=storage,
         **options,
     )
 
@@ -62,14 +68,19 @@ def _text(limits: Limits) -> str:
     )
 
 
-def slowapi(limits: Limits):
+def slowapi(limits: Limits, storage: str = "memory://"):
     """slowapi by its decorator, as its documentation shows it. Checks no key."""
-    limiter = _slowapi_limiter(limits)
+    limiter = _slowapi_limiter(limits, storage)
     # Through a function of its own: slowapi keeps the limits by the name of what it decorates.
     app = bare(limiter.limit(_text(limits))(endpoint))
     app.state.limiter = limiter
     app.add_exception_handler(RateLimitExceeded, _rate_limit_exceeded_handler)
     return app
+
+
+def slowapi_redis(limits: Limits):
+    """slowapi by its decorator, with the windows in Redis: fixed ones, its default."""
+    return slowapi(limits, os.environ[REDIS])
 
 
 def slowapi_middleware(limits: Limits):

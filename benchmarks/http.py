@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -27,11 +27,15 @@ FIRST, LAST = 0, -1
 
 
 def main(quick: bool) -> None:
-    rounds, seconds = (2, 1) if quick else (10, 2)
+    compare(EVERYBODY, *((2, 1) if quick else (10, 2)))
+
+
+def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> None:
+    """Print the throughput of contenders, the bare application among them."""
     pinned = _pin(os.getpid(), LAST)
     with ExitStack() as servers:
         servers.callback(_unpin, os.getpid())
-        turns = {name: servers.enter_context(_served(EVERYBODY[name])) for name in EVERYBODY}
+        turns = {name: servers.enter_context(_served(everybody[name])) for name in everybody}
         spent: dict[str, list[float]] = {name: [] for name in turns}
 
         def turn(name: str) -> float:
