@@ -5,7 +5,6 @@ from typing import Final, Literal
 
 from .errors import (
     ConfigurationError,
-    Header,
     InsufficientScope,
     KeyExpired,
     KeyNotFound,
@@ -29,7 +28,7 @@ from .identity import Session, SessionVerifier
 from .principal import Principal
 from .rules.addresses import Addresses
 from .rules.credentials import Digest, KeyFormat, Peppers, Token
-from .rules.headers import draft_headers, rate_headers, rate_limit_exceeded
+from .rules.headers import all_headers, rate_headers, rate_limit_exceeded
 from .rules.keys import ApiKey
 from .rules.legacy import Legacy, LegacyToken
 from .rules.origins import origin_of
@@ -164,7 +163,8 @@ class Gate:
             self._pair_store,
         )
         self._clock = clock
-        self._draft = draft_headers
+        self.headers: Final = all_headers if draft_headers else rate_headers
+        """What a response carries of a reading by a plan (D23)."""
 
     async def admit(
         self,
@@ -244,12 +244,6 @@ class Gate:
     async def now(self) -> int:
         """The present, by the gate's clock or else by the store's, in microseconds."""
         return self._clock() if self._clock else await self.store.now()
-
-    def headers(self, plan: Plan, reading: Reading) -> tuple[Header, ...]:
-        """What a response carries of a reading (D23)."""
-        if not self._draft:
-            return rate_headers(plan, reading)
-        return (*rate_headers(plan, reading), *draft_headers(plan, reading))
 
     def slot(
         self,

@@ -46,6 +46,11 @@ def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
     return ((b"ratelimit-policy", policy.encode()), (b"ratelimit", limit.encode()))
 
 
+def all_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
+    """Those of :func:`rate_headers`, and those of :func:`draft_headers`."""
+    return (*rate_headers(plan, reading), *draft_headers(plan, reading))
+
+
 def rate_limit_exceeded(windows: Sequence[Window], reading: Reading) -> RateLimitExceeded:
     """The error of a refused reading: of the window with the longest wait (D22)."""
     assert reading.refused_by is not None, "only a refusal has a refusing window"

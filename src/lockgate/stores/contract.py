@@ -266,14 +266,9 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
     """Whether a call that blocks ends by itself within :func:`~lockgate.stores.deadlines.left`, as
     by the timeout of a socket. The calls of any other store are made in a thread that can be left
     behind."""
-
-    @property
-    def edits(self) -> int | None:
-        """How often a key or a plan was changed, if all changes are made in this process.
-
-        It has grown when the verb that changes something returns. None: others make some as well.
-        """
-        return None
+    edition: object = None
+    """That of all keys and plans, if every change is made in this process: another object once the
+    verb that changes something returns. None: others change them as well."""
 
     @abstractmethod
     async def now(self) -> int:

@@ -50,7 +50,7 @@ class MemoryStore(Store):
     io: Io = "none"
 
     def __init__(self, clock: Clock = wall_clock) -> None:
-        self._edits = 0
+        self.edition = object()
         self._clock = clock
         self._lock = Lock()
         self._rows: dict[str, _Row] = {}
@@ -62,10 +62,6 @@ class MemoryStore(Store):
         self._windows = LocalWindows()
         self._leases: dict[str, Leases] = {}
         self._accounts = LocalAccounts()
-
-    @property
-    def edits(self) -> int:
-        return self._edits
 
     async def now(self) -> int:
         return self._clock()
@@ -94,8 +90,12 @@ class MemoryStore(Store):
             reading = self._windows.hit(organization, plan.windows, now, cost)
             if not reading.allowed:
                 return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
-            self._usage[handle] = used = _added(self._usage.get(handle, 0), 1, now)
-        key = _api_key(ApiKey, (*row, used >> _BITS, used & _LATEST))
+            used = self._usage.get(handle, 0)
+            requests, last_used_at = (used >> _BITS) + 1, used & _LATEST
+            if now > last_used_at:  # noqa: PLR1730 - max() is a call
+                last_used_at = now
+            self._usage[handle] = requests << _BITS | last_used_at
+        key = _api_key(ApiKey, (*row, requests, last_used_at))
         return _admission(Admission, (Verdict.ADMITTED, key, plan, reading))
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
@@ -140,15 +140,16 @@ class MemoryStore(Store):
             if row is None or (row[6], row[7]) != old:
                 return False
             self._rows[handle] = (*row[:6], new.scheme, new.value, *row[8:])
-            self._edits += 1
+            self.edition = object()
             return True
 
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
         with self._lock:
             for handle, (requests, last_used) in usage.items():
                 if handle in self._rows:
-                    before = self._usage.get(handle, 0)
-                    self._usage[handle] = _added(before, requests, last_used)
+                    used = self._usage.get(handle, 0)
+                    latest = max(used & _LATEST, last_used)
+                    self._usage[handle] = (used >> _BITS) + requests << _BITS | latest
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         with self._lock:
@@ -222,7 +223,7 @@ class MemoryStore(Store):
     async def put_organization(self, organization: Organization) -> None:
         with self._lock:
             self._placed[organization.id] = organization[1:]
-            self._edits += 1
+            self.edition = object()
 
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
@@ -281,7 +282,7 @@ class MemoryStore(Store):
             key = key._replace(revoked_at=now)
             self._rows[key.handle] = key[:11]
             self._live_by_organization[key.organization].pop(key.handle, None)
-            self._edits += 1
+            self.edition = object()
         return key
 
     def _key(self, handle: str) -> ApiKey:
@@ -306,8 +307,3 @@ class MemoryStore(Store):
             theirs = self._leases.pop(other)
             if any(lease.deadline > now - DAY for lease in theirs):
                 self._leases[other] = theirs
-
-
-def _added(used: int, requests: int, last_used_at: int) -> int:
-    """Usage with some added to it."""
-    return (used >> _BITS) + requests << _BITS | max(used & _LATEST, last_used_at)

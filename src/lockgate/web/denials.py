@@ -20,8 +20,8 @@ _AT_MOST: Final = 10_000
 class _Denial(NamedTuple):
     since: int
     until: int
-    edits: int
-    """How many there were before the store refused: after another one, it is asked."""
+    edition: object
+    """The store's before it refused: after another one, it is asked."""
     answer: Reply
 
 
@@ -48,12 +48,12 @@ class Denials:
         if known is None or rule.cost > 1 or self._gate.events.heard:
             return
         now = await self._gate.now()
-        if known.edits == self._gate.store.edits and known.since <= now < known.until:
+        if known.edition is self._gate.store.edition and known.since <= now < known.until:
             raise Repeated(known.answer)
         self.known.pop(token.handle, None)
 
     def remember(
-        self, token: Token, rule: Rule, refusal: RateLimitExceeded, edits: int | None
+        self, token: Token, rule: Rule, refusal: RateLimitExceeded, edition: object
     ) -> None:
         """Remember a refusal for as long as it stands.
 
@@ -61,11 +61,11 @@ class Denials:
             token: the key that was refused.
             rule: what the request had to bring.
             refusal: the answer.
-            edits: those of the store, read before it refused; None: it does not see them all.
+            edition: the store's, read before it refused; None: it does not see every change.
         """
-        if edits is None or rule.cost > 1 or refusal.until <= refusal.since:
+        if edition is None or rule.cost > 1 or refusal.until <= refusal.since:
             return
         if len(self.known) >= _AT_MOST:
             self.known.clear()
         answer = refused(refusal)
-        self.known[token.handle] = _Denial(refusal.since, refusal.until, edits, answer)
+        self.known[token.handle] = _Denial(refusal.since, refusal.until, edition, answer)

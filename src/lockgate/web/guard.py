@@ -83,7 +83,7 @@ class Guard:
                 else:
                     if self.denials.known:
                         await self.denials.look(token, rule)
-                    edits = gate.store.edits
+                    edition = gate.store.edition
                     try:
                         principal = await gate.admit(token, rule.requires, rule.cost)
                     except Unauthenticated:
@@ -91,7 +91,7 @@ class Guard:
                         principal = await self._enter_by_key(caller, rule, authorizations)
                     except RateLimitExceeded as refusal:
                         if not self.shadow:
-                            self.denials.remember(token, rule, refusal, edits)
+                            self.denials.remember(token, rule, refusal, edition)
                         raise
         except api.Repeated:
             raise
