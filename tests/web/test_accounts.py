@@ -133,9 +133,11 @@ async def test_g3_bad_input_is_told_by_field_and_registers_nothing(
     ],
 )
 async def test_bodies_that_are_none(body: bytes, kind: str, status: int) -> None:
-    headers = [("content-type", kind)]
-    answer = await ask(Desk().app, "POST", REGISTER, headers=headers, body=body)
-    assert answer.status == status
+    headers, desk = [("content-type", kind)], Desk()
+    for operation in (REGISTER, SIGN_IN):
+        answer = await ask(desk.app, "POST", operation, headers=headers, body=body)
+        assert answer.status == status
+    assert desk.names() == ["registration_refused", "sign_in_refused"]
 
 
 async def test_r2_the_answer_to_a_known_email_has_the_same_shape() -> None:

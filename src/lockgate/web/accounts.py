@@ -1,10 +1,8 @@
 """The operations of accounts: register, sign in and out, claim (spec 4.5, 5.1, D13 to D15)."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final
 
-from ..errors import AgentsOnly, Header, Refusal
+from ..errors import AgentsOnly, Header
 from ..flows.accounts import Accounts
 from ..identity import SESSION_COOKIE
 from ..rules.routes import Rule
@@ -27,15 +25,14 @@ from .sessions import own_page, session_of
 
 async def bot_register(call: Call) -> BotRegistered:
     """Register an agent; nobody needs to be known for it (spec 4.5)."""
-    with _telling(call, "registration_refused"):
-        wanted = read_body(call.body, BotRegister)
-        made = await _accounts(call).register(
-            wanted.agent_name,
-            wanted.billing_email,
-            wanted.account_type,
-            wanted.company_name,
-            address=address_of(call.gate, call.caller),
-        )
+    wanted = read_body(call.body, BotRegister)
+    made = await _accounts(call).register(
+        wanted.agent_name,
+        wanted.billing_email,
+        wanted.account_type,
+        wanted.company_name,
+        address=address_of(call.gate, call.caller),
+    )
     return BotRegistered(
         api_key=made.api_key,
         dashboard_token=made.dashboard_token,
@@ -47,12 +44,11 @@ async def bot_register(call: Call) -> BotRegistered:
 async def bot_sign_in(call: Call) -> AgentSignedIn:
     """Begin an agent's session; no page of another site can begin one in a visitor's browser."""
     accounts = _accounts(call)
-    with _telling(call, "sign_in_refused"):
-        own_page(call.gate, call.caller)
-        wanted = read_body(call.body, SignIn)
-        signed_in = await accounts.agents.sign_in(
-            wanted.dashboard_token, address=address_of(call.gate, call.caller)
-        )
+    own_page(call.gate, call.caller)
+    wanted = read_body(call.body, SignIn)
+    signed_in = await accounts.agents.sign_in(
+        wanted.dashboard_token, address=address_of(call.gate, call.caller)
+    )
     call.headers.append(_cookie(accounts, signed_in.cookie, signed_in.seconds))
     return AgentSignedIn(organization_id=signed_in.organization, expires_in=signed_in.seconds)
 
@@ -71,20 +67,18 @@ async def bot_sign_out(call: Call) -> AgentSignedOut:
 async def list_claims(call: Call) -> ClaimList:
     """What the caller has claimed and may claim, with all keys there are (D15)."""
     session = await session_of(call.gate, call.caller)
-    with _telling(call, "claim_refused"):
-        found = await _accounts(call).claims.list(session)
+    found = await _accounts(call).claims.list(session)
     now = await call.gate.keys.now()
     return ClaimList(data=[Claimed.of(one, now) for one in found])
 
 
 async def claim(call: Call) -> ClaimDetail:
     """Attach an organization to the caller's login; with its keys revoked, if they say so."""
-    with _telling(call, "claim_refused"):
-        session = await session_of(call.gate, call.caller)
-        wanted = read_body(call.body, Claim)
-        claimed = await _accounts(call).claims.claim(
-            session, wanted.organization_id, revoke_keys=wanted.revoke_keys
-        )
+    session = await session_of(call.gate, call.caller)
+    wanted = read_body(call.body, Claim)
+    claimed = await _accounts(call).claims.claim(
+        session, wanted.organization_id, revoke_keys=wanted.revoke_keys
+    )
     return ClaimDetail(data=Claimed.of(claimed, await call.gate.keys.now()))
 
 
@@ -92,17 +86,6 @@ def _accounts(call: Call) -> Accounts:
     accounts = call.gate.accounts
     assert accounts is not None, "these operations are there only where agents may register"
     return accounts
-
-
-@contextmanager
-def _telling(call: Call, name: str) -> Generator[None]:
-    """Tell of a refusal, whatever its reason: every outcome is an event."""
-    try:
-        yield
-    except Refusal as refusal:
-        address = address_of(call.gate, call.caller)
-        call.gate.events.tell(name, code=refusal.code, address=address)
-        raise
 
 
 def _cookie(accounts: Accounts, value: str, seconds: int) -> Header:
@@ -124,6 +107,7 @@ ACCOUNT_ENDPOINTS: Final = (
         BotRegistered,
         status=201,
         request=BotRegister,
+        tells="registration_refused",
     ),
     Endpoint(
         "POST",
@@ -133,6 +117,7 @@ ACCOUNT_ENDPOINTS: Final = (
         "Sign an agent in",
         AgentSignedIn,
         request=SignIn,
+        tells="sign_in_refused",
     ),
     Endpoint(
         "POST",
@@ -150,6 +135,7 @@ ACCOUNT_ENDPOINTS: Final = (
         "See what can be claimed",
         ClaimList,
         reads_session=True,
+        tells="claim_refused",
     ),
     Endpoint(
         "POST",
@@ -160,5 +146,6 @@ ACCOUNT_ENDPOINTS: Final = (
         ClaimDetail,
         request=Claim,
         reads_session=True,
+        tells="claim_refused",
     ),
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from ..errors import (
     ConfigurationError,
+    Header,
     InvalidRequest,
     MethodNotAllowed,
     MissingAuth,
@@ -22,7 +23,7 @@ from ..principal import Principal
 from ..rules.routes import Rule
 from .accounts import ACCOUNT_ENDPOINTS
 from .bodies import BODY_LIMIT, read_body, require_json, written
-from .caller import SAFE_METHODS, Caller
+from .caller import SAFE_METHODS, Caller, address_of
 from .endpoint import Call, Endpoint, ReadBody, Reply
 from .models import (
     CreateKey,
@@ -175,22 +176,23 @@ async def answer(
     if endpoint is None:
         raise MethodNotAllowed({*operations, *(["HEAD"] if "GET" in operations else [])})
     who = None if endpoint.rule.public else check(endpoint.rule, principal)
-    body = await read(BODY_LIMIT)
-    if (who is None or who.session is not None) and body and method not in SAFE_METHODS:
-        require_json(caller.header(b"content-type"))
-    call = Call(gate, caller, who, params, body, [])
+    headers: list[Header] = []
     try:
-        value = await endpoint.handler(call)
-    except InvalidRequest as refusal:
+        body = await read(BODY_LIMIT)
+        if (who is None or who.session is not None) and body and method not in SAFE_METHODS:
+            require_json(caller.header(b"content-type"))
+        value = await endpoint.handler(Call(gate, caller, who, params, body, headers))
+    except Refusal as refusal:
+        if endpoint.tells is not None:
+            address = address_of(gate, caller)
+            gate.events.tell(endpoint.tells, code=refusal.code, address=address)
+        if not isinstance(refusal, InvalidRequest):
+            raise
         # A key in the wrong place, a scope's or a field's, must not come back in the answer (K2).
         told = (map(gate.format.redact, problem) for problem in refusal.problems)
         raise InvalidRequest(Problem(*texts) for texts in told) from None
-    headers = (
-        (b"content-type", b"application/json"),
-        (b"cache-control", b"no-store"),
-        *call.headers,
-    )
-    return Reply(endpoint.status, headers, value.model_dump_json().encode())
+    always = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
+    return Reply(endpoint.status, (*always, *headers), value.model_dump_json().encode())
 
 
 def check(rule: Rule, principal: Principal | None) -> Principal:

@@ -59,6 +59,8 @@ class Endpoint(NamedTuple):
     reads_session: bool = False
     """Whether the handler itself asks who has signed in, by a public rule: such a caller may have
     no organization yet, so there is none to count on."""
+    tells: str | None = None
+    """The event that tells of a refusal, whatever its reason; None: none does."""
 
     @property
     def credentials(self) -> tuple[Credential, ...]:
