@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -226,3 +227,9 @@ def test_the_drawing_says_status_and_code() -> None:
         assert beside == (code if grouped else f"{status} {code}")
     assert drawn()["Unauthenticated"][1] == "401"
     assert drawn()["Forbidden"][1] == "403"
+
+
+def test_the_interface_lists_every_code_with_its_status() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "interface.md").read_text()
+    listed = set(re.findall(r"^\| (\d{3}) \| `([A-Z_]+)` \|", page, re.MULTILINE))
+    assert listed == {(str(status), code) for _, status, code, _ in REFUSALS}
