@@ -483,7 +483,7 @@ class _Sentinel(RedisServer):
 def missing(what: str) -> None:
     """Skip for want of a server, or fail where there must be one."""
     if os.environ.get("CI"):
-        pytest.fail(f"{what} is missing: CI tests with every database")
+        pytest.fail(f"{what} is missing: CI has everything")
     pytest.skip(f"{what} is not installed here")
 
 

@@ -22,7 +22,10 @@ MORE = {
     "fastapi-memory": (Face("fastapi", "memory://"), {"test_lifecycle", "test_slots"}),
     "flask-memory": (
         Face("flask", "memory://"),
-        {"test_accounts", "test_bodies", "test_lifecycle", "test_paths", "test_slots"},
+        {
+            *("test_accounts", "test_bodies", "test_dashboard"),
+            *("test_lifecycle", "test_paths", "test_slots"),
+        },
     ),
     "flask-sqlite": (Face("flask", "sqlite:///{directory}/demo.db"), {"test_keys"}),
     "fastapi-sqlite": (Face("fastapi", "sqlite:///{directory}/demo.db"), {"test_sessions"}),

@@ -176,6 +176,10 @@ class Answer:
         """The HTTP server refused the bytes: no application, hence no gate, ever saw them."""
         return self.status in (400, 414, 431) and not self.all(RATE_HEADERS[0])
 
+    @property
+    def is_page(self) -> bool:
+        return self.all("content-type") == ["text/html; charset=utf-8"]
+
     def is_error(self, status: int, code: str) -> Answer:
         assert self.status == status, self
         if self.method != "HEAD":
@@ -198,7 +202,7 @@ class Answer:
             assert self.body == b"", self
         elif self.status >= 400:
             self._check_error_body()
-        elif self.status < 300 and self.method != "OPTIONS":
+        elif self.status < 300 and self.method != "OPTIONS" and not self.is_page:
             self._check_json()
         if self.status in (401, 403, 429):  # D38
             assert "no-store" in self._tokens("cache-control"), self

@@ -75,6 +75,8 @@ def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
         *((m, p) for p in ("/health", MODELS, KEYS, "/", "/nope") for m in ("GET", "HEAD", "POST")),
         ("GET", "/capabilities"),
         ("GET", "/openapi.json"),
+        ("GET", "/dashboard"),
+        ("HEAD", "/dashboard"),
         ("PUT", KEYS),
         ("OPTIONS", MODELS),
         ("PROPFIND", MODELS),

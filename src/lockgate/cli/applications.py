@@ -12,9 +12,9 @@ from starlette.types import ASGIApp
 
 from ..run import run
 from ..web import asgi, connection
-from ..web.bodies import BODY_LIMIT, written
+from ..web.bodies import BODY_LIMIT
 from ..web.starlette import error_handlers, lockgate_routes
-from .service import Operation, Service, Visit
+from .service import Operation, Service, Visit, sent
 
 
 def starlette_application(service: Service) -> ASGIApp:
@@ -67,7 +67,8 @@ def flask_application(service: Service) -> WSGIApplication:
             body = run(body_reader(request.environ)(BODY_LIMIT))
             flow = operation.handler(Visit(principal_of(request.environ), params, body))
             status, value = run(flow)
-            return FlaskResponse(written(value), status, mimetype="application/json")
+            content, headers = sent(value)
+            return FlaskResponse(content, status, headers)
 
         return view
 
@@ -86,6 +87,7 @@ def _endpoint(operations: Mapping[str, Operation]) -> Any:
             return Response(status_code=400)
         visit = Visit(connection.principal_of(request.scope), request.path_params, body)
         status, value = await operations[method].handler(visit)
-        return Response(written(value), status, media_type="application/json")
+        content, headers = sent(value)
+        return Response(content, status, headers)
 
     return endpoint

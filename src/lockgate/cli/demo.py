@@ -21,6 +21,7 @@ from ..flows.accounts import Registration
 from ..gate import Gate
 from ..identity import SESSION_COOKIE, Session, SignedCookie
 from ..run import run
+from . import dashboard
 from .applications import fastapi_application, flask_application, starlette_application
 from .service import Service
 
@@ -72,7 +73,7 @@ def _serve(
     sessions = SignedCookie([secret])
     registration = Registration(
         session_secrets=[secret],
-        dashboard_url=f"{url}/dashboard",
+        dashboard_url=f"{url}{dashboard.PATH}",
         per_address=REGISTRATIONS_PER_HOUR,
         development=True,
     )
@@ -221,6 +222,9 @@ def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str
         f"  curl -i {url}/api/v1/auth/bot-register -H 'Content-Type: application/json' \\",
         '    -d \'{"agent_name": "my bot", "billing_email": "owner@free.example"}\'',
         f"  curl -i {url}/api/v1/auth/claim -H 'Cookie: {SESSION_COOKIE}={free['session_cookie']}'",
+        "",
+        "Or do so in a browser, as the agent with its dashboard token, or as that owner with:",
+        f"  {url}{dashboard.PATH}  {free['session_cookie']}",
         "",
         "See what the limits say:",
         f"  curl -i {url}/api/v1/account/rate-limits -H 'Authorization: Bearer {free['api_key']}'",

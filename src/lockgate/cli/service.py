@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.routes import PUBLIC, Rule
-from ..web.bodies import read_body
+from ..web.bodies import read_body, written
 from ..web.openapi import describe
+from . import dashboard
 from .jobs import Jobs
 
 
@@ -28,6 +29,13 @@ class Visit(NamedTuple):
         return self.principal
 
 
+def sent(value: Any) -> tuple[bytes, Mapping[str, str]]:
+    """The body of an answer and its headers: a page as it is, anything else as JSON."""
+    if isinstance(value, dashboard.Page):
+        return value
+    return written(value), {"content-type": "application/json"}
+
+
 class Operation(NamedTuple):
     """One route of the service."""
 
@@ -35,7 +43,8 @@ class Operation(NamedTuple):
     path: str
     rule: Rule
     handler: Callable[[Visit], Coroutine[Any, Any, tuple[int, Any]]]
-    summary: str
+    summary: str | None
+    """What the description of the service says of it; None: nothing, for it is a page."""
 
 
 class NewJob(BaseModel):
@@ -54,10 +63,12 @@ class Service:
         self.gate: Final = gate
         self.jobs: Final = Jobs(gate.slots)
         at = gate.prefix
+        self._dashboard = dashboard.dashboard(at)
         self.operations: Final = (
             Operation("GET", "/health", PUBLIC, self.health, "Health"),
             Operation("GET", "/capabilities", PUBLIC, self.capabilities, "Capabilities"),
             Operation("GET", "/openapi.json", PUBLIC, self.openapi, "This description"),
+            Operation("GET", dashboard.PATH, PUBLIC, self.dashboard, None),
             Operation("GET", f"{at}/models", Rule("models:read"), self.models, "List models"),
             Operation("POST", f"{at}/images", Rule("models:write"), self.made, "Generate an image"),
             Operation("GET", f"{at}/jobs", Rule("jobs:read"), self.list_jobs, "List jobs"),
@@ -108,8 +119,12 @@ class Service:
 
     async def openapi(self, _: Visit) -> tuple[int, Any]:
         """Describe every operation, lockgate's own included."""
-        own = [(o.method, o.path, o.rule, o.summary) for o in self.operations]
+        own = [(o.method, o.path, o.rule, o.summary) for o in self.operations if o.summary]
         return 200, describe(self.gate, "lockgate demo", own)
+
+    async def dashboard(self, _: Visit) -> tuple[int, Any]:
+        """Show the page that registration sends owners to."""
+        return 200, self._dashboard
 
     async def models(self, _: Visit) -> tuple[int, Any]:
         """List the models."""

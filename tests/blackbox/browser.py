@@ -1,0 +1,117 @@
+"""A real browser, told what to do by its DevTools protocol."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from websockets.sync.client import connect
+
+from tests.servers import missing
+
+NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
+_PATIENCE = 60.0
+
+
+class Browser:
+    """A browser with one page, and nothing in its memory."""
+
+    def __init__(self) -> None:
+        found = next(filter(None, map(shutil.which, NAMES)), None)
+        if found is None:
+            missing(f"A browser ({' or '.join(NAMES)})")
+        assert found is not None
+        self._open = ExitStack()
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._folder = self._open.enter_context(folder)
+        self._numbers = itertools.count(1)
+        self._session: dict[str, str] = {}
+        self.told: list[str] = []
+        """What the page wrote to its console, and what the browser refused it."""
+        self._process = subprocess.Popen(
+            [
+                *(found, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+                *("--no-proxy-server", "--remote-debugging-port=0"),
+                *(f"--user-data-dir={self._folder}", "about:blank"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._open.callback(self._end)
+        try:
+            port, path = self._listening()
+            opening = connect(f"ws://127.0.0.1:{port}{path}", max_size=None, proxy=None)
+            self._socket = self._open.enter_context(opening)
+            target = self._tell("Target.createTarget", url="about:blank")["targetId"]
+            attached = self._tell("Target.attachToTarget", targetId=target, flatten=True)
+            self._session = {"sessionId": attached["sessionId"]}
+            for domain in ("Page", "Runtime", "Log"):
+                self._tell(f"{domain}.enable")
+        except BaseException:
+            self._open.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def open(self, url: str) -> None:
+        """Go to a page."""
+        self._tell("Page.navigate", url=url)
+        self.until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+
+    def run(self, script: str) -> Any:
+        """What an expression of JavaScript comes to on the page."""
+        answer = self._tell(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def until(self, script: str) -> Any:
+        """Wait until an expression is true of the page, and give it."""
+        deadline = time.monotonic() + _PATIENCE
+        while not (value := self.run(script)):
+            text = self.run("document.body?.innerText")
+            assert time.monotonic() < deadline, f"never: {script}\n{text}\n{self.told}"
+            time.sleep(0.02)
+        return value
+
+    def _listening(self) -> list[str]:
+        """The port and the path at which it takes commands."""
+        file, deadline = Path(self._folder, "DevToolsActivePort"), time.monotonic() + _PATIENCE
+        while True:
+            lines = file.read_text().splitlines() if file.exists() else []
+            if len(lines) == 2:
+                return lines
+            assert self._process.poll() is None, "the browser ended"
+            assert time.monotonic() < deadline, "the browser does not listen"
+            time.sleep(0.02)
+
+    def _tell(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._socket.send(
+            json.dumps({"id": number, "method": method, "params": params, **self._session})
+        )
+        while True:
+            heard = json.loads(self._socket.recv(timeout=_PATIENCE))
+            if heard.get("method") in {"Log.entryAdded", "Runtime.exceptionThrown"}:
+                self.told.append(json.dumps(heard["params"]))
+            if heard.get("id") == number:
+                assert "error" not in heard, heard
+                result: dict[str, Any] = heard["result"]
+                return result
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
