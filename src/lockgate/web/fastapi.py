@@ -25,7 +25,7 @@ from ..gate import Gate
 from ..identity import SESSION_COOKIE
 from ..principal import Principal
 from ..rules.routes import Rule
-from . import starlette
+from . import starlette, starlette_errors
 from .api import check, endpoints_of
 from .connection import principal_of, slot_for
 from .endpoint import Endpoint
@@ -147,13 +147,13 @@ async def _invalid(_: Request, error: Exception) -> Response:
         Problem(".".join(map(str, found["loc"][1:])), f"{found['msg']}.")
         for found in error.errors()
     ]
-    return starlette.response_to(InvalidRequest(problems))
+    return starlette_errors.response_to(InvalidRequest(problems))
 
 
 error_handlers: dict[
     int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]
 ] = {
-    **cast(dict[int | type[Exception], _Handler], starlette.error_handlers),
+    **cast(dict[int | type[Exception], _Handler], starlette_errors.error_handlers),
     RequestValidationError: _invalid,
 }
 """For ``FastAPI(exception_handlers=error_handlers)``: endpoints may raise any

@@ -1,27 +1,26 @@
 """The Starlette face: routes to mount, a decorator for endpoints, error bodies."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial, wraps
-from http import HTTPStatus
 from inspect import iscoroutinefunction
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec
 
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ExceptionHandler, Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.types import Receive, Scope, Send
 
-from ..errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal, SlotLost
+from ..errors import ConfigurationError, Refusal, SlotLost
 from ..gate import Gate
 from ..rules.routes import Rule
 from .api import answer, check, endpoints, refused
 from .asgi import GateMiddleware
-from .connection import AsgiCaller, ClientGone, body_reader, principal_of, refuse, respond, slot_for
+from .connection import AsgiCaller, ClientGone, body_reader, principal_of, respond, slot_for
 from .endpoint import Endpoint
+from .starlette_errors import answer_refusal, error_handlers
+
+__all__ = ["error_handlers", "lockgate_routes", "requires"]
 
 P = ParamSpec("P")
 
@@ -96,10 +95,10 @@ def requires(
                         if slot:
                             await held.enter_async_context(slot_for(connection.scope, principal))
                     except Refusal as refusal:
-                        return await _refusal(connection, refusal)
+                        return await answer_refusal(connection, refusal)
                     return await call(*args, **kwargs)
             except SlotLost as lost:
-                return await _refusal(connection, lost)
+                return await answer_refusal(connection, lost)
 
         return guarded
 
@@ -111,41 +110,3 @@ def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> "HTTPCon
         if isinstance(value, HTTPConnection):
             return value  # pyright: ignore[reportUnknownVariableType] - of whatever state
     raise ConfigurationError("An endpoint with @requires takes the request (or the WebSocket).")
-
-
-def response_to(refusal: Refusal) -> Response:
-    """A refusal as a response."""
-    reply = refused(refusal)
-    response = Response(reply.body, reply.status)
-    response.raw_headers += reply.headers
-    return response
-
-
-async def _refusal(connection: "HTTPConnection[Any]", error: Exception) -> Response | None:
-    assert isinstance(error, Refusal), "registered for Refusal"
-    if isinstance(connection, WebSocket):
-        await refuse(error, connection.scope, connection.send)
-        return None
-    return response_to(error)
-
-
-async def _from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "registered for HTTPException"
-    if error.status_code == NotFound.status:
-        own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
-        response = response_to(NotFound(own_words))
-        response.headers.update(error.headers or {})
-        return response
-    if error.status_code == MethodNotAllowed.status:
-        allowed = (error.headers or {}).get("Allow", "")
-        return response_to(MethodNotAllowed(filter(None, allowed.split(", "))))
-    bodyless = error.status_code in {204, 304}
-    return PlainTextResponse("" if bodyless else error.detail, error.status_code, error.headers)
-
-
-error_handlers: Mapping[Any, ExceptionHandler] = {
-    Refusal: cast(ExceptionHandler, _refusal),
-    HTTPException: cast(ExceptionHandler, _from_the_router),
-}
-"""For ``Starlette(exception_handlers=error_handlers)``: endpoints may raise any
-:class:`~lockgate.Refusal`, and the router's own 404 and 405 look like lockgate's."""

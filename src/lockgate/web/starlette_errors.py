@@ -1,0 +1,54 @@
+"""What a Starlette application answers to errors: bodies like lockgate's, whoever raised them."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ExceptionHandler
+from starlette.websockets import WebSocket
+
+from ..errors import MethodNotAllowed, NotFound, Refusal
+from .api import refused
+from .connection import refuse
+
+
+def response_to(refusal: Refusal) -> Response:
+    """A refusal as a response."""
+    reply = refused(refusal)
+    response = Response(reply.body, reply.status)
+    response.raw_headers += reply.headers
+    return response
+
+
+async def answer_refusal(connection: "HTTPConnection[Any]", error: Exception) -> Response | None:
+    """Answer with a refusal: by a response, or to a WebSocket at once."""
+    assert isinstance(error, Refusal), "registered for Refusal"
+    if isinstance(connection, WebSocket):
+        await refuse(error, connection.scope, connection.send)
+        return None
+    return response_to(error)
+
+
+async def _from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for HTTPException"
+    if error.status_code == NotFound.status:
+        own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
+        response = response_to(NotFound(own_words))
+        response.headers.update(error.headers or {})
+        return response
+    if error.status_code == MethodNotAllowed.status:
+        allowed = (error.headers or {}).get("Allow", "")
+        return response_to(MethodNotAllowed(filter(None, allowed.split(", "))))
+    bodyless = error.status_code in {204, 304}
+    return PlainTextResponse("" if bodyless else error.detail, error.status_code, error.headers)
+
+
+error_handlers: Mapping[Any, ExceptionHandler] = {
+    Refusal: cast(ExceptionHandler, answer_refusal),
+    HTTPException: cast(ExceptionHandler, _from_the_router),
+}
+"""For ``Starlette(exception_handlers=error_handlers)``: endpoints may raise any
+:class:`~lockgate.Refusal`, and the router's own 404 and 405 look like lockgate's."""
