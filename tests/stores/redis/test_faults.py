@@ -256,7 +256,7 @@ def test_a_server_that_was_killed_comes_back_with_what_it_wrote(own: RedisServer
             run(gate.admit(token))
     own.start()
     took = eventually(lambda: run(gate.admit(token)), StoreUnavailable)
-    assert took < 2
+    assert took < 10
     assert run(gate.admit(token)).reading.used == (5, 5, 5)
     run(gate.close())
 
@@ -325,7 +325,7 @@ def test_a_server_that_hangs_fails_in_time_and_is_found_again(
             await store.close()
 
     took = asyncio.run(all_of_it()) if awaiting else run(all_of_it())
-    assert took < 1
+    assert took < 3
     run(store.close())
 
 
@@ -364,8 +364,8 @@ def test_d34_a_guarded_store_keeps_its_deadline_and_starts_over(
         return max(times), recovered
 
     longest, recovered = asyncio.run(all_of_it()) if awaiting else run(all_of_it())
-    assert longest < 0.5
-    assert recovered < 5
+    assert longest < 2
+    assert recovered < 15
     run(store.close())
 
 
