@@ -572,6 +572,33 @@ class RehashRevives(Mutant):
         return done
 
 
+class PlansChangeUnheard(Mutant):
+    """Gives out another edition for what changes keys, and forgets plans."""
+
+    killed_by: ClassVar = {"D5"}
+
+    async def put_organization(self, organization: Organization) -> None:
+        before = self.edition
+        await super().put_organization(organization)
+        self.edition = before
+
+
+class EpochOfRevocations(Mutant):
+    """Moves its epoch by the one verb that is called revoke; a claim revokes as well."""
+
+    killed_by: ClassVar = {"D5"}
+    revocations = 0
+
+    async def epoch(self) -> int | None:
+        return self.revocations + len(self._placed)
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        self.revocations += 1
+        return await super().revoke_if_live(organization, id, now)
+
+
 class LastClaimWins(Mutant):
     """Whoever claims last has it."""
 

@@ -45,6 +45,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "D1": "A handle is taken once, whichever the organization and the state of its key.",
     "D4": "The first revocation sets the time, which no later one changes; revoked is told before "
     "expired.",
+    "D5": "Whoever remembers answers hears of every change: the epoch has grown and the edition is "
+    "another, where the store keeps them, when the verb that changed something returns.",
     "D10": "Keys are listed newest first and then by id, whichever their state.",
     "D14": "Accounts are found by exactly their token, e-mail or user: the newest first, then by "
     "organization.",

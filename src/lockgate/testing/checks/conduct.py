@@ -1,10 +1,13 @@
-"""What concerns the store as a whole: the clock it goes by, and what it forgets."""
+"""What concerns the store as a whole: its clock, what it tells of changes, what it forgets."""
 
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
+from ...rules.credentials import Digest
 from ...rules.instants import DAY, HOUR, MILLISECOND, MINUTE
+from ...rules.plans import Organization
 from ...stores.contract import Store
+from ..calls import Call
 from ..mint import EXACT, NOW, Mint
 from ..sentences import Broken
 from .check import Check
@@ -38,6 +41,29 @@ async def without_now_the_stores_own_clock_decides(store: Store) -> None:
         raise Broken("W12", f"Called without now, the store went by these times (us): {told}.")
 
 
+async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
+    """Epoch and edition, where the store keeps them, change with whatever voids an answer."""
+    mint = Mint()
+    draft = mint.draft()
+    await store.insert(draft, None, NOW)
+    await store.register(mint.account("org_2"), mint.draft("org_2"), NOW)
+    old, new = Digest(draft.scheme, draft.digest), Digest(draft.scheme, b"\x07" * 32)
+    for change in (
+        Call("rehash_if", (draft.handle, old, new)),
+        Call("put_organization", (Organization("org_1", EXACT.name),)),
+        Call("put_organization", (Organization("org_1", EXACT.name, (("rpm", 4),)),)),
+        Call("revoke_if_live", ("org_1", draft.id, NOW)),
+        Call("claim_if_unclaimed", ("org_2", "ada"), (("revoke", True), ("now", NOW))),
+    ):
+        epoch, edition = await store.epoch(), store.edition
+        await change.on(store)
+        later = await store.epoch()
+        if epoch is not None and (later is None or later <= epoch):
+            raise Broken("D5", f"The epoch was {epoch} before it, and is {later}.", [str(change)])
+        if edition is not None and store.edition is edition:
+            raise Broken("D5", "The edition is the same as before it.", [str(change)])
+
+
 def forgets(leftovers: Leftovers) -> Check:
     """A check that the store lets go of organizations idle for two of the longest windows (W10).
 
@@ -65,5 +91,9 @@ def forgets(leftovers: Leftovers) -> Check:
     return Check("W10", "windows", check.__name__, crowded=False, of=check)
 
 
-_whole = without_now_the_stores_own_clock_decides
-CHECKS: tuple[Check, ...] = (Check("W12", "admission", _whole.__name__, crowded=False, of=_whole),)
+_clock = without_now_the_stores_own_clock_decides
+_memory = who_remembers_answers_hears_of_every_change
+CHECKS: tuple[Check, ...] = (
+    Check("W12", "admission", _clock.__name__, crowded=False, of=_clock),
+    Check("D5", "admission", _memory.__name__, crowded=False, of=_memory),
+)
