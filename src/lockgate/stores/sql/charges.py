@@ -5,7 +5,7 @@ floor, and written. Requests of one transaction are judged one after the other, 
 which they came, so that each gets the very reading it would have got alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...rules.credentials import Digest, Token
@@ -13,20 +13,29 @@ from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Organization, PlanBook
 from ...rules.windows import Reading, State, Window, hit
 from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
-from .dialects import Flavour
+from .dialects import Flavour, Held
 from .encoding import (
+    Uses,
     idle_day,
     read_id,
     read_key,
     read_organization,
     read_state,
+    read_uses,
     write_id,
     write_state,
+    write_uses,
 )
-from .statements import Hand, filled, places_for
+from .statements import Hand, Rows, filled, places_for
 
 TOGETHER_AT_MOST: Final = 64
 """Requests that share a transaction: enough to make its cost small, few enough to stay short."""
+USES_AT_MOST: Final = 8
+"""Keys whose usage an organization's row holds: with more that are busy, the one whose last request
+is the longest ago has it moved to its own row."""
+
+_NOBODY: Final = ""
+"""The handle of no key."""
 
 
 class Hit(NamedTuple):
@@ -68,19 +77,20 @@ Outcome = Reading | Admission | type[MOVED] | Exception
 class _Account:
     """One organization while its lock is held."""
 
-    __slots__ = ("changed", "day", "id", "later", "name", "placed", "state", "written")
+    __slots__ = ("changed", "day", "id", "later", "placed", "state", "uses", "written")
 
     def __init__(self, row: Any) -> None:
-        id, plan, overrides, self.written, self.day = row
+        id, plan, overrides, self.written, used, self.day = row[-6:]
         self.id = bytes(id)
-        self.name = read_id(self.id)
         self.placed = plan, overrides
+        self.uses = read_uses(used)
         self.state: State | None = None
         self.changed = False
         self.later = False
 
     def organization(self) -> Organization | None:
-        return read_organization(self.name, *self.placed)
+        plan, overrides = self.placed
+        return None if plan is None else read_organization(read_id(self.id), plan, overrides)
 
     def hit(self, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         if self.state is None:
@@ -89,12 +99,24 @@ class _Account:
         if state is not self.state:
             self.state = state
             self.changed = True
-            longest = max([window.span + window.grain for window in windows], default=0)
+            longest = max([span + grain for _, span, _, grain in windows], default=0)
             day = idle_day(now + longest)
             if self.day is None or day > self.day:
                 self.day = day
                 self.later = True
         return reading
+
+    def kept(self) -> bytes:
+        """The windows, once they have changed, as they are written."""
+        assert self.state is not None
+        return write_state(self.state)
+
+    def use(self, key: ApiKey, now: int) -> ApiKey:
+        """Count a request of a key, and give the key as it is then."""
+        requests, last = self.uses.pop(key.handle, (0, now))
+        self.uses[key.handle] = requests + 1, max(last, now)
+        last = now if key.last_used_at is None else max(key.last_used_at, now)
+        return ApiKey(*key[:-2], key.request_count + 1, last)
 
 
 class Ledger:
@@ -108,79 +130,115 @@ class Ledger:
         self._flavour = flavour
 
     def charge(self, hand: Hand, charges: Sequence[Charge]) -> list[Outcome]:
-        """Make charges in the transaction that has begun; whoever calls this commits.
-
-        A charge that makes no sense has its own exception for an outcome; it spoils no other.
-        """
-        handles = sorted({charge.token.handle for charge in charges if isinstance(charge, Admit)})
-        accounts, keys, clock = self._hold(
-            hand, sorted({write_id(charge.organization) for charge in charges}), handles or [""]
-        )
-        if clock is None:  # No key was there to read it with.
-            ((clock,),) = hand.rows(hand.statements.tell, 1, {})
-        used: dict[str, tuple[int, int]] = {}
-        outcomes: list[Outcome] = []
-        for charge in charges:
-            account = accounts[charge.organization]
-            now = clock if charge.now is None else charge.now
-            try:
-                if isinstance(charge, Hit):
-                    outcomes.append(account.hit(charge.windows, now, charge.cost))
-                else:
-                    outcomes.append(_admit(charge, account, keys, now, used))
-            except Exception as mistake:
-                outcomes.append(mistake)
-        self._date(hand, [account for account in accounts.values() if account.later])
-        self._write(hand, accounts.values(), used)
+        """Make charges in the transaction that has begun; whoever calls this commits."""
+        if len(charges) == 1 and (alone := self._alone(hand, charges[0])) is not None:
+            return [alone]
+        owners = [write_id(charge.organization) for charge in charges]
+        accounts, held = self._hold(hand, owners, charges)
+        keys, clock = _keys(held.keys, accounts), _clock(hand, held)
+        outcomes = [
+            _judge(charge, accounts[owner], keys, clock)
+            for owner, charge in zip(owners, charges, strict=True)
+        ]
+        changed = [account for account in accounts.values() if account.changed]
+        if changed:
+            self._write(hand, changed)
         return outcomes
 
+    def _alone(self, hand: Hand, charge: Charge) -> Outcome | None:
+        """Make a charge that shares its transaction with no other, without all that sharing takes.
+
+        None: its organization is not there yet.
+        """
+        owner = write_id(charge.organization)
+        handle = charge.token.handle if isinstance(charge, Admit) else _NOBODY
+        held = self._flavour.hold(hand, (owner,), (handle,))
+        if not held.owners:
+            return None
+        account = _Account(held.owners[0])
+        keys = _keys(held.keys, {owner: account})
+        outcome = _judge(charge, account, keys, _clock(hand, held))
+        if account.changed:
+            self._write(hand, (account,))
+        return outcome
+
     def _hold(
-        self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]
-    ) -> tuple[dict[str, _Account], dict[str, ApiKey], int | None]:
+        self, hand: Hand, owners: Sequence[bytes], charges: Sequence[Charge]
+    ) -> tuple[dict[bytes, _Account], Held]:
         """Lock organizations, and make those that are not there yet."""
+        ids = sorted({*owners})
+        handles = {charge.token.handle for charge in charges if isinstance(charge, Admit)}
         while True:
-            held = self._flavour.hold(hand, owners, handles)
-            accounts = {account.name: account for account in map(_Account, held.owners)}
-            if len(accounts) == len(owners):
-                keys = {key.handle: key for key in map(read_key, held.keys)}
-                return accounts, keys, held.clock
-            for id in owners:
-                if read_id(id) not in accounts:
+            held = self._flavour.hold(hand, ids, sorted(handles) or (_NOBODY,))
+            accounts = {account.id: account for account in map(_Account, held.owners)}
+            if len(accounts) == len(ids):
+                return accounts, held
+            for id in ids:
+                if id not in accounts:
                     hand.run(hand.statements.make, 1, {"o0": id})
 
-    def _date(self, hand: Hand, accounts: Sequence[_Account]) -> None:
-        if accounts:
-            places = places_for(len(accounts))
-            values = filled("o", [account.id for account in accounts], places)
-            values.update(filled("d", [account.day for account in accounts], places))
-            hand.run(hand.statements.date, places, values)
-
-    def _write(
-        self, hand: Hand, accounts: Iterable[_Account], used: dict[str, tuple[int, int]]
-    ) -> None:
-        changed = [(a.id, a.state) for a in accounts if a.changed and a.state is not None]
-        if not changed:
+    def _write(self, hand: Hand, changed: Sequence[_Account]) -> None:
+        later = [account for account in changed if account.later]
+        if later:
+            places = places_for(len(later))
+            ids, days = [account.id for account in later], [account.day for account in later]
+            hand.run(hand.statements.date, places, filled(places, o=ids, d=days))
+        moved: Uses = {}
+        for account in changed:
+            while len(account.uses) > USES_AT_MOST:
+                handle = next(iter(account.uses))
+                moved[handle] = account.uses.pop(handle)
+        if len(changed) == 1 and not moved:
+            (account,) = changed
+            values = {"o0": account.id, "s0": account.kept(), "u0": write_uses(account.uses)}
+            hand.run(hand.statements.keep, 1, values)
             return
-        places = places_for(max(len(changed), len(used)))
-        values = filled("o", [id for id, _ in changed], places)
-        values.update(filled("s", [write_state(state) for _, state in changed], places))
-        if not used:
+        places = places_for(max(len(changed), len(moved)))
+        values = filled(
+            places,
+            o=[account.id for account in changed],
+            s=[account.kept() for account in changed],
+            u=[write_uses(account.uses) for account in changed],
+        )
+        if not moved:
             hand.run(hand.statements.keep, places, values)
             return
-        handles = sorted(used)
-        values.update(filled("h", handles, places))
-        values.update(filled("n", [used[handle][0] for handle in handles], places))
-        values.update(filled("a", [used[handle][1] for handle in handles], places))
+        handles = sorted(moved)
+        requests, last = zip(*[moved[handle] for handle in handles], strict=True)
+        values.update(filled(places, h=handles, n=requests, a=last))
         for statement in self._flavour.writing(hand.statements):
             hand.run(statement, places, values)
 
 
+def _clock(hand: Hand, held: Held) -> int:
+    if held.clock is not None:
+        return held.clock
+    ((clock,),) = hand.rows(hand.statements.tell, 1, {})  # No key was there to read it with.
+    return int(clock)
+
+
+def _keys(rows: Rows, accounts: Mapping[bytes, _Account]) -> dict[str, ApiKey]:
+    """The keys that rows hold, by their handles."""
+    keys: dict[str, ApiKey] = {}
+    for row in rows:
+        account = accounts.get(bytes(row[2]))
+        keys[row[0]] = read_key(row, {} if account is None else account.uses)
+    return keys
+
+
+def _judge(charge: Charge, account: _Account, keys: dict[str, ApiKey], clock: int) -> Outcome:
+    """What a charge comes to; one that makes no sense to its own exception: it spoils no other."""
+    now = clock if charge.now is None else charge.now
+    try:
+        if isinstance(charge, Hit):
+            return account.hit(charge.windows, now, charge.cost)
+        return _admit(charge, account, keys, now)
+    except Exception as mistake:
+        return mistake
+
+
 def _admit(
-    charge: Admit,
-    account: _Account,
-    keys: dict[str, ApiKey],
-    now: int,
-    used: dict[str, tuple[int, int]],
+    charge: Admit, account: _Account, keys: dict[str, ApiKey], now: int
 ) -> Admission | type[MOVED]:
     key = keys.get(charge.token.handle)
     if key is None or key.organization != charge.organization:
@@ -196,9 +254,5 @@ def _admit(
     reading = account.hit(plan.windows, now, charge.cost)
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading)
-    last = max(now, key.last_used_at or 0)
-    key = key._replace(request_count=key.request_count + 1, last_used_at=last)
-    keys[key.handle] = key
-    n, at = used.get(key.handle, (0, 0))
-    used[key.handle] = (n + 1, max(at, now))
+    key = keys[key.handle] = account.use(key, now)
     return Admission(Verdict.ADMITTED, key, plan, reading)

@@ -19,7 +19,6 @@ from sqlalchemy import (
     Dialect,
     Insert,
     Integer,
-    PoolProxiedConnection,
     Table,
     literal_column,
     select,
@@ -41,6 +40,9 @@ _SCHEMA_LOCK: Final = 7_033_177_426
 _POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 
+_CLOCK: Final = 13
+"""The column of the clock, after those of a key."""
+_BEGIN: Final = "BEGIN IMMEDIATE"
 _WAL_ATTEMPTS: Final = 100
 _WAL_PAUSE: Final = 0.05
 """Seconds; with the attempts, as long as any other lock is waited for."""
@@ -50,7 +52,9 @@ class Held(NamedTuple):
     """What a transaction holds, and when it looked."""
 
     owners: Rows
+    """Organizations, in the last columns of their rows."""
     keys: Rows
+    """Keys, in the first columns of theirs."""
     clock: int | None
 
 
@@ -67,7 +71,7 @@ class Flavour(ABC):
         """Begin a transaction that will write; here its first statement does."""
         connection.begin()
 
-    def begin_charging(self, driver: PoolProxiedConnection) -> None:
+    def begin_charging(self, hand: Hand) -> None:
         """Begin a transaction on the driver itself; here its first statement does."""
         return
 
@@ -115,16 +119,12 @@ class Sqlite(Flavour):
 
     def begin(self, connection: Connection) -> None:
         connection.begin()
-        self.begin_charging(connection.connection)
+        raw = _free(connection.connection.driver_connection)
+        raw.execute(_BEGIN)
 
-    def begin_charging(self, driver: PoolProxiedConnection) -> None:
-        raw = driver.driver_connection
-        assert isinstance(raw, sqlite3.Connection), "SQLAlchemy knows no other driver that blocks"
-        # The host may have its engine begin transactions of its own accord, as SQLAlchemy's
-        # documentation shows it: such a one has no lock yet.
-        if raw.in_transaction:
-            raw.rollback()
-        raw.execute("BEGIN IMMEDIATE")
+    def begin_charging(self, hand: Hand) -> None:
+        _free(hand.driver)
+        hand.say(_BEGIN)
 
     def prepare(self, connection: Connection) -> None:
         # In a write-ahead log readers and the writer do not wait for each other. Unlike for any
@@ -200,10 +200,10 @@ class Mysql(Flavour):
 
     def hold(self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         places = places_for(len(owners))
-        locked = hand.rows(hand.statements.lock, places, filled("o", owners, places))
+        locked = hand.rows(hand.statements.lock, places, filled(places, o=owners))
         places = places_for(len(handles))
-        rows = hand.rows(hand.statements.find, places, filled("h", handles, places))
-        return Held(locked, [row[1:] for row in rows], rows[0][0] if rows else None)
+        rows = hand.rows(hand.statements.find, places, filled(places, h=handles))
+        return Held(locked, rows, rows[0][_CLOCK] if rows else None)
 
     def insert_missing(self, table: Table) -> Insert:
         key = next(iter(table.primary_key.columns))
@@ -215,6 +215,18 @@ class Mysql(Flavour):
         return code == _MYSQL_DEADLOCK
 
 
+def _free(driver: object) -> sqlite3.Connection:
+    """SQLite's connection, in no transaction.
+
+    The host may have its engine begin transactions of its own accord, as SQLAlchemy's documentation
+    shows it: such a one has no lock yet.
+    """
+    assert isinstance(driver, sqlite3.Connection), "SQLAlchemy knows no other driver that blocks"
+    if driver.in_transaction:
+        driver.rollback()
+    return driver
+
+
 def _joined(
     hand: Hand,
     statement: Written,
@@ -223,12 +235,13 @@ def _joined(
     clock: Callable[[], int] | None = None,
 ) -> Held:
     """What a statement holds that gives organizations with the clock and their keys beside them."""
-    places = places_for(max(len(owners), len(handles)))
-    values = filled("o", owners, places)
-    values.update(filled("h", handles, places))
-    rows = hand.rows(statement, places, values)
-    now = max((row[5] for row in rows), default=None) if clock is None else clock()
-    return Held([row[:5] for row in rows], [row[6:] for row in rows if row[6] is not None], now)
+    if len(owners) == len(handles) == 1:
+        rows = hand.rows(statement, 1, {"o0": owners[0], "h0": handles[0]})
+    else:
+        places = places_for(max(len(owners), len(handles)))
+        rows = hand.rows(statement, places, filled(places, o=owners, h=handles))
+    now = max([row[_CLOCK] for row in rows], default=None) if clock is None else clock()
+    return Held(rows, [row for row in rows if row[0] is not None], now)
 
 
 def flavour_of(dialect: Dialect) -> Flavour:

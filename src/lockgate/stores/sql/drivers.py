@@ -20,14 +20,23 @@ class Drivers:
     @contextmanager
     def held(self, connection: Connection) -> Generator[None]:
         """While this is open, the connection can be broken off."""
-        driver = connection.connection.driver_connection
-        with self._lock:
-            self._used[id(driver)] = driver
+        held = self.hold(connection)
         try:
             yield
         finally:
-            with self._lock:
-                self._used.pop(id(driver), None)
+            self.let_go(held)
+
+    def hold(self, connection: Connection) -> int:
+        """From now on the connection can be broken off; gives a number to let go of it by."""
+        driver = connection.connection.driver_connection
+        with self._lock:
+            self._used[id(driver)] = driver
+        return id(driver)
+
+    def let_go(self, held: int) -> None:
+        """The connection is to be left alone: its pool gets it back."""
+        with self._lock:
+            self._used.pop(held, None)
 
     def sever(self) -> None:
         """Shut the sockets of those in use: whoever waits for one is told that it is gone.

@@ -3,7 +3,7 @@
 import json
 from functools import lru_cache
 from struct import Struct
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...rules.accounts import Account
 from ...rules.instants import DAY
@@ -15,6 +15,10 @@ from ...rules.windows import Cells, State, Window, empty_state
 _HEAD = Struct("<BB")
 _CELLS = Struct("<qqqqqI")
 _FORMAT = 1
+_USE = Struct("<Bqq")
+
+Uses: TypeAlias = dict[str, tuple[int, int]]
+"""Requests to add to keys, and when the last of them was, by handle: the latest key last."""
 
 
 def write_id(id: str) -> bytes:
@@ -59,6 +63,27 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
 def idle_day(until: int) -> int:
     """The first whole day, counted from the epoch, after an instant."""
     return until // DAY + 1
+
+
+def write_uses(uses: Uses) -> bytes | None:
+    """Usage that is not in the rows of its keys yet; None where there is none."""
+    parts: list[bytes] = []
+    for handle, (requests, last) in uses.items():
+        name = handle.encode("ascii")
+        parts += (_USE.pack(len(name), requests, last), name)
+    return b"".join(parts) or None
+
+
+def read_uses(value: bytes | None) -> Uses:
+    """The usage that :func:`write_uses` wrote."""
+    uses: Uses = {}
+    if value is not None:
+        value, at = bytes(value), 0
+        while at < len(value):
+            length, requests, last = _USE.unpack_from(value, at)
+            at += _USE.size + length
+            uses[value[at - length : at].decode("ascii")] = requests, last
+    return uses
 
 
 def write_leases(leases: Leases) -> bytes | None:
@@ -107,9 +132,14 @@ def write_key(key: ApiKey) -> dict[str, Any]:
     return row
 
 
-def read_key(row: Any) -> ApiKey:
-    """A key from its row, the columns in the table's order."""
-    (handle, id, organization, name, prefix, scopes, scheme, digest, *rest) = row
+def read_key(row: Any, uses: Uses) -> ApiKey:
+    """A key from its row, the columns in the table's order, and from usage beside windows."""
+    handle, id, organization, name, prefix, scopes, scheme, digest = row[:8]
+    created_at, expires_at, revoked_at, requests, last = row[8:13]
+    if handle in uses:
+        more, latest = uses[handle]
+        requests += more
+        last = latest if last is None else max(last, latest)
     return ApiKey(
         id,
         handle,
@@ -119,7 +149,11 @@ def read_key(row: Any) -> ApiKey:
         _read_scopes(scopes),
         scheme,
         bytes(digest),
-        *rest,
+        created_at,
+        expires_at,
+        revoked_at,
+        requests,
+        last,
     )
 
 

@@ -22,6 +22,7 @@ from ..sharing import Gathering, Meeting
 from .charges import TOGETHER_AT_MOST, Charge, Outcome
 from .drivers import Drivers
 from .engines import Engines
+from .statements import Hand
 from .threads import Threads
 from .transactions import ConnectionLost, Transactions, Work
 
@@ -79,12 +80,13 @@ class Blocking(Lane):
         self._ours = ours
         self._checked = False
         self._given_up = False
+        self._threads = None if prompt else deadlines.Threads()
         self._meeting = Meeting[Charge, Outcome](
-            lambda charges: self.wait(partial(self.send, charges)), TOGETHER_AT_MOST
+            self.send if prompt else self._send_in_time, TOGETHER_AT_MOST
         )
         self._sending = Lock()
-        self._kept: Connection | None = None
-        self._threads = None if prompt else deadlines.Threads()
+        self._hand: Hand | None = None
+        self._held = 0
         self._drivers = Drivers()
 
     def do(self, work: Work[T]) -> T:
@@ -157,13 +159,13 @@ class Blocking(Lane):
             self._engine.dispose()
         self._transactions.hurried = False
 
+    def _send_in_time(self, charges: Sequence[Charge]) -> list[Outcome]:
+        return self.wait(partial(self.send, charges))
+
     def _charge(self, charges: Sequence[Charge]) -> list[Outcome]:
-        connection = self._kept
-        if connection is None:
-            connection = self._kept = self._connect()
+        hand = self._hand or self._take()
         try:
-            with self._drivers.held(connection):
-                outcomes = self._transactions.charge(connection, charges)
+            outcomes = self._transactions.charge(hand, charges)
         except BaseException:
             self._let_go()
             raise
@@ -171,12 +173,19 @@ class Blocking(Lane):
             self._let_go()
         return outcomes
 
+    def _take(self) -> Hand:
+        connection = self._connect()
+        self._held = self._drivers.hold(connection)
+        hand = self._hand = self._transactions.hand(connection)
+        return hand
+
     def _let_go(self) -> None:
-        connection, self._kept = self._kept, None
-        if connection is not None:
+        hand, self._hand = self._hand, None
+        if hand is not None:
+            self._drivers.let_go(self._held)
             if self._given_up:  # Its pool may be closed by now.
-                connection.invalidate()
-            connection.close()
+                hand.connection.invalidate()
+            hand.connection.close()
 
     def _connect(self) -> Connection:
         connection = self._engine.connect()
@@ -288,7 +297,8 @@ class Awaiting(Lane):
             await self._engine.dispose()
 
     async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
-        return await self.read(lambda connection: self._transactions.charge(connection, charges))
+        transactions = self._transactions
+        return await self.read(lambda c: transactions.charge(transactions.hand(c), charges))
 
     async def _tidy(self) -> None:
         if (prune := self._transactions.prune()) is not None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from .dialects import Flavour, flavour_of
 from .tables import Tables
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """The revision that this version of lockgate works with."""
 
 logger = logging.getLogger("lockgate")

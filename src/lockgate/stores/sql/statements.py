@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     Column,
     ColumnElement,
+    Connection,
     Dialect,
     Insert,
     Integer,
     LargeBinary,
-    PoolProxiedConnection,
     Select,
     Table,
     Update,
@@ -95,34 +94,26 @@ class Statements:
         transactions that want the same ones queue up and never embrace."""
         table = self._organizations
         return (
-            select(table.c.id, table.c.plan, table.c.overrides, table.c.windows, table.c.idle_day)
-            .where(table.c.id.in_(_places("o", places)))
+            select(*_owner(table))
+            .where(_among(table.c.id, "o", places))
             .order_by(table.c.id)
             .with_for_update()
         )
 
     def find(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Read the clock, and the keys ``h0``, ``h1``..."""
+        """Read the keys ``h0``, ``h1``..., and the clock."""
         handle = self._keys.c.handle
-        return select(self._clock, self._keys).where(handle.in_(_places("h", places)))
+        return select(self._keys, self._clock).where(_among(handle, "h", places))
 
     def both(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Read organizations and the clock, and the keys ``h0``... of each: for whoever has
-        locked everything."""
+        """Read the keys ``h0``... of organizations, the clock, and these: for whoever has locked
+        everything."""
         table, keys = self._organizations, self._keys
-        theirs = and_(keys.c.handle.in_(_places("h", places)), keys.c.organization == table.c.id)
+        theirs = and_(_among(keys.c.handle, "h", places), keys.c.organization == table.c.id)
         return (
-            select(
-                table.c.id,
-                table.c.plan,
-                table.c.overrides,
-                table.c.windows,
-                table.c.idle_day,
-                self._clock,
-                keys,
-            )
+            select(keys, self._clock, *_owner(table))
             .outerjoin_from(table, keys, theirs)
-            .where(table.c.id.in_(_places("o", places)))
+            .where(_among(table.c.id, "o", places))
         )
 
     def lock_both(self, places: int) -> Select[*tuple[Any, ...]]:
@@ -133,7 +124,7 @@ class Statements:
         """
         owners = self.lock(places).cte("owners")
         count = select(func.count()).select_from(owners).scalar_subquery()
-        wanted = self._keys.c.handle.in_(_places("h", places))
+        wanted = _among(self._keys.c.handle, "h", places)
         held = (
             select(self._keys)
             .where(wanted, count >= literal_column("0"))
@@ -141,17 +132,20 @@ class Statements:
             .with_for_update()
             .cte("held")
         )
-        return select(owners, self._clock, held).outerjoin_from(
+        return select(held, self._clock, owners).outerjoin_from(
             owners, held, held.c.organization == owners.c.id
         )
 
     def keep(self, places: int) -> Update:
-        """Write the windows ``s0``... of organizations."""
+        """Write the windows ``s0``... of organizations, and the usage ``u0``... beside them."""
         table = self._organizations
         return (
             update(table)
-            .where(table.c.id.in_(_places("o", places)))
-            .values(windows=_chosen(table.c.id, "o", "s", places, LargeBinary()))
+            .where(_among(table.c.id, "o", places))
+            .values(
+                windows=_chosen(table.c.id, "o", "s", places, LargeBinary()),
+                used=_chosen(table.c.id, "o", "u", places, LargeBinary()),
+            )
         )
 
     def date(self, places: int) -> Update:
@@ -160,7 +154,7 @@ class Statements:
         table = self._organizations
         return (
             update(table)
-            .where(table.c.id.in_(_places("o", places)))
+            .where(_among(table.c.id, "o", places))
             .values(idle_day=_chosen(table.c.id, "o", "d", places, Integer()))
         )
 
@@ -172,7 +166,7 @@ class Statements:
         last = table.c.last_used_at
         return (
             update(table)
-            .where(table.c.handle.in_(_places("h", places)))
+            .where(_among(table.c.handle, "h", places))
             .values(
                 request_count=table.c.request_count + number,
                 last_used_at=case((or_(last.is_(None), last < at), at), else_=last),
@@ -185,13 +179,21 @@ class Statements:
 
 
 class Hand:
-    """Runs statements on a driver's connection (PEP 249)."""
+    """Runs statements on the driver of a connection (PEP 249), by one cursor."""
 
-    __slots__ = ("_cursor", "statements")
+    __slots__ = ("_cursor", "connection", "driver", "statements")
 
-    def __init__(self, connection: PoolProxiedConnection, statements: Statements) -> None:
-        self._cursor = connection.cursor()
+    def __init__(self, connection: Connection, statements: Statements) -> None:
+        driver = connection.connection.dbapi_connection
+        assert driver is not None, "the connection is open"
+        self._cursor = driver.cursor()
+        self.connection = connection
+        self.driver = driver
         self.statements = statements
+
+    def say(self, text: str) -> None:
+        """Run what takes no values and gives no rows."""
+        self._cursor.execute(text)
 
     def run(self, statement: Written, places: int, values: Mapping[str, Any]) -> None:
         """Run a statement for so many rows that gives none."""
@@ -213,8 +215,17 @@ def _arguments(order: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any
     return itemgetter(*order)
 
 
-def _places(letter: str, places: int) -> list[BindParameter[Any]]:
-    return [bindparam(f"{letter}{place}") for place in range(places)]
+def _owner(table: Table) -> list[Column[Any]]:
+    """What is read of an organization."""
+    names = ("id", "plan", "overrides", "windows", "used", "idle_day")
+    return [table.c[name] for name in names]
+
+
+def _among(column: Column[Any], letter: str, places: int) -> ColumnElement[bool]:
+    """Whether a column is one of so many values; SQLite takes its time over a list of one."""
+    if places == 1:
+        return column == bindparam(f"{letter}0")
+    return column.in_([bindparam(f"{letter}{place}") for place in range(places)])
 
 
 def _chosen(
@@ -234,9 +245,10 @@ def places_for(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def filled(letter: str, values: Sequence[Any], places: int) -> dict[str, Any]:
-    """Values by the names of their places; the last one fills those that are left."""
-    if places == 1:
-        return {f"{letter}0": values[0]}
-    last = len(values) - 1
-    return {f"{letter}{place}": values[min(place, last)] for place in range(places)}
+def filled(places: int, **columns: Sequence[Any]) -> dict[str, Any]:
+    """Values by the names of their places; a column's last one fills those that are left."""
+    return {
+        f"{letter}{place}": values[min(place, len(values) - 1)]
+        for letter, values in columns.items()
+        for place in range(places)
+    }

@@ -18,7 +18,7 @@ from ...rules.slots import Lease, Leases, SlotReading, acquire, live, release, r
 from ...rules.windows import Reading, Window, look
 from ..contract import UNKNOWN, Admission, Changes, Io, Truth, Usage
 from .accounts import Accounts
-from .charges import MOVED, Admit, Hit, Ledger, Outcome
+from .charges import Admit, Hit, Ledger
 from .dialects import flavour_of
 from .encoding import (
     idle_day,
@@ -26,6 +26,7 @@ from .encoding import (
     read_leases,
     read_organization,
     read_state,
+    read_uses,
     write_id,
     write_key,
     write_leases,
@@ -105,6 +106,9 @@ class SqlStore(Truth):
         )
         self._organizations: Final = tables.organizations
         self._keys: Final = tables.keys
+        self._with_usage: Final = select(tables.keys, tables.organizations.c.used).outerjoin_from(
+            tables.keys, tables.organizations
+        )
         self._accounts: Final = Accounts(tables)
         self._epochs: Final = Epochs(tables, flavour)
         self._tables = tables
@@ -134,23 +138,26 @@ class SqlStore(Truth):
                 sight = await self._sight(token)
                 if sight is None:
                     return UNKNOWN
-            organization = sight.organization
+            organization, digest = sight
             resolved = self._resolver is not None
             placed = await self._resolved(organization) if resolved else None
-            charge = Admit(organization, token, sight.digest, cost, plans, now, resolved, placed)
-            outcome = _given(await lane.charge(charge))
-            if outcome is not MOVED:
-                assert isinstance(outcome, Admission)
+            charge = Admit(organization, token, digest, cost, plans, now, resolved, placed)
+            outcome = await lane.charge(charge)
+            if isinstance(outcome, Admission):
                 return outcome
-            self._sights.pop(token.handle, None)
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._sights.pop(token.handle, None)  # It has moved.
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
     ) -> Reading:
         charge = Hit(organization, windows, cost, now)
-        reading = _given(await self._lanes.here().charge(charge))
-        assert isinstance(reading, Reading)
-        return reading
+        outcome = await self._lanes.here().charge(charge)
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert isinstance(outcome, Reading)
+        return outcome
 
     async def look(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
@@ -200,13 +207,11 @@ class SqlStore(Truth):
 
     async def list(self, organization: str) -> list[ApiKey]:
         keys = self._keys
-        statement = (
-            select(keys)
-            .where(keys.c.organization == write_id(organization))
-            .order_by(keys.c.created_at.desc(), keys.c.id)
+        statement = self._with_usage.where(keys.c.organization == write_id(organization)).order_by(
+            keys.c.created_at.desc(), keys.c.id
         )
         return await self._lanes.here().read(
-            lambda connection: [read_key(row) for row in connection.execute(statement)]
+            lambda connection: [_key(row) for row in connection.execute(statement)]
         )
 
     async def revoke_if_live(
@@ -224,8 +229,8 @@ class SqlStore(Truth):
             live = and_(mine, keys.c.revoked_at.is_(None))
             if connection.execute(update(keys).where(live).values(revoked_at=instant)).rowcount:
                 self._epochs.advance(connection, write_id(organization))
-            row = connection.execute(select(keys).where(mine)).one_or_none()
-            return None if row is None else read_key(row)
+            row = connection.execute(self._with_usage.where(mine)).one_or_none()
+            return None if row is None else _key(row)
 
         return await self._lanes.here().write(work)
 
@@ -435,11 +440,11 @@ class SqlStore(Truth):
         return await placed if isawaitable(placed) else placed
 
     async def _key(self, which: Any) -> ApiKey | None:
-        statement = select(self._keys).where(which)
+        statement = self._with_usage.where(which)
 
         def work(connection: Connection) -> ApiKey | None:
             row = connection.execute(statement).one_or_none()
-            return None if row is None else read_key(row)
+            return None if row is None else _key(row)
 
         return await self._lanes.here().read(work)
 
@@ -483,7 +488,5 @@ class SqlStore(Truth):
         return await self._lanes.here().write(work)
 
 
-def _given(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
+def _key(row: Any) -> ApiKey:
+    return read_key(row, read_uses(row[-1]))

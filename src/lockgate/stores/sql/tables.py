@@ -112,6 +112,8 @@ class Tables:
             Column("idle_day", Integer, index=True),
             Column("slots", large_bytes()),
             Column("changed", BigInteger, index=True),
+            # Usage of keys that is not in their own rows yet, so that an admission writes one row.
+            Column("used", LargeBinary),
             **OPTIONS,
         )
         self.epochs: Final = Table(

@@ -73,13 +73,17 @@ class Transactions:
 
         return transaction
 
-    def charge(self, connection: Connection, charges: Sequence[Charge]) -> list[Outcome]:
+    def hand(self, connection: Connection) -> Hand:
+        """What makes charges on a connection."""
+        return Hand(connection, self._statements)
+
+    def charge(self, hand: Hand, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in one transaction, on the connection's driver itself."""
-        driver = connection.connection
         try:
-            self._flavour.begin_charging(driver)
-            outcomes = self._ledger.charge(Hand(driver, self._statements), charges)
+            self._flavour.begin_charging(hand)
+            outcomes = self._ledger.charge(hand, charges)
         except BaseException as failure:
+            connection, driver = hand.connection, hand.driver
             dialect = connection.dialect
             if isinstance(failure, dialect.loaded_dbapi.Error) and dialect.is_disconnect(
                 failure, driver, None
@@ -88,7 +92,7 @@ class Transactions:
                 raise ConnectionLost from failure
             driver.rollback()
             raise
-        _commit(connection, driver.commit)
+        _commit(hand.connection, hand.driver.commit)
         return outcomes
 
     def again(self, failure: Exception, attempt: int, started: float) -> bool:

@@ -1,0 +1,118 @@
+"""Usage lies beside the windows until its key has to make room; every count is exact (D6)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from sqlalchemy import select
+
+from lockgate import Plan, PlanBook, run
+from lockgate.rules.instants import SECOND
+from lockgate.stores.contract import Usage, Verdict
+from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql.charges import USES_AT_MOST
+from lockgate.stores.sql.tables import Tables
+
+from ..making import NOW, draft_of, new_key, token_of
+from .backends import Backend
+
+WIDE = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])
+
+
+def test_an_admission_writes_one_row(backend: Backend) -> None:
+    store = backend.open()
+    made = new_key()
+    key = run(store.insert(draft_of(made), None, NOW))
+    run(store.admit(token_of(made), 1, WIDE, NOW))
+    count = select(store.tables.keys.c.request_count)
+    with backend.admin.connect() as connection:
+        assert connection.scalar(count) == 0
+    used = key._replace(request_count=1, last_used_at=NOW)
+    assert run(store.find(made.handle)) == used
+    assert run(store.get("org_1", key.id)) == used
+    assert run(store.list("org_1")) == [used]
+    assert run(store.revoke_if_live("org_1", key.id, NOW)) == used._replace(revoked_at=NOW)
+    assert run(store.admit(token_of(made), 1, WIDE, NOW)).key == used._replace(revoked_at=NOW)
+    run(store.close())
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_more_busy_keys_than_there_is_room_for(backend: Backend, together: bool) -> None:
+    store = backend.open()
+    made = [new_key() for _ in range(3 * USES_AT_MOST)]
+    for number, key in enumerate(made):
+        await store.insert(draft_of(key, f"org_{number % 2}"), None, NOW)
+    order = made * 4
+    random.Random(7).shuffle(order)
+    wanted: dict[str, tuple[int, int]] = {}
+    for step, key in enumerate(order):
+        wanted[key.handle] = wanted.get(key.handle, (0, 0))[0] + 1, NOW + step * SECOND
+    admits = [
+        store.admit(token_of(key), 1, WIDE, NOW + step * SECOND) for step, key in enumerate(order)
+    ]
+    answers = await asyncio.gather(*admits) if together else [await admit for admit in admits]
+    assert {answer.verdict for answer in answers} == {Verdict.ADMITTED}
+    for owner in ("org_0", "org_1"):
+        for kept in await store.list(owner):
+            assert (kept.request_count, kept.last_used_at) == wanted[kept.handle]
+            assert await store.find(kept.handle) == kept
+    seen: dict[str, list[int]] = {}
+    for answer in answers:
+        assert answer.key is not None
+        seen.setdefault(answer.key.handle, []).append(answer.key.request_count)
+    assert {tuple(sorted(counts)) for counts in seen.values()} == {(1, 2, 3, 4)}
+    moved = select(store.tables.keys.c.request_count)
+    with backend.admin.connect() as connection:
+        still = [count for count in connection.scalars(moved) if count == 0]
+    assert len(still) <= 2 * USES_AT_MOST
+    await store.close()
+
+
+def test_usage_that_is_added_from_elsewhere_adds_up(backend: Backend) -> None:
+    store = backend.open()
+    made = new_key()
+    run(store.insert(draft_of(made), None, NOW))
+    run(store.admit(token_of(made), 1, WIDE, NOW + SECOND))
+    run(store.add_usage({made.handle: Usage(5, NOW)}))
+    run(store.admit(token_of(made), 1, WIDE, NOW))
+    found = run(store.find(made.handle))
+    assert found is not None
+    assert (found.request_count, found.last_used_at) == (7, NOW + SECOND)
+    run(store.add_usage({made.handle: Usage(1, NOW + 2 * SECOND)}))
+    answer = run(store.admit(token_of(made), 1, WIDE, NOW))
+    assert answer.key is not None
+    assert (answer.key.request_count, answer.key.last_used_at) == (9, NOW + 2 * SECOND)
+    run(store.close())
+
+
+def test_an_older_schema_has_all_usage_with_its_keys(backend: Backend) -> None:
+    tables = Tables("usage_")
+    schema.upgrade(backend.admin, tables)
+    store = SqlStore(backend.url, prefix="usage_")
+    made = [new_key() for _ in range(7)]
+    for number, key in enumerate(made):
+        run(store.insert(draft_of(key, f"org_{number // 2}"), None, NOW))
+        run(store.add_usage({key.handle: Usage(10, NOW + 5 * SECOND)} if number == 3 else {}))
+        for step in range(number):
+            run(store.admit(token_of(key), 1, WIDE, NOW + step * SECOND))
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "0004")
+    columns = tables.keys.c
+    counts = select(columns.handle, columns.request_count, columns.last_used_at)
+    with backend.admin.connect() as connection:
+        rows = {handle: (count, last) for handle, count, last in connection.execute(counts)}
+    wanted = {
+        key.handle: (number, NOW + (number - 1) * SECOND if number else None)
+        for number, key in enumerate(made)
+    }
+    wanted[made[3].handle] = 13, NOW + 5 * SECOND
+    assert rows == wanted
+    schema.upgrade(backend.admin, tables)
+    store = SqlStore(backend.url, prefix="usage_")
+    answer = run(store.admit(token_of(made[6]), 1, WIDE, NOW))
+    assert answer.key is not None
+    assert answer.key.request_count == 7
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "base")
