@@ -11,20 +11,21 @@ def create_app():
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from inspect import iscoroutinefunction
 from typing import Any, Final, TypeVar, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from flask import Flask, Response, current_app, g, request
-from flask.typing import ResponseReturnValue, RouteCallable
-from werkzeug import exceptions
+from flask import Flask, current_app, g, request
+from flask.typing import RouteCallable
 
-from ..errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
+from ..errors import ConfigurationError, Refusal
 from ..gate import Gate
 from ..rules.routes import Rule
-from .api import check, refused
+from .api import check
 from .audit import Audit, audit, log_audit
-from .environ import principal_of, text
+from .environ import principal_of
 from .flask_blueprint import lockgate_blueprint
+from .flask_errors import handle_errors, response_to
 from .flask_routes import RULE, declared, routes
 from .wsgi import GateMiddleware
 
@@ -69,12 +70,7 @@ class FlaskGate:
         app.extensions[_EXTENSION] = face
         app.wsgi_app = face  # type: ignore[method-assign]
         app.before_request(lambda: setattr(g, "principal", principal_of(request.environ)))
-        app.register_error_handler(Refusal, _response)
-        app.register_error_handler(exceptions.NotFound, lambda _: _response(NotFound()))
-        app.register_error_handler(
-            exceptions.MethodNotAllowed,
-            lambda wrong: _response(MethodNotAllowed(wrong.valid_methods or ())),
-        )
+        handle_errors(app)
 
     def audit(self, app: Flask) -> Audit:
         """What each route of an application requires, and what somebody should look at.
@@ -115,8 +111,10 @@ def requires(
     rule = Rule(scope, cost=cost, slot=slot)
 
     def decorate(view: View) -> View:
+        waits = iscoroutinefunction(view)
+
         @wraps(view)
-        def guarded(*args: Any, **kwargs: Any) -> ResponseReturnValue:
+        def guarded(*args: Any, **kwargs: Any) -> Any:
             face: _Face | None = current_app.extensions.get(_EXTENSION)
             if face is None:
                 raise ConfigurationError("No gate is before this application: call init_app.")
@@ -124,8 +122,8 @@ def requires(
                 try:
                     check(rule, principal_of(request.environ))
                 except Refusal as refusal:
-                    return _response(refusal)
-            return cast(ResponseReturnValue, current_app.ensure_sync(view)(*args, **kwargs))
+                    return response_to(refusal)
+            return (current_app.ensure_sync(view) if waits else view)(*args, **kwargs)
 
         setattr(guarded, RULE, rule)
         return cast(View, guarded)
@@ -168,10 +166,5 @@ class _Middleware(GateMiddleware):
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)
         with self._flask.request_context(environ):
-            response = self._flask.process_response(_response(refusal))
+            response = self._flask.process_response(response_to(refusal))
             return response(environ, start_response)
-
-
-def _response(refusal: Refusal) -> Response:
-    reply = refused(refusal)
-    return Response(reply.body, reply.status, text(reply.headers))
