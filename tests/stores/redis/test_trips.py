@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from lockgate import Plan, PlanBook, run
-from lockgate.rules.plans import Organization
+from lockgate.rules.instants import MINUTE, SECOND
+from lockgate.rules.plans import CREATOR, Organization
 from lockgate.stores.contract import Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.calls import request_id
 from tests.servers import RedisServer, redis_server
 
-from ..making import BOOK, draft_of, new_key, token_of
+from ..making import BOOK, NOW, draft_of, new_key, token_of
 
 WIDE = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])
 
@@ -62,6 +63,28 @@ def test_an_admission_is_one_round_trip_and_the_first_one_three(
     run(store.put_organization(Organization("org_1", "free")))
     assert trips(lambda: run(store.admit(token_of(made), 1, WIDE))) == 2
     assert trips(lambda: run(store.admit(token_of(made), 1, WIDE))) == 1
+    run(store.close())
+
+
+def test_a_hit_that_joins_a_cell_reads_no_cells_and_writes_none(quiet: RedisServer) -> None:
+    store, windows = RedisStore(quiet.url(), prefix="joins"), CREATOR.windows
+    for number in range(80):  # From the 64th cell on, neighbours share one.
+        run(store.hit("org_1", windows, 1, NOW + number * MINUTE))
+    store_at = NOW + 79 * MINUTE
+    run(store.hit("org_2", windows, 1, store_at))
+    with quiet.client() as client:
+
+        def asked(work: Callable[[], object]) -> dict[str, int]:
+            client.config_resetstat()
+            work()
+            info: Any = client.info("commandstats")
+            calls = {name.removeprefix("cmdstat_"): each["calls"] for name, each in info.items()}
+            return {name: calls[name] for name in calls if "range" in name or name == "set"}
+
+        joins = asked(lambda: run(store.hit("org_2", windows, 1, store_at)))
+        opens = asked(lambda: run(store.hit("org_1", windows, 1, store_at + SECOND)))
+    assert joins == {"getrange": 1, "setrange": 1}
+    assert opens == {"getrange": 2, "set": 1}
     run(store.close())
 
 
@@ -123,5 +146,5 @@ def test_request_ids_differ_after_a_fork() -> None:
     os.close(reading)
     os.close(writing)
     ours = request_id()
-    assert theirs[:4] != ours[:4]
+    assert theirs[4:] != ours[4:]
     assert ours != request_id()

@@ -91,6 +91,32 @@ def test_w14_long_walks_with_many_cells(store: RedisStore, seed: int) -> None:
     assert most > 64 or resolution == 3
 
 
+@pytest.mark.parametrize("number", [1, 2, 4, 5])
+def test_w14_any_number_of_windows(store: RedisStore, number: int) -> None:
+    windows = tuple(
+        Window(f"window {index}", 2**index * MINUTE, 40 * 2**index, index * SECOND)
+        for index in range(number)
+    )
+    numbers, state, now = Random(number), rule.empty_state(windows), NOW
+    for _ in range(300):
+        now += numbers.randint(-1, 3) * SECOND // 2
+        expected, state = rule.hit(state, windows, now, 1)
+        assert run(store.hit("org_1", windows, 1, now)) == expected
+        assert run(store.look("org_1", windows, now)) == rule.look(state, windows, now)
+
+
+def test_w14_counts_stay_exact_however_much_was_admitted_before(store: RedisStore) -> None:
+    """The largest cost again and again: its sum soon is more than Lua's numbers can hold."""
+    windows = Plan("large", 2**53 - 1, 2**53 - 1, None, None).windows[:2]
+    state, now = rule.empty_state(windows), NOW
+    for number in range(60):
+        now += (HOUR, 0, 1)[number % 3]
+        cost = (2**53 - 4, 1, 1)[number % 3]
+        expected, state = rule.hit(state, windows, now, cost)
+        assert expected.allowed
+        assert run(store.hit("org_1", windows, cost, now)) == expected
+
+
 @pytest.mark.parametrize("plan", [CREATOR, Plan("busy", 20_000, 20_000, 20_000, None)])
 def test_the_state_of_full_windows_stays_below_4_kb(store: RedisStore, plan: Plan) -> None:
     """A day of hits at every pace at once: as many cells as there can be."""

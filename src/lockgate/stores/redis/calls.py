@@ -6,9 +6,12 @@ from hashlib import sha1
 from importlib.resources import files
 from itertools import count
 from os import urandom
+from struct import Struct
 from typing import Final, NamedTuple
 
 _FOLDER: Final = files("lockgate.stores.redis") / "scripts"
+_TOLD: Final = Struct("<Bq")
+_SINCE: Final = Struct("<d2s")
 ASKING: Final = b"*1\r\n$6\r\nASKING\r\n"
 
 
@@ -34,7 +37,8 @@ class _Ids:
         self._numbers = count(int.from_bytes(urandom(4)))
 
     def __call__(self) -> bytes:
-        return self._own + (next(self._numbers) & 0xFFFFFFFF).to_bytes(4)
+        # What differs between a process's own comes first: so they are compared the quickest.
+        return (next(self._numbers) & 0xFFFFFFFF).to_bytes(4, "little") + self._own
 
 
 request_id: Final = _Ids()
@@ -69,9 +73,8 @@ class Call(NamedTuple):
     repeatable: bool = False
     """Whether it may be sent again when nobody knows if it took effect."""
     since: int | None = None
-    """For a request with an id of its own, of which the second value of the reply is the instant:
-    one of that server's before it was sent first, or 0 when it is. It is the last argument, counted
-    already."""
+    """For a request with an id of its own: an instant of that server's before it was sent first, or
+    0 when it is. The arguments end with it, as a number in eight bytes."""
     whole: bool = False
     """Send the script itself: the server does not know it by its digest."""
     asking: bool = False
@@ -84,12 +87,17 @@ class Call(NamedTuple):
         start = b"" if script is None else script.whole if self.whole else script.by_digest
         written = b"*%d\r\n%b%b" % (self.size, start, self.rest)
         if self.since is not None:
-            written += arguments(b"%d" % self.since)
+            written += _SINCE.pack(self.since, b"\r\n")
         return ASKING + written if self.asking else written
 
     def again(self, since: int) -> "Call":
         """The call as it is to be sent again: it was sent first after that instant."""
         return self._replace(since=None if self.since is None else max(1, since), asking=False)
+
+
+def told_in(reply: bytes | None) -> int:
+    """The instant that a server told in its reply to a request; 0: there is none."""
+    return _TOLD.unpack_from(reply)[1] if reply else 0
 
 
 def command(slot: int, *values: bytes, repeatable: bool = False) -> Call:

@@ -2,81 +2,19 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from math import ceil, inf
 from struct import Struct
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from ...errors import ConfigurationError
 from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Digest
-from ...rules.instants import MILLISECOND
 from ...rules.keys import ApiKey, KeyDraft, KeyState
-from ...rules.plans import LARGEST, Organization
+from ...rules.plans import Organization
 from ...rules.slots import Lease
-from ...rules.windows import Reading, Window
 from .calls import number
 from .names import RECORD, USAGE, read, write
 
-_USAGE: Final = Struct("<dd")
-_WINDOW: Final = Struct("<ddd")
-_LONGEST_SPAN: Final = 2**40 - 1
-_PART: Final = 60
-_NUMBERS: Final = {8 * count: Struct(f"<{count}q") for count in range(1, 32)}
-
-
-class Charging:
-    """The windows of a plan as scripts take them, and how long their state is kept."""
-
-    __slots__ = ("life", "windows")
-
-    def __init__(self, windows: tuple[Window, ...]) -> None:
-        if any(window.span > _LONGEST_SPAN for window in windows):
-            raise ConfigurationError("A window in Redis is at most 12 days long.")
-        self.windows: Final = b"".join(
-            _WINDOW.pack(span, inf if limit is None else limit, grain)
-            for _, span, limit, grain in windows
-        )
-        # A part of a window more, in which a shared cell may live on (D21); and the smallest grain,
-        # for so long a hit may come to join a cell without prolonging anything.
-        life = max((w.span + max(w.grain, w.span // _PART) for w in windows), default=MILLISECOND)
-        grain = min((w.grain for w in windows), default=0)
-        self.life: Final = b"%d" % ceil((life + grain) / MILLISECOND)
-
-
-charging = lru_cache(1024)(Charging)
-
-
-def write_cost(cost: int) -> bytes:
-    """A cost, which Lua's numbers can hold.
-
-    Raises:
-        ConfigurationError: it is above 2**53 - 1.
-    """
-    if cost > LARGEST:
-        raise ConfigurationError(f"A cost is at most 2**53 - 1, not {cost}.")
-    return b"%d" % cost
-
-
-def read_numbers(packed: bytes) -> tuple[int, ...]:
-    """Whole numbers that a script has packed."""
-    return _NUMBERS[len(packed)].unpack(packed)
-
-
-def read_reading(values: Sequence[int]) -> Reading:
-    """The reading that ``judge`` and ``hit`` of ``windows.lua`` give."""
-    allowed, now, remaining, reset, tightest, refused_by, wait, *used = values
-    return Reading(
-        allowed == 1,
-        now,
-        tuple(used),
-        None if tightest < 0 else remaining,
-        reset,
-        None if tightest < 0 else tightest,
-        None if refused_by < 0 else refused_by,
-        wait,
-    )
+_USAGE: Final = Struct("<qq")
 
 
 def write_scheme(digest: Digest) -> tuple[bytes, bytes]:

@@ -19,7 +19,7 @@ from redis.exceptions import (
 
 from ...run import run
 from ..sharing import Gathering, Meeting
-from .calls import Call
+from .calls import Call, told_in
 from .servers import Servers
 from .topology import Cluster, Line, Single, Topology
 from .wires import AwaitingWire, BlockingWire, Dial, NotSent, Reply, Wire
@@ -111,18 +111,18 @@ class Lane:
         topology = self._topology
         started = monotonic()
         line: Line | None = None
-        since: int | None = None
+        seen: bytes | None = None
         failed = False
         while True:
             try:
                 line = line or await topology.line(call.slot)
-                since = line.seen if since is None else since
+                seen = line.seen if seen is None else seen
                 reply = await line.ask(call)
             except ClusterDownError as down:
                 reply = down
             if not isinstance(reply, Exception):
-                if call.since is not None and reply and line is not None:
-                    line.seen = reply[1]
+                if call.since is not None and type(reply) is bytes and line is not None:
+                    line.seen = reply
                 return reply
             if isinstance(reply, NoScriptError) and not call.whole:
                 call = call._replace(whole=True)
@@ -141,7 +141,7 @@ class Lane:
                 raise reply.__cause__ if isinstance(reply, NotSent) and reply.__cause__ else reply
             else:
                 failed = True
-                call, line = call.again(since or 0), None
+                call, line = call.again(told_in(seen)), None
 
     def _fresh(self) -> Topology:
         kind = Cluster if self._servers.kind == "cluster" else Single

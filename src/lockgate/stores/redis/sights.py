@@ -3,8 +3,9 @@
 from typing import Final
 
 from ...rules.plans import Plan, PlanBook
-from .calls import arguments, number
-from .encoding import charging, read_key, read_placement
+from .calls import arguments
+from .charges import charging
+from .encoding import read_key, read_placement
 from .names import Place, fields_of
 
 _AT_MOST: Final = 50_000
@@ -23,28 +24,25 @@ class Sight:
         self.organization: Final = read_placement(self.key.organization, placed)
         self._record = record
         self._placed = placed or b""
-        self._charged: tuple[PlanBook, Plan, bytes] | None = None
+        self._charged: tuple[PlanBook, Plan, bytes, bytes] | None = None
 
-    def under(self, plans: PlanBook) -> tuple[Plan, bytes]:
-        """The plan that holds by these plans, and what does not change of the call that admits."""
+    def under(self, plans: PlanBook) -> tuple[Plan, bytes, bytes]:
+        """The plan that holds by these plans, its mark, and how every call that admits begins."""
         known = self._charged
         if known is not None and known[0] is plans:
             return known[1:]
         plan = plans.plan_of(self.organization)
-        charged = charging(plan.windows)
         asked = arguments(
             b"2",
             self.place.organization,
             self.place.windows,
             *fields_of(self.key.id),
             self._record,
-            number(self.key.expires_at),
             self._placed,
-            charged.windows,
-            charged.life,
         )
-        self._charged = plans, plan, asked  # At once: other threads look as well.
-        return plan, asked
+        start, mark = charging(plan.windows)
+        self._charged = plans, plan, mark, asked + start  # At once: other threads look as well.
+        return self._charged[1:]
 
 
 class Sights:

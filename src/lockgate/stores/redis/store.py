@@ -7,37 +7,27 @@ from redis.exceptions import ResponseError
 
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules.accounts import Account
-from ...rules.credentials import Digest, Token
+from ...rules.credentials import Digest
 from ...rules.instants import SECOND
-from ...rules.keys import ApiKey, KeyDraft, KeyState
-from ...rules.plans import Organization, PlanBook
+from ...rules.keys import ApiKey, KeyDraft
+from ...rules.plans import Organization
 from ...rules.slots import Lease, SlotReading
-from ...rules.windows import Reading, Window
 from ..contract import (
-    REFUSED_BY_STATE,
-    UNKNOWN,
-    Admission,
     Io,
-    OutcomeUnknown,
     Usage,
-    Verdict,
 )
 from ..lanes import Lanes
 from .accounts import Accounts
-from .calls import Call, Script, arguments, command, invocation, number, request_id
+from .admissions import Admissions
+from .calls import Call, Script, command, invocation, number
 from .copies import Copies
 from .encoding import (
-    charging,
     live_schemes,
-    read_claim,
     read_key,
     read_keys,
     read_lease,
-    read_numbers,
     read_placement,
-    read_reading,
     write_claim,
-    write_cost,
     write_key,
     write_placement,
     write_scheme,
@@ -46,11 +36,8 @@ from .epochs import Epochs
 from .lanes import Lane
 from .names import DEFAULT_PREFIX, Names, fields_of, slot_of, write
 from .servers import Client, servers_of
-from .sights import Sight, Sights
+from .sights import Sights
 
-_ADMIT: Final = Script("clock", "plan", "admit_asked", "windows", "admit")
-_HIT: Final = Script("clock", "plan", "hit_asked", "windows", "reading")
-_LOOK: Final = Script("clock", "plan", "look_asked", "windows", "reading")
 _INSERT: Final = Script("clock", "records", "insert")
 _REVOKE: Final = Script("clock", "records", "revoke")
 _REHASH: Final = Script("records", "rehash")
@@ -60,13 +47,10 @@ _RENEW: Final = Script("clock", "slots", "renew")
 _RELEASE: Final = Script("clock", "slots", "release")
 _HELD: Final = Script("clock", "slots", "held")
 
-_STALE, _ADMITTED, _LIMITED, _EXPIRED = range(4)
-"""What ``admit.lua`` answers."""
-_ADMIT_ARGUMENTS: Final = 16
 _SCANNED_AT_ONCE: Final = b"1000"
 
 
-class RedisStore(Accounts, Copies, Epochs):
+class RedisStore(Admissions, Accounts, Copies, Epochs):
     """Keeps everything in Redis or Valkey: one server, one that Sentinels watch, or a Cluster.
 
     An admission is one call of one script on the server that has the organization. The script
@@ -98,67 +82,6 @@ class RedisStore(Accounts, Copies, Epochs):
     async def now(self) -> int:
         seconds, micros = await self._ask(command(0, b"TIME", repeatable=True))
         return int(seconds) * SECOND + int(micros)
-
-    async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
-    ) -> Admission:
-        sight = self._sights.find(token.handle)
-        if sight is None or not token.matches(sight.key.scheme, sight.key.digest):
-            sight = await self._see(token)
-        lane = self._lanes.here()
-        while sight is not None:
-            key = sight.key
-            if key.revoked_at is not None:
-                self._sights.drop(token.handle)
-                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key)
-            plan, asked = sight.under(plans)
-            request = arguments(number(now), write_cost(cost), request_id())
-            answer = await lane.ask(
-                Call(sight.place.slot, _ADMIT_ARGUMENTS, asked + request, _ADMIT, True, 0)
-            )
-            verdict, instant, *rest = answer
-            if verdict == _STALE:
-                sight = await self._anew(token, sight, *rest)
-                continue
-            if verdict > _EXPIRED:
-                raise OutcomeUnknown("nobody knows any more if this request was admitted before")
-            requests, last, *judged = read_numbers(*rest)
-            key = key._replace(request_count=requests, last_used_at=last if requests else None)
-            if verdict == _EXPIRED:
-                return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
-            admitted = verdict == _ADMITTED
-            reading = read_reading((admitted, instant, *judged))
-            return Admission(Verdict.ADMITTED if admitted else Verdict.LIMITED, key, plan, reading)
-        return UNKNOWN
-
-    async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
-    ) -> Reading:
-        place = self._names.place(organization)
-        charged = charging(windows)
-        call = invocation(
-            _HIT,
-            place.slot,
-            [place.windows],
-            *(charged.windows, charged.life),
-            *(number(now), write_cost(cost), request_id()),
-        )
-        call = call._replace(size=call.size + 1, repeatable=True, since=0)
-        answer = await self._ask(call)
-        if answer is None:
-            raise OutcomeUnknown("nobody knows any more if this hit was counted before")
-        return read_reading(answer)
-
-    async def look(
-        self, organization: str, windows: tuple[Window, ...], now: int | None = None
-    ) -> Reading:
-        place = self._names.place(organization)
-        values = number(now), charging(windows).windows
-        return read_reading(
-            await self._ask(
-                invocation(_LOOK, place.slot, [place.windows], *values, repeatable=True)
-            )
-        )
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         place = self._names.place(draft.organization)
@@ -318,57 +241,6 @@ class RedisStore(Accounts, Copies, Epochs):
         keys = place.leases, place.deadlines
         values = number(now), *values
         return await self._ask(invocation(script, place.slot, keys, *values, repeatable=repeatable))
-
-    async def _claimed(self, handle: str) -> tuple[str, str] | None:
-        """Whose key has this handle, and which it is."""
-        name = self._names.handle(handle)
-        claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-        return None if claim is None else read_claim(claim)
-
-    async def _kept(
-        self, organization: str, id: str
-    ) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """A key's record and usage, and where its organization was placed."""
-        place = self._names.place(organization)
-        values = place.organization, *fields_of(id), b"plan"
-        record, usage, placed = await self._ask(
-            command(place.slot, b"HMGET", *values, repeatable=True)
-        )
-        return record, usage, placed
-
-    async def _see(self, token: Token) -> Sight | None:
-        """Look for a key that this process does not remember, or not so.
-
-        Whoever comes with an unknown handle costs as much as one with a wrong secret (K10).
-        """
-        handle = token.handle
-        claimed = await self._claimed(handle)
-        organization, id = claimed or (handle, handle)
-        record, usage, placed = await self._kept(organization, id)
-        if claimed is None or record is None:
-            token.matches_nobody()
-            return None
-        return self._seen(token, Sight(self._names.place(organization), record, usage, placed))
-
-    async def _anew(
-        self,
-        token: Token,
-        sight: Sight,
-        record: bytes | None,
-        usage: bytes | None,
-        placed: bytes | None,
-    ) -> Sight | None:
-        """A key that is not as it was remembered, as it is now."""
-        self._sights.drop(token.handle)
-        if record is None:  # Nothing is deleted: somebody has restored or emptied the database.
-            return await self._see(token)
-        return self._seen(token, Sight(sight.place, record, usage, placed))
-
-    def _seen(self, token: Token, sight: Sight) -> Sight | None:
-        if not token.matches(sight.key.scheme, sight.key.digest):
-            return None
-        self._sights.keep(token.handle, sight)
-        return sight
 
     async def _hashes(self) -> AsyncIterator[bytes]:
         """The names of all organizations' hashes."""

@@ -21,8 +21,8 @@ class Line(ABC):
 
     def __init__(self, wire: Wire) -> None:
         self.wire: Final = wire
-        self.seen = 0
-        """The latest instant that the server has told."""
+        self.seen = b""
+        """The latest reply of the server that tells an instant."""
 
     @abstractmethod
     async def ask(self, call: Call) -> Any:
@@ -88,7 +88,7 @@ class Single(Topology):
 
     async def relearn(self, failure: Exception) -> bool:
         self._line.wire.hang_up()  # Whoever connects anew asks the Sentinels anew.
-        self._line.seen = 0  # It may be another server then, with a clock of its own.
+        self._line.seen = b""  # It may be another server then, with a clock of its own.
         return not isinstance(failure, NotSent)
 
     async def _dial(self) -> Any:

@@ -1,1 +1,2 @@
-return reading
+
+return reading and reading .. heads

@@ -1,0 +1,147 @@
+"""Admissions: one call of one script, which believes nothing that this process remembers."""
+
+from abc import abstractmethod
+from typing import Any, Final, cast
+
+from ...rules.credentials import Token
+from ...rules.keys import KeyState
+from ...rules.plans import PlanBook
+from ...rules.windows import Reading, Window
+from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, OutcomeUnknown, Store, Verdict
+from ..lanes import Lanes
+from .calls import Call, Script, arguments, command
+from .charges import ADMITTED, EXPIRED, charging, read_admission, read_reading, write_request
+from .encoding import read_claim, read_usage
+from .lanes import Lane
+from .names import Names, fields_of, slot_of
+from .sights import Sight, Sights
+
+_ADMIT: Final = Script("admit_keys", "asked", "verify", "windows", "usage")
+_HIT: Final = Script("hit_keys", "asked", "windows", "reading")
+_LOOK: Final = Script("hit_keys", "asked", "look", "windows", "reading")
+
+_ADMIT_ARGUMENTS: Final = 10
+"""EVALSHA, its digest, the number of keys, two of them, five others."""
+_CHARGE_ARGUMENTS: Final = 5
+_USAGE_OF_EXPIRED: Final = slice(9, None)
+
+
+class Admissions(Store):
+    """The verbs that charge windows, and what they look for before."""
+
+    _lanes: Lanes[Lane]
+    _names: Names
+    _sights: Sights
+
+    @abstractmethod
+    async def _ask(self, call: Call) -> Any:
+        """Make a call and give its reply."""
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        sight = self._sights.find(token.handle)
+        if sight is None or not token.matches(sight.key.scheme, sight.key.digest):
+            sight = await self._see(token)
+        lane = self._lanes.here()
+        while sight is not None:
+            key = sight.key
+            if key.revoked_at is not None:
+                self._sights.drop(token.handle)
+                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key)
+            plan, mark, asked = sight.under(plans)
+            asked += write_request(now, cost, key.expires_at, mark)
+            call = Call(sight.place.slot, _ADMIT_ARGUMENTS, asked, _ADMIT, True, 0)
+            answer = await lane.ask(call)
+            if answer is None:
+                raise OutcomeUnknown("nobody knows any more if this request was admitted before")
+            if type(answer) is list:
+                sight = await self._anew(token, sight, *cast(list[bytes | None], answer))
+                continue
+            verdict = answer[0]
+            if verdict == EXPIRED:
+                requests, last = read_usage(answer[_USAGE_OF_EXPIRED])
+                key = key._replace(request_count=requests, last_used_at=last)
+                return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
+            reading, requests, last = read_admission(answer)
+            key = key._replace(request_count=requests, last_used_at=last)
+            admitted = verdict == ADMITTED
+            return Admission(Verdict.ADMITTED if admitted else Verdict.LIMITED, key, plan, reading)
+        return UNKNOWN
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        answer = await self._charge(_HIT, organization, windows, cost, now)
+        if answer is None:
+            raise OutcomeUnknown("nobody knows any more if this hit was counted before")
+        return read_reading(answer)
+
+    async def look(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        return read_reading(await self._charge(_LOOK, organization, windows, 1, now))
+
+    async def _charge(
+        self,
+        script: Script,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None,
+    ) -> Any:
+        place = self._names.place(organization)
+        start, mark = charging(windows)
+        rest = arguments(b"1", place.windows) + start + write_request(now, cost, None, mark)
+        return await self._ask(Call(place.slot, _CHARGE_ARGUMENTS, rest, script, True, 0))
+
+    async def _claimed(self, handle: str) -> tuple[str, str] | None:
+        """Whose key has this handle, and which it is."""
+        name = self._names.handle(handle)
+        claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        return None if claim is None else read_claim(claim)
+
+    async def _kept(
+        self, organization: str, id: str
+    ) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """A key's record and usage, and where its organization was placed."""
+        place = self._names.place(organization)
+        values = place.organization, *fields_of(id), b"plan"
+        record, usage, placed = await self._ask(
+            command(place.slot, b"HMGET", *values, repeatable=True)
+        )
+        return record, usage, placed
+
+    async def _see(self, token: Token) -> Sight | None:
+        """Look for a key that this process does not remember, or not so.
+
+        Whoever comes with an unknown handle costs as much as one with a wrong secret (K10).
+        """
+        handle = token.handle
+        claimed = await self._claimed(handle)
+        organization, id = claimed or (handle, handle)
+        record, usage, placed = await self._kept(organization, id)
+        if claimed is None or record is None:
+            token.matches_nobody()
+            return None
+        return self._seen(token, Sight(self._names.place(organization), record, usage, placed))
+
+    async def _anew(
+        self,
+        token: Token,
+        sight: Sight,
+        record: bytes | None,
+        usage: bytes | None,
+        placed: bytes | None,
+    ) -> Sight | None:
+        """A key that is not as it was remembered, as it is now."""
+        self._sights.drop(token.handle)
+        if record is None:  # Nothing is deleted: somebody has restored or emptied the database.
+            return await self._see(token)
+        return self._seen(token, Sight(sight.place, record, usage, placed))
+
+    def _seen(self, token: Token, sight: Sight) -> Sight | None:
+        if not token.matches(sight.key.scheme, sight.key.digest):
+            return None
+        self._sights.keep(token.handle, sight)
+        return sight

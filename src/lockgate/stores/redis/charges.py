@@ -1,0 +1,115 @@
+"""Charges: how a request and its plan are written for ``windows.lua``, and its answer is read."""
+
+from functools import lru_cache
+from hashlib import blake2b
+from math import ceil, inf
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ...errors import ConfigurationError
+from ...rules.instants import MILLISECOND
+from ...rules.plans import LARGEST
+from ...rules.windows import Reading, Window
+from .calls import request_id
+
+ADMITTED, LIMITED, EXPIRED = range(1, 4)
+"""What ``windows.lua`` and ``admit.lua`` say first."""
+_LONGEST_SPAN: Final = 2**40 - 1
+_PART: Final = 60
+_WINDOW: Final = Struct("<ddd")
+_REQUEST: Final = Struct("<ddd8s8s")
+
+
+def _by_size(tail: str) -> dict[int, Struct]:
+    """How a reading of any number of windows is packed, and what comes after it."""
+    forms = [Struct(f"<Bqqqbbqq{'q32x' * number}{tail}") for number in range(32)]
+    return {form.size: form for form in forms}
+
+
+_READINGS: Final = _by_size("")
+_ADMISSIONS: Final = _by_size("qq")
+
+
+class Charging(NamedTuple):
+    """The windows of a plan as ``windows.lua`` takes them, without the request that comes after."""
+
+    start: bytes
+    """An unfinished argument: the windows, and how long their state is kept."""
+    mark: bytes
+    """What no other plan has."""
+
+
+@lru_cache(1024)
+def charging(windows: tuple[Window, ...]) -> Charging:
+    """How to charge the windows of a plan.
+
+    Raises:
+        ConfigurationError: one of them is longer than Redis can keep.
+    """
+    if any(window.span > _LONGEST_SPAN for window in windows):
+        raise ConfigurationError("A window in Redis is at most 12 days long.")
+    # A part of a window more, in which a shared cell may live on (D21); and the smallest grain,
+    # for so long a hit may come to join a cell without prolonging anything.
+    life = max((w.span + max(w.grain, w.span // _PART) for w in windows), default=MILLISECOND)
+    grain = min((w.grain for w in windows), default=0)
+    packed = b"".join(
+        _WINDOW.pack(span, inf if limit is None else limit, grain)
+        for _, span, limit, grain in windows
+    )
+    packed = b"%b%d" % (packed, ceil((life + grain) / MILLISECOND))
+    start = b"$%d\r\n%b" % (len(packed) + _REQUEST.size + 8, packed)
+    return Charging(start, blake2b(packed, digest_size=8).digest())
+
+
+def write_request(now: int | None, cost: int, void: int | None, mark: bytes) -> bytes:
+    """A new request as ``asked.lua`` reads it, but for its end, which :class:`Call` writes.
+
+    Args:
+        now: when it is made; None: when it gets there.
+        cost: what it weighs.
+        void: from when on it is not admitted, whatever the windows say.
+        mark: the plan's.
+
+    Raises:
+        ConfigurationError: the cost is above 2**53 - 1, more than Lua's numbers can hold.
+    """
+    if cost > LARGEST:
+        raise ConfigurationError(f"A cost is at most 2**53 - 1, not {cost}.")
+    return _REQUEST.pack(
+        -1 if now is None else now, cost, inf if void is None else void, mark, request_id()
+    )
+
+
+def read_reading(packed: bytes) -> Reading:
+    """The reading that ``windows.lua`` gives."""
+    return _reading(*_READINGS[len(packed)].unpack(packed))
+
+
+def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:
+    """The reading that ``admit.lua`` gives, the key's requests and the last of them."""
+    *judged, requests, last = _ADMISSIONS[len(packed)].unpack(packed)
+    return _reading(*judged), requests, last if requests else None
+
+
+def _reading(
+    verdict: int,
+    now: int,
+    remaining: int,
+    reset: int,
+    tightest: int,
+    refused_by: int,
+    wait: int,
+    total: int,
+    *empty: int,
+) -> Reading:
+    limited = tightest >= 0
+    return Reading(
+        verdict == ADMITTED,
+        now,
+        tuple([total - base for base in empty]),
+        remaining if limited else None,
+        reset if limited else now,
+        tightest if limited else None,
+        None if refused_by < 0 else refused_by,
+        wait,
+    )
