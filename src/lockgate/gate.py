@@ -109,58 +109,34 @@ class Gate:
         clock: Clock | None = None,
         observer: Observer | None = None,
     ) -> None:
-        if key_cap is not None and key_cap < 1:
-            raise ConfigurationError(f"key_cap is {key_cap}: use at least 1, or None for no cap.")
-        if prefix != "" and (not prefix.startswith("/") or prefix.endswith("/")):
-            raise ConfigurationError(
-                f"The prefix {prefix!r} must start with '/' and not end with it."
-            )
-        legacy = tuple(legacy)
-        opened = open_store(store) if isinstance(store, str) else store
-        self._opened = opened
-        self.format: Final = KeyFormat(brand, environment, Peppers(peppers), legacy)
+        _check(key_cap, prefix, sessions)
+        systems = tuple(legacy)
+        self._opened = open_store(store) if isinstance(store, str) else store
+        self.format: Final = KeyFormat(brand, environment, Peppers(peppers), systems)
         self.plans: Final = plans or PlanBook()
         self.catalogue: Final = catalogue or Catalogue.of()
-        if sessions is not None and not hasattr(sessions, "io"):
-            raise ConfigurationError(
-                f"{type(sessions).__name__} does not say whether it waits: give the class "
-                "io = 'none', 'blocking', 'async' or 'either', as stores have."
-            )
-        self.origins: Final = frozenset(
-            origin_of(url) for url in [*([public_url] if public_url else []), *allowed_origins]
-        )
+        pages = [public_url] if public_url else []
+        self.origins: Final = frozenset(map(origin_of, [*pages, *allowed_origins]))
         self.addresses: Final = Addresses(trusted_proxies)
         self.prefix: Final = prefix
         self.events: Final = Events(observer)
         limits = LocalLimits(on_store_failure, fleet, self.events)
-        self.store: Final = resilient(opened, self.events, limits, deadline)
+        self.store: Final = resilient(self._opened, self.events, limits, deadline)
         self.anonymous: Final = Anonymous(anonymous, clock)
         self.known: Final = KnownKeys()
-        self.legacy: Final = Legacies(
-            legacy, self.store, self.catalogue, key_cap, clock, self.events
-        )
-        self.keys: Final = Keys(
-            self.store, self.format, self.catalogue, key_cap, clock, self.events
-        )
+        watch = clock, self.events
+        self.legacy: Final = Legacies(systems, self.store, self.catalogue, key_cap, *watch)
+        self.keys: Final = Keys(self.store, self.format, self.catalogue, key_cap, *watch)
+        parts = self.store, self.format, sessions
         self.accounts: Final = (
-            None
-            if registration is None
-            else Accounts(
-                registration, public_url, self.store, self.format, sessions, clock, self.events
-            )
+            Accounts(registration, public_url, *parts, *watch) if registration else None
         )
         self._people = sessions
         self.sessions: Final = self.accounts.agents if self.accounts else sessions
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
+        lease = slot_lease, slot_retry_after
         self.slots: Final = Slots(
-            self.store,
-            self.organizations,
-            self.format,
-            slot_lease,
-            slot_retry_after,
-            clock,
-            self.events,
-            self._pair_store,
+            self.store, self.organizations, self.format, *lease, *watch, self._pair_store
         )
         self._clock = clock
         self.headers: Final = all_headers if draft_headers else rate_headers
@@ -322,3 +298,20 @@ class Gate:
             self.events.tell(
                 "key_rehashed", organization=key.organization, id=key.id, scheme=new.scheme
             )
+
+
+def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -> None:
+    """See that arguments of a gate fit, before anything is opened.
+
+    Raises:
+        ConfigurationError: one does not.
+    """
+    if key_cap is not None and key_cap < 1:
+        raise ConfigurationError(f"key_cap is {key_cap}: use at least 1, or None for no cap.")
+    if prefix != "" and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise ConfigurationError(f"The prefix {prefix!r} must start with '/' and not end with it.")
+    if sessions is not None and not hasattr(sessions, "io"):
+        raise ConfigurationError(
+            f"{type(sessions).__name__} does not say whether it waits: give the class "
+            "io = 'none', 'blocking', 'async' or 'either', as stores have."
+        )

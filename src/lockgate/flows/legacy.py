@@ -97,19 +97,8 @@ class Legacies:
         with asking(self._events):
             present = await self._store.now() if now is None else now
         lifetime, of_expiry = _read_expiry(expires_at, present)
-        fits = 1 <= len(handle) <= _LONGEST_HANDLE
-        name, scopes = checked(
-            organization,
-            name,
-            scopes,
-            self._catalogue,
-            {
-                "system": [] if legacy else ["The gate has no legacy system of this name."],
-                "handle": [] if fits else [f"Use 1 to {_LONGEST_HANDLE} characters."],
-                "digest": [] if kept or not legacy else ["It is of none of the system's schemes."],
-                "expires_at": of_expiry,
-            },
-        )
+        others = {**_problems(legacy, handle, kept), "expires_at": of_expiry}
+        name, scopes = checked(organization, name, scopes, self._catalogue, others)
         assert legacy is not None and kept is not None, "or there was a problem"
         draft = KeyDraft(
             id=str(uuid4()),
@@ -168,6 +157,16 @@ class Legacies:
             return fast
         scheme = self._hashes.identify(digest)
         return None if scheme is None else legacy.keep_slow(scheme, digest)
+
+
+def _problems(legacy: Legacy | None, handle: str, kept: Digest | None) -> dict[str, list[str]]:
+    """What is wrong with what is said of the other system, by argument."""
+    fits = 1 <= len(handle) <= _LONGEST_HANDLE
+    return {
+        "system": [] if legacy else ["The gate has no legacy system of this name."],
+        "handle": [] if fits else [f"Use 1 to {_LONGEST_HANDLE} characters."],
+        "digest": [] if kept or not legacy else ["It is of none of the system's schemes."],
+    }
 
 
 def _read_expiry(expires_at: datetime | None, now: int) -> tuple[int | None, list[str]]:
