@@ -30,7 +30,7 @@ def test_it_says_what_callers_see_and_draws_it(
 def test_limits_may_be_other_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--plan", "enterprise", "--rpm", "3", "--for", "1m", "--exact"]) == 0
     said = capsys.readouterr().out
-    assert "enterprise: 3 of " in said
+    assert "enterprise-rpm3: 3 of " in said
     assert "any day: at most 3 no limit" in said
 
 

@@ -59,15 +59,18 @@ def summary(simulation: Simulation) -> str:
 def plan_of(name: str, limits: dict[str, int | None], *, exact: bool) -> Plan:
     """A plan of the default book by its name, with other limits where they are given.
 
+    Its name tells of these: the limits that are not given are the plan's own, and count as well.
+
     Raises:
         ConfigurationError: no such plan, or a number that is no limit.
     """
     book = PlanBook()
     given = dict.fromkeys(LIMITS) if name in book.custom else dict[str, int | None]()
-    given |= {name: limit for name, limit in limits.items() if limit is not None}
-    plan = book.plan_of(book.place("simulated", name, given))
+    changed = {name: limit for name, limit in limits.items() if limit is not None}
+    plan = book.plan_of(book.place("simulated", name, given | changed))
     resolution = None if exact else plan.resolution
-    return Plan(plan.name, plan.rpm, plan.rph, plan.rpd, plan.concurrent, resolution)
+    full_name = "-".join([plan.name, *(f"{name}{limit}" for name, limit in changed.items())])
+    return Plan(full_name, plan.rpm, plan.rph, plan.rpd, plan.concurrent, resolution)
 
 
 def made_up(pattern: str, rate: tuple[int, int], span: int, seed: int) -> Iterator[Arrival]:
