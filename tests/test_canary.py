@@ -30,7 +30,7 @@ from lockgate.rules.keys import ApiKey, KeyDraft
 from lockgate.web.account_models import SignIn
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.connection import AsgiCaller
-from lockgate.web.endpoint import Reply
+from lockgate.web.endpoint import Call, Reply
 from lockgate.web.guard import Guard
 from lockgate.web.models import KeyCreated
 from lockgate.web.openapi import describe
@@ -390,6 +390,9 @@ def test_the_answer_that_holds_the_key_does_not_show_it_to_a_debugger(aviary: Av
     reply = Reply(201, (), answer.model_dump_json().encode())
     aviary.note(repr(reply), str(reply))
     assert key.encode() in reply.body
+    caller = AsgiCaller(http_scope("POST", f"/{key}"))
+    call = Call(aviary.gate, caller, None, {}, reply.body, [(b"set-cookie", key.encode())])
+    aviary.note(repr(call), str(call))
 
 
 def test_no_pickle_or_copy_holds_a_secret(aviary: Aviary) -> None:

@@ -33,6 +33,10 @@ class Call(NamedTuple):
         assert self.who is not None, "nobody comes in by such a rule without a principal"
         return self.who
 
+    def __repr__(self) -> str:
+        path = self.gate.format.redact(self.caller.path)
+        return f"<Call {self.caller.method} {path}>"  # Some bodies hold a token (R7).
+
 
 class Reply(NamedTuple):
     """An answer, ready for any face to send."""
