@@ -5,8 +5,9 @@ uses this says ``io = "either"``.
 """
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -22,3 +23,12 @@ async def outcome(future: "Future[T]", timeout: float | None = None) -> T:
     except RuntimeError:
         return future.result(timeout)
     return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
+
+
+async def together(flows: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What each of some flows gives: all at once in an event loop, or else one after the other."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return [await flow for flow in flows]
+    return await asyncio.gather(*flows)

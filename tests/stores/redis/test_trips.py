@@ -18,7 +18,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.calls import request_id
 from tests.servers import RedisServer, redis_server
 
-from ..making import BOOK, NOW, draft_of, new_key, token_of
+from ..making import BOOK, NOW, account, draft_of, new_key, token_of
 
 WIDE = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])
 
@@ -148,3 +148,26 @@ def test_request_ids_differ_after_a_fork() -> None:
     ours = request_id()
     assert theirs[4:] != ours[4:]
     assert ours != request_id()
+
+
+def test_the_accounts_of_an_address_share_round_trips(quiet: RedisServer) -> None:
+    """Anybody may register with an address, every day: that must not keep its owner from it."""
+    store = RedisStore(quiet.url(), prefix="accounts")
+
+    async def many() -> int:
+        for number in range(50):
+            await store.register(account(f"org_{number}"), draft_of(new_key(), f"org_{number}"))
+        before = reads(quiet)
+        found = await store.accounts_by_email("ada@example.com")
+        after = reads(quiet)
+        await store.close()
+        assert len(found) == 50
+        return after - before
+
+    assert asyncio.run(many()) < 25  # Counting asks as well, and a server may read one by halves.
+
+
+def reads(server: RedisServer) -> int:
+    with server.client() as client:
+        info: Any = client.info("stats")
+        return int(info["total_reads_processed"])

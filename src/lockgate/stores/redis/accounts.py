@@ -16,6 +16,7 @@ from ...errors import HandleTaken
 from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Digest
 from ...rules.keys import ApiKey, KeyDraft
+from ...waiting import together
 from ..contract import Store
 from .calls import Call, Script, command, invocation, number
 from .encoding import (
@@ -141,7 +142,8 @@ class Accounts(Store):
 
     async def _listed(self, name: bytes, which: Callable[[Account], bool]) -> list[Account]:
         members = await self._ask(command(slot_of(name), b"SMEMBERS", name, repeatable=True))
-        accounts = [await self.account(read(member)) for member in cast(list[bytes], members)]
+        # Anybody may register with an address, every day: together they share round trips.
+        accounts = await together(self.account(read(m)) for m in cast(list[bytes], members))
         return [account for account in accounts if account is not None and which(account)]
 
     async def _claim(self, name: bytes, claim: bytes) -> None:
