@@ -65,6 +65,8 @@ class Server:
         if self.user is not None:
             shutil.chown(self.directory, self.user)
         self.port = free_port(self.beside)
+        # MariaDB clears up in there when it starts: in a folder of all, the work of others as well.
+        self.environment = {**os.environ, "TMPDIR": str(self.directory)}
         self.process: subprocess.Popen[bytes] | None = None
         self.initialize()
         self.start()
@@ -87,7 +89,12 @@ class Server:
 
     def run(self, command: list[str]) -> None:
         done = subprocess.run(
-            command, user=self.user, cwd=self.directory, capture_output=True, check=False
+            command,
+            user=self.user,
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            check=False,
         )
         assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
 
@@ -97,6 +104,7 @@ class Server:
                 self.command(),
                 user=self.user,
                 cwd=self.directory,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
