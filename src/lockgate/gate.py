@@ -36,9 +36,10 @@ from .rules.plans import ANONYMOUS, Plan, PlanBook
 from .rules.scopes import Catalogue, Requirement
 from .rules.windows import Reading
 from .stores.contract import Store, Verdict
+from .stores.deadlines import DEADLINE, within
 from .stores.fallback import Fallback, LocalLimits
 from .stores.local import Clock
-from .stores.resilience import DEADLINE, resilient
+from .stores.resilience import resilient
 from .stores.urls import open_store
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
@@ -139,6 +140,7 @@ class Gate:
             self.store, self.organizations, self.format, *lease, *watch, self._pair_store
         )
         self._clock = clock
+        self._deadline = deadline
         self.headers: Final = all_headers if draft_headers else rate_headers
         """What a response carries of a reading by a plan (D23)."""
 
@@ -208,9 +210,9 @@ class Gate:
         organization = session.organization
         if organization is None or not 1 <= len(organization) <= LONGEST_ID:
             raise NoOrganization
-        plan = await self.organizations.plan(organization)
         now = self._clock() if self._clock else None
-        with asking(self.events):
+        with within(self._deadline), asking(self.events):
+            plan = await self.organizations.plan(organization)
             reading = await self.store.hit(organization, plan.windows, cost, now)
         if not reading.allowed:
             refusal = rate_limit_exceeded(plan.windows, reading)
@@ -290,7 +292,9 @@ class Gate:
         if new is None:
             return
         try:
-            moved = await self.store.rehash_if(key.handle, Digest(key.scheme, key.digest), new)
+            with within(self._deadline):
+                old = Digest(key.scheme, key.digest)
+                moved = await self.store.rehash_if(key.handle, old, new)
         except Exception as failure:
             unavailable(self.events, failure)
             return

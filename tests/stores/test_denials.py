@@ -12,7 +12,9 @@ from lockgate import Plan, PlanBook
 from lockgate.errors import StoreUnavailable
 from lockgate.rules.instants import DAY, MINUTE, SECOND
 from lockgate.rules.plans import Organization
+from lockgate.stores import deadlines
 from lockgate.stores.contract import Admission, Verdict
+from lockgate.stores.deadlines import DEADLINE, Overdue
 from lockgate.stores.denials import Remembering
 from lockgate.stores.memory import MemoryStore
 
@@ -294,3 +296,27 @@ async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(5):
             await bench.here.hit(f"org_{number}", WINDOWS, 1)
     assert len(bench.here._denials) <= 20
+
+
+async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epoch is asked for first, and takes all the time there is."""
+    monkeypatch.setattr(deadlines, "monotonic", bench.seconds)
+    given: dict[str, float | None] = {}
+
+    async def epoch() -> int | None:
+        given["epoch"] = deadlines.left()
+        bench.seconds.now += DEADLINE
+        raise Overdue
+
+    async def admit(*args: Any) -> Admission:
+        given["admit"] = deadlines.left()
+        raise Overdue
+
+    monkeypatch.setattr(bench.store, "epoch", epoch)
+    monkeypatch.setattr(bench.store, "admit", admit)
+    bench.later(5)
+    with pytest.raises(Overdue):
+        await bench.ask()
+    assert given == {"epoch": DEADLINE, "admit": 0}

@@ -16,10 +16,13 @@ from sqlalchemy import make_url, text
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.errors import KeyLimitReached, RateLimitExceeded, StoreUnavailable
+from lockgate.events import Events
 from lockgate.identity import Session
 from lockgate.rules.credentials import Token
 from lockgate.rules.plans import DEFAULT_RESOLUTION
 from lockgate.stores.contract import Store
+from lockgate.stores.deadlines import Overdue, within
+from lockgate.stores.resilience import Guarded
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
@@ -276,6 +279,30 @@ def test_d34_any_store_that_blocks_is_left_behind() -> None:
         run(gate.admit_session(session()))
     assert monotonic() - started < DEADLINE + SLACK
     end.set()
+
+
+async def test_a_call_that_came_with_little_time_says_nothing_about_the_store() -> None:
+    class Slow(MemoryStore):
+        keeps_time = True
+        asked = 0
+
+        async def now(self) -> int:
+            self.asked += 1
+            raise Overdue
+
+    store = Slow()
+    guarded = Guarded(store, Events(None), DEADLINE)
+    for _ in range(9):
+        with within(DEADLINE / 3), pytest.raises(Overdue):
+            await guarded.now()
+    assert not guarded.breaker.is_open
+    with within(0), pytest.raises(Overdue):
+        await guarded.now()
+    assert store.asked == 9
+    for _ in range(3):
+        with within(10), pytest.raises(Overdue):
+            await guarded.now()
+    assert guarded.breaker.is_open
 
 
 def test_a_store_in_this_process_is_not_wrapped() -> None:

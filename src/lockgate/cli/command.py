@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import ConfigurationError, StoreUnavailable
-from ..stores.resilience import DEADLINE
+from ..stores.deadlines import DEADLINE
 
 _LAST_PORT = 65535
 

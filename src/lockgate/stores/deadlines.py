@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
+DEADLINE: Final = 0.25
+"""Seconds that a request waits for its store, however many calls that takes."""
 CALLS_AT_MOST: Final = 64
 """Calls of one store that may hang at a time, those left behind included."""
 _IDLE_SECONDS: Final = 10.0
@@ -37,11 +39,13 @@ class within:
     ``with within(0.25): ...``, once for each.
     """
 
-    __slots__ = ("_token", "_until")
+    __slots__ = ("_token", "_until", "lost")
 
     def __init__(self, seconds: float) -> None:
         until = monotonic() + seconds
         outer = _until.get()
+        self.lost = 0.0 if outer is None or until < outer else until - outer
+        """How many of the seconds there are not; all, or more: it is too late already."""
         self._until = until if outer is None or until < outer else outer
 
     def __enter__(self) -> None:

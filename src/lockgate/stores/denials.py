@@ -14,6 +14,7 @@ from ..rules.keys import ApiKey
 from ..rules.plans import Organization, Plan, PlanBook
 from ..rules.windows import Reading, Window
 from .contract import Admission, Store, Verdict
+from .deadlines import DEADLINE, within
 from .fallback import LocalLimits
 from .wrapping import Wrapper
 
@@ -65,6 +66,7 @@ class Remembering(Wrapper):
         limits: what decides while the store is away; its refusals are not remembered, or nobody
             would ask whether the store is back.
         clock: gives seconds that never run backwards.
+        deadline: seconds for whatever one request asks here, the epoch included.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class Remembering(Wrapper):
         inner: Store,
         limits: LocalLimits | None = None,
         clock: Callable[[], float] = monotonic,
+        deadline: float = DEADLINE,
     ) -> None:
         super().__init__(inner)
+        self._deadline = deadline
         self._limits = limits
         self._clock = clock
         self._denials: dict[str, _Denial] = {}
@@ -94,57 +98,60 @@ class Remembering(Wrapper):
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        if self._denials and (denied := await self._denied(token, cost, now)) is not None:
-            return denied
-        forgotten, asked_at = self._forgotten, self._clock()
-        admission = await self.inner.admit(token, cost, plans, now)
-        verdict, key, plan, reading = admission
-        if key is None:
+        with within(self._deadline):
+            if self._denials and (denied := await self._denied(token, cost, now)) is not None:
+                return denied
+            forgotten, asked_at = self._forgotten, self._clock()
+            admission = await self.inner.admit(token, cost, plans, now)
+            verdict, key, plan, reading = admission
+            if key is None:
+                return admission
+            await self._begin(asked_at)
+            if plan is None or reading is None:
+                self._keys.pop(key.handle, None)
+                return admission
+            if verdict is Verdict.ADMITTED:
+                self._denials.pop(key.organization, None)
+            else:
+                denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
+                self._remember(key.organization, denial, forgotten)
+            if forgotten == self._forgotten:
+                _keep(self._keys, key.handle, key)
             return admission
-        await self._begin(asked_at)
-        if plan is None or reading is None:
-            self._keys.pop(key.handle, None)
-            return admission
-        if verdict is Verdict.ADMITTED:
-            self._denials.pop(key.organization, None)
-        else:
-            denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
-            self._remember(key.organization, denial, forgotten)
-        if forgotten == self._forgotten:
-            _keep(self._keys, key.handle, key)
-        return admission
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
     ) -> Reading:
-        known = self._denials.get(organization)
-        if known is not None and known.windows == windows:
-            again = known.again(cost, now, self._clock())
-            if again is not None and await self._is_fresh() and organization in self._denials:
-                return again
-        forgotten, asked_at = self._forgotten, self._clock()
-        reading = await self.inner.hit(organization, windows, cost, now)
-        if reading.allowed:
-            self._denials.pop(organization, None)
-        else:
-            plan = known.plan if known is not None and known.windows == windows else None
-            denial = _Denial(cost, windows, reading, plan, asked_at, now is not None)
-            await self._begin(asked_at)
-            self._remember(organization, denial, forgotten)
-        return reading
+        with within(self._deadline):
+            known = self._denials.get(organization)
+            if known is not None and known.windows == windows:
+                again = known.again(cost, now, self._clock())
+                if again is not None and await self._is_fresh() and organization in self._denials:
+                    return again
+            forgotten, asked_at = self._forgotten, self._clock()
+            reading = await self.inner.hit(organization, windows, cost, now)
+            if reading.allowed:
+                self._denials.pop(organization, None)
+            else:
+                plan = known.plan if known is not None and known.windows == windows else None
+                denial = _Denial(cost, windows, reading, plan, asked_at, now is not None)
+                await self._begin(asked_at)
+                self._remember(organization, denial, forgotten)
+            return reading
 
     async def organization(self, id: str) -> Organization | None:
-        known = self._denials.get(id)
-        if known is not None and id in self._placed:
-            now = known.reading.now if known.by_hand else None
-            again = known.again(known.cost, now, self._clock())
-            if again is not None and await self._is_fresh() and id in self._placed:
-                return self._placed[id]
-        forgotten = self._forgotten
-        found = await self.inner.organization(id)
-        if forgotten == self._forgotten:
-            _keep(self._placed, id, found)
-        return found
+        with within(self._deadline):
+            known = self._denials.get(id)
+            if known is not None and id in self._placed:
+                now = known.reading.now if known.by_hand else None
+                again = known.again(known.cost, now, self._clock())
+                if again is not None and await self._is_fresh() and id in self._placed:
+                    return self._placed[id]
+            forgotten = self._forgotten
+            found = await self.inner.organization(id)
+            if forgotten == self._forgotten:
+                _keep(self._placed, id, found)
+            return found
 
     async def _denied(self, token: Token, cost: int, now: int | None) -> Admission | None:
         key = self._keys.get(token.handle)

@@ -31,7 +31,7 @@ from .contract import (
     Usage,
     Verdict,
 )
-from .deadlines import Overdue, unhurried, within
+from .deadlines import Overdue, unhurried
 from .failures import is_away
 from .fallback import LocalLimits
 from .wrapping import Wrapper
@@ -50,7 +50,6 @@ class Paired(Wrapper):
         truth: keeps keys, plans, accounts and slots.
         cache: keeps windows, and copies.
         limits: what holds while the cache is away; None: nobody is admitted then.
-        deadline: seconds for an admission by both together; None: as long as they take.
 
     Raises:
         ConfigurationError: one of them blocks and the other awaits.
@@ -61,14 +60,12 @@ class Paired(Wrapper):
         truth: Truth,
         cache: Cache,
         limits: LocalLimits | None = None,
-        deadline: float | None = None,
     ) -> None:
         super().__init__(truth)
         self.truth: Final = truth
         self.cache: Final = cache
         self.io = _both(truth.io, cache.io)
         self._limits = limits
-        self._deadline = deadline
         self._lock = Lock()
         self._used: dict[str, Usage] = {}
         self._due = False
@@ -81,11 +78,7 @@ class Paired(Wrapper):
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        if self._deadline is None:
-            admission = await self._admit(token, cost, plans, now)
-        else:
-            with within(self._deadline):
-                admission = await self._admit(token, cost, plans, now)
+        admission = await self._admit(token, cost, plans, now)
         verdict, key, _, reading = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
             self._use(key.handle, reading.now)

@@ -18,15 +18,13 @@ from ..rules.windows import Reading, Window
 from ..run import run
 from .breaker import Breaker
 from .contract import Admission, Cache, Store, Truth, Verdict
-from .deadlines import Overdue, Tasks, Threads, within
+from .deadlines import DEADLINE, Overdue, Tasks, Threads, within
 from .denials import Remembering
 from .failures import is_away
 from .fallback import LocalLimits
 from .paired import Paired
 from .wrapping import Wrapper, passed
 
-DEADLINE: Final = 0.25
-"""Seconds for a call on the way of a request."""
 PATIENCE: Final = 5.0
 """Seconds for a call that no request waits for just to be let in: a long list takes its time."""
 
@@ -83,15 +81,19 @@ class Guarded(Wrapper):
             with within(self._patience):
                 return await self._reach(call, args, kwargs)
         breaker = self.breaker
+        time = within(self._deadline)
+        if time.lost >= self._deadline:
+            raise Overdue
         trying = breaker.enter()
         try:
-            with within(self._deadline):
+            with time:
                 value = await self._reach(call, args, kwargs)
         except LockgateError:
             breaker.succeeded(trying)
             raise
         except Exception as failure:
-            if is_away(failure):
+            # What had little time left by what was asked before it says nothing about the store.
+            if is_away(failure) and time.lost <= self._deadline / 2:
                 if breaker.failed(trying, failure):
                     self.inner.start_over()
             else:
@@ -209,8 +211,8 @@ def resilient(
         # The cache has half of the time, so that there is some left to do without it.
         truth = _GuardedTruth(store.truth, events, deadline)
         cache = _GuardedCache(store.cache, events, deadline / 2)
-        return Remembering(Paired(truth, cache, limits, deadline), limits)
-    return Remembering(Resilient(store, events, limits, deadline), limits)
+        return Remembering(Paired(truth, cache, limits), limits, deadline=deadline)
+    return Remembering(Resilient(store, events, limits, deadline), limits, deadline=deadline)
 
 
 def _awaits() -> bool:

@@ -13,7 +13,7 @@ from ...rules.windows import Reading, Window
 from .calls import request_id
 
 ADMITTED, LIMITED, EXPIRED = range(1, 4)
-"""What ``windows.lua`` and ``admit.lua`` say first."""
+"""What ``windows.lua`` and ``verify.lua`` say first."""
 _LONGEST_SPAN: Final = 2**40 - 1
 _PART: Final = 60
 _WINDOW: Final = Struct("<ddd")
