@@ -42,8 +42,18 @@ class Proxy:
                 continue
             threading.Thread(target=self._pass, args=(client, server), daemon=True).start()
 
+    def welcome(self, client: socket.socket) -> socket.socket:
+        """The connection of a client, once it may be spoken on."""
+        return client
+
     def _pass(self, client: socket.socket, server: socket.socket) -> None:
         """Pass bytes both ways until either side hangs up."""
+        try:
+            client = self.welcome(client)
+        except OSError:
+            client.close()
+            server.close()
+            return
         self._sockets |= {client, server}
         cut = threading.Event()
         down = threading.Thread(target=self._pump, args=(server, client, cut, False), daemon=True)

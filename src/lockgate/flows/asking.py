@@ -8,6 +8,7 @@ from typing import Literal
 from ..errors import ConfigurationError, LockgateError, StoreUnavailable
 from ..events import Events
 from ..stores.contract import Io
+from ..stores.failures import named
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def asking(events: Events) -> Generator[None]:
 
 def unavailable(events: Events, failure: Exception) -> StoreUnavailable:
     """Tell that the store failed, and give the refusal to raise."""
-    events.tell("store_failed", logging.ERROR, error=type(failure).__qualname__)
+    events.tell("store_failed", logging.ERROR, error=named(failure))
     return StoreUnavailable()
 
 

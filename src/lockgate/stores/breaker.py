@@ -13,6 +13,7 @@ from typing import Final
 
 from ..errors import StoreUnavailable
 from ..events import Events
+from .failures import named
 
 FAILURES: Final = 3
 PAUSE: Final = 1.0
@@ -109,7 +110,7 @@ class Breaker:
             if self._opened_at is not None:
                 return True
             self._opened_at = now
-        error = type(failure).__qualname__
+        error = named(failure)
         self._events.tell("breaker_opened", logging.ERROR, store=self._name, error=error)
         return True
 

@@ -62,8 +62,9 @@ class _BlockingLine(Line):
 
 
 class _AwaitingLine(Line):
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: AwaitingWire) -> None:
         super().__init__(wire)
+        self._drop = wire.drop
         self._gathering = Gathering[Call, Reply](lambda calls: _send(wire, calls), TOGETHER_AT_MOST)
 
     async def ask(self, call: Call) -> Reply:
@@ -71,7 +72,7 @@ class _AwaitingLine(Line):
 
     def give_up(self) -> None:
         self._gathering.give_up()
-        closing = asyncio.get_running_loop().create_task(self.wire.close())
+        closing = asyncio.get_running_loop().create_task(self._drop())
         _closing.add(closing)  # The event loop alone would not keep it alive.
         closing.add_done_callback(_closing.discard)
 

@@ -148,10 +148,10 @@ class AwaitingWire(Wire):
                 for _ in range(replies):
                     received.append(await _await(connection))
         except (RedisError, OSError) as failure:
-            await self.close()
+            await self.drop()
             received += [failure] * (replies - len(received))
         except BaseException:
-            await self.close()
+            await self.drop()
             raise
         return received
 
@@ -161,7 +161,7 @@ class AwaitingWire(Wire):
             with suppress(RedisError, OSError):
                 if not self._stale and not await connection.can_read():
                     return connection
-            await self.close()
+            await self.drop()
         self._stale = False
         connection = await self._dial()
         await connection.connect()
@@ -172,10 +172,14 @@ class AwaitingWire(Wire):
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
+        await self.drop(nowait=False)  # TLS says farewell, and has the answer before the loop ends.
+
+    async def drop(self, *, nowait: bool = True) -> None:
+        """Hang up on a server that may not answer any more."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(RedisError, OSError):
-                await connection.disconnect(nowait=True)
+                await connection.disconnect(nowait=nowait)
 
 
 def _read(connection: Any, seconds: float) -> Reply:

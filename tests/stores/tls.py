@@ -1,0 +1,72 @@
+"""Certificates for the tests, and a server behind TLS that shows whichever it is told to."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from .proxy import Proxy
+
+
+class Certificate(NamedTuple):
+    """A certificate that signs itself, so whoever trusts it trusts this server alone."""
+
+    file: Path
+    """Certificate and private key, PEM."""
+
+    def shown(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.file)
+        return context
+
+
+def certificate(folder: Path, address: str = "127.0.0.1", *, days: int = 1) -> Certificate:
+    """A certificate for an address, good for so many days from now; fewer than 0: it was."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lockgate's tests")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=10))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    file = folder / f"{made.serial_number}.pem"
+    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return Certificate(file)
+
+
+class SecureProxy(Proxy):
+    """A proxy that is spoken to by TLS, and shows the certificate it has just then."""
+
+    def __init__(self, port: int, shows: Certificate) -> None:
+        self.shows = shows
+        super().__init__(port)
+
+    def welcome(self, client: socket.socket) -> socket.socket:
+        client.settimeout(10)
+        secured = self.shows.shown().wrap_socket(client, server_side=True)
+        secured.settimeout(None)
+        return secured
