@@ -41,6 +41,27 @@ def test_check_tells_an_older_revision_and_the_command(url: str, capsys: Said) -
     assert main(["db", "check", "--store", url]) == 1
 
 
+@pytest.mark.parametrize(("action", "code"), [("current", 0), ("check", 1)])
+@pytest.mark.parametrize("form", ["sqlite:///{}/keys.db", "sqlite:///file:{}/keys.db?uri=true"])
+def test_looking_makes_no_file(
+    action: str, code: int, form: str, tmp_path: Path, capsys: Said
+) -> None:
+    url = form.format(tmp_path)
+    assert main(["db", action, "--store", url]) == code
+    assert list(tmp_path.iterdir()) == []
+    said = capsys.readouterr()
+    assert said.out == "none\n"
+    assert "no such file" in said.err
+    assert "lockgate db upgrade" in said.err
+    assert main(["db", "upgrade", "--store", url]) == 0
+    assert main(["db", "check", "--store", url]) == 0
+
+
+def test_a_file_that_cannot_be_made_is_told_with_what_to_do(tmp_path: Path, capsys: Said) -> None:
+    assert main(["db", "upgrade", "--store", f"sqlite:///{tmp_path}/nowhere/keys.db"]) == 2
+    assert "see that the folder is there" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

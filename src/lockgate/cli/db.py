@@ -1,10 +1,14 @@
 """``lockgate db``: the tables of a store in SQL."""
 
 import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..stores.sql import schema
+from ..stores.sql.advice import advice
 from ..stores.sql.engines import blocking_engine
 from ..stores.sql.tables import Tables
 
@@ -20,11 +24,11 @@ def db(action: str, store: str, prefix: str) -> int:
     try:
         if action == "upgrade":
             schema.upgrade(engine, tables)
-        with engine.connect() as connection:
-            found = schema.current(connection, tables)
+        found = _current(engine, tables)
     except DBAPIError as failure:
         # Its own words would repeat the address and, with some drivers, the user.
-        print(f"lockgate db: the database refused: {type(failure.orig).__name__}.", file=sys.stderr)
+        what = advice(failure, engine.dialect) or type(failure.orig).__name__
+        print(f"lockgate db: The database refuses: {what}.", file=sys.stderr)
         return 2
     finally:
         engine.dispose()
@@ -33,3 +37,20 @@ def db(action: str, store: str, prefix: str) -> int:
         print(f"lockgate db: {schema.OutdatedSchema(found)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _current(engine: Engine, tables: Tables) -> str | None:
+    """The revision of the tables; to look makes no file where there is none."""
+    if engine.dialect.name == "sqlite" and not _file(engine).exists():
+        print(
+            "lockgate db: There is no such file yet: 'lockgate db upgrade --store URL' makes it.",
+            file=sys.stderr,
+        )
+        return None
+    with engine.connect() as connection:
+        return schema.current(connection, tables)
+
+
+def _file(engine: Engine) -> Path:
+    name = engine.url.database or ""
+    return Path(unquote(urlsplit(name).path) if name.startswith("file:") else name)

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from functools import cache
 from itertools import count
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, delete
+from sqlalchemy import Engine, create_engine, delete, text
 
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.engines import blocking_engine
@@ -120,6 +121,22 @@ class Borrowed(SqlStore):
         if not self.closed:
             self.closed = True
             self._backend.give(self.tables)
+
+
+def await_locks(admin: Engine, callers: int = 1) -> None:
+    """Wait until so many wait for rows of a server."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        if admin.dialect.name == "postgresql"
+        else "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    )
+    until = monotonic() + 60
+    while True:
+        with admin.connect() as connection:
+            if (connection.scalar(text(waiting)) or 0) >= callers:
+                return
+        assert monotonic() < until, "nobody waits"
+        sleep(0.15)  # InnoDB looks anew only if nobody has asked for 0.1 s.
 
 
 BACKENDS = {kind: Backend(kind) for kind in ("sqlite", "postgresql", "mysql")}

@@ -33,7 +33,7 @@ from tests.servers import Server, mariadb, postgres
 
 from ..making import NOW, draft, draft_of, new_key, token_of
 from ..proxy import Proxy
-from .backends import Backend, database, server
+from .backends import Backend, await_locks, database, server
 
 WIDE = PlanBook([Plan("free", None, None, None, None, DEFAULT_RESOLUTION)])
 WINDOWS = WIDE.default.windows
@@ -157,8 +157,7 @@ def test_a_server_killed_mid_transaction_loses_that_transaction_whole(mortal: An
 
     waiting = threading.Thread(target=hit)
     waiting.start()
-    while store_is_idle(admin, mortal):
-        assert waiting.is_alive()
+    await_locks(admin)
     mortal.stop(signal.SIGKILL)
     waiting.join(30)
     assert len(failures) == 1
@@ -168,17 +167,6 @@ def test_a_server_killed_mid_transaction_loses_that_transaction_whole(mortal: An
     assert used(store) == 1
     run(store.close())
     admin.dispose()
-
-
-def store_is_idle(admin: Any, running: Server) -> bool:
-    """Whether nobody waits for the lock yet."""
-    waiting = (
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        if running.url().startswith("postgresql")
-        else "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    )
-    with admin.connect() as connection:
-        return not connection.scalar(text(waiting))
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event
+from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
@@ -15,7 +16,7 @@ from lockgate.stores.sql import SqlStore
 from lockgate.web.asgi import GateMiddleware
 
 from ..making import BOOK, NOW, at_once, draft
-from .backends import BACKENDS, Backend, database
+from .backends import BACKENDS, Backend, await_locks, database
 
 WINDOWS = BOOK.default.windows
 
@@ -126,6 +127,39 @@ def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
     run(store.close())
     engine.dispose()
     BACKENDS["sqlite"].give(tables)
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True], ids=["blocking", "async"])
+async def test_closing_does_not_wait_for_a_row_that_somebody_holds(
+    served: Backend, in_a_loop: bool
+) -> None:
+    """Whoever waits for it fails, with nothing counted; the database would have waited on."""
+    tables = served.take()
+    long = {
+        "postgresql": {"options": "-c lock_timeout=300000"},
+        "mysql": {"init_command": "SET SESSION innodb_lock_wait_timeout=300"},
+    }[served.kind]
+    url = make_url(served.url).update_query_dict(long).render_as_string(hide_password=False)
+    store = SqlStore(url, prefix=tables.prefix)
+    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
+    with served.admin.begin() as holder:
+        holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
+        calls: list[Coroutine[Any, Any, object]] = [store.hit("org_1", WINDOWS, 1, NOW)]
+        if in_a_loop:  # As many as there are threads.
+            calls += [store.acquire("org_1", f"job {n}", "me", 9, 1, NOW) for n in range(4)]
+        waiting = [
+            asyncio.create_task(call if in_a_loop else asyncio.to_thread(run, call))
+            for call in calls
+        ]
+        await asyncio.to_thread(await_locks, served.admin, len(calls))
+        closing = store.close()
+        await asyncio.wait_for(closing if in_a_loop else asyncio.to_thread(run, closing), 60)
+        failures = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
+        assert all(isinstance(failure, Exception) for failure in failures)
+    assert await asyncio.to_thread(lambda: run(store.look("org_1", WINDOWS, NOW)).used[0]) == 1
+    assert await asyncio.to_thread(lambda: run(store.held("org_1", NOW))) == ()
+    await asyncio.to_thread(lambda: run(store.close()))
+    served.give(tables)
 
 
 def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:

@@ -80,6 +80,7 @@ class Blocking(Lane):
         self._ours = ours
         self._checked = False
         self._given_up = False
+        self._breaks = 0
         self._threads = None if prompt else deadlines.Threads()
         self._meeting = Meeting[Charge, Outcome](
             self.send if prompt else self._send_in_time, TOGETHER_AT_MOST
@@ -91,7 +92,7 @@ class Blocking(Lane):
 
     def do(self, work: Work[T]) -> T:
         """Do the work on a connection, as often as it takes."""
-        attempt, started = 1, monotonic()
+        attempt, started, breaks = 1, monotonic(), self._breaks
         while True:
             try:
                 with self._connect() as connection:
@@ -101,7 +102,7 @@ class Blocking(Lane):
                         connection.invalidate()
                     return value
             except Exception as failure:
-                if not self._again(failure, attempt, started):
+                if self._breaks > breaks or not self._again(failure, attempt, started):
                     raise
             attempt += 1
 
@@ -115,14 +116,14 @@ class Blocking(Lane):
 
     def send(self, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in one transaction."""
-        attempt, started = 1, monotonic()
+        attempt, started, breaks = 1, monotonic(), self._breaks
         while True:
-            try:
-                with self._sending:
+            with self._sending:
+                try:
                     return self._charge(charges)
-            except Exception as failure:
-                if not self._again(failure, attempt, started):
-                    raise
+                except Exception as failure:
+                    if self._breaks > breaks or not self._again(failure, attempt, started):
+                        raise
             attempt += 1
 
     async def read(self, work: Work[T]) -> T:
@@ -148,11 +149,20 @@ class Blocking(Lane):
     async def close(self) -> None:
         self.shut()
 
-    def shut(self) -> None:
-        """Close what is ours and idle."""
+    def break_off(self) -> None:
+        """Cut off what is on its way, as what waits for a server's lock: it fails and is not tried
+        again. The server undoes it when it notices, or when the time for the lock is up."""
+        self._breaks += 1
+        self._drivers.sever()
+
+    def shut(self, grace: float = _GRACE) -> None:
+        """Close what is ours and idle, and after a grace what is not."""
         self._transactions.hurried = True
-        # Whoever still waits for a server's lock keeps the connection, and fails when it is up.
-        if self._sending.acquire(timeout=_GRACE):
+        free = self._sending.acquire(timeout=grace)
+        if not free:
+            self.break_off()
+            free = self._sending.acquire(timeout=_GRACE)
+        if free:
             self._let_go()
             self._sending.release()
         if self._ours:
@@ -239,8 +249,10 @@ class Threaded(Lane):
 
     async def close(self) -> None:
         self._transactions.hurried = True
-        # What takes longer goes on, and whoever waits for it has an answer if the loop lives on.
-        await asyncio.wait((asyncio.ensure_future(self._gathering.drain()),), timeout=_GRACE)
+        drained = asyncio.ensure_future(self._gathering.drain())
+        _, late = await asyncio.wait((drained,), timeout=_GRACE)
+        if late:
+            self._blocking.break_off()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._others.do(self._blocking.shut), 2 * _GRACE)
         self._charging.stop()
@@ -292,7 +304,10 @@ class Awaiting(Lane):
         self._gathering.give_up()
 
     async def close(self) -> None:
-        await self._gathering.drain()
+        drained = asyncio.ensure_future(self._gathering.drain())
+        _, late = await asyncio.wait((drained,), timeout=_GRACE)
+        if late:
+            self._gathering.give_up()
         if self._ours:
             await self._engine.dispose()
 

@@ -18,6 +18,7 @@ from ...rules.slots import Lease, Leases, SlotReading, acquire, live, release, r
 from ...rules.windows import Reading, Window, look
 from ..contract import UNKNOWN, Admission, Changes, Io, Truth, Usage
 from .accounts import Accounts
+from .advice import Adviser
 from .charges import Admit, Hit, Ledger
 from .dialects import flavour_of
 from .encoding import (
@@ -103,6 +104,7 @@ class SqlStore(Truth):
             self._statements,
             Pruning(tables, flavour).due,
             engines.patience,
+            Adviser(engines.dialect),
         )
         self._organizations: Final = tables.organizations
         self._keys: Final = tables.keys

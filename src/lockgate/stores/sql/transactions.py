@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..contract import OutcomeUnknown
 from ..deadlines import left
+from .advice import Adviser
 from .charges import Charge, Ledger, Outcome
 from .dialects import Flavour
 from .statements import Hand, Statements
@@ -38,6 +39,7 @@ class Transactions:
         statements: what it speaks.
         prune: removes a few idle rows, if it is time to.
         patience: seconds to try again for while the database is locked as a whole.
+        adviser: is told of failures that are not tried again.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Transactions:
         statements: Statements,
         prune: Callable[[], Work[None] | None],
         patience: float,
+        adviser: Adviser,
     ) -> None:
         self._flavour = flavour
         self.check: Final = check
@@ -55,6 +58,7 @@ class Transactions:
         self._statements = statements
         self.prune: Final = prune
         self._patience = patience
+        self._adviser = adviser
         self.hurried = False
         """Whether nobody is to go on waiting for a locked file, as the store is to be closed."""
 
@@ -98,11 +102,20 @@ class Transactions:
     def again(self, failure: Exception, attempt: int, started: float) -> bool:
         """Whether to try again what failed: it is undone, and the next time may be better.
 
+        If not, the log says what to do about it.
+
         Args:
             failure: how it failed.
             attempt: the how manieth attempt that was.
             started: when the first one was, by the monotonic clock.
         """
+        if self._may_pass(failure, attempt, started):
+            return True
+        cause = failure.__cause__ if isinstance(failure, ConnectionLost | OutcomeUnknown) else None
+        self._adviser.tell(cause or failure)
+        return False
+
+    def _may_pass(self, failure: Exception, attempt: int, started: float) -> bool:
         if isinstance(failure, OutcomeUnknown) or left() == 0:
             return False
         if self._flavour.busy(failure):

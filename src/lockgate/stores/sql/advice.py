@@ -1,0 +1,145 @@
+"""What to do about a database that refuses: said once in a while, in words of ours.
+
+Those of a driver are not repeated: some show addresses, users or parameters.
+"""
+
+import logging
+from threading import Lock
+from time import monotonic
+from typing import Final
+
+from sqlalchemy import Dialect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
+
+AGAIN_AFTER: Final = 60.0
+"""Seconds for which what was said is not repeated."""
+
+_LOGIN: Final = "it does not take this user with this password: see both in the store's URL"
+_DATABASE: Final = "there is no such database: create it, or see its name in the store's URL"
+_HOST: Final = "it takes no connections of this user from here: have it let this host in"
+_NOBODY: Final = "nobody answers there: see host and port in the store's URL, and that it runs"
+_RIGHTS: Final = (
+    "this user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on our tables"
+)
+_READ_ONLY: Final = "it only reads: use the primary server, a file and a folder that can be written"
+_FULL: Final = "its disk is full: make room"
+_CROWDED: Final = "it has no connection left: let it have more, or use fewer processes"
+_POOL: Final = "every connection of the pool is in use: make the pool larger"
+_LOCKED: Final = "somebody keeps what is needed locked: see who"
+_STARTING: Final = "it is starting or stopping: wait"
+_TABLES: Final = "its tables are not those of lockgate: run 'lockgate db check --store URL'"
+_FILE: Final = "its file cannot be opened: see that the folder is there and may be written to"
+_BROKEN: Final = "its file is no database of SQLite, or is damaged: restore it"
+_DISK: Final = "its file cannot be read or written: see to the disk"
+
+_SQLITE: Final = {
+    "SQLITE_CANTOPEN": _FILE,
+    "SQLITE_READONLY": _READ_ONLY,
+    "SQLITE_PERM": _READ_ONLY,
+    "SQLITE_FULL": _FULL,
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_NOTADB": _BROKEN,
+    "SQLITE_CORRUPT": _BROKEN,
+    "SQLITE_IOERR": _DISK,
+    "SQLITE_ERROR": _TABLES,
+}
+_POSTGRESQL: Final = {
+    "28P01": _LOGIN,
+    "28000": _HOST,
+    "3D000": _DATABASE,
+    "42501": _RIGHTS,
+    "25006": _READ_ONLY,
+    "53100": _FULL,
+    "53300": _CROWDED,
+    "55P03": _LOCKED,
+    "57P03": _STARTING,
+    "42P01": _TABLES,
+    "42703": _TABLES,
+}
+_MYSQL: Final = {
+    1021: _FULL,
+    1040: _CROWDED,
+    1044: _RIGHTS,
+    1045: _LOGIN,
+    1049: _DATABASE,
+    1053: _STARTING,
+    1054: _TABLES,
+    1114: _FULL,
+    1130: _HOST,
+    1142: _RIGHTS,
+    1143: _RIGHTS,
+    1146: _TABLES,
+    1203: _CROWDED,
+    1205: _LOCKED,
+    1226: _CROWDED,
+    1290: _READ_ONLY,
+    1698: _LOGIN,
+    1792: _READ_ONLY,
+    2002: _NOBODY,
+    2003: _NOBODY,
+    2005: _NOBODY,
+}
+# libpq gives no code for a connection that it does not get, only the server's words.
+_LIBPQ: Final = (
+    ("password authentication failed", _LOGIN),
+    ("no password supplied", _LOGIN),
+    ('role "', _LOGIN),
+    ("does not exist", _DATABASE),
+    ("pg_hba.conf", _HOST),
+    ("too many clients", _CROWDED),
+    ("remaining connection slots", _CROWDED),
+    ("is starting up", _STARTING),
+    ("is shutting down", _STARTING),
+    ("Connection refused", _NOBODY),
+    ("resolve host", _NOBODY),
+    ("translate host", _NOBODY),
+    ("timeout expired", _NOBODY),
+)
+
+logger = logging.getLogger("lockgate")
+
+
+def advice(failure: BaseException, dialect: Dialect) -> str | None:
+    """What to do about a failure, as the end of a sentence; None: nothing is known of it."""
+    if isinstance(failure, PoolExhausted):
+        return _POOL
+    cause = failure.orig if isinstance(failure, DBAPIError) else failure
+    if isinstance(cause, ConnectionError | OSError) and not isinstance(cause, TimeoutError):
+        return _NOBODY
+    if not isinstance(cause, dialect.import_dbapi().Error):
+        return None
+    if dialect.name == "sqlite":
+        name = str(getattr(cause, "sqlite_errorname", ""))
+        return _SQLITE.get("_".join(name.split("_")[:2]))
+    if dialect.name == "postgresql":
+        state = getattr(cause, "sqlstate", None)
+        if state is not None:
+            return _POSTGRESQL.get(state)
+        text = str(cause)
+        return next((what for words, what in _LIBPQ if words in text), None)
+    return _MYSQL.get(cause.args[0]) if cause.args else None
+
+
+class Adviser:
+    """Tells the log what to do about failures, each advice once a minute.
+
+    Whoever calls the service is told no more than that it is unavailable.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._lock = Lock()
+        self._told: dict[str, float] = {}
+
+    def tell(self, failure: BaseException) -> None:
+        """Tell what to do, if it is known and was not told just now."""
+        what = advice(failure, self._dialect)
+        if what is None:
+            return
+        now = monotonic()
+        with self._lock:
+            if now - self._told.get(what, float("-inf")) < AGAIN_AFTER:
+                return
+            self._told[what] = now
+        logger.error("The database refuses: %s.", what)
