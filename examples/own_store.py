@@ -17,8 +17,9 @@ TABLE = """
 CREATE TABLE IF NOT EXISTS record
     (name TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, until INTEGER)
 """
-NEW = "INSERT INTO record VALUES (?, ?, 1, ?) ON CONFLICT DO NOTHING"
-CHANGE = "UPDATE record SET value=?, until=?, version=version+1 WHERE name=? AND version=?"
+# Of 64 random bits, for a count would begin again with a record that was dropped meanwhile.
+NEW = "INSERT INTO record VALUES (?, ?, random(), ?) ON CONFLICT DO NOTHING"
+CHANGE = "UPDATE record SET value=?, until=?, version=random() WHERE name=? AND version=?"
 DROP = "DELETE FROM record WHERE name=? AND version=?"
 FORGET = "DELETE FROM record WHERE until < ?"
 

@@ -25,6 +25,9 @@ _LONGEST_PAUSE: Final = 0.02
 class Records(ABC):
     """Values by name, each with a version that every write changes.
 
+    A version never comes back, not even after its value was taken away or forgotten: if a count
+    began again, who read the old value could write over the new one.
+
     Names are ASCII, at most 80 characters. Values are bytes: 0.3 KB for each key of an
     organization, and up to 8 KB for its windows.
     """

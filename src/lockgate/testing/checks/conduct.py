@@ -7,6 +7,7 @@ from ...rules.credentials import Digest
 from ...rules.instants import DAY, HOUR, MILLISECOND, MINUTE
 from ...rules.plans import Organization
 from ...stores.contract import Store
+from ...stores.records import RecordStore
 from ..calls import Call
 from ..mint import EXACT, NOW, Mint
 from ..sentences import Broken
@@ -64,6 +65,21 @@ async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
             raise Broken("D5", "The edition is the same as before it.", [str(change)])
 
 
+async def a_version_of_records_never_comes_back(store: Store) -> None:
+    """Where the store is made of records, one that is written anew is never taken for the old."""
+    if not isinstance(store, RecordStore):
+        return
+    records, name, versions = store.records, "org:check", list[int]()
+    for turn in (b"first", b"second"):
+        await records.put_if(name, turn, None, None)
+        kept = await records.get(name)
+        versions.append(kept[1] if kept else 0)
+        await records.put_if(name, None, versions[-1], None)
+    if versions[0] == versions[1]:
+        said = f"A value that was taken away and written again had the version {versions[0]} twice."
+        raise Broken("W3", f"{said} Who read the old one can write over the new one.")
+
+
 def forgets(leftovers: Leftovers) -> Check:
     """A check that the store lets go of organizations idle for two of the longest windows (W10).
 
@@ -93,7 +109,9 @@ def forgets(leftovers: Leftovers) -> Check:
 
 _clock = without_now_the_stores_own_clock_decides
 _memory = who_remembers_answers_hears_of_every_change
+_version = a_version_of_records_never_comes_back
 CHECKS: tuple[Check, ...] = (
     Check("W12", "admission", _clock.__name__, crowded=False, of=_clock),
     Check("D5", "admission", _memory.__name__, crowded=False, of=_memory),
+    Check("W3", "admission", _version.__name__, crowded=False, of=_version),
 )
