@@ -73,7 +73,17 @@ class Usage(NamedTuple):
     last_used_at: int
 
 
-class KeyStore(ABC):
+class PartStore(ABC):
+    """What each of the four is, whatever it keeps."""
+
+    io: Io
+    """``none`` and ``blocking`` never suspend; ``async`` does; ``either`` does in an event loop."""
+
+    async def close(self) -> None:  # noqa: B027 - many have nothing to let go of
+        """Let go of what the store holds: connections, threads, files. Once is enough."""
+
+
+class KeyStore(PartStore):
     """Keeps keys. A key is never deleted, and nothing ever makes a revoked one good again (K3)."""
 
     @abstractmethod
@@ -130,7 +140,7 @@ class KeyStore(ABC):
         """
 
 
-class WindowStore(ABC):
+class WindowStore(PartStore):
     """Keeps the windows of organizations, by the rule of :mod:`lockgate.rules.windows`."""
 
     @abstractmethod
@@ -149,7 +159,7 @@ class WindowStore(ABC):
         """Apply :func:`lockgate.rules.windows.look`: not one byte of state changes (W5)."""
 
 
-class SlotStore(ABC):
+class SlotStore(PartStore):
     """Keeps the slots of organizations, by the rule of :mod:`lockgate.rules.slots`."""
 
     @abstractmethod
@@ -181,7 +191,7 @@ class SlotStore(ABC):
         """The live leases, in the order in which they were taken."""
 
 
-class AccountStore(ABC):
+class AccountStore(PartStore):
     """Keeps organizations, which plan each is on and the limits of its own; and the accounts of
     those that an agent registered. An account is never deleted.
     """
@@ -260,8 +270,6 @@ class AccountStore(ABC):
 class Store(KeyStore, WindowStore, SlotStore, AccountStore):
     """All four stores in one place."""
 
-    io: Io
-    """``none`` and ``blocking`` never suspend; ``async`` does; ``either`` does in an event loop."""
     keeps_time: bool = False
     """Whether a call that blocks ends by itself within :func:`~lockgate.stores.deadlines.left`, as
     by the timeout of a socket. The calls of any other store are made in a thread that can be left
@@ -323,9 +331,6 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         It is called where the calls were made, and waits for nothing.
         """
         return
-
-    async def close(self) -> None:
-        """Let go of what the store holds: connections, threads, files. Once is enough."""
 
 
 class Changes(NamedTuple):

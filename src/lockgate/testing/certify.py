@@ -6,12 +6,12 @@ from inspect import isawaitable
 from typing import Any, TypeAlias, TypeVar
 
 from ..run import run
-from ..stores.contract import Io, Store
-from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets
+from ..stores.contract import Io, PartStore
+from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets, whole
 
 T = TypeVar("T")
 
-MakeStore: TypeAlias = Callable[[], Store | Awaitable[Store]]
+MakeStore: TypeAlias = Callable[[], PartStore | Awaitable[PartStore]]
 """Makes a store with nothing in it, each time another one. May be ``async``."""
 
 
@@ -52,7 +52,7 @@ async def check_one(check: Check, make_store: MakeStore) -> None:
         Broken: the store breaks the check's sentence.
     """
     made = make_store()
-    store = await made if isawaitable(made) else made
+    store = whole(await made if isawaitable(made) else made)
     try:
         await check.of(store)
     finally:

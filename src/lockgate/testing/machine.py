@@ -17,7 +17,7 @@ from ..rules.instants import DAY, HOUR, MINUTE, SECOND
 from ..rules.keys import KeyDraft
 from ..rules.plans import Organization, Plan
 from ..run import run
-from ..stores.contract import Store, Usage
+from ..stores.contract import PartStore, Usage
 from .calls import Call
 from .certify import MakeStore
 from .checks import PARTS, Part
@@ -59,7 +59,7 @@ class StoreMachine(RuleBasedStateMachine):
     """What the store keeps."""
 
     @staticmethod
-    def make_store() -> Store | Awaitable[Store]:
+    def make_store() -> PartStore | Awaitable[PartStore]:
         """Makes an empty store, another one each time."""
         raise NotImplementedError
 
@@ -263,5 +263,5 @@ def lockstep(
     run_state_machine_as_test(machine, settings=chosen)
 
 
-async def _awaited(made: Awaitable[Store]) -> Store:
+async def _awaited(made: Awaitable[PartStore]) -> PartStore:
     return await made

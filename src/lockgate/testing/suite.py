@@ -10,7 +10,7 @@ Needs pytest and Hypothesis: ``pip install 'lockgate[testing]'``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable
 from inspect import isawaitable
 from typing import ClassVar
 
@@ -18,9 +18,9 @@ import pytest
 from hypothesis import settings
 
 from ..run import run
-from ..stores.contract import Io, Store
+from ..stores.contract import Io, PartStore, Store
 from .certify import checks_of
-from .checks import PARTS, Check, Part
+from .checks import PARTS, Check, Part, whole
 from .machine import lockstep
 from .processes import Reopen, share
 
@@ -34,13 +34,13 @@ class StoreSuite:
     ``--hypothesis-profile``.
     """
 
-    parts: ClassVar[Collection[Part]] = PARTS
+    parts: ClassVar[tuple[Part, ...]] = PARTS
     """What the store keeps, if not everything."""
 
     one_walk_in: ClassVar[int] = 1
     """For slow stores: take one of so many walks that the Hypothesis profile asks for."""
 
-    def make_store(self) -> Store | Awaitable[Store]:
+    def make_store(self) -> PartStore | Awaitable[PartStore]:
         """A store with nothing in it, another one each time. May be ``async def``."""
         raise NotImplementedError("say how to make an empty store: def make_store(self) -> Store")
 
@@ -78,7 +78,7 @@ class StoreSuite:
         made = self.make_store()
         if isawaitable(made):
             return asyncio.run(_held(made, check))
-        if (io or made.io) in ("async", "either"):
+        if (io or whole(made).io) in ("async", "either"):
             return asyncio.run(_held(_itself(made), check))
         return run(_held(_itself(made), check))
 
@@ -105,16 +105,16 @@ class SharedStoreSuite(StoreSuite):
         else:
             run(self._shared(_itself(made)))
 
-    async def _shared(self, made: Awaitable[Store]) -> None:
-        store = await made
+    async def _shared(self, made: Awaitable[PartStore]) -> None:
+        store = whole(await made)
         try:
             await share(store, self.reopen(store), skew=self.skew)
         finally:
             await store.close()
 
 
-async def _held(made: Awaitable[Store], check: Check) -> Io:
-    store = await made
+async def _held(made: Awaitable[PartStore], check: Check) -> Io:
+    store = whole(await made)
     try:
         await check.of(store)
     finally:
@@ -122,5 +122,5 @@ async def _held(made: Awaitable[Store], check: Check) -> Io:
     return store.io
 
 
-async def _itself(store: Store) -> Store:
+async def _itself(store: PartStore) -> PartStore:
     return store

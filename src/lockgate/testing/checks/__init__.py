@@ -3,7 +3,7 @@
 from typing import Final
 
 from . import accounts, admissions, conduct, crowds, keys, slots, windows
-from .check import PARTS, Check, Part
+from .check import PARTS, Check, Part, whole
 from .conduct import Leftovers, forgets
 from .crowd import Crowd, in_threads
 
@@ -17,4 +17,14 @@ CHECKS: Final[tuple[Check, ...]] = (
     *crowds.CHECKS,
 )
 
-__all__ = ["CHECKS", "PARTS", "Check", "Crowd", "Leftovers", "Part", "forgets", "in_threads"]
+__all__ = [
+    "CHECKS",
+    "PARTS",
+    "Check",
+    "Crowd",
+    "Leftovers",
+    "Part",
+    "forgets",
+    "in_threads",
+    "whole",
+]

@@ -1,9 +1,10 @@
 """What a check is: a sentence of the contract, and calls that show whether a store keeps it."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from ...stores.contract import Store
+from ...errors import ConfigurationError
+from ...stores.contract import PartStore, Store
 from ..mint import Mint
 from ..witness import Witness
 from .crowd import Crowd
@@ -29,6 +30,20 @@ class Check(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.sentence}-{self.name}"
+
+
+def whole(store: PartStore) -> Store:
+    """A store as checks take it: they ask it for no more than what it keeps.
+
+    Raises:
+        ConfigurationError: it does not say how it waits.
+    """
+    if not hasattr(store, "io"):
+        raise ConfigurationError(
+            f"{type(store).__name__} does not say whether it waits: give the class "
+            "io = 'none', 'blocking', 'async' or 'either'."
+        )
+    return cast(Store, store)
 
 
 def alone(sentence: str, part: Part) -> Callable[[Script], Check]:

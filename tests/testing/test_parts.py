@@ -1,0 +1,68 @@
+"""A store that keeps one thing only is held to that, and asked for nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, MemoryStore, run
+from lockgate.stores import AccountStore, KeyStore, SlotStore, WindowStore
+from lockgate.stores.contract import PartStore
+from lockgate.testing import certify
+from lockgate.testing.checks import Part
+from lockgate.testing.suite import StoreSuite
+
+
+def only(*kinds: type[PartStore], io: str | None = "none") -> type[PartStore]:
+    """A store with the verbs of these kinds, and no others."""
+
+    def delegate(verb: str) -> Any:
+        async def call(self: Any, *arguments: Any, **options: Any) -> Any:
+            return await getattr(self.inner, verb)(*arguments, **options)
+
+        return call
+
+    def begin(self: Any) -> None:
+        self.inner = MemoryStore()
+
+    verbs = {verb: delegate(verb) for kind in kinds for verb in kind.__abstractmethods__}
+    name = "".join(kind.__name__ for kind in kinds)
+    says = {"io": io} if io else {}
+    return type(f"Only{name}", kinds, {"__init__": begin, **says, **verbs})
+
+
+Windows, Slots = only(WindowStore), only(SlotStore)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        (Windows, ["windows"]),
+        (Slots, ["slots"]),
+        (only(KeyStore), ["keys"]),
+        (only(KeyStore, AccountStore), ["keys", "accounts"]),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_part_is_certified_alone(kind: type[PartStore], parts: list[Part]) -> None:
+    run(certify(kind, parts=parts))
+
+
+class TestWindows(StoreSuite):
+    parts = ("windows",)
+
+    def make_store(self) -> PartStore:
+        return Windows()
+
+
+class TestSlots(StoreSuite):
+    parts = ("slots",)
+
+    def make_store(self) -> PartStore:
+        return Slots()
+
+
+def test_a_store_that_does_not_say_how_it_waits_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="OnlyWindowStore does not say whether it waits"):
+        run(certify(only(WindowStore, io=None), parts=["windows"]))
