@@ -6,6 +6,8 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
+import sys
 import time
 import warnings
 from typing import Any
@@ -438,3 +440,12 @@ def test_it_is_a_session_verifier_and_shows_no_key() -> None:
     assert verifier.io == "none"
     assert repr(verifier) == f"<JwtSessions of {ISSUER}>"
     assert sessions("https://idp.example/jwks").io == "either"
+
+
+def test_without_its_library_it_says_what_to_install() -> None:
+    """``pip install jwt`` would bring another package."""
+    script = "import sys; sys.modules['jwt'] = None; import lockgate.identity.jwt"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "pip install 'lockgate[jwt]'" in ran.stderr

@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final
 
-from jwt import InvalidTokenError, PyJWT, get_unverified_header
-from jwt.exceptions import PyJWTError
+try:
+    from jwt import InvalidTokenError, PyJWT, get_unverified_header
+    from jwt.exceptions import PyJWTError
+except ImportError as missing:  # The package that is called jwt is another one.
+    raise ImportError("JSON Web Tokens need PyJWT: pip install 'lockgate[jwt]'.") from missing
 
 from ..errors import ConfigurationError
 from ..events import Events, Observer
