@@ -91,7 +91,8 @@ def test_a_missing_extra(
         return real(name, *arguments, **fields)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.delitem(sys.modules, "lockgate.cli.demo", raising=False)
+    for module in ("demo", "servers"):
+        monkeypatch.delitem(sys.modules, f"lockgate.cli.{module}", raising=False)
     message = said(capsys, "demo")
     assert missing in message
     assert "pip install 'lockgate[cli]'" in message

@@ -1,7 +1,7 @@
 """The demo's service as an application of each framework, behind the gate."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 from wsgiref.types import WSGIApplication
 
 from starlette.applications import Starlette
@@ -76,6 +76,14 @@ def flask_application(service: Service) -> WSGIApplication:
         rule = path.replace("{", "<").replace("}", ">")
         app.add_url_rule(rule, str(number), view_of(by), methods=[*by])
     return app
+
+
+APPLICATIONS: Final[Mapping[str, Callable[[Service], Any]]] = {
+    "starlette": starlette_application,
+    "fastapi": fastapi_application,
+    "flask": flask_application,
+}
+"""By framework."""
 
 
 def _endpoint(operations: Mapping[str, Operation]) -> Any:

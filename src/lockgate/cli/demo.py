@@ -3,29 +3,21 @@
 import json
 import os
 import secrets
-import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
-from wsgiref.types import WSGIApplication
-
-import uvicorn
-from starlette.types import ASGIApp
-from waitress.server import create_server
-from waitress.task import ThreadedTaskDispatcher
+from typing import Final
 
 from ..flows.accounts import Registration
 from ..gate import Gate
 from ..identity import SESSION_COOKIE, Session, SignedCookie
 from ..run import run
 from . import dashboard
-from .applications import fastapi_application, flask_application, starlette_application
+from .applications import APPLICATIONS
+from .servers import Loaded, Serve, serve_asgi, serve_wsgi
 from .service import Service
-
-Flow = Callable[[], Coroutine[Any, Any, None]]
 
 BRAND: Final = "acme"
 DEVELOPMENT_PEPPER: Final = "lockgate demo pepper, for development only"
@@ -38,15 +30,28 @@ PLANS: Final = ("free", "starter", "creator", "enterprise")
 ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
 REGISTRATIONS_PER_HOUR: Final = 1_000
 """By client address: whoever tries the demo is at one."""
-_GRACE: Final = 3
-"""Seconds that open requests have when the demo is stopped."""
-_THREADS: Final = 8
 
 
 def demo(
-    host: str, port: int, store: str, framework: str, deadline: float, *, as_json: bool
+    host: str,
+    port: int,
+    store: str,
+    framework: str,
+    deadline: float,
+    *,
+    as_json: bool,
+    serve: Serve | None = None,
 ) -> int:
     """Serve the demo until SIGINT or SIGTERM.
+
+    Args:
+        host: the address to listen on.
+        port: the port to listen on; 0 picks one.
+        store: the URL of the store.
+        framework: what the application is made with.
+        deadline: how many seconds a request waits for a shared store.
+        as_json: whether to print one line of JSON instead of an invitation.
+        serve: by which server; None: by the one that the demo has for such an application.
 
     Raises:
         ConfigurationError: the store's URL names no store.
@@ -54,21 +59,15 @@ def demo(
         OSError: the address cannot be listened on.
     """
     import_module(framework)  # If it is not installed: say so before anything is opened.
+    if serve is None:
+        serve = serve_wsgi if framework == "flask" else serve_asgi
     with _listen(host, port) as listener:
         url = _url(host, listener.getsockname()[1])
-        _serve(listener, url, store, framework, deadline, as_json=as_json)
+        serve(partial(_load, url, store, framework, deadline, as_json=as_json), listener)
     return 0
 
 
-def _serve(
-    listener: socket.socket,
-    url: str,
-    store: str,
-    framework: str,
-    deadline: float,
-    *,
-    as_json: bool,
-) -> None:
+def _load(url: str, store: str, framework: str, deadline: float, *, as_json: bool) -> Loaded:
     secret = _secret("SESSION_SECRET", DEVELOPMENT_SESSION_SECRET)
     sessions = SignedCookie([secret])
     registration = Registration(
@@ -92,69 +91,7 @@ def _serve(
         run(gate.keys.list("demo"))
     service = Service(gate)
     announce = partial(_announce, gate, sessions, url, as_json=as_json)
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, _stopped)  # uvicorn raises the signal again once it has stopped.
-    if framework == "flask":
-        serve_wsgi(flask_application(service), listener, announce, gate.store.hurry)
-        run(service.close())
-    else:
-        applications = {"starlette": starlette_application, "fastapi": fastapi_application}
-        app = applications[framework](service)
-        serve_asgi(app, listener, announce, gate.store.hurry, service.close)
-
-
-def serve_asgi(
-    app: ASGIApp, listener: socket.socket, announce: Flow, hurry: Callable[[], None], close: Flow
-) -> None:
-    """Serve an ASGI application by uvicorn, until a signal stops it."""
-
-    class Server(uvicorn.Server):
-        """Says so once it is listening."""
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            await announce()
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            hurry()
-            await super().shutdown(sockets)
-            await close()
-
-    # The peer's address is what counts here: uvicorn would believe any X-Forwarded-For that
-    # comes from this machine. Access logs would go to the output that is to hold one line.
-    config = uvicorn.Config(
-        app,
-        lifespan="on",
-        proxy_headers=False,
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=_GRACE,
-    )
-    Server(config).run(sockets=[listener])
-
-
-def serve_wsgi(
-    app: WSGIApplication, listener: socket.socket, announce: Flow, hurry: Callable[[], None]
-) -> None:
-    """Serve a WSGI application by the threads of waitress, until a signal stops it."""
-
-    class Threads(ThreadedTaskDispatcher):
-        """Gives open requests no longer than the other server does: the store closes after them."""
-
-        def shutdown(self, cancel_pending: bool = True, timeout: int = _GRACE) -> bool:
-            hurry()
-            return super().shutdown(cancel_pending, timeout)
-
-    threads = Threads()
-    threads.set_thread_count(_THREADS)
-    server = create_server(app, sockets=[listener], _dispatcher=threads)
-    run(announce())
-    server.run()
-    server.close()
-
-
-def _stopped(*_: object) -> None:
-    raise SystemExit(0)
+    return Loaded(APPLICATIONS[framework](service), announce, gate.store.hurry, service.close)
 
 
 async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
