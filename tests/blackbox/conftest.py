@@ -33,6 +33,21 @@ MORE = {
 """Other frameworks, and the files whose tests may differ there: for time's sake the others run on
 them in the campaigns. FastAPI answers by Starlette's means, and `test_alike` compares whole answers
 of all."""
+ASGI_SERVERS = ("uvicorn-h11", "hypercorn", "granian")
+OTHER_SERVERS = {
+    "starlette": ASGI_SERVERS,
+    "fastapi": ASGI_SERVERS,
+    "flask": ("gunicorn", "granian-wsgi"),
+}
+STORES = {"memory": "memory://", "sqlite": "sqlite:///{directory}/demo.db"}
+BY_OTHERS = {
+    f"{framework}-{store}-{server}": Face(framework, url, other_server=server)
+    for framework, servers in OTHER_SERVERS.items()
+    for store, url in STORES.items()
+    for server in servers
+}
+"""Under the servers that the demo does not come with: whole files run on these in the campaigns,
+`test_alike` compares answers of theirs in every run."""
 SERVED = {
     "starlette-postgresql": Face("starlette", "postgresql", shares_store=True),
     "starlette-mysql": Face("starlette", "mysql", shares_store=True),
@@ -54,15 +69,19 @@ campaigns, for time's sake."""
 
 def everybody() -> dict[str, Face]:
     """All faces that need no database server."""
-    return {**FACES, **{name: face for name, (face, _) in MORE.items()}}
+    return {**FACES, **{name: face for name, (face, _) in MORE.items()}, **BY_OTHERS}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "face" in metafunc.fixturenames:
         module = metafunc.definition.path.stem
+        everyone = {**everybody(), **SERVED}
+        if metafunc.config.option.markexpr == "not campaign":
+            # To make twenty thousand tests only to leave them out takes seconds.
+            everyone = {name: face for name, face in everyone.items() if name not in BY_OTHERS}
         faces = [
             pytest.param(face, id=name, marks=_marks(name, module))
-            for name, face in {**everybody(), **SERVED}.items()
+            for name, face in everyone.items()
         ]
         metafunc.parametrize("face", faces, indirect=True, scope="session")
 
@@ -70,6 +89,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _marks(name: str, module: str) -> tuple[pytest.MarkDecorator, ...]:
     if name in MORE:
         now = module in MORE[name][1]
+    elif name in BY_OTHERS:
+        now = False
     else:
         now = name in FACES or (module in TALK_OF_THE_STORE and name not in LATER)
     return () if now else (pytest.mark.campaign,)

@@ -270,6 +270,7 @@ class Answer:
 
 T = TypeVar("T")
 _addresses = itertools.count()
+_NO_CONNECTION_KEPT = httpx.Limits(max_keepalive_connections=0)
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; by default each client loads the CAs
 
 
@@ -326,7 +327,11 @@ class Client:
         self.answers: list[Answer] = []
         self._http = httpx.Client(
             base_url=demo.base_url,
-            transport=httpx.HTTPTransport(verify=_NO_TLS, local_address=self.source),
+            transport=httpx.HTTPTransport(
+                verify=_NO_TLS,
+                local_address=self.source,
+                limits=_NO_CONNECTION_KEPT if demo.face.hangs_up else httpx.Limits(),
+            ),
             timeout=15,
             trust_env=False,
             follow_redirects=False,
@@ -447,6 +452,8 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 
 # --- the process --------------------------------------------------------------------------
 
+SERVING = Path(__file__).with_name("serving.py")
+
 
 @dataclass(frozen=True, slots=True)
 class Face:
@@ -456,17 +463,40 @@ class Face:
     store: str
     shares_store: bool = False  # two demos on the same address see the same keys
     deadline: float = 10.0  # what is tested here is the answers, on machines however busy
+    other_server: str = ""  # than the one that the demo comes with: one of `serving.SERVERS`
 
     @property
     def by_waitress(self) -> bool:
-        """Its server reads a body before it asks the application, and folds leading slashes."""
+        """Its server reads a body before it asks the application."""
+        return self.framework == "flask" and not self.other_server
+
+    @property
+    def by_granian_wsgi(self) -> bool:
+        """Its server blanks a header that is not ASCII, and shows one Content-Type of several."""
+        return self.other_server == "granian-wsgi"
+
+    @property
+    def folds_slashes(self) -> bool:
+        """Werkzeug takes all slashes in front of a path for one, and so does waitress."""
         return self.framework == "flask"
+
+    @property
+    def takes_any_case(self) -> bool:
+        """To Werkzeug and to Hypercorn a method in lower case is that in upper case."""
+        return self.framework == "flask" or self.other_server == "hypercorn"
+
+    @property
+    def hangs_up(self) -> bool:
+        """Its server closes a connection, and does not say so, where a request was answered before
+        its body had come (Hypercorn), or with more than 64 KiB of it unread (gunicorn)."""
+        return self.other_server in {"hypercorn", "gunicorn"}
 
     def command(self, directory: str) -> list[str]:
         store = self.store.replace("{directory}", directory)
-        tail = ["--port", "0", "--store", store, "--framework", self.framework]
-        tail += ["--deadline", str(self.deadline)]
-        return [sys.executable, "-m", "lockgate", "demo", "--json", *tail]
+        tail = ["--store", store, "--framework", self.framework, "--deadline", str(self.deadline)]
+        if self.other_server:
+            return [sys.executable, "-P", str(SERVING), self.other_server, *tail]
+        return [sys.executable, "-m", "lockgate", "demo", "--json", "--port", "0", *tail]
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,6 +531,7 @@ class Demo:
                 text=True,
                 encoding="utf-8",
                 env=environment,
+                process_group=0,  # with the workers that some servers have
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -559,12 +590,12 @@ class Demo:
     def crash(self) -> None:
         """Kill it: it has no time to give anything back."""
         self._asked_to_stop = True
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def kill(self) -> None:
         if self.process.poll() is None:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self._reader.join(timeout=5)
         assert isinstance(self.stderr, str)  # read once more before its folder goes

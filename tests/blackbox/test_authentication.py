@@ -229,20 +229,20 @@ def test_d18_256_bytes_are_not_over_256(client: Client, org: Organization) -> No
     client.exact("GET", MODELS, [("Authorization", padded)]).is_ok()
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("Bearer %s", "Bearer %s"),
-        ("Bearer %s", ""),
-        ("", "Bearer %s"),
-        ("", ""),
-        ("Bearer %s", "Bearer x"),
-        ("Bearer x", "Bearer %s"),
-        ("Basic dXNlcjpwYXNz", "Bearer %s"),
-        ("Bearer %s", "Basic dXNlcjpwYXNz"),
-        ("Bearer", "%s"),
-    ],
-)
+PAIRS = [
+    ("Bearer %s", "Bearer %s"),
+    ("Bearer %s", ""),
+    ("", "Bearer %s"),
+    ("", ""),
+    ("Bearer %s", "Bearer x"),
+    ("Bearer x", "Bearer %s"),
+    ("Basic dXNlcjpwYXNz", "Bearer %s"),
+    ("Bearer %s", "Basic dXNlcjpwYXNz"),
+    ("Bearer", "%s"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
 @pytest.mark.parametrize("names", [("Authorization",) * 2, ("authorization", "AUTHORIZATION")])
 def test_d18_two_headers(
     client: Client, org: Organization, names: tuple[str, str], first: str, second: str

@@ -159,12 +159,12 @@ def test_d31_no_other_spelling_is_public(client: Client, method: str, target: st
 def test_other_spellings_with_a_key_are_nowhere(
     client: Client, org: Organization, target: str
 ) -> None:
-    """A router may take a line feed at the end for nothing, a server slashes in front: then it is
-    the route, with a key.
+    """A router may take a line feed at the end for nothing, or slashes in front: then it is the
+    route, with a key.
     """
     bearer = [("Authorization", f"Bearer {org.api_key}")]
     answer = client.exact("GET", target, bearer, server_may_refuse=True)
-    folded = client.demo.face.by_waitress and target.startswith(("//", "/%2f"))
+    folded = client.demo.face.folds_slashes and target.startswith(("//", "/%2f"))
     found = {200} if target.endswith("%0a") or folded else set()
     assert answer.by_the_server or answer.status in {404} | found, answer
 
@@ -254,7 +254,8 @@ def test_odd_methods(client: Client, org: Organization, method: str) -> None:
     assert nobody.by_the_server or nobody.status == 401, nobody
     bearer = [("Authorization", f"Bearer {org.api_key}")]
     answer = client.exact(method, MODELS, bearer, server_may_refuse=True)
-    assert answer.by_the_server or answer.status == 405, answer
+    is_get = method.upper() == "GET" and client.demo.face.takes_any_case
+    assert answer.by_the_server or answer.status == (200 if is_get else 405), answer
 
 
 def test_head_answers_as_get_without_a_body(client: Client, org: Organization) -> None:

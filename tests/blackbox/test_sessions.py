@@ -59,7 +59,9 @@ def test_d11_a_made_up_cookie_is_session_invalid(client: Client, value: str) -> 
 
 @pytest.mark.parametrize("value", [b"\xff\xfe", b"\xc3\xa9", b"caf\xe9"])
 def test_d11_a_cookie_of_odd_bytes_is_session_invalid(client: Client, value: bytes) -> None:
-    post(client, [("Cookie", b"__session=" + value)]).is_error(401, "SESSION_INVALID")
+    blank = client.demo.face.by_granian_wsgi
+    code = "SESSION_REQUIRED" if blank else "SESSION_INVALID"
+    post(client, [("Cookie", b"__session=" + value)]).is_error(401, code)
 
 
 def test_d11_a_changed_cookie_is_session_invalid(client: Client, org: Organization) -> None:
