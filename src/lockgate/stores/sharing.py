@@ -58,23 +58,19 @@ class Meeting(Generic[Charge, Outcome]):
             else:
                 self._led = True
                 ticket = None
-        if ticket is None:
-            return self._alone(charge)
+        if ticket is None:  # Nobody else was there.
+            try:
+                (outcome,) = self._send((charge,))
+            finally:
+                with self._lock:
+                    self._pass_on()
+            return outcome
         self._wait(ticket)
         if ticket.leads:
             self._lead()
         if ticket.failure is not None:
             raise ticket.failure
         (outcome,) = ticket.outcome  # Whoever leads settles the first ticket, its own.
-        return outcome
-
-    def _alone(self, charge: Charge) -> Outcome:
-        """Send the charge of one who came when nobody else was there."""
-        try:
-            (outcome,) = self._send((charge,))
-        finally:
-            with self._lock:
-                self._pass_on()
         return outcome
 
     def _wait(self, ticket: _Ticket[Charge, Outcome]) -> None:

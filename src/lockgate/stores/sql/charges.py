@@ -136,10 +136,13 @@ class Ledger:
         owners = [write_id(charge.organization) for charge in charges]
         accounts, held = self._hold(hand, owners, charges)
         keys, clock = _keys(held.keys, accounts), _clock(hand, held)
-        outcomes = [
-            _judge(charge, accounts[owner], keys, clock)
-            for owner, charge in zip(owners, charges, strict=True)
-        ]
+        outcomes: list[Outcome] = []
+        for owner, charge in zip(owners, charges, strict=True):
+            key = keys.get(_handle(charge))
+            outcome = _judge(charge, accounts[owner], key, clock)
+            if isinstance(outcome, Admission) and outcome.key is not None:
+                keys[outcome.key.handle] = outcome.key
+            outcomes.append(outcome)
         changed = [account for account in accounts.values() if account.changed]
         if changed:
             self._write(hand, changed)
@@ -151,15 +154,19 @@ class Ledger:
         None: its organization is not there yet.
         """
         owner = write_id(charge.organization)
-        handle = charge.token.handle if isinstance(charge, Admit) else _NOBODY
-        held = self._flavour.hold(hand, (owner,), (handle,))
+        held = self._flavour.hold(hand, (owner,), (_handle(charge),))
         if not held.owners:
             return None
         account = _Account(held.owners[0])
-        keys = _keys(held.keys, {owner: account})
-        outcome = _judge(charge, account, keys, _clock(hand, held))
-        if account.changed:
+        key = read_key(held.keys[0], account.uses) if held.keys else None
+        outcome = _judge(charge, account, key, _clock(hand, held))
+        if not account.changed:
+            return outcome
+        if account.later or len(account.uses) > USES_AT_MOST:
             self._write(hand, (account,))
+        else:
+            values = {"o0": owner, "s0": account.kept(), "u0": write_uses(account.uses)}
+            hand.run(hand.statements.keep, 1, values)
         return outcome
 
     def _hold(
@@ -167,9 +174,9 @@ class Ledger:
     ) -> tuple[dict[bytes, _Account], Held]:
         """Lock organizations, and make those that are not there yet."""
         ids = sorted({*owners})
-        handles = {charge.token.handle for charge in charges if isinstance(charge, Admit)}
+        handles = sorted({_handle(charge) for charge in charges})
         while True:
-            held = self._flavour.hold(hand, ids, sorted(handles) or (_NOBODY,))
+            held = self._flavour.hold(hand, ids, handles)
             accounts = {account.id: account for account in map(_Account, held.owners)}
             if len(accounts) == len(ids):
                 return accounts, held
@@ -188,11 +195,6 @@ class Ledger:
             while len(account.uses) > USES_AT_MOST:
                 handle = next(iter(account.uses))
                 moved[handle] = account.uses.pop(handle)
-        if len(changed) == 1 and not moved:
-            (account,) = changed
-            values = {"o0": account.id, "s0": account.kept(), "u0": write_uses(account.uses)}
-            hand.run(hand.statements.keep, 1, values)
-            return
         places = places_for(max(len(changed), len(moved)))
         values = filled(
             places,
@@ -226,21 +228,24 @@ def _keys(rows: Rows, accounts: Mapping[bytes, _Account]) -> dict[str, ApiKey]:
     return keys
 
 
-def _judge(charge: Charge, account: _Account, keys: dict[str, ApiKey], clock: int) -> Outcome:
+def _handle(charge: Charge) -> str:
+    return charge.token.handle if isinstance(charge, Admit) else _NOBODY
+
+
+def _judge(charge: Charge, account: _Account, key: ApiKey | None, clock: int) -> Outcome:
     """What a charge comes to; one that makes no sense to its own exception: it spoils no other."""
     now = clock if charge.now is None else charge.now
     try:
         if isinstance(charge, Hit):
             return account.hit(charge.windows, now, charge.cost)
-        return _admit(charge, account, keys, now)
+        return _admit(charge, account, key, now)
     except Exception as mistake:
         return mistake
 
 
 def _admit(
-    charge: Admit, account: _Account, keys: dict[str, ApiKey], now: int
+    charge: Admit, account: _Account, key: ApiKey | None, now: int
 ) -> Admission | type[MOVED]:
-    key = keys.get(charge.token.handle)
     if key is None or key.organization != charge.organization:
         return MOVED
     seen = charge.digest
@@ -254,5 +259,4 @@ def _admit(
     reading = account.hit(plan.windows, now, charge.cost)
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading)
-    key = keys[key.handle] = account.use(key, now)
-    return Admission(Verdict.ADMITTED, key, plan, reading)
+    return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading)
