@@ -2,11 +2,20 @@
 
 ``python -m benchmarks.sql [--seconds 1] [--rounds 5] [sqlite] [postgresql] [mysql]``
 
-The floors are made by hand on the driver itself: begin, lock the organization's row, read the key,
-write as many bytes to the one and the usage to the other, commit; no rule, no digest, no pool.
-Every transaction writes something new: a database that is told what it knows already writes
-nothing. For SQLite there is a second one, which judges as well: it compares the digest and applies
-the rule of the windows. The servers are started for the occasion.
+The floors are made by hand on the driver itself, with the same settings of durability, the same
+tables and states as long. Every transaction writes something new: a database that is told what it
+knows already writes nothing.
+
+bare: begin, lock the organization's row, read the key, write windows to the one and usage to the
+    other, commit: what an admission cannot do without. It decides nothing: no digest is compared,
+    no rule applied, no value made of what was read.
+by hand: the same, and it decides: compares the digest and applies the rule of the windows, for one
+    plan and one key that it knows beforehand. This is an admission, with nothing around it.
+one row: decides as well, and writes both to one row, read by one statement, as lockgate does.
+
+Under load a median says more of the load than of anything else, so for a caller alone there are
+also figures of processor time: the least of many short batches, taken in turns. The servers are
+started for the occasion.
 """
 
 from __future__ import annotations
@@ -20,27 +29,29 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from itertools import count, cycle
-from time import perf_counter, time_ns
+from time import perf_counter, process_time_ns, time_ns
 from typing import Any
 
 from sqlalchemy import Engine, bindparam, make_url, select, text, update
 
-from lockgate import Plan, PlanBook, run
+from lockgate import Gate, Plan, PlanBook, run
 from lockgate.rules.credentials import KeyFormat, Token
 from lockgate.rules.keys import KeyDraft
 from lockgate.rules.windows import hit
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.encoding import read_state, write_state
+from lockgate.stores.sql.encoding import read_state, read_uses, write_state, write_uses
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.servers import mariadb, postgres
 
-from .measure import Spread, in_turns, machine, ratio
+from .measure import Spread, in_turns, machine, ratio, table
 
 PLANS = PlanBook([Plan("free", rpm=10**9, rph=10**9, rpd=10**9, concurrent=None)])
 FORMAT = KeyFormat("acme")
 ORGANIZATIONS = 64
+BATCH = 200
+FLOORS = ("bare", "by hand", "one row")
 
 
 class Keys:
@@ -61,6 +72,26 @@ class Keys:
             self.tokens.append(token)
             self.handles.append(key.handle)
             run(store.admit(token, 1, PLANS))
+
+
+def alone(contenders: Mapping[str, Callable[[], object]], batches: int = 60) -> None:
+    """Print the processor time that a call takes, beside the floors, and through a gate."""
+
+    def batch(work: Callable[[], object]) -> float:
+        started = process_time_ns()
+        for _ in range(BATCH):
+            work()
+        return (process_time_ns() - started) / BATCH / 1000
+
+    figures = in_turns({name: partial(batch, work) for name, work in contenders.items()}, batches)
+    least = {name: min(times) for name, times in figures.items()}
+    columns = ("", "us", *(f"of {floor}" for floor in FLOORS))
+    rows = [
+        [name, f"{time:.1f}", *(f"{time / least[floor]:.2f}" for floor in FLOORS)]
+        for name, time in least.items()
+    ]
+    title = f"Processor time of one call, one caller: the least of {batches} batches of {BATCH}"
+    table(title, columns, rows)
 
 
 def tell(
@@ -133,6 +164,9 @@ FLOOR = {
     "keep": "UPDATE lockgate_organizations SET windows = ? WHERE id = ?",
     "use": "UPDATE lockgate_keys SET request_count = request_count + 1, last_used_at = ? "
     "WHERE handle = ?",
+    "both": "SELECT k.*, o.windows, o.used FROM lockgate_organizations o "
+    "JOIN lockgate_keys k ON k.handle = ? AND k.organization = o.id WHERE o.id = ?",
+    "write": "UPDATE lockgate_organizations SET windows = ?, used = ? WHERE id = ?",
 }
 STATES = [os.urandom(3200) for _ in range(64)]
 """As long as the state of three windows that have many cells each."""
@@ -148,6 +182,22 @@ def sqlite(seconds: float, rounds: int) -> None:
         driver.execute("PRAGMA synchronous=NORMAL")
         engine = blocking_engine(url)
         print("\nSQLite", sqlite3.sqlite_version)
+        gate = Gate(SqlStore(url), brand="acme", plans=PLANS)
+        for token in keys.tokens[-6:]:  # Their states grow no longer than this.
+            for _ in range(3 * BATCH):
+                run(store.admit(token, 1, PLANS))
+        alone(
+            {
+                "bare": _bare(driver, keys),
+                "by hand": _by_hand(driver, keys),
+                "one row": _one_row(driver, keys),
+                "SQLAlchemy Core, as bare": _bare_core(engine, keys),
+                "admit": lambda: run(store.admit(keys.tokens[-5], 1, PLANS)),
+                "admit, through a gate": lambda: run(gate.admit(keys.tokens[-6])),
+            }
+        )
+        run(gate.close())
+        print()
         figures = in_turns(
             {
                 "bare": partial(one_after_the_other, _bare(driver, keys), seconds),
@@ -215,6 +265,24 @@ def _by_hand(driver: sqlite3.Connection, keys: Keys) -> Callable[[], object]:
         driver.execute("COMMIT")
 
     return by_hand
+
+
+def _one_row(driver: sqlite3.Connection, keys: Keys) -> Callable[[], object]:
+    id, handle, token = f"org_{ORGANIZATIONS - 4}".encode(), keys.handles[-4], keys.tokens[-4]
+    windows = PLANS.default.windows
+
+    def one_row() -> None:
+        driver.execute("BEGIN IMMEDIATE")
+        ((*key, written, used),) = driver.execute(FLOOR["both"], (handle, id)).fetchall()
+        assert token.matches(key[6], key[7])
+        now = time_ns() // 1000
+        _, state = hit(read_state(written, windows), windows, now, 1)
+        requests, _ = read_uses(used)[handle]
+        used = write_uses({handle: (requests + 1, now)})
+        driver.execute(FLOOR["write"], (write_state(state), used, id))
+        driver.execute("COMMIT")
+
+    return one_row
 
 
 def _bare_core(engine: Engine, keys: Keys) -> Callable[[], object]:
