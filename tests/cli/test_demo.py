@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ import pytest
 class Running:
     """A demo that was started as a person starts it, and what it printed."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKGATE_")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "lockgate", "demo", "--port", "0"],
@@ -23,6 +24,7 @@ class Running:
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
+            cwd=folder,  # Its keys lie there: not those of an older version, from an earlier run.
         )
         assert self.process.stdout is not None
         lines: list[str] = []
@@ -43,8 +45,8 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Running]:
-    running = Running()
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    running = Running(tmp_path_factory.mktemp("demo"))
     yield running
     running.process.send_signal(signal.SIGINT)
     out, err = running.process.communicate(timeout=10)
