@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -372,6 +373,14 @@ def test_it_is_never_on_by_accident() -> None:
         ({"sessions": None}, r"sessions=SignedCookie"),
         ({"environment": "dashboard"}, "dashboard tokens"),
         ({"registration": Registration(session_secrets=[SECRET], dashboard_url="x")}, "http"),
+        (
+            {
+                "registration": Registration(
+                    session_secrets=[SECRET], dashboard_url=f"{ORIGIN}/\r\nx"
+                )
+            },
+            "no web address",
+        ),
         ({"registration": Registration(session_secrets=["short"])}, "token_urlsafe"),
     ],
 )
@@ -386,9 +395,10 @@ def test_what_does_not_fit_together_is_told(fields: dict[str, Any], said: str) -
         gate(**whole)
 
 
+@pytest.mark.parametrize("number", [0, -1, nan, inf])
 @pytest.mark.parametrize("name", ["billing_timeout", "per_address", "per_email", "session_seconds"])
-def test_numbers_that_let_nobody_in_are_refused(name: str) -> None:
-    wrong: dict[str, Any] = {name: 0}
+def test_numbers_that_let_nobody_in_are_refused(name: str, number: float) -> None:
+    wrong: dict[str, Any] = {name: number}
     with pytest.raises(ConfigurationError, match=name):
         Registration(session_secrets=[SECRET], **wrong)
 

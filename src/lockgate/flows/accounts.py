@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -13,12 +14,11 @@ from ..rules.accounts import Account, AccountDraft, read_company
 from ..rules.credentials import DASHBOARD, KeyFormat
 from ..rules.instants import DAY, HOUR
 from ..rules.keys import ApiKey, read_name
-from ..rules.origins import origin_of
 from ..stores.contract import Store
 from ..stores.local import Clock
 from .agents import Agents
 from .asking import asking
-from .billing import Billing, BillingProvider
+from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
 from .emails import read_email
 from .keys import drafted, drawn
@@ -52,10 +52,15 @@ class Registration:
     development: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse numbers that would let nobody in."""
-        for name in ("billing_timeout", "per_address", "per_email", "session_seconds"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}: use more than 0.")
+        """Refuse numbers that would let nobody in, and what is none."""
+        for name in ("per_address", "per_email", "session_seconds"):
+            number: object = getattr(self, name)
+            if not isinstance(number, int) or number <= 0:
+                raise ConfigurationError(f"{name} is {number}: use a whole number of 1 or more.")
+        if not 0 < self.billing_timeout < inf:
+            raise ConfigurationError(
+                f"billing_timeout is {self.billing_timeout}: use seconds, more than 0."
+            )
 
 
 class Registered(NamedTuple):
@@ -100,7 +105,12 @@ class Accounts:
                 "Registration tells each agent where its owner connects the workspace: give "
                 "Registration(dashboard_url='https://...'), or the gate a public_url."
             )
-        origin_of(dashboard_url)
+        try:
+            web_address(dashboard_url)
+        except ValueError:
+            raise ConfigurationError(
+                f"The dashboard_url {dashboard_url!r} is no web address: write 'https://host/path'."
+            ) from None
         if people is None:
             raise ConfigurationError(
                 "What agents register is claimed by people who have signed in: give the gate a "

@@ -60,7 +60,7 @@ class Billing:
         try:
             if not self._free.acquire(blocking=False):
                 raise TimeoutError
-            return _checked(await outcome(self._ask(self._provider, account), self._timeout))
+            return web_address(await outcome(self._ask(self._provider, account), self._timeout))
         except Exception as failure:
             self._events.tell(
                 "billing_failed",
@@ -97,7 +97,7 @@ async def _awaited(answer: Awaitable[object]) -> object:
     return await answer
 
 
-def _checked(answer: object) -> str:
+def web_address(answer: object) -> str:
     """The answer, if a person can be sent there.
 
     Raises:
