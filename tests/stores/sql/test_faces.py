@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import signal
 import sqlite3
 import threading
@@ -31,9 +32,9 @@ from tests.web import driving, test_wsgi
 
 from ..proxy import Proxy
 from .backends import Backend, await_locks, database, server
-from .test_faults import COMMITS, mortal, through
+from .test_faults import COMMITS, mortal, through, tiny_disk
 
-__all__ = ["mortal"]
+__all__ = ["mortal", "tiny_disk"]
 
 WIDE = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=None)])
 PATIENT = 60.0
@@ -253,7 +254,7 @@ def test_an_exhausted_pool(service: Service, backend: Backend) -> None:
 
 
 def test_a_file_that_may_not_grow(service: Service) -> None:
-    """What SQLite says of a full disk; a disk that is full indeed is among the store's faults."""
+    """What SQLite says of a full disk, where nobody may mount a small one."""
     url = database("sqlite")
     service.make_key(url, "lockgate_")
     most = [10**6]
@@ -281,6 +282,24 @@ def test_a_file_that_may_not_grow(service: Service) -> None:
     assert service.counted(url, "lockgate_") == service.admitted
     service.do(service.gate.close())
     engine.dispose()
+
+
+def test_a_full_disk(service: Service, tiny_disk: Path) -> None:
+    url = f"sqlite:///{tiny_disk}/keys.db"
+    service.make_key(url, "lockgate_")
+    service.guard(url)
+    assert service.ask() == 200
+    filler = tiny_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        file.write(bytes(shutil.disk_usage(tiny_disk).free))
+    statuses = [service.ask() for _ in range(300)]
+    assert set(statuses) <= {200, 503}
+    assert 503 in statuses
+    filler.unlink()
+    service.ask_until_admitted()
+    assert service.counted(url, "lockgate_") == service.admitted
+    assert told(service)[-1] in {"its disk is full", "its file cannot be read or written"}
+    service.do(service.gate.close())  # Before the disk goes away.
 
 
 def test_a_file_that_is_only_read(service: Service, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from lockgate.rules.plans import Organization
 from lockgate.stores.contract import Verdict
 from lockgate.stores.sharing import Meeting, _Ticket
 from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql.blocking import Blocking
 from lockgate.stores.sql.charges import TOGETHER_AT_MOST, Charge, Hit, Outcome
 from lockgate.stores.sql.encoding import write_id
-from lockgate.stores.sql.lanes import Blocking
 from lockgate.stores.sql.statements import Hand, places_for
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of
