@@ -17,6 +17,7 @@ from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
 from lockgate.rules.credentials import Digest
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import Verdict
+from lockgate.stores.denials import Remembering
 from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
@@ -144,6 +145,32 @@ def test_whoever_died_before_telling_the_cache_is_made_up_for(bench: Bench) -> N
     assert bench.admit() is Verdict.ADMITTED
     run(bench.here.compare())
     assert bench.admit() is Verdict.REVOKED
+
+
+def test_k4_a_refusal_by_a_copy_that_is_being_voided_is_not_remembered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has revoked the key, the cache has not heard of it: the copy still decides."""
+    now = 100.0
+    process = Remembering(bench.process(), clock=lambda: now)
+    run(bench.here.put_organization(Organization("org_1", "small")))
+
+    def ask() -> Verdict:
+        return run(process.admit(token_of(bench.made), 1, WIDE)).verdict
+
+    assert [ask() for _ in range(4)] == [Verdict.ADMITTED] * 3 + [Verdict.LIMITED]
+    forget = bench.here.cache.forget
+
+    async def late(organization: str) -> None:
+        nonlocal now
+        now += 5  # What was known of the epoch is old: it is read again.
+        assert ask() is Verdict.LIMITED
+        await forget(organization)
+
+    monkeypatch.setattr(bench.here.cache, "forget", late)
+    run(bench.here.revoke_if_live("org_1", bench.key.id))
+    now += 1  # Within a second (W13).
+    assert ask() is Verdict.REVOKED
 
 
 def test_w13_plans_and_digests_reach_the_copies(bench: Bench) -> None:

@@ -381,12 +381,16 @@ class Cache(Store):
     async def forget(self, organization: str) -> None:
         """Tear the fence down: no copy of this organization is good any more.
 
-        Its windows stay as they are.
+        Its windows stay as they are. Then the epoch of the cache moves.
         """
 
     @abstractmethod
     async def caught_up(self) -> int | None:
-        """Up to which epoch of the truth the copies are right; None: nobody said, or it is lost."""
+        """Up to which epoch of the truth the copies are right.
+
+        None: nobody said, or it is lost; or a server that may have missed something has taken
+        the place of another since.
+        """
 
     @abstractmethod
     async def catch_up(self, before: int | None, epoch: int) -> bool:

@@ -104,6 +104,10 @@ class Paired(Wrapper):
         await self.write_usage()
         return await self.truth.get(organization, id)
 
+    async def epoch(self) -> int | None:
+        # The cache's: the truth's moves while copies from before are still believed.
+        return await self.cache.epoch()
+
     async def list(self, organization: str) -> list[ApiKey]:
         await self.write_usage()
         return await self.truth.list(organization)

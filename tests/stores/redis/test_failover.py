@@ -6,13 +6,17 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.exceptions import RedisError
 
 from lockgate import Plan, PlanBook, run
+from lockgate.stores.contract import Verdict
+from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.sql import SqlStore
 from tests.servers import RedisCluster, RedisServer, redis_cluster, redis_sentinel
 
 from ..making import draft_of, new_key, token_of
@@ -150,6 +154,43 @@ def test_a_cluster_that_loses_a_primary_goes_on(replicated: RedisCluster) -> Non
             time.sleep(0.05)
         load.goes_on()
     run(store.close())
+
+
+def test_k4_a_replica_that_missed_a_revocation_lets_nobody_in_for_long(
+    replicated: RedisCluster, tmp_path: Path
+) -> None:
+    """It takes its primary's place with a copy that was voided there; another server still says
+    that all copies are right."""
+    cache = RedisStore(replicated.url())
+    pair = Paired(SqlStore(f"sqlite:///{tmp_path}/keys.db"), cache)
+    id = next(id for id in map(str, range(1000)) if slot_of(cache, id) < 16384 // 3)
+    place = cache._names.place(id)
+    made = new_key()
+    key = run(pair.insert(draft_of(made, id), None))
+    assert run(pair.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
+    copy = tell(replicated.nodes[0], "DUMP", place.organization)
+    run(pair.revoke_if_live(id, key.id))
+    run(pair.compare())
+    replica = replicated.nodes[3]
+    tell(replica, "CLUSTER", "FAILOVER")
+    replicated.wait(lambda: b"master" in tell(replica, "ROLE"))
+    replicated.wait(lambda: primary_of(replicated, place.slot) == replica.port)
+    tell(replica, "RESTORE", place.organization, 0, copy)
+    assert run(pair.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
+    run(pair.compare())
+    assert run(pair.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
+    run(pair.close())
+
+
+def primary_of(cluster: RedisCluster, slot: int) -> int:
+    """The port on which all nodes agree."""
+    ports = {
+        place[1]
+        for node in cluster.nodes
+        for first, last, place, *_ in tell(node, "CLUSTER", "SLOTS")
+        if first <= slot <= last
+    }
+    return int(ports.pop()) if len(ports) == 1 else 0
 
 
 def works(store: RedisStore, id: str) -> bool:

@@ -4,33 +4,32 @@ They lie where records of its own would, so an admission is the same script. The
 organization that holds copies also holds its fence, and expires as a whole.
 """
 
-from abc import abstractmethod
 from os import urandom
-from typing import Any, Final
+from typing import Final
 
-from ...rules.instants import MILLISECOND
+from ...rules.instants import DAY, MILLISECOND
 from ...rules.keys import ApiKey
 from ...rules.plans import Organization
 from ..contract import COPIES_LAST, Cache
-from .calls import Call, Script, command, invocation, number
+from ..lanes import Lanes
+from .calls import Script, command, invocation, number
 from .encoding import write_claim, write_placement, write_record
-from .names import Names, fields_of, slot_of
+from .epochs import Epochs
+from .lanes import Lane
+from .names import fields_of, slot_of
 
 _FENCE: Final = Script("fence")
 _INSTALL: Final = Script("install")
 _REPLACE: Final = Script("replace")
 _FENCE_BYTES: Final = 16
+_MARKED: Final = b"%d" % (DAY // MILLISECOND)
 _LIFE: Final = b"%d" % (COPIES_LAST // MILLISECOND)
 
 
-class Copies(Cache):
+class Copies(Epochs, Cache):
     """The verbs of a cache."""
 
-    _names: Names
-
-    @abstractmethod
-    async def _ask(self, call: Call) -> Any:
-        """Make a call and give its reply."""
+    _lanes: Lanes[Lane]
 
     async def fence(self, organization: str) -> str:
         place = self._names.place(organization)
@@ -58,13 +57,24 @@ class Copies(Cache):
     async def forget(self, organization: str) -> None:
         place = self._names.place(organization)
         await self._ask(command(place.slot, b"DEL", place.organization, repeatable=True))
+        # Who was refused by a copy until here is asked for again within a second.
+        await self._move()
 
     async def caught_up(self) -> int | None:
-        name = self._names.caught_up
+        name = await self._marker()
         epoch = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         return None if epoch is None else int(epoch)
 
     async def catch_up(self, before: int | None, epoch: int) -> bool:
-        name = self._names.caught_up
-        values = number(before), number(epoch)
+        name = await self._marker()
+        values = number(before), number(epoch), _MARKED
         return bool(await self._ask(invocation(_REPLACE, slot_of(name), [name], *values)))
+
+    async def _marker(self) -> bytes:
+        """Where it says up to when copies are right.
+
+        A replica that takes the place of its primary may not have heard of all that was voided
+        there, while another primary of the Cluster says that it was. So what was said counts for
+        the primaries of that time only.
+        """
+        return self._names.caught_up(await self._lanes.here().arrangement())

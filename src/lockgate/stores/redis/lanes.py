@@ -154,6 +154,10 @@ class Lane:
         for line in hanging.lines():
             line.give_up()
 
+    async def arrangement(self) -> bytes:
+        """Another one whenever a server has taken the place of another."""
+        return await self._topology.arrangement()
+
     async def everyone(self) -> Sequence[Line]:
         """A line to each server that holds something of its own."""
         return await self._topology.everyone()

@@ -54,11 +54,13 @@ class Names:
         self._prefix: Final = prefix.encode()
         self.pattern: Final = self._prefix + b":{*}"
         """Matches the names of all organizations' hashes."""
-        self.caught_up: Final = self._prefix + b":caught-up"
-        """A string: up to which epoch of the truth copies are right."""
         self.epoch: Final = self._prefix + b":epoch"
         """A string: another one after every change to keys or plans."""
         self.place = lru_cache(4096)(self._place)
+
+    def caught_up(self, arrangement: bytes) -> bytes:
+        """A string: up to which epoch of the truth copies are right, on servers so arranged."""
+        return b"%b:caught-up:%b" % (self._prefix, arrangement)
 
     def handle(self, handle: str) -> bytes:
         """A string: whose key has this handle."""

@@ -32,7 +32,6 @@ from .encoding import (
     write_placement,
     write_scheme,
 )
-from .epochs import Epochs
 from .lanes import Lane
 from .names import DEFAULT_PREFIX, Names, fields_of, slot_of, write
 from .servers import Client, servers_of
@@ -50,7 +49,7 @@ _HELD: Final = Script("clock", "slots", "held")
 _SCANNED_AT_ONCE: Final = b"1000"
 
 
-class RedisStore(Admissions, Accounts, Copies, Epochs):
+class RedisStore(Admissions, Accounts, Copies):
     """Keeps everything in Redis or Valkey: one server, one that Sentinels watch, or a Cluster.
 
     An admission is one call of one script on the server that has the organization. The script

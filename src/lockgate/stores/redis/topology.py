@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha1
 from time import monotonic
 from typing import Any, Final, cast
 
@@ -51,6 +52,13 @@ class Topology(ABC):
     @abstractmethod
     async def everyone(self) -> Sequence[Line]:
         """A line to each server that holds something of its own."""
+
+    async def arrangement(self) -> bytes:
+        """Which servers have which slots: another one whenever that changes.
+
+        Where one server has everything, whatever was said of its data goes and comes with it.
+        """
+        return b""
 
     @abstractmethod
     def lines(self) -> Sequence[Line]:
@@ -119,6 +127,7 @@ class Cluster(Topology):
         self._lines: dict[Address, Line] = {}
         self._by_slot: list[Address | None] = []
         self._learned_at = -_RELEARNED_AFTER
+        self._arrangement = b""
 
     async def line(self, slot: int) -> Line:
         if not self._by_slot:
@@ -132,6 +141,10 @@ class Cluster(Topology):
     async def everyone(self) -> Sequence[Line]:
         await self._learn()
         return [self._line(address) for address in {*self._by_slot} if address is not None]
+
+    async def arrangement(self) -> bytes:
+        await self._learn()
+        return self._arrangement
 
     def lines(self) -> Sequence[Line]:
         return list(self._lines.values())
@@ -174,6 +187,8 @@ class Cluster(Topology):
 
     def _read(self, ranges: list[Any], asked: Address) -> list[Address | None]:
         by_slot: list[Address | None] = [None] * SLOTS
+        whose = sorted((first, last, primary[2]) for first, last, primary, *_ in ranges)
+        self._arrangement = sha1(repr(whose).encode(), usedforsecurity=False).hexdigest().encode()
         for first, last, (host, port, *_), *_ in ranges:
             # Without a host of its own, a node is where it was asked.
             name = host.decode() if host not in {None, b"", b"?"} else asked[0]
