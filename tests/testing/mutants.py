@@ -502,6 +502,35 @@ class BoundaryIncluded(Mutant):
         return reading if judged.allowed else reading._replace(allowed=False)
 
 
+class NothingIsNoLimit(Mutant):
+    """Asks whether there is a limit by asking whether it is true."""
+
+    killed_by: ClassVar = {"W1"}
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        open = tuple(window._replace(limit=window.limit or None) for window in windows)
+        return await super().hit(organization, open, cost, now)
+
+
+class LeasesInMilliseconds(Mutant):
+    """Keeps how long a lease lasts as Redis counts it."""
+
+    killed_by: ClassVar = {"L3", "L4", "L6"}
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        return await super().acquire(organization, job, owner, limit, span - span % 1000, now)
+
+
 class LookingCounts(Mutant):
     """Reads the status by a hit."""
 

@@ -36,6 +36,15 @@ async def a_lease_ends_at_its_deadline(store: Store, _: Mint) -> None:
 
 
 @alone("L3", "slots")
+async def a_lease_lasts_to_the_microsecond(store: Store, _: Mint) -> None:
+    await store.acquire("org_1", "a", "me", 1, MINUTE + 1, NOW)
+    await store.held("org_1", NOW + MINUTE)
+    await store.renew("org_1", "a", "me", MINUTE + 7, NOW + MINUTE)
+    await store.held("org_1", NOW + 2 * MINUTE + 6)
+    await store.held("org_1", NOW + 2 * MINUTE + 7)
+
+
+@alone("L3", "slots")
 async def a_clock_that_steps_back_prolongs_no_lease(store: Store, _: Mint) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.held("org_1", NOW - DAY)
@@ -116,6 +125,7 @@ CHECKS: tuple[Check, ...] = (
     what_was_freed_can_be_taken,
     acquiring_again_gives_back_the_lease,
     a_lease_ends_at_its_deadline,
+    a_lease_lasts_to_the_microsecond,
     a_clock_that_steps_back_prolongs_no_lease,
     renewing_needs_a_live_lease_of_ones_own,
     an_ended_lease_stays_ended,

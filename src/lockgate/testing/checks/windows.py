@@ -31,6 +31,14 @@ async def a_full_window_refuses(store: Store, _: Mint) -> None:
 
 
 @alone("W1", "windows")
+async def a_limit_of_nothing_admits_nothing(store: Store, _: Mint) -> None:
+    """Nothing is not the same as no limit, although both are false."""
+    await hits(store, 2, NOW, minute(0))
+    await store.look("org_1", minute(0), NOW)
+    await hits(store, 1, NOW, minute(None))
+
+
+@alone("W1", "windows")
 async def a_full_window_refuses_across_the_full_minute_hour_and_day(store: Store, _: Mint) -> None:
     """Windows that begin at the full minute admit twice their limit around it."""
     await hits(store, 10, MIDNIGHT - SECOND)
@@ -202,6 +210,7 @@ CHECKS: tuple[Check, ...] = (
     the_cost_is_what_is_charged,
     what_remains_falls_by_the_cost,
     a_full_window_refuses,
+    a_limit_of_nothing_admits_nothing,
     a_hit_leaves_when_it_is_as_old_as_the_window,
     a_hit_counts_until_it_is_as_old_as_the_window,
     a_refused_call_costs_nothing,
