@@ -28,6 +28,7 @@ from .demo import (
     made_up_key,
     wire,
 )
+from .http2 import status_of
 from .test_authentication import PAIRS, REFUSED
 from .test_paths import TRICKS
 from .test_scopes import SPELLINGS
@@ -267,3 +268,35 @@ def test_g1_no_bytes_open_what_is_closed(demos: dict[str, Demo]) -> None:
                 refused = {401, 403, 404, 405} if narrow.encode() in sent else {401}
                 told = f"{name} answers {sent!r} by {answer}"
                 assert answer.by_the_server or answer.status in refused, told
+
+
+def test_g1_http2_opens_nothing_more(demos: dict[str, Demo]) -> None:
+    """Paths and headers that come without the form that lines of HTTP/1.1 give them."""
+    speaking = {"hypercorn", "granian", "granian-wsgi"}
+    for name, demo in demos.items():
+        if demo.face.other_server not in speaking or demo.face.store != "memory://":
+            continue
+        org = demo["enterprise"]
+        key = (b"authorization", f"Bearer {org.api_key}".encode())
+        cookie = (b"cookie", f"__session={org.session_cookie}".encode())
+        json = (b"content-type", b"application/json")
+        assert status_of(demo, "GET", "/health") == 200
+        assert status_of(demo, "GET", MODELS, [key]) == 200
+        assert status_of(demo, "POST", KEYS, [json, cookie], b'{"name": "x"}') == 201
+        crumbs = [json, (b"cookie", b"a=b"), cookie]
+        assert status_of(demo, "POST", KEYS, crumbs, b'{"name": "x"}') == 201  # RFC 9113 8.2.3
+        assert status_of(demo, "POST", KEYS, [json, cookie, cookie], b'{"name": "x"}') == 401
+        for target in (*TRICKS, "health", "*", "", "?", "http://x/health", " /health", "/health\t"):
+            assert status_of(demo, "GET", target) in {None, 400, 401}, f"{name}: {target!r}"
+        for more in (
+            [key, key],
+            [key, (b"authorization", b"")],
+            [(b"Authorization", key[1])],
+            [(b"authorization ", key[1])],
+            [(b"authorization", key[1] + b"\n")],
+            [(b"x", b"y\r\nauthorization: " + key[1])],
+            [(b":path", b"/health")],
+        ):
+            assert status_of(demo, "GET", MODELS, more) in {None, 400, 401}, f"{name}: {more}"
+        both = [(b":path", MODELS.encode())]
+        assert status_of(demo, "GET", "/health", both) in {None, 400}, name
