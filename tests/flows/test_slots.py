@@ -193,6 +193,20 @@ def test_d36_any_text_of_that_length_is_a_job_id() -> None:
         assert run(slots.release("org_1", job, lease.owner))
 
 
+@pytest.mark.parametrize("owner", ["", "o" * 129])
+def test_an_owner_is_a_text_of_that_length_too(owner: str) -> None:
+    slots = Bench().slots
+    flows = (
+        slots.acquire("org_1", "a", owner=owner),
+        slots.renew("org_1", "a", owner),
+        slots.release("org_1", "a", owner),
+    )
+    for flow in flows:
+        with pytest.raises(InvalidRequest) as refused:
+            run(flow)
+        assert [problem.field for problem in refused.value.problems] == ["owner"]
+
+
 @pytest.mark.parametrize("organization", ["", "o" * 129])
 def test_an_organization_has_an_id_too(organization: str) -> None:
     with pytest.raises(InvalidRequest) as refused:

@@ -77,24 +77,24 @@ class Slots:
             holder: who is calling, or the organization's id.
             job: its id, 1 to 128 characters. One that callers choose lets a caller run many jobs
                 under one id: see that each runs once, or name an owner.
-            owner: take the slot as this owner, or not at all; None: take it as a new one, or find
-                whoever has it.
+            owner: take the slot as this owner, 1 to 128 characters, or not at all; None: take it as
+                a new one, or find whoever has it.
             seconds: when it ends unless renewed, up to a day; None: as the gate says.
 
         Raises:
             ConcurrentLimitExceeded: the organization has as many slots as its plan admits.
             JobRunning: the job has a slot, of another owner than the one named.
-            InvalidRequest: the job's id cannot be one.
+            InvalidRequest: an id or the owner cannot be one.
             StoreUnavailable: the store did not answer.
         """
         organization = _organization(holder)
-        _check(organization, job)
+        taker = new_owner() if owner is None else owner
+        _check(organization, job, taker)
         span = self._span(seconds)
         if isinstance(holder, Principal):
             plan = holder.plan
         else:
             plan = await self._organizations.plan(organization)
-        taker = new_owner() if owner is None else owner
         with asking(self._events):
             lease, held, limit = await self._store.acquire(
                 organization, job, taker, plan.concurrent, span, self._now()
@@ -114,11 +114,11 @@ class Slots:
 
         Raises:
             SlotLost: it is not, and never will be again (L4): the job has to stop.
-            InvalidRequest: the job's id cannot be one.
+            InvalidRequest: an id or the owner cannot be one.
             StoreUnavailable: the store did not answer: the slot lasts until its deadline.
         """
         organization = _organization(holder)
-        _check(organization, job)
+        _check(organization, job, owner)
         span = self._span(seconds)
         with asking(self._events):
             lease = await self._store.renew(organization, job, owner, span, self._now())
@@ -130,11 +130,11 @@ class Slots:
         """Free the slot of a job, if this owner holds it; False: there was nothing to free (L5).
 
         Raises:
-            InvalidRequest: the job's id cannot be one.
+            InvalidRequest: an id or the owner cannot be one.
             StoreUnavailable: the store did not answer: the slot comes back at its deadline.
         """
         organization = _organization(holder)
-        _check(organization, job)
+        _check(organization, job, owner)
         with asking(self._events):
             return await self._store.release(organization, job, owner, self._now())
 
@@ -183,11 +183,11 @@ def _organization(holder: Holder) -> str:
     return holder if isinstance(holder, str) else holder.organization
 
 
-def _check(organization: object, job: object) -> None:
-    """Refuse an id that cannot be one (D36)."""
+def _check(organization: object, job: object, owner: object) -> None:
+    """Refuse an id or an owner that cannot be one (D36)."""
     problems = [
         Problem(field, f"Use 1 to {LONGEST_ID} characters.")
-        for field, id in (("organization", organization), ("job", job))
+        for field, id in (("organization", organization), ("job", job), ("owner", owner))
         if not (isinstance(id, str) and 1 <= len(id) <= LONGEST_ID)
     ]
     if problems:

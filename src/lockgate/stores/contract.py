@@ -13,9 +13,10 @@ Time: a shared store goes by its own server's clock, never by that of the proces
 method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
 None means the store's clock.
 
-Organization ids and job ids are opaque: any non-empty string of up to 128 characters (D36). Users
-are as opaque, and have up to 255. Windows are also kept for what is no organization: such an owner
-is 129 to 192 characters of ASCII long, so that it can never be an organization's.
+Ids of organizations and jobs, and owners of slots, are opaque: any non-empty string of up to 128
+characters (D36). Users are as opaque, and have up to 255. Windows are also kept for what is no
+organization: such an owner is 129 to 192 characters of ASCII long, so that it can never be an
+organization's.
 
 A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILABLE``.
 """
