@@ -107,7 +107,7 @@ def test_r1_what_fails_between_the_two_is_undone(
     assert run(store.account("org_1")) is None
     assert run(store.account_by_token(mine.handle)) is None
     assert run(store.find(key.handle)) is None
-    assert halves(backend, store._tables) == 0
+    assert halves(backend, store.tables) == 0
     run(store.register(mine, key, NOW))
-    assert halves(backend, store._tables) == 1
+    assert halves(backend, store.tables) == 1
     run(store.close())

@@ -3,44 +3,37 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ...errors import ConfigurationError, HandleTaken, KeyLimitReached
+from ...errors import ConfigurationError, HandleTaken
 from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Digest, Token
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization, PlanBook
-from ...rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
-from ...rules.windows import Reading, Window, look
+from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew
+from ...rules.windows import Reading, Window
 from ..contract import UNKNOWN, Admission, Changes, Io, Truth, Usage
 from .accounts import Accounts
 from .advice import Adviser
 from .charges import Admit, Hit, Ledger
 from .dialects import flavour_of
 from .encoding import (
-    idle_day,
-    read_key,
-    read_leases,
-    read_organization,
-    read_state,
-    read_uses,
     write_id,
-    write_key,
-    write_leases,
-    write_overrides,
 )
 from .engines import engines_of
 from .epochs import Epochs
+from .keys import Keys
 from .lanes import lanes_of
+from .organizations import Organizations
 from .pruning import Pruning
 from .schema import Check
 from .statements import Statements
 from .tables import DEFAULT_PREFIX, Tables
-from .transactions import Transactions
+from .transactions import Transactions, Work
 
 T = TypeVar("T")
 
@@ -106,14 +99,10 @@ class SqlStore(Truth):
             engines.patience,
             Adviser(engines.dialect),
         )
-        self._organizations: Final = tables.organizations
-        self._keys: Final = tables.keys
-        self._with_usage: Final = select(tables.keys, tables.organizations.c.used).outerjoin_from(
-            tables.keys, tables.organizations
-        )
+        self._keys: Final = Keys(tables)
+        self._organizations: Final = Organizations(tables, flavour)
         self._accounts: Final = Accounts(tables)
         self._epochs: Final = Epochs(tables, flavour)
-        self._tables = tables
         self._flavour = flavour
         self._engines = engines
         self._lanes = lanes_of(self._transactions, engines)
@@ -164,93 +153,53 @@ class SqlStore(Truth):
     async def look(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
-        column = self._organizations.c.windows
-        mine = self._organizations.c.id == write_id(organization)
-
-        def work(connection: Connection) -> Reading:
-            state = read_state(connection.scalar(select(column).where(mine)), windows)
-            return look(state, windows, self._flavour.now(connection) if now is None else now)
-
-        return await self._lanes.here().read(work)
+        organizations = self._organizations
+        return await self._lanes.here().read(
+            lambda connection: organizations.look(connection, organization, windows, now)
+        )
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
-        keys = self._keys
-        id = write_id(draft.organization)
-        taken = or_(keys.c.handle == draft.handle, keys.c.id == draft.id)
-
         def work(connection: Connection) -> ApiKey:
-            self._lock(connection, id)
-            instant = self._flavour.now(connection) if now is None else now
-            if cap is not None:
-                mine = and_(keys.c.organization == id, self._live(instant))
-                if (connection.scalar(select(func.count()).where(mine)) or 0) >= cap:
-                    raise KeyLimitReached(cap)
-            key = draft.created(instant)
-            connection.execute(insert(keys), write_key(key))
-            return key
+            self._organizations.lock(connection, write_id(draft.organization))
+            return self._keys.insert(connection, draft, cap, self._at(connection, now))
 
-        lane = self._lanes.here()
-        try:
-            return await lane.write(work)
-        except IntegrityError:
-            if await lane.read(lambda connection: connection.scalar(select(1).where(taken))):
-                raise HandleTaken from None
-            raise
+        return await self._insert(work, lambda connection: self._keys.taken(connection, draft))
 
     async def find(self, handle: str) -> ApiKey | None:
         if not _NAME.fullmatch(handle):
             return None
-        return await self._key(self._keys.c.handle == handle)
+        return await self._lanes.here().read(lambda c: self._keys.by_handle(c, handle))
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         if not _NAME.fullmatch(id):
             return None
-        return await self._key(self._owned(organization, id))
+        return await self._lanes.here().read(lambda c: self._keys.get(c, organization, id))
 
     async def list(self, organization: str) -> list[ApiKey]:
-        keys = self._keys
-        statement = self._with_usage.where(keys.c.organization == write_id(organization)).order_by(
-            keys.c.created_at.desc(), keys.c.id
-        )
-        return await self._lanes.here().read(
-            lambda connection: [_key(row) for row in connection.execute(statement)]
-        )
+        return await self._lanes.here().read(lambda c: self._keys.list(c, organization))
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
         if not _NAME.fullmatch(id):
             return None
-        keys = self._keys
-        mine = self._owned(organization, id)
 
         def work(connection: Connection) -> ApiKey | None:
             if not self._accounts.lock(connection, organization):
                 return None
-            instant = self._flavour.now(connection) if now is None else now
-            live = and_(mine, keys.c.revoked_at.is_(None))
-            if connection.execute(update(keys).where(live).values(revoked_at=instant)).rowcount:
+            if self._keys.revoke(connection, organization, id, self._at(connection, now)):
                 self._epochs.advance(connection, write_id(organization))
-            row = connection.execute(self._with_usage.where(mine)).one_or_none()
-            return None if row is None else _key(row)
+            return self._keys.get(connection, organization, id)
 
         return await self._lanes.here().write(work)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        keys = self._keys
-        unchanged = and_(
-            keys.c.handle == handle, keys.c.scheme == old.scheme, keys.c.digest == old.value
-        )
-        statement = update(keys).where(unchanged).values(scheme=new.scheme, digest=new.value)
-        whose = select(keys.c.organization).where(keys.c.handle == handle)
-
         def work(connection: Connection) -> bool:
-            id = connection.scalar(whose)
+            id = self._keys.owner(connection, handle)
             if id is None:
                 return False
-            id = bytes(id)
-            self._lock(connection, id)
-            moved = connection.execute(statement).rowcount == 1
+            self._organizations.lock(connection, id)
+            moved = self._keys.rehash(connection, handle, old, new)
             if moved:
                 self._epochs.advance(connection, id)
             return moved
@@ -269,19 +218,9 @@ class SqlStore(Truth):
         await self._lanes.here().write(lambda connection: connection.execute(statement, values))
 
     async def census(self, now: int | None = None) -> dict[str, int]:
-        key, account = self._keys.c, self._tables.accounts.c
-
-        def work(connection: Connection) -> dict[str, int]:
-            live = self._live(self._flavour.now(connection) if now is None else now)
-            counts: dict[str, int] = {}
-            good = account.token_revoked_at.is_(None)
-            for scheme, those in ((key.scheme, live), (account.scheme, good)):
-                rows = select(scheme, func.count()).where(those).group_by(scheme)
-                for name, number in connection.execute(rows):
-                    counts[name] = counts.get(name, 0) + number
-            return counts
-
-        return await self._lanes.here().read(work)
+        return await self._lanes.here().read(
+            lambda connection: self._keys.census(connection, self._at(connection, now))
+        )
 
     async def acquire(
         self,
@@ -311,43 +250,25 @@ class SqlStore(Truth):
         )
 
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        column = self._organizations.c.slots
-        mine = self._organizations.c.id == write_id(organization)
-
-        def work(connection: Connection) -> tuple[Lease, ...]:
-            leases = read_leases(connection.scalar(select(column).where(mine)))
-            return live(leases, self._flavour.now(connection) if now is None else now)
-
-        return await self._lanes.here().read(work)
+        return await self._lanes.here().read(
+            lambda connection: self._organizations.held(connection, organization, now)
+        )
 
     async def organization(self, id: str) -> Organization | None:
         if self._resolver is not None:
             return await self._resolved(id)
-        table = self._organizations
-        statement = select(table.c.plan, table.c.overrides).where(table.c.id == write_id(id))
-
-        def work(connection: Connection) -> Organization | None:
-            row = connection.execute(statement).one_or_none()
-            return None if row is None else read_organization(id, *row)
-
-        return await self._lanes.here().read(work)
+        return await self._lanes.here().read(lambda c: self._organizations.get(c, id))
 
     async def put_organization(self, organization: Organization) -> None:
         if self._resolver is not None:
             raise ConfigurationError(
                 "Plans come from the resolver that the store was given: change them there."
             )
-        table = self._organizations
         id = write_id(organization.id)
-        statement = (
-            update(table)
-            .where(table.c.id == id)
-            .values(plan=organization.plan, overrides=write_overrides(organization))
-        )
 
         def work(connection: Connection) -> None:
-            self._lock(connection, id)
-            connection.execute(statement)
+            self._organizations.lock(connection, id)
+            self._organizations.put(connection, organization)
             self._epochs.advance(connection, id)
 
         await self._lanes.here().write(work)
@@ -356,17 +277,10 @@ class SqlStore(Truth):
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
     ) -> tuple[Account, ApiKey]:
         def work(connection: Connection) -> tuple[Account, ApiKey]:
-            self._lock(connection, write_id(account.organization))
-            instant = self._flavour.now(connection) if now is None else now
-            return self._accounts.register(connection, account, key, instant)
+            self._organizations.lock(connection, write_id(account.organization))
+            return self._accounts.register(connection, account, key, self._at(connection, now))
 
-        lane = self._lanes.here()
-        try:
-            return await lane.write(work)
-        except IntegrityError:
-            if await lane.read(lambda c: self._accounts.taken(c, account, key)):
-                raise HandleTaken from None
-            raise
+        return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 
     async def account(self, organization: str) -> Account | None:
         return await self._lanes.here().read(lambda c: self._accounts.get(c, organization))
@@ -388,7 +302,7 @@ class SqlStore(Truth):
         def work(connection: Connection) -> Account | None:
             if not self._accounts.lock(connection, organization):
                 return None
-            instant = self._flavour.now(connection) if now is None else now
+            instant = self._at(connection, now)
             account = self._accounts.claim(connection, organization, user, revoke, instant)
             if revoke:
                 self._epochs.advance(connection, write_id(organization))
@@ -441,29 +355,18 @@ class SqlStore(Truth):
         placed = self._resolver(organization)
         return await placed if isawaitable(placed) else placed
 
-    async def _key(self, which: Any) -> ApiKey | None:
-        statement = self._with_usage.where(which)
+    def _at(self, connection: Connection, now: int | None) -> int:
+        return self._flavour.now(connection) if now is None else now
 
-        def work(connection: Connection) -> ApiKey | None:
-            row = connection.execute(statement).one_or_none()
-            return None if row is None else _key(row)
-
-        return await self._lanes.here().read(work)
-
-    def _owned(self, organization: str, id: str) -> Any:
-        return and_(self._keys.c.id == id, self._keys.c.organization == write_id(organization))
-
-    def _live(self, now: int) -> Any:
-        expires = self._keys.c.expires_at
-        return and_(self._keys.c.revoked_at.is_(None), or_(expires.is_(None), expires > now))
-
-    def _lock(self, connection: Connection, id: bytes) -> Any:
-        """Lock an organization's row, and make it if it is not there."""
-        table = self._organizations
-        mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
-        while (row := connection.execute(mine).one_or_none()) is None:
-            connection.execute(self._flavour.insert_missing(table), {"id": id})
-        return row
+    async def _insert(self, work: Work[T], taken: Work[bool]) -> T:
+        """Insert what may be there already."""
+        lane = self._lanes.here()
+        try:
+            return await lane.write(work)
+        except IntegrityError:
+            if await lane.read(taken):
+                raise HandleTaken from None
+            raise
 
     async def _lease(
         self,
@@ -471,24 +374,7 @@ class SqlStore(Truth):
         now: int | None,
         change: Callable[[Leases, int], tuple[T, Leases]],
     ) -> T:
-        table = self._organizations
-        id = write_id(organization)
-
-        def work(connection: Connection) -> T:
-            slots, day = self._lock(connection, id)
-            before = read_leases(slots)
-            value, after = change(before, self._flavour.now(connection) if now is None else now)
-            if after != before:
-                latest = max((idle_day(lease.deadline) for lease in after), default=0)
-                connection.execute(
-                    update(table)
-                    .where(table.c.id == id)
-                    .values(slots=write_leases(after), idle_day=max(day or 0, latest))
-                )
-            return value
-
-        return await self._lanes.here().write(work)
-
-
-def _key(row: Any) -> ApiKey:
-    return read_key(row, read_uses(row[-1]))
+        organizations = self._organizations
+        return await self._lanes.here().write(
+            lambda connection: organizations.lease(connection, organization, now, change)
+        )

@@ -1,0 +1,100 @@
+"""Organizations in SQL: their locks, plans, windows and slots, within a transaction."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, select, update
+
+from ...rules.plans import Organization
+from ...rules.slots import Lease, Leases, live
+from ...rules.windows import Reading, Window, look
+from .dialects import Flavour
+from .encoding import (
+    idle_day,
+    read_leases,
+    read_organization,
+    read_state,
+    write_id,
+    write_leases,
+    write_overrides,
+)
+from .tables import Tables
+
+T = TypeVar("T")
+
+
+class Organizations:
+    """The statements of organizations, on a connection that whoever calls begins and commits.
+
+    Args:
+        tables: where.
+        flavour: the kind of database they are in.
+    """
+
+    def __init__(self, tables: Tables, flavour: Flavour) -> None:
+        self._table: Final = tables.organizations
+        self._flavour: Final = flavour
+
+    def lock(self, connection: Connection, id: bytes) -> Any:
+        """Lock an organization, and make it if it is not there; gives its slots and idle day."""
+        table = self._table
+        mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
+        while (row := connection.execute(mine).one_or_none()) is None:
+            connection.execute(self._flavour.insert_missing(table), {"id": id})
+        return row
+
+    def get(self, connection: Connection, id: str) -> Organization | None:
+        """Which plan it is on."""
+        table = self._table
+        mine = select(table.c.plan, table.c.overrides).where(table.c.id == write_id(id))
+        row = connection.execute(mine).one_or_none()
+        return None if row is None else read_organization(id, *row)
+
+    def put(self, connection: Connection, organization: Organization) -> None:
+        """Put it on a plan; it is locked."""
+        table = self._table
+        mine = update(table).where(table.c.id == write_id(organization.id))
+        overrides = write_overrides(organization)
+        connection.execute(mine.values(plan=organization.plan, overrides=overrides))
+
+    def look(
+        self,
+        connection: Connection,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None,
+    ) -> Reading:
+        """What its windows count."""
+        column = self._table.c.windows
+        mine = select(column).where(self._table.c.id == write_id(organization))
+        state = read_state(connection.scalar(mine), windows)
+        return look(state, windows, self._flavour.now(connection) if now is None else now)
+
+    def held(self, connection: Connection, organization: str, now: int | None) -> tuple[Lease, ...]:
+        """Its slots that are taken."""
+        column = self._table.c.slots
+        mine = select(column).where(self._table.c.id == write_id(organization))
+        leases = read_leases(connection.scalar(mine))
+        return live(leases, self._flavour.now(connection) if now is None else now)
+
+    def lease(
+        self,
+        connection: Connection,
+        organization: str,
+        now: int | None,
+        change: Callable[[Leases, int], tuple[T, Leases]],
+    ) -> T:
+        """Lock it, and change its slots by the rule."""
+        table = self._table
+        id = write_id(organization)
+        slots, day = self.lock(connection, id)
+        before = read_leases(slots)
+        value, after = change(before, self._flavour.now(connection) if now is None else now)
+        if after != before:
+            latest = max((idle_day(lease.deadline) for lease in after), default=0)
+            connection.execute(
+                update(table)
+                .where(table.c.id == id)
+                .values(slots=write_leases(after), idle_day=max(day or 0, latest))
+            )
+        return value
