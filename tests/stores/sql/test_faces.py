@@ -457,7 +457,7 @@ def test_older_tables(service: Service, backend: Backend, revision: str | None) 
     downgrade(backend.admin, tables, "base")
 
 
-def test_the_driver_of_mysql_tells_a_host_that_it_refuses() -> None:
+def test_what_no_server_here_says_to_mysqls_driver() -> None:
     from lockgate.stores.sql.advice import advice
 
     dialect = blocking_engine("mysql://h/d").dialect
@@ -465,4 +465,8 @@ def test_the_driver_of_mysql_tells_a_host_that_it_refuses() -> None:
     assert advice(refused, dialect) == (
         "it takes no connections of this user from here: have it let this host in"
     )
+    # So PyMySQL begins, at MySQL 8's default, caching_sha2_password.
+    lacking = RuntimeError("'cryptography' package is required for sha256_password or so")
+    assert "PyMySQL[rsa]" in (advice(lacking, dialect) or "")
     assert advice(ValueError("what"), dialect) is None
+    assert advice(RuntimeError("what"), dialect) is None

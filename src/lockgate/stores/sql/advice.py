@@ -4,6 +4,7 @@ Those of a driver are not repeated: some show addresses, users or parameters.
 """
 
 import logging
+from socket import gaierror
 from threading import Lock
 from time import monotonic
 from typing import Final
@@ -16,6 +17,9 @@ AGAIN_AFTER: Final = 60.0
 """Seconds for which what was said is not repeated."""
 
 _LOGIN: Final = "it does not take this user with this password: see both in the store's URL"
+_CRYPTOGRAPHY: Final = (
+    "without TLS its way of checking passwords takes more of the driver: pip install 'PyMySQL[rsa]'"
+)
 _DATABASE: Final = "there is no such database: create it, or see its name in the store's URL"
 _HOST: Final = "it takes no connections of this user from here: have it let this host in"
 _NOBODY: Final = "nobody answers there: see host and port in the store's URL, and that it runs"
@@ -105,8 +109,10 @@ def advice(failure: BaseException, dialect: Dialect) -> str | None:
     if isinstance(failure, PoolExhausted):
         return _POOL
     cause = failure.orig if isinstance(failure, DBAPIError) else failure
-    if isinstance(cause, ConnectionError | OSError) and not isinstance(cause, TimeoutError):
+    if isinstance(cause, ConnectionError | gaierror):  # As asyncpg lets them through.
         return _NOBODY
+    if isinstance(cause, RuntimeError) and "'cryptography'" in str(cause):
+        return _CRYPTOGRAPHY
     if not isinstance(cause, dialect.import_dbapi().Error):
         return None
     if dialect.name == "sqlite":
