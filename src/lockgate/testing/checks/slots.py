@@ -111,6 +111,17 @@ async def hostile_ids_have_slots_of_their_own(store: Store, _: Mint) -> None:
     await store.held("org_1", NOW)
 
 
+@alone("L5", "slots")
+async def hostile_owners_own_what_they_took(store: Store, _: Mint) -> None:
+    for index, owner in enumerate(HOSTILE):
+        await store.acquire("org_1", str(index), owner, None, MINUTE, NOW)
+    for index, owner in enumerate(HOSTILE):
+        await store.release("org_1", str(index), HOSTILE[index - 1], NOW)
+        await store.renew("org_1", str(index), owner, MINUTE, NOW + 1)
+        await store.release("org_1", str(index), owner, NOW + 1)
+    await store.held("org_1", NOW + 1)
+
+
 @alone("W8", "slots")
 async def ids_in_two_parts_do_not_run_together(store: Store, _: Mint) -> None:
     """An organization and a job that read the same when they are written one after the other."""
@@ -132,5 +143,6 @@ CHECKS: tuple[Check, ...] = (
     releasing_frees_only_ones_own,
     releasing_late_frees_nothing,
     hostile_ids_have_slots_of_their_own,
+    hostile_owners_own_what_they_took,
     ids_in_two_parts_do_not_run_together,
 )
