@@ -11,7 +11,7 @@ from lockgate.stores import AccountStore, KeyStore, SlotStore, WindowStore
 from lockgate.stores.contract import PartStore
 from lockgate.testing import certify
 from lockgate.testing.checks import Part
-from lockgate.testing.suite import StoreSuite
+from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
 
 def only(*kinds: type[PartStore], io: str | None = "none") -> type[PartStore]:
@@ -54,6 +54,15 @@ class TestWindows(StoreSuite):
 
     def make_store(self) -> PartStore:
         return Windows()
+
+
+class Apart(SharedStoreSuite):
+    parts = ("windows",)
+
+
+def test_processes_are_not_tried_with_a_part() -> None:
+    with pytest.raises(pytest.skip.Exception, match="whole store"):
+        Apart().test_processes()
 
 
 class TestSlots(StoreSuite):
