@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
+from threading import Event
 from time import sleep
 from typing import Any, Final
 
@@ -21,8 +22,9 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from ..deadlines import left
+from ..deadlines import Threads, left
 
+_CONNECTING_AT_MOST: Final = 8
 _LEAST: Final = 0.001
 """Seconds: a socket that waits for none at all does something else."""
 Reply = Any
@@ -86,6 +88,10 @@ class Wire(ABC):
 class BlockingWire(Wire):
     """Waits in the calling thread."""
 
+    def __init__(self, dial: Dial, timeout: float) -> None:
+        super().__init__(dial, timeout)
+        self._threads = Threads(_CONNECTING_AT_MOST)
+
     async def exchange(self, data: bytes, replies: int) -> list[Reply]:
         received: list[Reply] = []
         try:
@@ -114,9 +120,27 @@ class BlockingWire(Wire):
         self._stale = False
         connection = await self._dial()
         connection.socket_timeout = connection.socket_connect_timeout = self._seconds()
-        connection.connect()
+        self._reach(connection)
         self._connection = connection
         return connection
+
+    def _reach(self, connection: Any) -> None:
+        """Connect, which takes several steps: all of them together no longer than whoever asks."""
+        made, left_behind = Event(), Event()
+
+        def connect() -> None:
+            connection.connect()
+            made.set()
+            if left_behind.is_set():
+                connection.disconnect()
+
+        try:
+            self._threads.do(connect)
+        except BaseException:
+            left_behind.set()
+            if made.is_set():
+                connection.disconnect()
+            raise
 
     def _seconds(self) -> float:
         """How long to wait: no longer than whoever asks."""
