@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 
 import pytest
 from sqlalchemy import select
@@ -15,7 +16,7 @@ from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.charges import USES_AT_MOST
 from lockgate.stores.sql.tables import Tables
 
-from ..making import NOW, draft_of, new_key, token_of
+from ..making import NOW, at_once, draft_of, new_key, token_of
 from .backends import Backend
 
 WIDE = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])
@@ -68,6 +69,35 @@ async def test_more_busy_keys_than_there_is_room_for(backend: Backend, together:
         still = [count for count in connection.scalars(moved) if count == 0]
     assert len(still) <= 2 * USES_AT_MOST
     await store.close()
+
+
+def test_no_count_is_lost_while_keys_make_room_for_one_another(backend: Backend) -> None:
+    """By several stores, as of several processes, and beside usage that comes from elsewhere."""
+    tables = backend.take()
+    stores = [SqlStore(backend.url, prefix=tables.prefix) for _ in range(3)]
+    made = [new_key() for _ in range(3 * USES_AT_MOST)]
+    for number, key in enumerate(made):
+        run(stores[0].insert(draft_of(key, f"org_{number % 2}"), None, NOW))
+
+    def work(number: int) -> Counter[str]:
+        chance, store = random.Random(number), stores[number % 3]
+        counted: Counter[str] = Counter()
+        for _ in range(30):
+            some = chance.sample(made, 3)
+            if chance.random() < 0.2:
+                run(store.add_usage({key.handle: Usage(2, NOW) for key in some}))
+                counted.update({key.handle: 2 for key in some})
+            else:
+                answer = run(store.admit(token_of(some[0]), 1, WIDE, NOW))
+                counted[some[0].handle] += answer.verdict is Verdict.ADMITTED
+        return counted
+
+    wanted = sum(at_once(9, work), Counter[str]())
+    kept = [key for owner in ("org_0", "org_1") for key in run(stores[0].list(owner))]
+    assert {key.handle: key.request_count for key in kept if key.request_count} == dict(+wanted)
+    for store in stores:
+        run(store.close())
+    backend.give(tables)
 
 
 def test_usage_that_is_added_from_elsewhere_adds_up(backend: Backend) -> None:
