@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, PlanBook, open_store, run
 from lockgate.errors import StoreUnavailable
@@ -33,7 +34,7 @@ from tests.servers import Server, mariadb, postgres
 
 from ..making import NOW, draft, draft_of, new_key, token_of
 from ..proxy import Proxy
-from .backends import Backend, await_locks, database, server
+from .backends import BACKENDS, Backend, await_locks, database, server
 
 WIDE = PlanBook([Plan("free", None, None, None, None, DEFAULT_RESOLUTION)])
 WINDOWS = WIDE.default.windows
@@ -88,6 +89,28 @@ async def test_d33_all_who_share_a_commit_learn_that_its_answer_was_lost(
     assert all(isinstance(o, OutcomeUnknown) or not isinstance(o, BaseException) for o in outcomes)
     assert (await store.look("org_1", WINDOWS, NOW)).used[0] == 9
     await store.close()
+
+
+@pytest.mark.parametrize("driver", ["postgresql+psycopg", "postgresql+asyncpg", "mysql+asyncmy"])
+async def test_d33_a_lost_answer_counts_once_in_the_hosts_own_asynchronous_engine(
+    driver: str,
+) -> None:
+    backend = BACKENDS[driver.partition("+")[0]]
+    tables = backend.take()
+    with Proxy(server(backend.kind).port) as proxy:
+        url = make_url(through(proxy, backend.url)).set(drivername=driver)
+        engine = create_async_engine(url)
+        store = SqlStore(engine, prefix=tables.prefix)
+        await store.hit("org_1", WINDOWS, 1, NOW)
+        proxy.cut_at = b"COMMIT;" if driver.endswith("asyncpg") else COMMITS[backend.kind]
+        with pytest.raises(OutcomeUnknown):
+            await store.hit("org_1", WINDOWS, 1, NOW)
+        assert proxy.cuts == 1
+        await store.hit("org_1", WINDOWS, 1, NOW)
+        assert (await store.look("org_1", WINDOWS, NOW)).used[0] == 3
+        await store.close()
+        await engine.dispose()
+    backend.give(tables)
 
 
 @pytest.mark.parametrize("statement", [b"FOR UPDATE", b"UPDATE t"])
