@@ -162,6 +162,29 @@ async def test_closing_does_not_wait_for_a_row_that_somebody_holds(
     served.give(tables)
 
 
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
+async def test_closing_beside_the_hosts_own_asynchronous_engine_waits_for_no_row(
+    driver: str,
+) -> None:
+    backend = BACKENDS[driver.partition("+")[0]]
+    tables = backend.take()
+    engine = create_async_engine(backend.admin.url.set(drivername=driver))
+    store = SqlStore(engine, prefix=tables.prefix)
+    await store.hit("org_1", WINDOWS, 1, NOW)
+    with backend.admin.begin() as holder:
+        holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
+        waiting = asyncio.create_task(store.hit("org_1", WINDOWS, 1, NOW))
+        await asyncio.to_thread(await_locks, backend.admin)
+        await asyncio.wait_for(store.close(), 60)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waiting, 60)
+    await engine.dispose()
+    again = SqlStore(backend.url, prefix=tables.prefix)
+    assert (await again.look("org_1", WINDOWS, NOW)).used[0] == 1
+    await again.close()
+    backend.give(tables)
+
+
 def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:
     url = database("sqlite")
     store = open_store(url)

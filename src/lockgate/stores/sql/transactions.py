@@ -70,7 +70,7 @@ class Transactions:
                 self._flavour.begin(connection)
                 value = work(connection)
             except BaseException:
-                connection.rollback()
+                _undo(connection, connection.rollback)
                 raise
             _commit(connection, connection.commit)
             return value
@@ -94,7 +94,7 @@ class Transactions:
             ):
                 connection.invalidate(failure)
                 raise ConnectionLost from failure
-            driver.rollback()
+            _undo(connection, driver.rollback)
             raise
         _commit(hand.connection, hand.driver.commit)
         return outcomes
@@ -124,6 +124,14 @@ class Transactions:
             isinstance(failure, DBAPIError) and failure.connection_invalidated
         )
         return attempt < _ATTEMPTS and (lost or self._flavour.passing(failure))
+
+
+def _undo(connection: Connection, rollback: Callable[[], None]) -> None:
+    """Roll back, and let go of a connection that cannot, as of a driver cancelled in its wait."""
+    try:
+        rollback()
+    except Exception:
+        connection.invalidate()
 
 
 def _commit(connection: Connection, commit: Callable[[], None]) -> None:
