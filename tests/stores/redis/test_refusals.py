@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import socketserver
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from time import monotonic, sleep
 from typing import Any
 
@@ -16,7 +14,6 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.deadlines import DEADLINE, Overdue
 from lockgate.stores.failures import is_away
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.servers import SECONDS
@@ -164,31 +161,6 @@ def test_a_server_that_accepts_and_says_nothing_costs_the_deadline(
         assert slowest < SECONDS  # For so long the connection itself would wait.
         proxy.swallows = False
         asking.comes_back()
-
-
-class Ponderous(socketserver.BaseRequestHandler):
-    """Answers every command, each after most of the time that a caller has for all."""
-
-    def handle(self) -> None:
-        with suppress(OSError):
-            while data := self.request.recv(65536):
-                for _ in range(data.count(b"*")):
-                    sleep(DEADLINE * 0.8)
-                    self.request.sendall(b"+OK\r\n")
-
-
-def test_the_handshake_of_a_connection_takes_no_longer_than_the_deadline() -> None:
-    """A socket's timeout is for each step of it: by that alone, the call would be late."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Ponderous) as server:
-        server.daemon_threads = True
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        store = Guarded(RedisStore(url(server.server_address[1])), Events(None), DEADLINE)
-        with pytest.raises(Overdue):
-            run(store.hit("org_1", BOOK.default.windows, 1))
-        run(store.close())
-        server.shutdown()
-        serving.join()
 
 
 @awaiting
