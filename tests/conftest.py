@@ -1,5 +1,9 @@
+from typing import Any
+
 import pytest
 from hypothesis import settings
+
+from .outages import PROPERTY, Figures, table
 
 # How long an example takes is no part of a property: a slow machine must not turn one red.
 settings.register_profile("bounded", deadline=None, stateful_step_count=30)
@@ -11,3 +15,19 @@ settings.load_profile("bounded")
 def anyio_backend() -> str:
     """Async tests run on asyncio alone: the servers and drivers that lockgate meets all do."""
     return "asyncio"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what outages cost, whichever process the tests ran in."""
+    reports = [report for some in terminalreporter.stats.values() for report in some]
+    outages = [
+        Figures(*value)
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
+    if outages:
+        terminalreporter.section("outages")
+        for line in table(outages):
+            terminalreporter.write_line(line)

@@ -20,6 +20,7 @@ import pytest
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
+from tests.outages import PROPERTY, Figures
 from tests.servers import mariadb, postgres, redis_server
 
 from .proxy import Proxy
@@ -140,7 +141,7 @@ WAYS: dict[str, Callable[[Outage], AbstractContextManager[None]]] = {
 }
 
 
-def suffer(store: str, framework: str, way: str, seconds: float) -> None:
+def suffer(store: str, framework: str, way: str, seconds: float) -> Figures:
     with ExitStack() as stack:
         outage = Outage(stack, store, framework)
         with outage.asked():
@@ -157,21 +158,24 @@ def suffer(store: str, framework: str, way: str, seconds: float) -> None:
         refused = [a for a in outage.answers if a.status == 503]
         slowest = max(answer.seconds for answer in outage.answers)
         back = next(a for a in outage.answers if a.started > ended and a.status == 200)
-        detected = min(a.started + a.seconds for a in refused) - began if refused else float("nan")
-        print(
-            f"{store} {framework} {way} {seconds} s: {dict(statuses)}, slowest {slowest:.3f} s, "
-            f"first 503 after {detected:.3f} s, "
-            f"back after {back.started + back.seconds - ended:.3f} s"
-        )
         assert set(statuses) <= {200, 503}
         assert slowest < DEADLINE + SLACK
         if store == "pair":
             assert statuses[503] < len(outage.answers) / 4
         if way != "killed" or store in {"postgresql", "mysql"}:
             counted, admitted = outage.counted(), statuses[200] + 1
-            print(f"    counted {counted}, answered {admitted}")
             assert admitted - (WORKERS if store == "pair" else 0) <= counted
             assert counted <= admitted + statuses[503]
+        return Figures(
+            f"{store}, {framework}",
+            f"{way} for {seconds:g} s",
+            len(outage.answers),
+            len(refused),
+            min(a.started + a.seconds for a in refused) - began if refused else None,
+            slowest,
+            back.started + back.seconds - ended,
+            None,
+        )
 
 
 @pytest.mark.parametrize(
@@ -179,14 +183,17 @@ def suffer(store: str, framework: str, way: str, seconds: float) -> None:
     [("postgresql", "starlette", "stopped"), ("redis", "flask", "swallowed")],
 )
 def test_g4_an_outage_costs_no_500_and_no_deadline(store: str, framework: str, way: str) -> None:
-    suffer(store, framework, way, 1.5)
+    assert suffer(store, framework, way, 1.5).answers
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("framework", ["starlette", "flask"])
 @pytest.mark.parametrize("store", ["postgresql", "mysql", "redis", "pair"])
-def test_g4_long_outages(store: str, framework: str, way: str) -> None:
+def test_g4_long_outages(
+    store: str, framework: str, way: str, record_property: Callable[[str, object], None]
+) -> None:
     if (store, way) == ("redis", "killed"):
         pytest.skip("a Redis that keeps nothing on disk comes back without keys: see its own tests")
-    suffer(store, framework, way, 30 if way == "stopped" else 8)
+    figures = suffer(store, framework, way, 30 if way == "stopped" else 8)
+    record_property(PROPERTY, list(figures))
