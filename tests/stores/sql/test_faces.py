@@ -276,7 +276,8 @@ def test_a_file_that_may_not_grow(service: Service) -> None:
         if not made:
             break
     statuses = [service.ask() for _ in range(100)]
-    assert set(statuses) == {200, 503}
+    assert set(statuses) <= {200, 503}
+    assert 503 in statuses
     most[0] = 10**6
     service.ask_until_admitted()
     assert service.counted(url, "lockgate_") == service.admitted
