@@ -22,7 +22,8 @@ def two_on_one_store(face: Face, directory: Path) -> Iterator[tuple[Demo, Demo]]
     if face.store == "memory://":
         pytest.skip("memory is not shared")
     shared = replace(face, store=face.store.replace("{directory}", str(directory)))
-    with Demo(shared) as one, Demo(replace(shared, framework="flask")) as other:
+    flask = replace(shared, framework="flask", other_server="")
+    with Demo(shared) as one, Demo(flask) as other:
         yield one, other
 
 
