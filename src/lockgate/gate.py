@@ -140,6 +140,7 @@ class Gate:
             self.store, self.organizations, self.format, *lease, *watch, self._pair_store
         )
         self._clock = clock
+        self._scheme = self.format.peppers.scheme
         self._deadline = deadline
         self.headers: Final = all_headers if draft_headers else rate_headers
         """What a response carries of a reading by a plan (D23)."""
@@ -193,7 +194,7 @@ class Gate:
         lacking = principal.scopes.lacking(requires) if requires is not None else None
         if lacking is not None:
             raise self._of(InsufficientScope(lacking), key.organization, plan, reading)
-        if key.scheme != self.format.peppers.scheme:
+        if key.scheme != self._scheme:
             await self._rehash(token, key)
         return principal
 

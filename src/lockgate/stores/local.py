@@ -70,13 +70,8 @@ class LocalWindows:
             if same and known.reading.now <= now < known.until:
                 return later(known.reading, now)
             del self._refusals[owner]
-        idle = now - self._turned_at
-        if idle >= DAY:
-            self._turn(now)
-            if idle >= 2 * DAY:
-                self._turn(now)
-        elif idle < 0:
-            self._turned_at = now  # The clock stepped back: a state is dropped later, never sooner.
+        if not 0 <= now - self._turned_at < DAY:
+            self._age(now)
         if self._dropping:
             self._drop()
         state = self._present.get(owner)
@@ -98,6 +93,15 @@ class LocalWindows:
         """Read the owner's state, changing nothing."""
         state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
         return look(state, windows, now)
+
+    def _age(self, now: int) -> None:
+        idle = now - self._turned_at
+        if idle < 0:
+            self._turned_at = now  # The clock stepped back: a state is dropped later, never sooner.
+            return
+        self._turn(now)
+        if idle >= 2 * DAY:
+            self._turn(now)
 
     def _turn(self, now: int) -> None:
         self._turned_at = now

@@ -70,14 +70,13 @@ class MemoryStore(Store):
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
         handle = token.handle
-        row = self._rows.get(handle)
-        if row is None:
-            token.matches_nobody()
-            return UNKNOWN
-        if not token.matches(row[6], row[7]):
-            return UNKNOWN
         with self._lock:
-            row = self._rows[handle]
+            row = self._rows.get(handle)
+            if row is None:
+                token.matches_nobody()
+                return UNKNOWN
+            if not token.matches(row[6], row[7]):
+                return UNKNOWN
             organization, expires_at, revoked_at = row[2], row[9], row[10]
             if now is None:
                 now = self._clock()

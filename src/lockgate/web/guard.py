@@ -59,6 +59,8 @@ class Guard:
         self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue)
         self.shadow: Final = shadow
         self.denials: Final = Denials(gate)
+        self._known: Final = gate.known
+        self._store: Final = gate.store
 
     async def enter(self, caller: Caller) -> Entry:
         """Let a request in.
@@ -77,17 +79,17 @@ class Guard:
             elif not rule.takes_key:
                 raise NotFound
             else:
-                token = gate.known.find(authorizations)
+                token = self._known.find(authorizations)
                 if token is None:
                     principal = await self._enter_by_key(caller, rule, authorizations)
                 else:
                     if self.denials.known:
                         await self.denials.look(token, rule)
-                    edition = gate.store.edition
+                    edition = self._store.edition
                     try:
                         principal = await gate.admit(token, rule.requires, rule.cost)
                     except Unauthenticated:
-                        gate.known.forget(authorizations[0])
+                        self._known.forget(authorizations[0])
                         principal = await self._enter_by_key(caller, rule, authorizations)
                     except RateLimitExceeded as refusal:
                         if not self.shadow:
@@ -134,7 +136,7 @@ class Guard:
         address = address_of(gate, caller)
         principal = await gate.admit(token, rule.requires, rule.cost, address)
         if principal.key is not None:
-            gate.known.remember(authorizations[0], token, principal.key)
+            self._known.remember(authorizations[0], token, principal.key)
         return principal
 
     async def _enter_by_session(self, caller: Caller, rule: Rule) -> Principal:
