@@ -13,6 +13,7 @@ from time import time_ns
 from limits import parse_many
 from limits.storage import MemoryStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
+from redis import asyncio as redis_asyncio
 from slowapi import Limiter, _rate_limit_exceeded_handler
 from slowapi.errors import RateLimitExceeded
 from slowapi.middleware import SlowAPIASGIMiddleware
@@ -51,6 +52,21 @@ def lockgate(limits: Limits, clock: Callable[[], int] | None = None, store: Stor
 def lockgate_redis(limits: Limits):
     """The same, with the keys and the windows in Redis."""
     return lockgate(limits, store=open_store(os.environ[REDIS]))
+
+
+def floor_redis(limits: Limits):
+    """The least that asks Redis at all: one EVALSHA of a script that does nothing, by redis-py."""
+    app = bare()
+    client = redis_asyncio.Redis.from_url(os.environ[REDIS], protocol=2)
+    loaded: list[str] = []
+
+    async def guarded(scope, receive, send):
+        if not loaded:
+            loaded.append(await client.script_load("return 1"))
+        await client.evalsha(loaded[0], 1, "floor")
+        await app(scope, receive, send)
+
+    return guarded
 
 
 def _slowapi_limiter(limits: Limits, storage: str = "memory://", **options) -> Limiter:

@@ -187,7 +187,12 @@ async def calls(server: RedisServer, rounds: int, number: int) -> None:
 def over_http(port: int, rounds: int) -> None:
     """Print the throughput of whole applications."""
     os.environ[contenders.REDIS] = f"redis://127.0.0.1:{port}"
-    everybody = {http.BARE: "nothing", OURS: "lockgate_redis", "slowapi": "slowapi_redis"}
+    everybody = {
+        http.BARE: "nothing",
+        FLOOR: "floor_redis",
+        OURS: "lockgate_redis",
+        "slowapi": "slowapi_redis",
+    }
     http.compare(everybody, rounds, 2)
 
 
