@@ -12,12 +12,8 @@ nox.options.reuse_venv = "no" if os.environ.get("CI") else "yes"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
-# Each file stays with one worker, which starts the servers that its files talk to. Those with few
-# tests are often the slowest ones: kept for the end, they would have one worker wait for the other.
-SIDE_BY_SIDE = [
-    *("--numprocesses=auto", "--maxprocesses=4"),
-    *("--dist=loadfile", "--no-loadscope-reorder"),
-]
+# Each file stays with one worker, which starts the servers that its files talk to.
+SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
 
 
 def install(session: nox.Session, group: str) -> None:

@@ -62,10 +62,6 @@ SERVERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 LATER = {"flask-cluster"}
 """Faces for the campaigns alone: another runs much the same code."""
-AGAIN = {"starlette-sqlite"}
-NEVER_REACH_THE_STORE = {"test_bodies", "test_paths"}
-"""Files whose tests are about what is read before any store is asked: on another face of the same
-framework they run in the campaigns."""
 TALK_OF_THE_STORE = {"test_keys", "test_restart", "test_sessions", "test_slots_shared"}
 """Files whose tests depend on the store: these run on the servers as well, and the others do in the
 campaigns, for time's sake."""
@@ -96,8 +92,7 @@ def _marks(name: str, module: str) -> tuple[pytest.MarkDecorator, ...]:
     elif name in BY_OTHERS:
         now = False
     else:
-        now = module in TALK_OF_THE_STORE and name not in LATER
-        now = now or (name in FACES and not (name in AGAIN and module in NEVER_REACH_THE_STORE))
+        now = name in FACES or (module in TALK_OF_THE_STORE and name not in LATER)
     return () if now else (pytest.mark.campaign,)
 
 
