@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import httpx2 as httpx
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI
+from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
@@ -239,3 +239,37 @@ def test_lifespan_background_tasks_and_streams(gate: Gate) -> None:
         answer = client.get("/stream", headers=bearer(gate))
         assert (answer.text, answer.headers["x-ratelimit-remaining"]) == ("012", "9")
     assert told == ["up", "after org_1", "down"]
+
+
+def test_an_applications_own_errors_stay_fastapis(gate: Gate) -> None:
+    """A detail may be any JSON; only the router's 404 and 405 are to look like lockgate's."""
+    app = service(gate)
+
+    @app.get("/raise/{status}")
+    def raising(status: int, structured: bool) -> None:
+        detail = {"why": ["this"]} if structured else "own words"
+        raise HTTPException(status, detail, headers={"X-Job": "7"})
+
+    client = TestClient(GateMiddleware(app, gate, {"GET /raise/{status}": PUBLIC}))
+    for status, structured in ((400, True), (400, False), (404, True), (405, True), (409, True)):
+        answer = client.get(f"/raise/{status}", params={"structured": structured})
+        detail = {"why": ["this"]} if structured else "own words"
+        assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+        assert answer.headers["X-Job"] == "7"
+    worded = client.get("/raise/404", params={"structured": False})
+    assert worded.json() == {"error": "own words", "code": "NOT_FOUND"}
+
+
+@pytest.mark.parametrize("text", ["{", "nul", '{"a": 1,}', "[1, 2"])
+def test_a_text_that_is_no_json_has_no_fields(gate: Gate, text: str) -> None:
+    app = service(gate)
+
+    @app.post("/anything")
+    def anything(body: Annotated[dict[str, int], Body()]) -> int:
+        return len(body)
+
+    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
+    sent = {"Content-Type": "application/json"}
+    answer = client.post("/anything", content=text, headers=sent)
+    assert code(answer) == "400 VALIDATION_ERROR"
+    assert answer.json()["details"] == [{"field": "", "message": "The body is not JSON."}]

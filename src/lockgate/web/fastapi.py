@@ -13,14 +13,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Depends, Security
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.models import APIKey, APIKeyIn, HTTPBearer, SecuritySchemeType
 from fastapi.openapi.models import SecurityBase as Scheme
 from fastapi.security.base import SecurityBase
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from ..errors import InvalidRequest, Problem
+from ..errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from ..gate import Gate
 from ..identity import SESSION_COOKIE
 from ..principal import Principal
@@ -138,13 +140,26 @@ def _unreached() -> None:
     pass
 
 
+_ROUTERS: Final = {NotFound.status, MethodNotAllowed.status}
+
 _Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
+
+
+async def _raised(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for HTTPException"
+    detail = cast(object, error.detail)  # FastAPI takes anything that JSON can hold.
+    if error.status_code in _ROUTERS and isinstance(detail, str):
+        return await starlette_errors.from_the_router(request, error)
+    return await http_exception_handler(request, error)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError), "registered for RequestValidationError"
     problems = [
-        Problem(".".join(map(str, found["loc"][1:])), f"{found['msg']}.")
+        # In a text that is no JSON there are no fields: FastAPI tells where it breaks off.
+        Problem("", "The body is not JSON.")
+        if found["type"] == "json_invalid"
+        else Problem(".".join(map(str, found["loc"][1:])), f"{found['msg']}.")
         for found in error.errors()
     ]
     return starlette_errors.response_to(InvalidRequest(problems))
@@ -154,8 +169,9 @@ error_handlers: dict[
     int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]
 ] = {
     **cast(dict[int | type[Exception], _Handler], starlette_errors.error_handlers),
+    HTTPException: _raised,
     RequestValidationError: _invalid,
 }
 """For ``FastAPI(exception_handlers=error_handlers)``: endpoints may raise any
 :class:`~lockgate.Refusal`; the router's own 404 and 405, and what FastAPI finds wrong with a
-request, look like lockgate's."""
+request, look like lockgate's. Any other ``HTTPException`` is answered as FastAPI answers it."""

@@ -32,7 +32,8 @@ async def answer_refusal(connection: "HTTPConnection[Any]", error: Exception) ->
     return response_to(error)
 
 
-async def _from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
+async def from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
+    """Answer what the router does not know as lockgate does, anything else as Starlette does."""
     assert isinstance(error, HTTPException), "registered for HTTPException"
     if error.status_code == NotFound.status:
         own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
@@ -48,7 +49,7 @@ async def _from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Respon
 
 error_handlers: Mapping[Any, ExceptionHandler] = {
     Refusal: cast(ExceptionHandler, answer_refusal),
-    HTTPException: cast(ExceptionHandler, _from_the_router),
+    HTTPException: cast(ExceptionHandler, from_the_router),
 }
 """For ``Starlette(exception_handlers=error_handlers)``: endpoints may raise any
 :class:`~lockgate.Refusal`, and the router's own 404 and 405 look like lockgate's."""
