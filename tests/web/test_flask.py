@@ -334,3 +334,29 @@ def test_flask_cors_in_either_order(gate: Gate, cors_first: bool) -> None:
     assert "Access-Control-Allow-Origin" not in foreign.headers
     let_in = client.get("/jobs", headers={"Origin": PAGE, **bearer(gate)})
     assert (let_in.text, let_in.headers["Access-Control-Allow-Origin"]) == ("jobs", PAGE)
+
+
+@pytest.mark.parametrize("hook", ["after_request", "teardown_request"])
+def test_what_fails_at_a_refusal_does_not_make_it_a_500(
+    gate: Gate, caplog: pytest.LogCaptureFixture, hook: str
+) -> None:
+    """A hook may count on what a before_request has made: no refused request comes that far."""
+    app = Flask(__name__)
+    FlaskGate(gate).init_app(app)
+    app.add_url_rule("/jobs", view_func=lambda: "jobs", endpoint="jobs")
+
+    @app.before_request
+    def start() -> None:
+        g.started = "now"
+
+    def finish(response: Any) -> Any:
+        assert g.started == "now"
+        return response
+
+    getattr(app, hook)(finish)
+    client = app.test_client()
+    assert client.get("/jobs", headers={"Origin": PAGE, **bearer(gate)}).text == "jobs"
+    refused = client.get("/jobs", headers={"Origin": PAGE})
+    assert code(refused) == "401 MISSING_AUTH"
+    assert refused.headers["X-RateLimit-Remaining"] == "999"
+    assert "failed at a refusal" in caplog.text

@@ -165,6 +165,11 @@ class _Middleware(GateMiddleware):
         """
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)
-        with self._flask.request_context(environ):
-            response = self._flask.process_response(response_to(refusal))
-            return response(environ, start_response)
+        response = response_to(refusal)
+        try:
+            with self._flask.request_context(environ):
+                response = self._flask.process_response(response)
+        except Exception:  # They may count on a before_request, which such a request never sees.
+            self._flask.logger.exception("after_request failed at a refusal: it goes without.")
+            response = response_to(refusal)
+        return response(environ, start_response)
