@@ -12,6 +12,8 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from .forks import tell_of_forks
+
 T = TypeVar("T")
 
 DEADLINE: Final = 0.25
@@ -165,6 +167,13 @@ class Threads:
 
     def __init__(self, at_most: int = CALLS_AT_MOST) -> None:
         self._at_most = at_most
+        self._begin()
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = Lock()
         self._errands: SimpleQueue[_Errand] = SimpleQueue()
         self._threads = 0

@@ -18,6 +18,7 @@ from redis.exceptions import (
 )
 
 from ...run import run
+from ..forks import tell_of_forks
 from ..sharing import Gathering, Meeting
 from .calls import Call, told_in
 from .servers import Servers
@@ -98,6 +99,11 @@ class Lane:
         self._servers = servers
         self._draw = draw
         self._topology = self._fresh()
+        if not awaiting:  # Of the others each has an event loop, and no process takes that along.
+            tell_of_forks(self)
+
+    def forked(self) -> None:
+        self._topology = self._fresh()  # What is let go of here closes no connection of the parent.
 
     async def ask(self, call: Call) -> Reply:
         """Make a call and give its reply.

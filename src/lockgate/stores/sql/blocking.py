@@ -10,6 +10,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 
 from .. import deadlines
+from ..forks import tell_of_forks
 from ..sharing import Meeting
 from .charges import TOGETHER_AT_MOST, Charge, Outcome
 from .drivers import Drivers
@@ -18,6 +19,9 @@ from .statements import Hand
 from .transactions import ConnectionLost, Transactions, Work
 
 T = TypeVar("T")
+
+_kept: list[Hand] = []
+"""In a child process: those by which its parent was writing to a file when it forked."""
 
 
 class Blocking(Lane):
@@ -44,13 +48,38 @@ class Blocking(Lane):
         self._given_up = False
         self._breaks = 0
         self._threads = None if prompt else deadlines.Threads()
-        self._meeting = Meeting[Charge, Outcome](
-            self.send if prompt else self._send_in_time, TOGETHER_AT_MOST
-        )
-        self._sending = Lock()
         self._hand: Hand | None = None
         self._held = 0
+        self._begin()
+        tell_of_forks(self)
+
+    def _begin(self) -> None:
+        self._meeting = Meeting[Charge, Outcome](
+            self.send if self._threads is None else self._send_in_time, TOGETHER_AT_MOST
+        )
+        self._sending = Lock()
         self._drivers = Drivers()
+
+    def forked(self) -> None:
+        """Leave the connections to the parent process, in the child.
+
+        SQLite knows by its open files what this process has locked, which is nothing: they are
+        closed. A server would take that for its client's farewell.
+        """
+        embedded = self._engine.dialect.name == "sqlite"
+        if not embedded:
+            self._drivers.forsake()
+        hand, self._hand = self._hand, None
+        if hand is not None:
+            if not embedded:
+                hand.connection.invalidate()
+            if embedded and self._sending.locked():
+                _kept.append(hand)  # To roll back would change what both have in memory.
+            else:
+                hand.connection.close()
+        if self._ours:
+            self._engine.dispose(close=embedded)
+        self._begin()
 
     def do(self, work: Work[T]) -> T:
         """Do the work on a connection, as often as it takes."""

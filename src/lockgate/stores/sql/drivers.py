@@ -38,6 +38,12 @@ class Drivers:
         with self._lock:
             self._used.pop(held, None)
 
+    def forsake(self) -> None:
+        """Put a dead socket in the place of each in use: it is that of a parent process."""
+        for driver in self._used.values():
+            with suppress(Exception):
+                _put_a_dead_one(_socket_of(driver))
+
     def sever(self) -> None:
         """Shut the sockets of those in use: whoever waits for one is told that it is gone.
 
@@ -56,3 +62,14 @@ def _shut(driver: Any) -> None:
         return
     with socket.socket(fileno=os.dup(driver.fileno())) as shared:
         shared.shutdown(socket.SHUT_RDWR)
+
+
+def _socket_of(driver: Any) -> int:
+    held = getattr(driver, "_sock", None)
+    return int((held if isinstance(held, socket.socket) else driver).fileno())
+
+
+def _put_a_dead_one(place: int) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        os.dup2(one.fileno(), place, inheritable=False)

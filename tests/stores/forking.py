@@ -1,0 +1,76 @@
+"""A process that charges and then forks, as a server does that loads its application beforehand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+from lockgate import Store
+
+PROGRAM = """
+import os, sys
+from importlib import import_module
+from lockgate import Gate, run
+
+module, kind, url, prefix = sys.argv[1:]
+
+def opened():
+    return Gate(getattr(import_module(module), kind)(url, prefix=prefix), brand="acme", deadline=10)
+
+gate = opened()
+no_limits = {"rpm": None, "rph": None, "rpd": None, "concurrent": None}
+tokens = []
+for number in range(3):
+    run(gate.organizations.place(f"org_{number}", "enterprise", **no_limits))
+    text = run(gate.keys.create(f"org_{number}", "a key")).text
+    tokens.append(gate.format.parse(text))
+    run(gate.admit(tokens[-1]))
+
+def charge(number, times):
+    principals = [run(gate.admit(tokens[number])) for _ in range(times)]
+    assert {principal.organization for principal in principals} == {f"org_{number}"}
+    return [principal.key.request_count for principal in principals]
+
+def child(number):
+    reading, writing = os.pipe()
+    closed, closing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)  # So that one that fails is not waited for.
+        return pid, reading, closing
+    status = 1
+    try:
+        assert charge(number, 40) == list(range(2, 42))
+        os.write(writing, b"!")
+        os.read(closed, 1)
+        assert charge(number, 10) == list(range(42, 52))
+        status = 0
+    finally:
+        os._exit(status)
+
+children = [child(1), child(2)]
+assert charge(0, 40) == list(range(2, 42))
+for _, reading, _ in children:
+    os.read(reading, 1)
+run(gate.close())
+for pid, _, closing in children:
+    os.write(closing, b"!")
+    print(os.waitpid(pid, 0)[1])
+gate = opened()
+print([charge(number, 1) for number in range(3)])
+run(gate.close())
+"""
+
+
+def fork_and_charge(kind: Callable[..., Store], url: str, prefix: str) -> None:
+    """Parent and children all count what is theirs, and nothing of it is lost."""
+    store = (kind.__module__, kind.__name__, url, prefix)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *store],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout.split("\n")[:3] == ["0", "0", "[[42], [52], [52]]"], done.stderr
