@@ -155,17 +155,32 @@ async def test_nobody_profits_without_the_secret(bench: Bench) -> None:
     assert bench.store.asked["admit"] == 3
 
 
-async def test_a_smaller_cost_is_asked_for_and_a_larger_one_is_not(bench: Bench) -> None:
+async def test_a_smaller_cost_is_asked_for(bench: Bench) -> None:
     bench.later(120)
     for _ in range(2):
         assert (await bench.ask(cost=4)).verdict is Verdict.LIMITED
     bench.store.asked.clear()
-    assert (await bench.ask(cost=9)).verdict is Verdict.LIMITED
+    assert (await bench.ask(cost=4)).verdict is Verdict.LIMITED
     assert bench.store.asked["admit"] == 0
     assert (await bench.ask(cost=2)).verdict is Verdict.ADMITTED
     assert (await bench.ask(cost=2)).verdict is Verdict.LIMITED
     assert (await bench.ask(cost=1)).verdict is Verdict.ADMITTED
     assert bench.store.asked["admit"] == 3
+
+
+async def test_w6_a_larger_cost_is_told_its_own_time(bench: Bench) -> None:
+    bench.later(120)
+    for _ in range(3):
+        await bench.ask()
+        bench.later(10)
+    for cost in (1, 1, 3):
+        refused = (await bench.ask(cost=cost)).reading
+        assert refused is not None
+        assert refused == await bench.store.hit("org_1", WINDOWS, cost)
+    bench.later(refused.wait / SECOND - 1)
+    assert (await bench.ask(cost=3)).verdict is Verdict.LIMITED
+    bench.later(1)
+    assert (await bench.ask(cost=3)).verdict is Verdict.ADMITTED
 
 
 async def test_w13_a_change_on_another_process_is_seen_within_a_second(bench: Bench) -> None:

@@ -44,7 +44,8 @@ class _Denial(NamedTuple):
 
     def again(self, cost: int, now: int | None, instant: float) -> Reading | None:
         """The reading that refuses this cost now; None: the store has to be asked."""
-        if cost < self.cost or (now is not None) != self.by_hand:
+        # A larger cost is refused as well, but nobody knows for how long.
+        if cost != self.cost or (now is not None) != self.by_hand:
             return None
         reading = self.reading
         at = reading.now + int((instant - self.asked_at) * _SECOND) if now is None else now
