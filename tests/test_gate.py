@@ -23,6 +23,7 @@ from lockgate.errors import (
 from lockgate.identity import Session
 from lockgate.rules.credentials import Digest, Token
 from lockgate.rules.instants import DAY, MINUTE
+from lockgate.rules.plans import LIMITS
 from lockgate.rules.scopes import requirement
 from lockgate.rules.windows import Reading, Window
 from lockgate.stores.contract import Admission
@@ -408,6 +409,21 @@ def test_a_cost_below_one_gives_nothing_back(cost: int) -> None:
     with pytest.raises((ValueError, ConfigurationError)):
         run(gate.admit_session(Session("org_1", "ada"), cost=cost))
     assert run(gate.admit(token)).reading.used[0] == 2
+
+
+@pytest.mark.parametrize("cost", [2**53, 2**63, 10**30])
+def test_a_cost_that_no_state_can_hold_is_refused_and_spoils_nothing(cost: int) -> None:
+    """Whoever lets a caller say what it costs is told, and nobody is locked out by it."""
+    clock = HandClock()
+    gate = Gate(brand="acme", clock=clock)
+    run(gate.organizations.place("org_1", "enterprise", **dict.fromkeys(LIMITS)))
+    token = made(gate)
+    with pytest.raises(ConfigurationError):
+        run(gate.admit(token, cost=cost))
+    with pytest.raises(ConfigurationError):
+        run(gate.admit_session(Session("org_1", "ada"), cost=cost))
+    clock.now += 1
+    assert run(gate.admit(token)).reading.used == (1, 1, 1)
 
 
 async def test_closing_closes_the_store() -> None:

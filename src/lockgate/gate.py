@@ -32,7 +32,7 @@ from .rules.headers import all_headers, rate_headers, rate_limit_exceeded
 from .rules.keys import ApiKey
 from .rules.legacy import Legacy, LegacyToken
 from .rules.origins import origin_of
-from .rules.plans import ANONYMOUS, Plan, PlanBook
+from .rules.plans import ANONYMOUS, LARGEST, Plan, PlanBook
 from .rules.scopes import Catalogue, Requirement
 from .rules.windows import Reading
 from .stores.contract import Store, Verdict
@@ -167,8 +167,8 @@ class Gate:
             InsufficientScope: the scope is missing. The request is counted.
             StoreUnavailable: the store did not answer.
         """
-        if cost < 1:
-            raise ConfigurationError(f"A cost is at least 1, not {cost}.")
+        if not 1 <= cost <= LARGEST:
+            raise ConfigurationError(f"A cost is from 1 to 2**53 - 1, not {cost}.")
         clock = self._clock
         try:
             verdict, key, plan, reading = await self.store.admit(
@@ -206,8 +206,8 @@ class Gate:
             RateLimitExceeded: a window is full.
             StoreUnavailable: the store did not answer.
         """
-        if cost < 1:
-            raise ConfigurationError(f"A cost is at least 1, not {cost}.")
+        if not 1 <= cost <= LARGEST:
+            raise ConfigurationError(f"A cost is from 1 to 2**53 - 1, not {cost}.")
         organization = session.organization
         if organization is None or not 1 <= len(organization) <= LONGEST_ID:
             raise NoOrganization
