@@ -153,6 +153,30 @@ def test_a_pattern_matches_as_a_router_does(pattern: str, good: list[str], bad: 
         assert book.named("GET", path) is None, path
 
 
+@given(
+    st.lists(st.sampled_from(["{x}", "a", ".", "ab", "a.a"]), min_size=1, max_size=6).map("".join),
+    st.text(st.sampled_from("ab."), min_size=1, max_size=9),
+)
+@example("{x}.{x}", "...")
+@example("{x}{x}{x}", "ab")
+@example("{x}a.a{x}a", "ba.a.aa")
+def test_a_segment_matches_if_its_parameters_can_be_anything(shape: str, segment: str) -> None:
+    """Whatever comes first is taken, and that is enough to find a way if there is one."""
+    assume(shape not in {".", ".."} and segment not in {".", ".."})
+    plain = "[^/]+".join(map(re.escape, shape.split("{x}")))
+    found = re.fullmatch(plain, segment) is not None
+    book = RuleBook({f"GET /{shape}/end": PUBLIC})
+    assert book.match("GET", f"/{segment}/end").public == found
+
+
+@pytest.mark.parametrize("shape", ["{a}.{b}", "{a}.{b}.{c}", "{a}{b}{c}{d}"])
+def test_no_path_takes_long_to_match(shape: str) -> None:
+    """Where every place of a parameter's end is tried, this takes from a minute to for ever."""
+    book = RuleBook({f"GET /files/{shape}": PUBLIC})
+    for filler in (".", "a", "a."):
+        assert book.match("GET", f"/files/{filler * 32_000}/x") is ANY_KEY
+
+
 def test_a_last_slash_more_or_less_sheds_no_scope() -> None:
     """Some software serves both alike; being public is not passed on."""
     book = RuleBook({"GET /a": "a:b", "GET /b/": "a:c", "GET /open": PUBLIC, "GET /b": PUBLIC})

@@ -189,7 +189,13 @@ def _expression(kind: int, source: str) -> str:
         return "[^/]+"
     if kind == _REST:
         return ".*"
-    return "[^/]+".join(map(re.escape, source.split("{}")))
+    first, *others = map(re.escape, source.split("{}"))
+    if not others:
+        return first
+    # What stands between two parameters is taken where it comes first, and no other place is tried
+    # ((?>...) gives nothing back): all of them would take the square of a path's length, or more.
+    *between, last = others
+    return first + "".join(f"(?>[^/]+?{text})" for text in between) + f"[^/]+{last}"
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
