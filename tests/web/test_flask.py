@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from flask import Blueprint, Flask, g
+from flask import Blueprint, Flask, g, request
 from flask.testing import FlaskClient
 from flask.views import MethodView
 from flask_cors import CORS
@@ -360,3 +360,25 @@ def test_what_fails_at_a_refusal_does_not_make_it_a_500(
     assert code(refused) == "401 MISSING_AUTH"
     assert refused.headers["X-RateLimit-Remaining"] == "999"
     assert "failed at a refusal" in caplog.text
+
+
+@pytest.mark.parametrize("read", ["get_json", "get_data", "stream", "values"])
+def test_a_hook_may_have_read_the_body(gate: Gate, read: str) -> None:
+    app = Flask(__name__)
+    FlaskGate(gate).init_app(app)
+    app.register_blueprint(lockgate_blueprint(gate))
+
+    @app.before_request
+    def log() -> None:
+        found = getattr(request, read)
+        if read.startswith("get_"):
+            found()
+
+    client = app.test_client(use_cookies=False)
+    session = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada'))}"}
+    made = client.post(KEYS, headers=session, json={"name": "made"})
+    assert made.status_code == 201
+    refused = client.post(KEYS, headers=session, json={"name": "x" * 101})
+    assert [detail["field"] for detail in (refused.json or {})["details"]] == ["name"]
+    large = client.post(KEYS, headers=session, json={"name": "x" * 70_000})
+    assert code(large) == "413 PAYLOAD_TOO_LARGE"

@@ -8,11 +8,11 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from flask import Blueprint, current_app, request
 from flask.blueprints import BlueprintSetupState
 
-from ..errors import ConfigurationError, Refusal
+from ..errors import ConfigurationError, PayloadTooLarge, Refusal
 from ..gate import Gate
 from ..run import run
 from .api import answer, endpoints, refused
-from .endpoint import Endpoint
+from .endpoint import Endpoint, ReadBody
 from .environ import WsgiCaller, body_reader, principal_of, respond
 from .wsgi import GateMiddleware
 
@@ -41,7 +41,7 @@ def _mount(
         try:
             caller, principal = WsgiCaller(environ), principal_of(environ)
             params = request.view_args or {}
-            flow = answer(gate, operations, caller, principal, params, body_reader(environ))
+            flow = answer(gate, operations, caller, principal, params, _reader(environ))
             reply = run(flow)
         except Refusal as refusal:
             reply = refused(refusal)
@@ -65,3 +65,16 @@ def _mount(
         state.app.url_map.add(state.app.url_rule_class(rule, endpoint=name))
 
     return mount
+
+
+def _reader(environ: WSGIEnvironment) -> ReadBody:
+    """Read the body, also where something before the view has read it: Flask keeps it then."""
+
+    async def read(limit: int) -> bytes:
+        if "stream" not in request.__dict__:  # Made when somebody asks for any of the body.
+            return await body_reader(environ)(limit)
+        if (request.content_length or 0) > limit or len(body := request.get_data()) > limit:
+            raise PayloadTooLarge(limit)
+        return body
+
+    return read
