@@ -63,7 +63,8 @@ class Gate:
         sessions: verifies dashboard sessions; without it no key operation can be mounted.
         registration: lets agents register themselves; without it they cannot (D13).
         public_url: where the service's own pages live: their origin may write with a session.
-        allowed_origins: further origins whose pages may (D11).
+        allowed_origins: further names of that origin: a browser's page of another one may not,
+            whatever is listed (D11).
         trusted_proxies: addresses and networks whose ``X-Forwarded-For`` is believed.
         key_cap: the most live keys an organization may have; None: any number (D8).
         slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
