@@ -78,3 +78,15 @@ def test_what_was_asked_wrongly_is_told(arguments: list[str], capsys: Said) -> N
     said = capsys.readouterr().err
     assert said.startswith("lockgate db: ")
     assert "hunter2" not in said
+
+
+def test_the_tables_of_a_pair_are_those_of_its_database(
+    url: str, tmp_path: Path, capsys: Said
+) -> None:
+    pair = f"{url} redis://127.0.0.1:1"
+    assert main(["db", "check", "--store", pair]) == 1
+    assert main(["db", "upgrade", "--store", pair]) == 0
+    assert main(["db", "check", "--store", url]) == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["keys.db"]
+    assert main(["db", "check", "--store", f"redis://127.0.0.1:1 {url}"]) == 2
+    assert "No SQL store" in capsys.readouterr().err

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.cli.demo import other_names
+
 
 class Running:
     """A demo that was started as a person starts it, and what it printed."""
@@ -99,3 +101,35 @@ def test_every_plan_is_shown_with_a_key(demo: Running) -> None:
     for plan in ("free", "starter", "creator", "enterprise"):
         pattern = rf"^  {plan} +org_[0-9a-f]{{16}}  acme_live_[0-9A-Za-z]{{8}}_[0-9A-Za-z]{{43}}$"
         assert re.search(pattern, demo.text, re.MULTILINE)
+
+
+def test_a_browser_on_this_machine_may_call_it_by_another_name(demo: Running) -> None:
+    register = demo.commands[4].partition(" -d ")[0]
+    nobody = """-d '{"dashboard_token": "none"}'"""
+    sign_in = f"{register.replace('bot-register', 'bot-sign-in')} {nobody}"
+    port = re.search(r"http://127\.0\.0\.1:(\d+)/", sign_in)
+    assert port is not None
+    for origin, status in (
+        (f"http://localhost:{port[1]}", "401 Unauthorized"),
+        (f"http://[::1]:{port[1]}", "401 Unauthorized"),
+        (f"https://localhost:{port[1]}", "403 Forbidden"),
+        ("http://localhost", "403 Forbidden"),
+        (f"http://elsewhere.localhost:{port[1]}", "403 Forbidden"),
+    ):
+        line, _ = pasted(f"{sign_in} -H 'Origin: {origin}'")
+        assert line == f"HTTP/1.1 {status}"
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        ("http://0.0.0.0:80", 3),
+        ("http://[::]:80", 3),
+        ("http://[::1]:80", 3),
+        ("http://localhost:80", 3),
+        ("http://192.0.2.1:80", 0),
+        ("http://demo.example:80", 0),
+    ],
+)
+def test_only_what_listens_here_has_these_names(url: str, names: int) -> None:
+    assert len(other_names(url)) == names

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as Tree
 
@@ -96,3 +99,16 @@ def test_a_line_that_is_no_call(
     assert main(["simulate", "--trace", str(trace)]) == 2
     err = capsys.readouterr().err
     assert "Line 2" in err or "A cost is at least 1" in err
+
+
+def test_a_terminal_without_the_characters_of_the_plot() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lockgate", "simulate", "--for", "60s"],
+        env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"10 of 17 calls admitted" in done.stdout
+    assert b"minute used |??" in done.stdout

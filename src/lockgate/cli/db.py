@@ -16,11 +16,14 @@ from ..stores.sql.tables import Tables
 def db(action: str, store: str, prefix: str) -> int:
     """Bring the tables up to date, say their revision, or check it: 1 says that it is another.
 
+    Of two URLs with a blank between them, as a gate takes them, the first is the database's.
+
     Raises:
         ConfigurationError: the URL or the prefix cannot be one.
     """
     tables = Tables(prefix)
-    engine = blocking_engine(store)
+    database, _, cache = store.strip().partition(" ")
+    engine = blocking_engine(database if "://" in cache else store)
     try:
         if action == "upgrade":
             schema.upgrade(engine, tables)

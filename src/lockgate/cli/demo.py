@@ -8,7 +8,9 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from ..flows.accounts import Registration
 from ..gate import Gate
@@ -83,6 +85,7 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
         sessions=sessions,
         registration=registration,
         public_url=url,
+        allowed_origins=other_names(url),
         deadline=deadline,
     )
     if gate.store.io != "async":
@@ -132,6 +135,19 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def other_names(url: str) -> list[str]:
+    """What a browser on this machine may call the demo as well, where it listens there."""
+    parts = urlsplit(url)
+    try:
+        address = ip_address(parts.hostname or "")
+    except ValueError:
+        here = parts.hostname == "localhost"
+    else:
+        here = address.is_loopback or address.is_unspecified
+    names = ("localhost", "127.0.0.1", "[::1]") if here else ()
+    return [f"http://{name}:{parts.port}" for name in names]
 
 
 def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str:
