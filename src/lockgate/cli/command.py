@@ -4,7 +4,6 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
 
 from ..errors import ConfigurationError, StoreUnavailable
 from ..stores.deadlines import DEADLINE
@@ -64,8 +63,9 @@ def _simulate(options: argparse.Namespace) -> int:
         arrivals = simulate.read_trace(options.trace)
     else:
         arrivals = simulate.made_up(options.pattern, options.rate, options.span, options.seed)
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # Not every terminal has the plot's characters.
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")  # Not every terminal has the plot's characters.
     return simulate.run(plan, arrivals, options.svg)
 
 
