@@ -16,6 +16,7 @@ from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store
 from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
 from lockgate.rules.credentials import Digest
 from lockgate.rules.plans import Organization
+from lockgate.stores import paired
 from lockgate.stores.contract import Verdict
 from lockgate.stores.denials import Remembering
 from lockgate.stores.paired import Paired
@@ -229,6 +230,56 @@ async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
     assert key is not None
     assert key.request_count == 5
     await reader.close()
+
+
+def test_d6_usage_comes_back_although_the_loop_that_was_to_see_to_it_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a script, which asks for something and closes its loop."""
+    monkeypatch.setattr(paired, "EVERY", 0.05)
+    store = bench.here
+
+    async def admit(written: int) -> None:
+        await store.admit(token_of(bench.made), 1, WIDE)
+        until = monotonic() + 5
+        while (key := await store.truth.find(bench.made.handle)) is not None:
+            if key.request_count == written:
+                break
+            assert monotonic() < until
+            await asyncio.sleep(0.02)
+        for part in (store.truth, store.cache):
+            await part.close()
+
+    asyncio.run(admit(0))
+    sleep(0.2)
+    asyncio.run(admit(2))
+
+
+async def test_k7_a_reader_that_goes_away_takes_no_count_along(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_usage = bench.here.truth.add_usage
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: Any) -> None:
+        asked.set()
+        await answers.wait()
+        await add_usage(*arguments)
+
+    monkeypatch.setattr(bench.here.truth, "add_usage", slow)
+    for _ in range(3):
+        await bench.here.admit(token_of(bench.made), 1, WIDE)
+    reader = asyncio.create_task(bench.here.list("org_1"))
+    await asked.wait()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    answers.set()
+    await bench.here.close()
+    found = await bench.there.truth.find(bench.made.handle)
+    assert found is not None
+    assert found.request_count == 3
+    await bench.there.close()
 
 
 def test_k7_no_count_is_lost_between_threads(bench: Bench) -> None:

@@ -10,7 +10,9 @@ nothing is missed where a process died in between, or where the cache forgot.
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from math import inf
 from threading import Lock, Timer
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 from ..errors import ConfigurationError, StoreUnavailable
@@ -68,7 +70,7 @@ class Paired(Wrapper):
         self._limits = limits
         self._lock = Lock()
         self._used: dict[str, Usage] = {}
-        self._due = False
+        self._due_by = -inf
         self._timers: set[Timer | asyncio.TimerHandle] = set()
         self._tending: set[asyncio.Task[None]] = set()
 
@@ -142,14 +144,12 @@ class Paired(Wrapper):
             used, self._used = self._used, {}
         if not used:
             return
-        try:
-            await self.truth.add_usage(used)
-        except (OutcomeUnknown, Overdue):
-            return
-        except Exception:
-            with self._lock:
-                for handle, usage in used.items():
-                    self._add(handle, usage)
+        loop = _running()
+        if loop is None:
+            await self._write(used)
+        else:  # It is that of all callers: one of them who goes away takes none of it along.
+            with unhurried():
+                await asyncio.shield(self._start(loop, self._write(used)))
 
     async def compare(self) -> None:
         """Void the copies of whoever changed since the cache was last told (K4).
@@ -173,8 +173,10 @@ class Paired(Wrapper):
         for timer in list(self._timers):
             timer.cancel()
         self._timers.clear()
-        if self._tending:
-            await asyncio.wait(self._tending, timeout=EVERY)
+        loop = _running()
+        mine = [task for task in self._tending if task.get_loop() is loop]
+        if mine:
+            await asyncio.wait(mine, timeout=EVERY)
         await self.write_usage()
         try:
             await self.cache.close()
@@ -282,28 +284,42 @@ class Paired(Wrapper):
     def _use(self, handle: str, at: int) -> None:
         with self._lock:
             self._add(handle, Usage(1, at))
-            if self._due:
+            present = monotonic()
+            if present < self._due_by:
                 return
-            self._due = True
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
+            # A loop may end before, and of a process that forks the child has no timer.
+            self._due_by = present + 2 * EVERY
+        loop = _running()
+        if loop is None:
             timer = Timer(EVERY, lambda: run(self._tend()))
             timer.daemon = True
             self._timers.add(timer)
             timer.start()
         else:
             with unhurried():
-                self._timers.add(loop.call_later(EVERY, self._start_tending))
+                self._timers.add(loop.call_later(EVERY, lambda: self._start(loop, self._tend())))
 
-    def _start_tending(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._tend())
-        self._tending.add(task)
+    def _start(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[None]:
+        task = loop.create_task(work)
+        self._tending.add(task)  # The event loop alone would not keep it alive.
         task.add_done_callback(self._tending.discard)
+        return task
+
+    async def _write(self, used: dict[str, Usage]) -> None:
+        try:
+            await self.truth.add_usage(used)
+        except (OutcomeUnknown, Overdue):
+            return
+        except Exception:
+            with self._lock:
+                for handle, usage in used.items():
+                    self._add(handle, usage)
 
     async def _tend(self) -> None:
         with self._lock:
-            self._due = False
+            self._due_by = -inf
             self._timers.clear()
         await self.write_usage()
         with suppress(Exception):  # Whoever is away is told of by its breaker.
@@ -315,6 +331,13 @@ class Paired(Wrapper):
             last = max(before.last_used_at, usage.last_used_at)
             usage = Usage(before.requests + usage.requests, last)
         self._used[handle] = usage
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _both(truth: Io, cache: Io) -> Io:
