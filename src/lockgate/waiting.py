@@ -6,7 +6,7 @@ uses this says ``io = "either"``.
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -17,12 +17,19 @@ async def outcome(future: "Future[T]", timeout: float | None = None) -> T:
 
     Raises:
         TimeoutError: it took longer than ``timeout`` seconds; the work goes on without us.
+        CancelledError: that of futures: it will come to nothing, and nobody cancelled us.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return future.result(timeout)
-    return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if future.cancelled() and (task is None or not task.cancelling()):
+            raise CancelledError from None
+        raise
 
 
 async def together(flows: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

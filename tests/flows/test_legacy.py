@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from lockgate.rules.instants import DAY, MINUTE
 from lockgate.rules.keys import ApiKey
 from lockgate.web.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.web.wsgi import GateMiddleware as WsgiMiddleware
+from tests.stores.forking import AT_FORK, in_a_child
 from tests.stores.making import HandClock
 from tests.web.driving import ask
 
@@ -303,6 +305,9 @@ def test_a_system_that_found_its_keys_by_their_digest() -> None:
         ({"handle": "h" * 257}, ["handle"]),
         ({"organization": ""}, ["organization"]),
         ({"name": "\0"}, ["name"]),
+        ({"prefix": "tok\0"}, ["prefix"]),
+        ({"prefix": "tok\ud800"}, ["prefix"]),
+        ({"handle": "abc\0"}, ["prefix"]),
         ({"scopes": ["no:such"]}, ["scopes"]),
         ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, ["expires_at"]),
         ({"expires_at": datetime(2099, 1, 1)}, ["expires_at"]),
@@ -815,3 +820,69 @@ def test_closing_lets_the_threads_end(hashed: list[str]) -> None:
     desk.adopt("slow", "def456", bcrypt_of(sk("def456")))
     with pytest.raises(StoreUnavailable):
         desk.admit(sk("def456"))
+
+
+async def test_closing_refuses_whoever_waits_and_cancels_nobody(gated: Gated) -> None:
+    desk = Desk(key_cap=None)
+    for number in range(9):
+        handle = f"{number:06}"
+        await desk.gate.legacy.adopt(
+            "slow", organization="org_1", name="x", handle=handle, digest=bcrypt_of(sk(handle))
+        )
+    tasks = [asyncio.create_task(desk.admit_async(sk(f"{n:06}"), f"a{n}")) for n in range(9)]
+    await until(lambda: len(gated.asked) == 9)
+    await until(lambda: gated.begun > 0)
+    await desk.gate.close()
+    gated.go.set()
+    assert set(await outcomes(tasks)) == {"Principal", "StoreUnavailable"}
+
+
+def test_closing_waits_for_nobody_who_begins_a_check(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One who holds our lock wants the pool's, and closing has the pool's when it wants ours."""
+    checks = SlowChecks(Hashes(["bcrypt"]), None)
+    digest = bcrypt_of(sk("abc123")).encode()
+    begins, refuse = threading.Event(), SlowChecks._refuse_spent
+
+    def check(number: int) -> None:
+        checks.check(f"{number}", "bcrypt", b"a key", digest, f"a{number}")
+
+    for number in range(9):
+        check(number)
+
+    def slowly(self: SlowChecks, address: str) -> None:
+        refuse(self, address)
+        begins.set()
+        time.sleep(0.2)
+
+    monkeypatch.setattr(SlowChecks, "_refuse_spent", slowly)
+    threads = [
+        threading.Thread(target=suppressed, args=(check, 9), daemon=True),
+        threading.Thread(target=checks.close, daemon=True),
+    ]
+    threads[0].start()
+    assert begins.wait(10)
+    threads[1].start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def suppressed(call: Callable[[int], None], argument: int) -> None:
+    with suppress(RuntimeError):  # The pool takes nothing any more.
+        call(argument)
+
+
+@AT_FORK
+def test_a_process_that_forked_checks_in_threads_of_its_own(hashed: list[str]) -> None:
+    desk = Desk()
+    for handle in ("abc123", "def456"):
+        desk.adopt("slow", handle, bcrypt_of(sk(handle)))
+    desk.admit(sk("abc123"))
+
+    def admit() -> bytes:
+        return desk.admit(sk("def456")).organization.encode()
+
+    assert in_a_child(admit) == b"org_1"
+    run(desk.gate.close())

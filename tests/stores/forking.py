@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 
+import pytest
+
 from lockgate import Store
+
+# From 3.12 on Python warns of what is tested here.
+AT_FORK = pytest.mark.filterwarnings("ignore:.* is multi-threaded:DeprecationWarning")
+
+
+def in_a_child(work: Callable[[], bytes]) -> bytes:
+    """What a forked process makes of this, in one piece."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, work())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    if not select.select([reading], [], [], 30)[0]:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    said = os.read(reading, 100)
+    os.close(reading)
+    return said
+
 
 PROGRAM = """
 import os, sys

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-
-import pytest
-
 from lockgate.stores.deadlines import Threads, within
 from lockgate.stores.forks import tell_of_forks
 
-# From 3.12 on Python warns of what is tested here.
-pytestmark = pytest.mark.filterwarnings("ignore:.* is multi-threaded:DeprecationWarning")
+from .forking import AT_FORK, in_a_child
 
-
-def in_a_child(work: Callable[[], bytes]) -> bytes:
-    """What a forked process makes of this, in one piece."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writing, work())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    os.waitpid(child, 0)
-    said = os.read(reading, 100)
-    os.close(reading)
-    return said
+pytestmark = AT_FORK
 
 
 class Told:

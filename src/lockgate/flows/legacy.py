@@ -9,7 +9,7 @@ from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..rules.credentials import PREFIX_LENGTH, Digest
 from ..rules.instants import SECOND
-from ..rules.keys import ApiKey, KeyDraft
+from ..rules.keys import ApiKey, KeyDraft, read_name
 from ..rules.legacy import SLOW, Legacy, LegacyToken
 from ..rules.scopes import Catalogue
 from ..stores.contract import Store
@@ -83,7 +83,7 @@ class Legacies:
             scopes: what the key may do, 1 to 50 of the catalogue.
             expires_at: when it expires, with a time zone; None: never.
             prefix: how the key begins, for people to recognise it, up to 15 characters are kept;
-                None: its handle.
+                None: its handle. No control characters.
 
         Raises:
             InvalidRequest: naming every argument that is not good.
@@ -97,7 +97,7 @@ class Legacies:
         with asking(self._events):
             present = await self._store.now() if now is None else now
         lifetime, of_expiry = _read_expiry(expires_at, present)
-        others = {**_problems(legacy, handle, kept), "expires_at": of_expiry}
+        others = {**_problems(legacy, handle, prefix, kept), "expires_at": of_expiry}
         name, scopes = checked(organization, name, scopes, self._catalogue, others)
         assert legacy is not None and kept is not None, "or there was a problem"
         draft = KeyDraft(
@@ -159,12 +159,17 @@ class Legacies:
         return None if scheme is None else legacy.keep_slow(scheme, digest)
 
 
-def _problems(legacy: Legacy | None, handle: str, kept: Digest | None) -> dict[str, list[str]]:
+def _problems(
+    legacy: Legacy | None, handle: str, prefix: str | None, kept: Digest | None
+) -> dict[str, list[str]]:
     """What is wrong with what is said of the other system, by argument."""
     fits = 1 <= len(handle) <= _LONGEST_HANDLE
+    shown = handle if prefix is None else prefix
+    _, of_shown = read_name(shown[:PREFIX_LENGTH].strip() or "-")
     return {
         "system": [] if legacy else ["The gate has no legacy system of this name."],
         "handle": [] if fits else [f"Use 1 to {_LONGEST_HANDLE} characters."],
+        "prefix": of_shown,
         "digest": [] if kept or not legacy else ["It is of none of the system's schemes."],
     }
 

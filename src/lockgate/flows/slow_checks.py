@@ -14,12 +14,13 @@ from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
-from threading import Lock
+from threading import RLock
 from typing import Final, NamedTuple
 
 from ..errors import StoreUnavailable
 from ..rules.headers import rate_headers, rate_limit_exceeded
 from ..rules.plans import Plan
+from ..stores.forks import tell_of_forks
 from ..stores.local import Clock
 from .anonymous import Anonymous
 from .hashes import Hashes
@@ -51,7 +52,14 @@ class SlowChecks:
     def __init__(self, hashes: Hashes, clock: Clock | None) -> None:
         self._hashes = hashes
         self._failures = Anonymous(FAILURES, clock)
-        self._lock = Lock()
+        self._begin()
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = RLock()  # Closing cancels what waits, which tells us so while we hold it.
         self._pool = ThreadPoolExecutor(_AT_ONCE, "lockgate-legacy")
         self._running: dict[_Id, Future[bool]] = {}
         self._by_address: Counter[str] = Counter()
@@ -84,7 +92,8 @@ class SlowChecks:
 
     def close(self) -> None:
         """Forget the checks that wait, and let the threads end."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:  # Before the pool's own, as where checks are begun.
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _refuse_spent(self, address: str) -> None:
         left = self._failures.look(address)
