@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockgate.rules.instants import DAY, HOUR, MINUTE, SECOND
 from lockgate.rules.plans import Plan
-from lockgate.rules.windows import State, Window, empty_state, hit, look
+from lockgate.rules.windows import EXACT_CELLS, State, Window, empty_state, hit, look
 from lockgate.stores.local import LocalWindows
 
 from .making import NOW
@@ -77,6 +77,65 @@ def test_a_refusal_that_is_remembered_reads_as_the_rule_says(
         state = states.get(owner) or empty_state(plan)
         expected, states[owner] = hit(state, plan, now, cost)
         assert windows.hit(owner, plan, now, cost) == expected
+
+
+BUSY = Plan("busy", rpm=90, rph=200, rpd=None, concurrent=1).windows
+BUSIER = Plan("busier", rpm=100, rph=110, rpd=120, concurrent=1).windows
+RUSH = st.lists(
+    st.tuples(
+        st.one_of(
+            st.integers(0, SECOND // 4),
+            st.sampled_from([0, 1, SECOND - 1, SECOND, MINUTE, HOUR, DAY, 2 * DAY, -1, -SECOND]),
+        ),
+        st.sampled_from("aab"),
+        st.sampled_from([1, 1, 1, 2, 40]),
+        st.sampled_from([BUSY, BUSY, BUSIER, OPEN]),
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None)
+@given(RUSH, st.integers(1, SECOND), st.sampled_from([BUSY, OPEN]))
+@example([(1, "a", 1, OPEN), (1, "a", 1, BUSY), (1, "a", 1, OPEN)], 1, OPEN)
+@example([(1, "a", 1, BUSY), (2 * DAY, "a", 1, BUSY), (1, "a", 1, BUSY)], 1, BUSY)
+def test_a_streak_reads_as_the_rule_says(
+    calls: list[tuple[int, str, int, tuple[Window, ...]]], gap: int, first: tuple[Window, ...]
+) -> None:
+    """Hits that share cells, whatever comes between them: a look, another plan, a clock's step."""
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    now = NOW
+    warming = [(gap, owner, 1, first) for owner in "ab" for _ in range(EXACT_CELLS + 2)]
+    for step, owner, cost, plan in [*warming, *calls]:
+        now += step
+        state = states.get(owner) or empty_state(plan)
+        assert windows.look(owner, plan, now) == look(state, plan, now)
+        expected, states[owner] = hit(state, plan, now, cost)
+        assert windows.hit(owner, plan, now, cost) == expected
+
+
+def rush(windows: LocalWindows, owner: str) -> None:
+    for step in range(EXACT_CELLS + 2):
+        windows.hit(owner, OPEN, NOW + step, 1)
+
+
+def test_streaks_are_bounded_and_nothing_of_them_is_lost() -> None:
+    windows = LocalWindows()
+    for number in range(1_010):
+        rush(windows, f"owner {number}")
+    assert len(windows._streaks) == 10
+    for number in (0, 999, 1_009):
+        used = windows.look(f"owner {number}", OPEN, NOW + 70).used
+        assert used == (EXACT_CELLS + 2,) * 3
+
+
+def test_a_streak_outlives_the_turn_of_a_generation() -> None:
+    windows = LocalWindows(capacity=2)
+    rush(windows, "a")
+    for number in range(3):
+        windows.hit(f"other {number}", OPEN, NOW + 70, 1)
+    assert windows.hit("a", OPEN, NOW + 71, 1).used == (EXACT_CELLS + 3,) * 3
 
 
 def test_refusals_that_are_remembered_are_bounded() -> None:

@@ -17,9 +17,10 @@ EXACT_CELLS: Final = 64
 """Below this many cells every instant has a cell of its own: the window is exact (D21)."""
 
 _CELL: Final = Struct("<qq")
-_FULL: Final = (EXACT_CELLS - 1) * _CELL.size
+FULL: Final = (EXACT_CELLS - 1) * _CELL.size
+"""With so many bytes of older cells, or more, a window lets hits share a cell."""
 _pack = _CELL.pack
-_PLENTY: Final = 2**63
+PLENTY: Final = 2**63
 """More than any limit leaves."""
 
 Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
@@ -96,7 +97,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         raise ValueError(f"a state of {len(state)} windows is not one of {len(windows)}")
     after: list[Cells] = []
     counts: list[int] = []
-    least, tightest = _PLENTY, None
+    least, tightest = PLENTY, None
     reset = now
     index = 0
     for _, span, limit, grain in windows:
@@ -105,10 +106,10 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         if last > now or oldest <= now - span:
             used, oldest, first, last, count, older = _settled(cells, span, grain, now)
         used += cost
-        left = _PLENTY if limit is None else limit - used
+        left = PLENTY if limit is None else limit - used
         if left < 0:
             return _refused(state, windows, now, cost)
-        if (now - first < grain and len(older) >= _FULL) or (last == now and count):
+        if (now - first < grain and len(older) >= FULL) or (last == now and count):
             count += cost
         else:
             if count:
@@ -125,7 +126,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
                 least, reset, tightest = left, leaves, index
         index += 1  # noqa: SIM113 - zip() and enumerate() cost a tuple for each window
     remaining = None if tightest is None else least
-    reading = _reading(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
+    reading = new_reading(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
     return reading, tuple(after)
 
 
@@ -153,11 +154,11 @@ def later(refusal: Reading, now: int) -> Reading:
     """A refusal as it reads at a later instant, before any of its cells has left."""
     _, then, used, remaining, reset, tightest, refused_by, wait = refusal
     wait -= now - then
-    return _reading(Reading, (False, now, used, remaining, reset, tightest, refused_by, wait))
+    return new_reading(Reading, (False, now, used, remaining, reset, tightest, refused_by, wait))
 
 
 # NamedTuple's own constructor takes three times as long, and every request makes a reading.
-_reading = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+new_reading = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
 def _refused(

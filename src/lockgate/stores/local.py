@@ -5,6 +5,7 @@ from time import time_ns
 from typing import Final, NamedTuple
 
 from ..rules.instants import DAY
+from ..rules.streaks import Streak, begin, extend, settled
 from ..rules.windows import (
     Reading,
     State,
@@ -21,6 +22,7 @@ Clock = Callable[[], int]
 
 _DROPPED_AT_ONCE: Final = 8
 _REFUSALS_AT_MOST: Final = 10_000
+_STREAKS_AT_MOST: Final = 1_000
 
 
 def wall_clock() -> int:
@@ -46,6 +48,7 @@ class LocalWindows:
     states a call, so that no request pays for many (W10).
 
     A refusal is remembered while nothing of it changes, so that a flood costs next to nothing.
+    Hits that go on with a streak are counted in it, and in the state when it ends.
 
     Args:
         capacity: at this many present states the generations turn early, which forgets the callers
@@ -59,12 +62,23 @@ class LocalWindows:
         self._dropping: list[dict[str, State]] = []
         self._turned_at = 0
         self._refusals: dict[str, _Refusal] = {}
+        self._streaks: dict[str, Streak] = {}
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Apply the rule to the owner's state and keep what comes of it."""
+        streak = self._streaks.get(owner)
+        if streak is not None:
+            extended = extend(streak, windows, now, cost)
+            if extended is not None:
+                reading, self._streaks[owner] = extended
+                return reading
+            self._present[owner] = settled(self._streaks.pop(owner))
+        return self._judge(owner, windows, now, cost)
+
+    def _judge(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         if self._refusals and (known := self._refusals.get(owner)) is not None:
             same = known.windows is windows and known.cost == cost
             if same and known.reading.now <= now < known.until:
@@ -81,7 +95,13 @@ class LocalWindows:
                 self._turn(now)
         reading, state = hit(state, windows, now, cost)
         self._present[owner] = state
-        if not reading.allowed:
+        if reading.allowed:
+            streak = begin(state, windows, reading)
+            if streak is not None:
+                if len(self._streaks) >= _STREAKS_AT_MOST:
+                    self._settle()
+                self._streaks[owner] = streak
+        else:
             until = stands_until(state, windows, now, cost)
             if until > now:
                 if len(self._refusals) >= _REFUSALS_AT_MOST:
@@ -91,7 +111,11 @@ class LocalWindows:
 
     def look(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
         """Read the owner's state, changing nothing."""
-        state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
+        streak = self._streaks.get(owner)
+        if streak is not None:
+            state = settled(streak)
+        else:
+            state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
         return look(state, windows, now)
 
     def _age(self, now: int) -> None:
@@ -103,7 +127,13 @@ class LocalWindows:
         if idle >= 2 * DAY:
             self._turn(now)
 
+    def _settle(self) -> None:
+        """End every streak."""
+        self._present.update((owner, settled(streak)) for owner, streak in self._streaks.items())
+        self._streaks.clear()
+
     def _turn(self, now: int) -> None:
+        self._settle()
         self._turned_at = now
         if self._past:
             self._dropping.append(self._past)
