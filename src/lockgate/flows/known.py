@@ -1,7 +1,7 @@
 """Keys that were admitted here lately: recognised by one digest, without reading them again."""
 
 from collections.abc import Sequence
-from hashlib import sha256
+from hashlib import blake2b
 from typing import Final
 
 from ..rules.credentials import HEADER_LENGTH, Token
@@ -11,7 +11,7 @@ _AT_MOST: Final = 10_000
 
 
 class KnownKeys:
-    """Remembers how keys were presented when they were admitted, by the SHA-256 of that.
+    """Remembers how keys were presented when they were admitted, by the BLAKE2b of that.
 
     Nobody is let in by it: it stands for parsing, checksum and keyed digest, and the store judges
     the key anew on each request. A key is not kept here, only digests are.
@@ -25,7 +25,7 @@ class KnownKeys:
         """The token that these ``Authorization`` values stood for; None: look at them."""
         if len(authorizations) != 1 or len(authorizations[0]) > HEADER_LENGTH:
             return None
-        fingerprint = sha256(authorizations[0]).digest()
+        fingerprint = blake2b(authorizations[0]).digest()
         token = self._present.get(fingerprint)
         if token is None and (token := self._past.pop(fingerprint, None)) is not None:
             self._keep(fingerprint, token)
@@ -34,11 +34,11 @@ class KnownKeys:
     def remember(self, authorization: bytes, token: Token, key: ApiKey) -> None:
         """Remember a token that was just admitted by this key."""
         known = token.without_secret(key.scheme, key.digest)
-        self._keep(sha256(authorization).digest(), known)
+        self._keep(blake2b(authorization).digest(), known)
 
     def forget(self, authorization: bytes) -> None:
         """Forget a token that was not admitted any more."""
-        fingerprint = sha256(authorization).digest()
+        fingerprint = blake2b(authorization).digest()
         self._present.pop(fingerprint, None)
         self._past.pop(fingerprint, None)
 
