@@ -192,7 +192,7 @@ class Gate:
                 refusal.until = min(refusal.until, key.expires_at)
             raise self._of(refusal, key.organization, plan, reading)
         principal = Principal(key.organization, key, None, plan, reading)
-        lacking = principal.scopes.lacking(requires) if requires is not None else None
+        lacking = requires.lacking(key.scopes) if requires is not None else None
         if lacking is not None:
             raise self._of(InsufficientScope(lacking), key.organization, plan, reading)
         if key.scheme != self._scheme:

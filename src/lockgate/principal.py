@@ -20,12 +20,11 @@ class Principal:
         organization: the organization's id.
         key: the key, its usage with this request counted; None for a session.
         session: the session; None for a key.
-        scopes: what the caller may do; everything, for a session.
         plan: the plan that holds for the organization.
         reading: what the organization's windows say, this request counted.
     """
 
-    __slots__ = ("key", "organization", "plan", "reading", "scopes", "session")
+    __slots__ = ("key", "organization", "plan", "reading", "session")
 
     is_authenticated = True
 
@@ -40,9 +39,13 @@ class Principal:
         self.organization = organization
         self.key = key
         self.session = session
-        self.scopes: Grants = grants(key.scopes) if key is not None else EVERYTHING
         self.plan = plan
         self.reading = reading
+
+    @property
+    def scopes(self) -> Grants:
+        """What the caller may do; everything, for a session."""
+        return EVERYTHING if self.key is None else grants(self.key.scopes)
 
     def may(self, scope: str) -> bool:
         """Whether the scopes cover an exact scope such as ``jobs:read``."""
@@ -55,7 +58,7 @@ class Principal:
             InsufficientScope: they do not; the message and the challenge name it.
         """
         needed = requirement(scope) if isinstance(scope, str) else scope
-        lacking = self.scopes.lacking(needed)
+        lacking = needed.lacking(self.scopes)
         if lacking is not None:
             raise InsufficientScope(lacking)
 

@@ -57,6 +57,12 @@ class Requirement:
         both.also = other if self.also is None else self.also.together(other)
         return both
 
+    def lacking(self, granted: Iterable[str]) -> str | None:
+        """The scope that these grants lack to cover the requirement; None: they cover it."""
+        if self.covering.isdisjoint(granted):
+            return self.scope
+        return None if self.also is None else self.also.lacking(granted)
+
     def __repr__(self) -> str:
         also = f" and {self.also!r}" if self.also else ""
         return f"Requirement({self.scope!r}){also}"
@@ -82,21 +88,14 @@ class Grants:
     Looks like the plain list of scopes to Starlette's ``@requires``, with wildcards understood.
     """
 
-    __slots__ = ("_granted", "scopes")
+    __slots__ = ("scopes",)
 
     def __init__(self, scopes: Iterable[str]) -> None:
         self.scopes: Final = tuple(scopes)
-        self._granted = frozenset(self.scopes)
 
     def cover(self, needed: Requirement) -> bool:
         """Whether the grants cover the requirement."""
-        return self.lacking(needed) is None
-
-    def lacking(self, needed: Requirement) -> str | None:
-        """The scope that the grants lack to cover the requirement; None: they cover it."""
-        if self._granted.isdisjoint(needed.covering):
-            return needed.scope
-        return None if needed.also is None else self.lacking(needed.also)
+        return needed.lacking(self.scopes) is None
 
     def __contains__(self, scope: object) -> bool:
         if not isinstance(scope, str) or not _EXACT.fullmatch(scope):
