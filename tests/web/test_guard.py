@@ -31,6 +31,7 @@ class Asking:
         self.raw_path = path.encode()
         self.peer = peer
         self._headers = headers
+        self.authorizations = self.header(b"authorization")
 
     def header(self, name: bytes) -> list[bytes]:
         found = self._headers.get(name.decode().replace("-", "_"), [])

@@ -131,7 +131,8 @@ class PlanBook:
             raise ConfigurationError(
                 f"The default plan {default!r} has no numbers here: choose one of {self.names}."
             )
-        self._default = self._plans[default]
+        self.default: Final = self._plans[default]
+        """The plan of an organization that was never put on any."""
         self._resolved: dict[tuple[str, tuple[tuple[str, int | None], ...]], Plan] = {}
 
     @property
@@ -143,11 +144,6 @@ class PlanBook:
     def custom(self) -> frozenset[str]:
         """The names of the plans without numbers: an organization on one brings its own (D25)."""
         return self._custom
-
-    @property
-    def default(self) -> Plan:
-        """The plan of an organization that was never put on any."""
-        return self._default
 
     def place(
         self, organization: str, plan: str, overrides: Mapping[str, int | None]
@@ -177,13 +173,13 @@ class PlanBook:
         default plan: the smallest promise, and no error on a path where nobody can mend it.
         """
         if organization is None:
-            return self._default
+            return self.default
         return self.plan(organization.plan, organization.overrides)
 
     def plan(self, name: str, overrides: tuple[tuple[str, int | None], ...]) -> Plan:
         """The plan of a name with these overrides, as :attr:`Organization.overrides` holds them."""
         if not overrides:
-            return self._plans.get(name, self._default)
+            return self._plans.get(name, self.default)
         plan = self._resolved.get((name, overrides))
         if plan is None:
             plan = self._resolve(name, dict(overrides))
@@ -193,7 +189,7 @@ class PlanBook:
         return plan
 
     def _resolve(self, name: str, limits: dict[str, int | None]) -> Plan:
-        base = self._plans.get(name, self._default)
+        base = self._plans.get(name, self.default)
         return Plan(
             name if name in self._custom else base.name,
             limits.get("rpm", base.rpm),

@@ -33,6 +33,11 @@ class Caller(Protocol):
         ...
 
     @property
+    def authorizations(self) -> list[bytes]:
+        """Every value of ``Authorization``."""
+        ...
+
+    @property
     def peer(self) -> str | None:
         """The address of the connection's other end; None on a Unix socket."""
         ...

@@ -22,7 +22,7 @@ _POLICY_VIOLATION: Final = 1008
 class AsgiCaller:
     """A request, as the ASGI scope shows it."""
 
-    __slots__ = ("_headers", "_scope", "method", "path", "raw_path")
+    __slots__ = ("_headers", "_scope", "authorizations", "method", "path", "raw_path")
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -34,6 +34,10 @@ class AsgiCaller:
             path = path[len(root) :]
         self.path = path
         self.raw_path: bytes = scope.get("raw_path") or b""
+        self.authorizations: list[bytes] = []
+        for name, value in self._headers:  # As header() would find it, without another call.
+            if name == b"authorization":
+                self.authorizations.append(value)
 
     @property
     def peer(self) -> str | None:
@@ -43,11 +47,7 @@ class AsgiCaller:
 
     def header(self, name: bytes) -> list[bytes]:
         """Every value of a header, by its lower-case name."""
-        found: list[bytes] = []
-        for key, value in self._headers:  # A comprehension is a call of its own, twice as long.
-            if key == name:
-                found.append(value)
-        return found
+        return [value for key, value in self._headers if key == name]
 
 
 def principal_of(scope: Scope) -> Principal | None:

@@ -3,19 +3,23 @@
 from collections.abc import Callable, Coroutine, Iterable
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from ..errors import Header, InvalidRequest, PayloadTooLarge, Problem
 from ..principal import Principal
+from ..rules.headers import OURS
 from .caller import PRINCIPAL
 from .endpoint import Reply
+
+NAMES: Final = {name: name.decode() for name in OURS}
+"""The names that every response carries, as text."""
 
 
 class WsgiCaller:
     """A request, as the WSGI environment shows it."""
 
-    __slots__ = ("_environ", "method", "path")
+    __slots__ = ("_environ", "authorizations", "method", "path", "raw_path")
 
     def __init__(self, environ: WSGIEnvironment) -> None:
         self._environ = environ
@@ -23,18 +27,14 @@ class WsgiCaller:
         path: str = environ.get("PATH_INFO", "")
         # Each character of it is a byte; frameworks take the bytes for UTF-8, as is done here.
         self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
-
-    @property
-    def raw_path(self) -> bytes:
-        """The path as it came on the wire; empty where the server does not tell more of it."""
-        target: str = self._environ.get("REQUEST_URI") or self._environ.get("RAW_URI") or ""
-        if target == self.path and "%" not in target:
-            return b""  # It tells no more than the path does, as most do.
-        path = target.partition("?")[0]
-        if not path.startswith("/"):
-            _, _, rest = path.partition("://")
-            path = rest[rest.find("/") :] if "/" in rest else ""
-        return path.encode("latin-1", "replace")
+        target: str = environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""
+        # Most tell no more than the path does.
+        self.raw_path = b"" if target == self.path and "%" not in target else _raw_path(target)
+        value: str | None = environ.get("HTTP_AUTHORIZATION")
+        if value is None or "," in value:
+            self.authorizations = _values(value)
+        else:  # What _values() would make of it, without another call.
+            self.authorizations = [value.strip(" \t").encode("latin-1")]
 
     @property
     def peer(self) -> str | None:
@@ -46,12 +46,22 @@ class WsgiCaller:
 
         No header that is asked for here may hold a comma within one value.
         """
-        value: str | None = self._environ.get(_variable(name))
-        if value is None:
-            return []
-        if "," not in value:
-            return [value.strip(" \t").encode("latin-1")]
-        return [part.strip(b" \t") for part in value.encode("latin-1").split(b",")]
+        return _values(self._environ.get(_variable(name)))
+
+
+def _values(joined: str | None) -> list[bytes]:
+    if joined is None:
+        return []
+    return [part.strip(b" \t") for part in joined.encode("latin-1").split(b",")]
+
+
+def _raw_path(target: str) -> bytes:
+    """The path as it came on the wire, out of a request target."""
+    path = target.partition("?")[0]
+    if not path.startswith("/"):
+        _, _, rest = path.partition("://")
+        path = rest[rest.find("/") :] if "/" in rest else ""
+    return path.encode("latin-1", "replace")
 
 
 def principal_of(environ: WSGIEnvironment) -> Principal | None:
@@ -72,7 +82,11 @@ def respond(
 
 def text(headers: Iterable[Header]) -> list[tuple[str, str]]:
     """Headers as WSGI carries them."""
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    written: list[tuple[str, str]] = []
+    for name, value in headers:  # A comprehension is a call of its own.
+        known = NAMES.get(name)
+        written.append((known or name.decode("latin-1"), value.decode("latin-1")))
+    return written
 
 
 def body_reader(environ: WSGIEnvironment) -> Callable[[int], Coroutine[Any, Any, bytes]]:

@@ -72,7 +72,7 @@ class Guard:
         rule = self.book.match(caller.method, caller.path, caller.raw_path)
         if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
             return self._anonymous(caller, rule)
-        authorizations = caller.header(b"authorization")
+        authorizations = caller.authorizations
         try:
             if rule.takes_session and not (rule.takes_key and authorizations):
                 principal = await self._enter_by_session(caller, rule)

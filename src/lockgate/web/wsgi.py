@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from ..errors import Header, Refusal
+from ..errors import Refusal
 from ..flows.slot import Slot
 from ..gate import Gate
 from ..rules.headers import NOT_TO_STORE, OURS
@@ -13,11 +13,11 @@ from ..rules.routes import Rule
 from ..run import run
 from .api import refused
 from .caller import GATE, PRINCIPAL, SLOT
-from .environ import WsgiCaller, principal_of, respond, text
+from .environ import NAMES, WsgiCaller, principal_of, respond
 from .guard import Guard
 
 _OURS: Final = frozenset(name.decode() for name in OURS)
-_OURS_AND_CACHING: Final = _OURS | {"cache-control"}
+_OURS_AND_CACHES: Final = _OURS | {"cache-control"}
 _NOT_TO_STORE: Final = frozenset(map(str, NOT_TO_STORE))
 
 _Headers = list[tuple[str, str]]
@@ -76,9 +76,20 @@ class GateMiddleware:
         started = False
 
         def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
+            """Start the response, with our headers in place of any it set itself (G2, D38)."""
             nonlocal started
             started = True
-            return start_response(status, _with_rate(status, headers, rate), exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
+            not_to_store = status[:3] in _NOT_TO_STORE
+            replaced = _OURS_AND_CACHES if not_to_store else _OURS
+            kept: _Headers = []
+            for header in headers:  # A comprehension is a call of its own.
+                if header[0].lower() not in replaced:
+                    kept.append(header)
+            if not_to_store:
+                kept.append(("cache-control", "no-store"))
+            for name, value in rate:
+                kept.append((NAMES[name], value.decode("latin-1")))
+            return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
 
         def refuse_late(refusal: Refusal) -> _Body:
             if started:
@@ -142,11 +153,3 @@ class _Late:
         close = getattr(self._body, "close", None)
         if close is not None:
             close()
-
-
-def _with_rate(status: str, headers: _Headers, rate: Iterable[Header]) -> _Headers:
-    """The application's headers with ours in place of any it set itself (G2, D38)."""
-    if status[:3] in _NOT_TO_STORE:
-        kept = [h for h in headers if h[0].lower() not in _OURS_AND_CACHING]
-        return [*kept, ("cache-control", "no-store"), *text(rate)]
-    return [*[h for h in headers if h[0].lower() not in _OURS], *text(rate)]
