@@ -22,12 +22,14 @@ from redis.exceptions import (
 )
 
 from lockgate import Gate, Plan, PlanBook, run
-from lockgate.errors import StoreUnavailable
+from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
 from lockgate.rules.credentials import Digest
+from lockgate.rules.instants import MINUTE
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import OutcomeUnknown, Usage
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.calls import Call
 from lockgate.stores.resilience import Guarded
 from tests.servers import RedisServer, redis_server
 
@@ -419,4 +421,39 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     assert run(store.install(key._replace(organization="org_3"), None, fence))
     run(store.forget("org_3"))
     assert run(store.catch_up(None, 1))
+    run(store.close())
+
+
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+def test_a_handle_that_was_claimed_for_a_key_that_never_came_can_be_had_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of another system has the handle that it has: it could never be taken in."""
+    store = opened(kind)
+    first, second = draft_of(new_key()), draft_of(new_key(), "org_2")._replace(handle="~same")
+    first = first._replace(handle="~same")
+    ask, now = store._ask, store.now
+
+    async def lost(call: Call) -> object:
+        if call.size > 10:
+            raise ConnectionError("as if the server had gone after the claim")
+        return await ask(call)
+
+    monkeypatch.setattr(store, "_ask", lost)
+    with pytest.raises(ConnectionError):
+        run(store.insert(first, None))
+    monkeypatch.undo()
+    with pytest.raises(HandleTaken):
+        run(store.insert(second, None))  # It may come yet.
+
+    async def later() -> int:
+        return await now() + MINUTE
+
+    monkeypatch.setattr(store, "now", later)
+    key = run(store.insert(second, None))
+    assert run(store.find("~same")) == key
+    for again in (first, second):
+        with pytest.raises(HandleTaken):
+            run(store.insert(again, None))
+    assert run(store.find("~same")) == key
     run(store.close())

@@ -15,12 +15,15 @@ from redis.exceptions import RedisError, ResponseError
 from ...errors import HandleTaken
 from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Digest
+from ...rules.instants import MINUTE
 from ...rules.keys import ApiKey, KeyDraft
 from ...waiting import together
 from ..contract import Store
 from .calls import Call, Script, command, invocation, number
 from .encoding import (
+    Claim,
     read_account,
+    read_claim,
     read_key,
     write_account,
     write_claim,
@@ -35,6 +38,9 @@ _CLAIM: Final = Script("clock", "records", "accounts", "claim")
 _SIGN_OUT: Final = Script("accounts", "sign_out")
 _REHASH_TOKEN: Final = Script("accounts", "rehash_token")
 _UNCLAIM: Final = Script("unclaim")
+
+_CLAIMED_AT_MOST: Final = MINUTE
+"""How long after its claim a key may be inserted at the latest: no call takes a tenth of it."""
 
 
 class Accounts(Store):
@@ -52,7 +58,7 @@ class Accounts(Store):
         organization = account.organization
         place = self._names.place(organization)
         claims = (
-            (self._names.handle(key.handle), write_claim(organization, key.id)),
+            (self._names.handle(key.handle), write_claim(Claim(organization, key.id))),
             (self._names.token(account.handle), write(organization)),
         )
         mine = self._names.email(account.billing_email)
@@ -154,6 +160,31 @@ class Accounts(Store):
         """
         if await self._ask(command(slot_of(name), b"SET", name, claim, b"NX")) is None:
             raise HandleTaken
+
+    async def _claim_for_key(self, key: KeyDraft) -> tuple[bytes, bytes]:
+        """Claim the handle of a key that is inserted next, and give the claim by its name.
+
+        Whoever claimed it before may have lost its connection, or died, before it inserted a key.
+        The handles of other systems' keys are not drawn anew, so such a claim has an end.
+
+        Raises:
+            HandleTaken: another key has it, or is just about to.
+        """
+        name, now = self._names.handle(key.handle), await self.now()
+        claim = write_claim(Claim(key.organization, key.id, now))
+        try:
+            await self._claim(name, claim)
+        except HandleTaken:
+            there = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+            if there is not None:
+                organization, id, since = read_claim(there)
+                if since is None or now - since < _CLAIMED_AT_MOST:
+                    raise
+                if await self.get(organization, id) is not None:
+                    raise
+                await self._unclaim(name, there)
+            await self._claim(name, claim)
+        return name, claim
 
     async def _unclaim(self, name: bytes, claim: bytes) -> None:
         with suppress(RedisError):  # A handle that nobody has is lost: there are 62**8 of them.

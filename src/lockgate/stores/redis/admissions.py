@@ -99,7 +99,7 @@ class Admissions(Store):
         """Whose key has this handle, and which it is."""
         name = self._names.handle(handle)
         claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-        return None if claim is None else read_claim(claim)
+        return None if claim is None else read_claim(claim)[:2]
 
     async def _kept(
         self, organization: str, id: str

@@ -13,7 +13,7 @@ from ...rules.plans import Organization
 from ..contract import COPIES_LAST, Cache
 from ..lanes import Lanes
 from .calls import Script, command, invocation, number
-from .encoding import write_claim, write_placement, write_record
+from .encoding import Claim, write_claim, write_placement, write_record
 from .epochs import Epochs
 from .lanes import Lane
 from .names import fields_of, slot_of
@@ -42,7 +42,7 @@ class Copies(Epochs, Cache):
     async def install(self, key: ApiKey, placed: Organization | None, fence: str) -> bool:
         place = self._names.place(key.organization)
         handle = self._names.handle(key.handle)
-        claim = write_claim(key.organization, key.id)
+        claim = write_claim(Claim(key.organization, key.id))
         await self._ask(
             command(slot_of(handle), b"SET", handle, claim, b"PX", _LIFE, repeatable=True)
         )

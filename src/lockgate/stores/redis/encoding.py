@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from ...rules.accounts import Account, AccountDraft
@@ -120,15 +120,23 @@ def read_usage(usage: bytes | None) -> tuple[int, int | None]:
     return int(requests), int(last) if requests else None
 
 
-def write_claim(organization: str, id: str) -> bytes:
+class Claim(NamedTuple):
     """Whose key a handle is, and which."""
-    return json.dumps((organization, id)).encode()
+
+    organization: str
+    id: str
+    since: int | None = None
+    """When it was claimed for a key that was to be inserted next."""
 
 
-def read_claim(claim: bytes) -> tuple[str, str]:
+def write_claim(claim: Claim) -> bytes:
+    """A claim, as JSON."""
+    return json.dumps(claim).encode()
+
+
+def read_claim(claim: bytes) -> Claim:
     """What :func:`write_claim` wrote."""
-    organization, id = cast(list[str], json.loads(claim))
-    return organization, id
+    return Claim(*cast(list[Any], json.loads(claim)))
 
 
 def write_placement(organization: Organization) -> bytes:

@@ -27,7 +27,6 @@ from .encoding import (
     read_keys,
     read_lease,
     read_placement,
-    write_claim,
     write_key,
     write_placement,
     write_scheme,
@@ -85,8 +84,7 @@ class RedisStore(Admissions, Accounts, Copies):
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         place = self._names.place(draft.organization)
         # The handle lies elsewhere in a Cluster: it is claimed first, and given back if need be.
-        claimed = self._names.handle(draft.handle), write_claim(draft.organization, draft.id)
-        await self._claim(*claimed)
+        claimed = await self._claim_for_key(draft)
         try:
             answer = await self._ask(
                 invocation(
