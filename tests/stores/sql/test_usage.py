@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from lockgate import Plan, PlanBook, run
+from lockgate.rules.credentials import Digest
 from lockgate.rules.instants import SECOND
 from lockgate.stores.contract import Usage, Verdict
 from lockgate.stores.sql import SqlStore, schema
@@ -146,3 +147,16 @@ def test_an_older_schema_has_all_usage_with_its_keys(backend: Backend) -> None:
     assert answer.key.request_count == 7
     run(store.close())
     schema.downgrade(backend.admin, tables, "base")
+
+
+@pytest.mark.parametrize("handle", ["\u00e9", "\0", "\ud800", "\U0001f511", "h" * 65, ""])
+def test_a_handle_that_no_column_can_hold_spoils_nothing(backend: Backend, handle: str) -> None:
+    store = backend.open()
+    key = run(store.insert(draft_of(new_key()), None, NOW))
+    run(store.add_usage({handle: Usage(1, NOW), key.handle: Usage(2, NOW)}))
+    run(store.add_usage({handle: Usage(1, NOW)}))
+    old, new = Digest("sha256", b"old"), Digest("sha256", b"new")
+    assert run(store.rehash_if(handle, old, new)) is False
+    assert run(store.rehash_token_if(handle, old, new)) is False
+    assert run(store.list("org_1")) == [key._replace(request_count=2, last_used_at=NOW)]
+    run(store.close())

@@ -194,6 +194,9 @@ class SqlStore(Truth):
         return await self._lanes.here().write(work)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        if not _NAME.fullmatch(handle):
+            return False
+
         def work(connection: Connection) -> bool:
             id = self._keys.owner(connection, handle)
             if id is None:
@@ -207,13 +210,14 @@ class SqlStore(Truth):
         return await self._lanes.here().write(work)
 
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        if not usage:
-            return
         # In one order, like the admissions: see Statements.lock.
         values = [
             {"h0": handle, "n0": requests, "a0": last}
             for handle, (requests, last) in sorted(usage.items())
+            if _NAME.fullmatch(handle)
         ]
+        if not values:
+            return
         statement = self._statements.use(1)
         await self._lanes.here().write(lambda connection: connection.execute(statement, values))
 
@@ -314,6 +318,8 @@ class SqlStore(Truth):
         await self._lanes.here().write(lambda c: self._accounts.sign_out(c, organization))
 
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        if not _NAME.fullmatch(handle):
+            return False
         return await self._lanes.here().write(lambda c: self._accounts.rehash(c, handle, old, new))
 
     async def epoch(self) -> int | None:
