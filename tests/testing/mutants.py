@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from lockgate import MemoryStore, PlanBook, Store
 from lockgate.errors import KeyLimitReached
 from lockgate.rules.credentials import Digest, Token
-from lockgate.rules.instants import SECOND
-from lockgate.rules.keys import ApiKey, KeyDraft
+from lockgate.rules.instants import DAY, SECOND
+from lockgate.rules.keys import ApiKey, KeyDraft, KeyState
 from lockgate.rules.plans import Organization
 from lockgate.rules.slots import Lease, SlotReading
 from lockgate.rules.windows import Reading, State, Window, empty_state, hit, look
@@ -640,6 +640,117 @@ class LastClaimWins(Mutant):
         if row is not None and not revoke:
             self._accounts._rows[organization] = (*row[:8], None, None, *row[10:])
         return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+
+
+class RenewNeverShortens(Mutant):
+    """Takes the later of two deadlines."""
+
+    killed_by: ClassVar = {"L4"}
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        now = self.at(now)
+        for lease in await self.held(organization, now):
+            span = max(span, lease.deadline - now) if lease.job == job else span
+        return await super().renew(organization, job, owner, span, now)
+
+
+class FullBeforeFound(Mutant):
+    """Counts the leases before it looks whose they are: after a smaller plan nobody finds his."""
+
+    killed_by: ClassVar = {"L6"}
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        held = len(await self.held(organization, now))
+        if limit is not None and held > limit:
+            return SlotReading(None, held, limit)
+        return await super().acquire(organization, job, owner, limit, span, now)
+
+
+class HeldByName(Mutant):
+    """Keeps leases in a table that it reads in the order of their jobs."""
+
+    killed_by: ClassVar = {"L6"}
+
+    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
+        return tuple(sorted(await super().held(organization, now)))
+
+
+class ClaimPassesOverExpired(Mutant):
+    """Revokes the keys that are good, as if an expired one could not be asked about any more."""
+
+    killed_by: ClassVar = {"K4"}
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+    ) -> Any:
+        handles = self._handles_by_organization.get(organization, ())
+        keys = [self._key(handle) for handle in handles]
+        expired = [key for key in keys if key.state(self.at(now)) is KeyState.EXPIRED]
+        claimed = await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        self._rows.update({key.handle: key[:11] for key in expired})
+        return claimed
+
+
+class ShortColumns(Mutant):
+    """Has room for the keys that people make."""
+
+    killed_by: ClassVar = {"K1"}
+
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        return await super().insert(self.cut(draft), cap, now)
+
+    def cut(self, draft: KeyDraft) -> KeyDraft:
+        return draft._replace(name=draft.name[:64])
+
+
+class ShortDigests(ShortColumns):
+    """Has room for a SHA-512."""
+
+    def cut(self, draft: KeyDraft) -> KeyDraft:
+        return draft._replace(digest=draft.digest[:64])
+
+
+class ShortHandles(ShortColumns):
+    """Has room for handles of ours."""
+
+    def cut(self, draft: KeyDraft) -> KeyDraft:
+        return draft._replace(handle=draft.handle[:32])
+
+
+class ShortTimes(ShortColumns):
+    """Ends in 2038."""
+
+    def cut(self, draft: KeyDraft) -> KeyDraft:
+        lifetime = draft.lifetime and min(draft.lifetime, 4_000 * DAY)
+        return draft._replace(lifetime=lifetime)
+
+
+class SortedScopes(ShortColumns):
+    """Keeps scopes as a set."""
+
+    def cut(self, draft: KeyDraft) -> KeyDraft:
+        return draft._replace(scopes=tuple(sorted(draft.scopes)))
+
+
+class ShortNumbers(Mutant):
+    """Counts in 32 bits."""
+
+    killed_by: ClassVar = {"K1"}
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        await super().add_usage(
+            {handle: Usage(used % 2**31, last) for handle, (used, last) in usage.items()}
+        )
 
 
 def every(kind: type[Mutant] = Mutant) -> list[type[Mutant]]:

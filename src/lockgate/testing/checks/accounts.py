@@ -125,7 +125,8 @@ async def who_claims_later_changes_nothing(store: Store, mint: Mint) -> None:
 @alone("K4", "accounts")
 async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) -> None:
     await registered(store, mint, "org_1")
-    await store.insert(mint.draft(lifetime=DAY), None, NOW)
+    for lifetime in (DAY, 1):  # One of them expires before it is revoked, and is revoked as well.
+        await store.insert(mint.draft(lifetime=lifetime), None, NOW)
     gone = await store.insert(mint.draft(), None, NOW)
     await store.revoke_if_live("org_1", gone.id, NOW + 1)
     await store.insert(mint.draft("org_2"), None, NOW)

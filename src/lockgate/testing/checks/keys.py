@@ -36,6 +36,24 @@ async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
 
 
 @alone("K1", "keys")
+async def the_longest_that_can_be_is_kept_whole(store: Store, mint: Mint) -> None:
+    """And in its order: a key of ours, and one of another system with a slow digest."""
+    scopes = tuple(f"area{number}:{'x' * number}" for number in range(50, 0, -1))
+    ours = mint.draft(name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY)
+    other = mint.draft()._replace(
+        handle="~" + "-_Aa9" * 8 + "xyz",
+        prefix="\U0001f511" * 15,
+        scheme=f"legacy:{'n' * 20}:django_bcrypt_sha256",
+        digest=b"$2b$" + b"a/." * 83 + b"==",
+    )
+    for draft in (ours, other):
+        await store.insert(draft, None, NOW)
+        await store.add_usage({draft.handle: Usage(2**40, NOW + 2**50)})
+        await store.find(draft.handle)
+    await store.list("org_1")
+
+
+@alone("K1", "keys")
 async def what_is_not_there_is_none(store: Store, mint: Mint) -> None:
     key = await store.insert(mint.draft(), None, NOW)
     for handle in ("........", key.id, key.handle.swapcase(), f"{key.handle} ", ""):
@@ -225,6 +243,7 @@ async def the_census_counts_live_keys_by_scheme(store: Store, mint: Mint) -> Non
 
 CHECKS: tuple[Check, ...] = (
     what_was_inserted_is_found_by_handle_by_id_and_in_the_list,
+    the_longest_that_can_be_is_kept_whole,
     what_is_not_there_is_none,
     a_handle_is_taken_once,
     another_organizations_key_is_no_key,

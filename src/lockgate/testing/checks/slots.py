@@ -60,6 +60,8 @@ async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Mint) -> None
     await store.renew("org_2", "a", "me", MINUTE, NOW)
     await store.renew("org_1", "a", "me", HOUR, NOW + 1)
     await store.held("org_1", NOW + 1)
+    await store.renew("org_1", "a", "me", MINUTE, NOW + 2)  # It ends sooner, if its owner says so.
+    await store.held("org_1", NOW + 2)
 
 
 @alone("L4", "slots")
@@ -97,6 +99,9 @@ async def acquiring_again_gives_back_the_lease(store: Store, _: Mint) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW + 1)
     await store.acquire("org_1", "a", "other", 1, HOUR, NOW + 2)
     await store.held("org_1", NOW + 2)
+    for limit, job in ((2, "b"), (1, "b"), (0, "a"), (3, "Z")):
+        await store.acquire("org_1", job, "me", limit, HOUR - 1, NOW + 3)
+    await store.held("org_1", NOW + 3)
 
 
 @alone("W8", "slots")
