@@ -458,6 +458,30 @@ def test_a_path_that_folds_to_a_public_one_is_guarded_as_it_is_written_too(path:
     assert book.match("GET", path) == Rule("admin:read")
 
 
+@pytest.mark.parametrize("path", ["//admin/", "//admin", "/./admin/", "/x/../admin", "admin/"])
+@pytest.mark.parametrize("named", ["/admin", "/admin/"])
+def test_a_path_that_folds_is_held_to_its_last_slash_as_well(path: str, named: str) -> None:
+    book = RuleBook({f"GET {named}": "a:b"})
+    assert book.match("GET", path) == Rule("a:b")
+
+
+@pytest.mark.parametrize("path", ["//admin/../x", "admin/..", "///admin//..//x"])
+def test_who_folds_slashes_need_not_fold_dots(path: str) -> None:
+    book = RuleBook({"GET /admin/{p:path}": "admin:read", "GET /x": "a:b"})
+    needed = book.match("GET", path).requires
+    assert needed is not None
+    assert not Grants(["a:b"]).cover(needed)
+
+
+@pytest.mark.parametrize("raw", [b"//admin", b"//%61dmin", b"///admin/", b"//admin?x=1"])
+def test_what_came_on_the_wire_is_a_reading_of_its_own(raw: bytes) -> None:
+    book = RuleBook({"GET /admin": "a:b", "GET /static/{p:path}": PUBLIC, "GET /x": "x:y"})
+    assert book.match("GET", "/static/admin", raw) == Rule("a:b")
+    both = book.match("GET", "/x", raw).requires
+    assert both is not None
+    assert [Grants(g).cover(both) for g in (["a:b"], ["x:y"], ["a:b", "x:y"])] == [0, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("granted", "enough"),
     [

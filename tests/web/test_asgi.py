@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from litestar import Litestar, get
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -229,6 +230,42 @@ async def test_g1_no_other_spelling_is_public(path: str, raw: bytes) -> None:
 async def test_the_root_path_is_no_part_of_a_rule(root: str, path: str, status: int) -> None:
     bench, app = Bench(), Recorder()
     assert (await ask(behind(bench, app), path=path, root_path=root)).status == status
+
+
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [
+        ("/shop", "/static/shop/admin"),
+        ("/shop", "/static/shop//admin/"),
+        ("/shop", "/shopadmin"),
+        ("/shop", "/any/shop/admin"),
+        ("/shop/", "/shop/admin"),
+        ("/shop", "/shop/admin"),
+        ("/é", "/static/é/admin"),
+    ],
+)
+async def test_g1_a_prefix_opens_nothing_wherever_it_stands(root: str, path: str) -> None:
+    """Litestar goes on behind it wherever it finds it first, other frameworks do not."""
+    reached: list[str] = []
+
+    @get("/admin")
+    async def admin() -> None:
+        reached.append("admin")
+
+    @get("/static/{name:path}")
+    async def static() -> None:
+        reached.append("static")
+
+    bench = Bench()
+    service: Any = Litestar([admin, static], openapi_config=None)
+    rules = {"GET /admin": Rule("account:write"), "GET /static/{name:path}": PUBLIC}
+    app = GateMiddleware(service, bench.gate, rules)
+    assert (await ask(app, path=path, root_path=root)).status == 401
+    lacking = await ask(app, path=path, root_path=root, key=bench.key("jobs:read"))
+    assert (lacking.status, lacking.code, reached) == (403, "INSUFFICIENT_SCOPE", [])
+    await ask(app, path=path, root_path=root, key=bench.key("account:write"))
+    assert reached == ["admin"]
+    assert (await ask(app, path="/static/x", root_path=root)).status == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/health", "/v1/secret", "/v1//health", "/v1", "/health"])

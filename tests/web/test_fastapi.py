@@ -12,6 +12,7 @@ from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPExce
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
 
 from lockgate import PUBLIC, ConfigurationError, Gate, Principal, run
@@ -273,3 +274,29 @@ def test_a_text_that_is_no_json_has_no_fields(gate: Gate, text: str) -> None:
     answer = client.post("/anything", content=text, headers=sent)
     assert code(answer) == "400 VALIDATION_ERROR"
     assert answer.json()["details"] == [{"field": "", "message": "The body is not JSON."}]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_prefix_that_fastapi_takes_off_is_no_part_of_a_rule(gate: Gate, wrapped: bool) -> None:
+    """It does so after the middleware, by its own ``root_path``, where a path begins with that."""
+    app = FastAPI(exception_handlers=error_handlers)
+    app.root_path = "/shop"
+    inner = CORSMiddleware(app) if wrapped else app
+    client = TestClient(
+        GateMiddleware(inner, gate, {"GET /admin": "account:write", "GET /health": PUBLIC})
+    )
+
+    @app.get("/admin")
+    def admin() -> str:
+        return "reached"
+
+    @app.get("/health")
+    def health() -> str:
+        return "ok"
+
+    for path in ("/admin", "/shop/admin"):
+        lacking = client.get(path, headers=bearer(gate, "jobs:read"))
+        assert code(lacking) == "403 INSUFFICIENT_SCOPE"
+        assert client.get(path, headers=bearer(gate)).json() == "reached"
+    assert [client.get(path).json() for path in ("/health", "/shop/health")] == ["ok", "ok"]
+    assert code(client.get("/shop/shop/health")) == "401 MISSING_AUTH"

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Final, Literal, NamedTuple
+from urllib.parse import unquote
 
 from ..errors import ConfigurationError
 from .plans import LARGEST, is_whole
@@ -199,6 +201,7 @@ def _expression(kind: int, source: str) -> str:
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SLASHES = re.compile(r"//+")
 
 
 def odd(path: str) -> bool:
@@ -228,6 +231,8 @@ def folded(path: str) -> str:
 
 def _both(one: Rule, other: Rule) -> Rule:
     """A rule as strict as two together."""
+    if one == other:
+        return one
     rule = Rule(
         cost=max(one.cost, other.cost),
         slot=one.slot or other.slot,
@@ -255,6 +260,15 @@ class _Table:
             if found is not None and found.lastindex is not None:
                 rule = self.rules[found.lastindex - 1]
         return rule
+
+
+def _of_twin(table: _Table, path: str) -> Rule | None:
+    """The rule of a path that nobody named, by the same path with or without a last slash.
+
+    Some software serves both alike, so neither may need less; being public is not passed on.
+    """
+    rule = table.match(path[:-1] if path.endswith("/") else f"{path}/")
+    return None if rule is None or rule.public else rule
 
 
 class RuleBook:
@@ -313,13 +327,14 @@ class RuleBook:
         """The rule for a request; :data:`ANY_KEY` where none is named.
 
         What other software may read differently (a path with empty or dot segments or an encoded
-        slash, a method in lower case) is never public, and is held to the rules of both readings
+        slash, a method in lower case) is never public, and is held to the rules of all readings
         (D31).
 
         Args:
             method: as it came.
             path: decoded, as the application will see it.
-            raw: as it came on the wire, where the server tells.
+            raw: as it came on the wire, where the server tells; with two slashes in front, another
+                reading of it.
         """
         table = self._tables.get(method)
         # Two slashes in front: some servers take one of them for the whole before they decode.
@@ -332,20 +347,15 @@ class RuleBook:
             if rule is not None:
                 return rule
             if not odd(path):
-                return table.match(path) or self._of_twin(table, path)
-        readings = [table.match(path), table.match(folded(path))]
-        guarded = [rule for rule in readings if rule is not None and not rule.public]
-        if len(guarded) < 2:
-            return guarded[0] if guarded else ANY_KEY
-        return guarded[0] if guarded[0] == guarded[1] else _both(*guarded)
-
-    def _of_twin(self, table: "_Table", path: str) -> Rule:
-        """The rule of a path that nobody named, by the same path with or without a last slash.
-
-        Some software serves both alike, so neither may need less; being public is not passed on.
-        """
-        rule = table.match(path[:-1] if path.endswith("/") else f"{path}/")
-        return ANY_KEY if rule is None or rule.public else rule
+                return table.match(path) or _of_twin(table, path) or ANY_KEY
+        wire = unquote(raw.partition(b"?")[0].decode("latin-1"))
+        rules = [
+            table.match(reading) or _of_twin(table, reading)
+            for text in filter(None, (path, wire))
+            for reading in (text, _SLASHES.sub("/", f"/{text}"), folded(text))
+        ]
+        guarded = [rule for rule in rules if rule is not None and not rule.public]
+        return reduce(_both, guarded) if guarded else ANY_KEY
 
     def named(self, method: str, path: str) -> Rule | None:
         """The rule that is named for a route's own pattern, parameters and all; None: none is."""

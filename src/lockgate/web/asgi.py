@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Mapping, MutableMapping
 from typing import Any, Final
 
+from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -56,10 +57,13 @@ class GateMiddleware:
         gate.pair("async")
         self.app: Final = app
         self.guard: Final = Guard(gate, rules, shadow=shadow)
+        self._rooted: Final = _rooted(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
         kind = scope["type"]
+        if self._rooted is not None and self._rooted.root_path:
+            scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
         if kind == "lifespan":
             log_audit(self.guard, routes_of(scope.get("app", self.app)))
             await self.app(scope, receive, send)
@@ -103,6 +107,13 @@ class GateMiddleware:
                 raise
             refusal.rate = rate
             await refuse(refusal, scope, send)
+
+
+def _rooted(app: Any) -> Any:
+    """The application if it is a FastAPI one, behind whatever is around it; else None."""
+    while not isinstance(app, Starlette) and hasattr(app, "app"):
+        app = app.app
+    return app if isinstance(app, Starlette) and hasattr(app, "root_path") else None
 
 
 def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:

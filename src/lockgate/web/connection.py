@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
+from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -30,10 +31,15 @@ class AsgiCaller:
         self.method: str = scope.get("method", "GET")
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
-        if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
-            path = path[len(root) :]
-        self.path = path
         self.raw_path: bytes = scope.get("raw_path") or b""
+        if root:
+            before, found, after = path.partition(root)
+            if found and not before and after[:1] in {"", "/"}:
+                path = after
+            elif found and path != f"/{after.lstrip('/')}":
+                # Litestar goes on behind the prefix wherever it finds it, the others do not.
+                self.raw_path = b"//" + quote(after).encode()
+        self.path = path
         self.authorizations: list[bytes] = []
         for name, value in self._headers:  # As header() would find it, without another call.
             if name == b"authorization":
