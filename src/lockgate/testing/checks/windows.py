@@ -138,6 +138,8 @@ async def the_largest_limit_is_exact(store: Store, _: Mint) -> None:
     windows = minute(LARGEST)
     await hits(store, 1, NOW, windows, LARGEST - 1)
     await hits(store, 2, NOW + 1, windows)
+    for step, cost in enumerate((5, 1, LARGEST)):  # More than a double holds, taken together.
+        await store.hit("org_2", windows, cost, NOW + step)
 
 
 @alone("W5", "windows")

@@ -256,7 +256,7 @@ else
         local waits = span
         if cost <= limit then
           -- The oldest cells, until enough would have left for this cost.
-          local excess, until_then = used + cost - limit, last
+          local excess, until_then = used - (limit - cost), last
           for place = from, till - 1, size do
             local instant, count = read(cell, cells, place)
             excess = excess - count
