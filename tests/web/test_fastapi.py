@@ -300,3 +300,18 @@ def test_the_prefix_that_fastapi_takes_off_is_no_part_of_a_rule(gate: Gate, wrap
         assert client.get(path, headers=bearer(gate)).json() == "reached"
     assert [client.get(path).json() for path in ("/health", "/shop/health")] == ["ok", "ok"]
     assert code(client.get("/shop/shop/health")) == "401 MISSING_AUTH"
+
+
+def test_k2_no_part_of_a_key_comes_back(gate: Gate) -> None:
+    app = service(gate)
+
+    @app.post("/anything")
+    def anything(body: Annotated[dict[str, int], Body()]) -> int:
+        return len(body)
+
+    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
+    key = run(gate.keys.create("org_1", "a key")).text
+    answer = client.post("/anything", json={key: "x", **{f"x{n}": "x" for n in range(99)}})
+    assert code(answer) == "400 VALIDATION_ERROR"
+    assert key[19:31] not in answer.text
+    assert len(answer.json()["details"]) == 50

@@ -149,7 +149,7 @@ class Service:
 
     async def start_job(self, visit: Visit) -> tuple[int, Any]:
         """Start a job; a timelapse takes a slot."""
-        wanted = read_body(visit.body, NewJob) if visit.body else NewJob()
+        wanted = read_body(visit.body, NewJob, self.gate) if visit.body else NewJob()
         return 202, await self.jobs.start(visit.caller, wanted.kind, wanted.seconds)
 
     async def show_job(self, visit: Visit) -> tuple[int, Any]:

@@ -25,7 +25,7 @@ from .sessions import own_page, session_of
 
 async def bot_register(call: Call) -> BotRegistered:
     """Register an agent; nobody needs to be known for it (spec 4.5)."""
-    wanted = read_body(call.body, BotRegister)
+    wanted = read_body(call.body, BotRegister, call.gate)
     made = await _accounts(call).register(
         wanted.agent_name,
         wanted.billing_email,
@@ -45,7 +45,7 @@ async def bot_sign_in(call: Call) -> AgentSignedIn:
     """Begin an agent's session; no page of another site can begin one in a visitor's browser."""
     accounts = _accounts(call)
     own_page(call.gate, call.caller)
-    wanted = read_body(call.body, SignIn)
+    wanted = read_body(call.body, SignIn, call.gate)
     signed_in = await accounts.agents.sign_in(
         wanted.dashboard_token, address=address_of(call.gate, call.caller)
     )
@@ -75,7 +75,7 @@ async def list_claims(call: Call) -> ClaimList:
 async def claim(call: Call) -> ClaimDetail:
     """Attach an organization to the caller's login; with its keys revoked, if they say so."""
     session = await session_of(call.gate, call.caller)
-    wanted = read_body(call.body, Claim)
+    wanted = read_body(call.body, Claim, call.gate)
     claimed = await _accounts(call).claims.claim(
         session, wanted.organization_id, revoke_keys=wanted.revoke_keys
     )

@@ -8,11 +8,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from ..errors import InvalidRequest, Problem, UnsupportedMediaType
+from ..gate import Gate
 
 BODY_LIMIT: Final = 64 * 1024
 """The most bytes that lockgate's own operations read."""
 
-_PROBLEMS_AT_MOST: Final = 50
+PROBLEMS_AT_MOST: Final = 50
 _SHOWN: Final = 40
 """Characters of a field's name that an error repeats: it may be a session, in the wrong place."""
 
@@ -30,8 +31,14 @@ def require_json(content_types: Sequence[bytes]) -> None:
         raise UnsupportedMediaType
 
 
-def read_body(body: bytes, model: type[Model], context: object = None) -> Model:
+def read_body(body: bytes, model: type[Model], gate: Gate | None = None) -> Model:
     """Read a JSON body.
+
+    Args:
+        body: as it came.
+        model: its shape.
+        gate: whose keys are blotted out where a problem would show one; validators find it as
+            their context.
 
     Raises:
         InvalidRequest: it is not JSON in UTF-8, names a member twice, or is not of the model's
@@ -46,12 +53,12 @@ def read_body(body: bytes, model: type[Model], context: object = None) -> Model:
         message = str(problem) if duplicate else "The body is not JSON in UTF-8."
         raise InvalidRequest([Problem("", message)]) from None
     try:
-        return model.model_validate(value, context=context)
+        return model.model_validate(value, context=gate)
     except ValidationError as invalid:
         found = invalid.errors(include_url=False, include_context=False, include_input=False)
         raise InvalidRequest(
-            Problem(_path(error["loc"]), _sentence(error["type"], error["msg"]))
-            for error in found[:_PROBLEMS_AT_MOST]
+            Problem(field_at(error["loc"], gate), _sentence(error["type"], error["msg"]))
+            for error in found[:PROBLEMS_AT_MOST]
         ) from None
 
 
@@ -79,8 +86,10 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(step)[:_SHOWN] for step in location)
+def field_at(location: Sequence[int | str], gate: Gate | None) -> str:
+    """A dotted path, without any key (K2). A caller names fields, and may put one there."""
+    shown = map(str, location) if gate is None else (gate.format.redact(str(s)) for s in location)
+    return ".".join(step[:_SHOWN] for step in shown)  # Half of a key would not look like one.
 
 
 def _sentence(kind: str, message: str) -> str:

@@ -29,6 +29,8 @@ from ..principal import Principal
 from ..rules.routes import Rule
 from . import starlette, starlette_errors
 from .api import check, endpoints_of
+from .bodies import PROBLEMS_AT_MOST, field_at
+from .caller import GATE
 from .connection import principal_of, slot_for
 from .endpoint import Endpoint
 from .openapi import answers, parameters
@@ -153,14 +155,16 @@ async def _raised(request: Request, error: Exception) -> Response:
     return await http_exception_handler(request, error)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError), "registered for RequestValidationError"
+    gate: Gate | None = request.scope.get(GATE)
+    redact = gate.format.redact if gate is not None else str
     problems = [
         # In a text that is no JSON there are no fields: FastAPI tells where it breaks off.
         Problem("", "The body is not JSON.")
         if found["type"] == "json_invalid"
-        else Problem(".".join(map(str, found["loc"][1:])), f"{found['msg']}.")
-        for found in error.errors()
+        else Problem(field_at(found["loc"][1:], gate), f"{redact(found['msg'])}.")
+        for found in error.errors()[:PROBLEMS_AT_MOST]
     ]
     return starlette_errors.response_to(InvalidRequest(problems))
 

@@ -7,9 +7,9 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from ..flows.status import Status
+from ..gate import Gate
 from ..rules.instants import iso8601
 from ..rules.keys import ApiKey, KeyState, read_lifetime, read_name, read_scopes
-from ..rules.scopes import Catalogue
 
 
 class In(BaseModel):
@@ -40,10 +40,11 @@ def display_name(value: str) -> str:
 
 
 def _scopes(values: list[str], info: ValidationInfo) -> list[str]:
-    catalogue = info.context
-    assert isinstance(catalogue, Catalogue), "read_body passes it on"
-    scopes, problems = read_scopes(values, catalogue)
-    fail(problems)
+    gate = info.context
+    assert isinstance(gate, Gate), "read_body passes it on"
+    scopes, problems = read_scopes(values, gate.catalogue)
+    if problems:  # Told again without any key, which a caller may have taken for a scope (K2).
+        fail(read_scopes([gate.format.redact(value) for value in values], gate.catalogue)[1])
     return list(scopes)
 
 
@@ -55,7 +56,7 @@ def _days(value: float | None) -> float | None:
 class CreateKey(In):
     """What creates a key (spec 4.2)."""
 
-    # Validated with the catalogue as context. The flow checks the same again for callers of the
+    # Validated with the gate as context. The flow checks the same again for callers of the
     # library; here every fault of a body is told at once, those of types included.
 
     name: Annotated[str, AfterValidator(display_name)] = Field(
