@@ -174,7 +174,9 @@ def test_an_invalid_request_lists_every_problem() -> None:
 
 
 def test_messages_name_what_helps() -> None:
-    assert InsufficientScope("jobs:read").message == "This API key lacks the scope 'jobs:read'."
+    assert InsufficientScope("jobs:read").message == (
+        "This API key lacks the scope 'jobs:read': use one that has it."
+    )
     assert "GET, POST" in MethodNotAllowed({"POST", "GET"}).message
     assert "1000" in KeyLimitReached(1_000).message
     assert "65536" in PayloadTooLarge(65_536).message

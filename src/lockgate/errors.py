@@ -117,7 +117,7 @@ class KeyNotFound(Unauthenticated):
     """No such key: an unknown handle and a wrong secret look the same (D3)."""
 
     code = "KEY_NOT_FOUND"
-    sentence = "This API key does not exist."
+    sentence = "This API key does not exist: use one that this service has given."
 
 
 class KeyRevoked(Unauthenticated):
@@ -141,7 +141,7 @@ class TokenNotAccepted(Unauthenticated):
     """
 
     code = "TOKEN_NOT_ACCEPTED"
-    sentence = "This dashboard token is not accepted: it is none, or it was revoked."
+    sentence = "This dashboard token is not accepted: send the one that registering gave."
 
 
 class SessionRequired(Unauthenticated):
@@ -167,7 +167,7 @@ class InsufficientScope(Refusal):
 
     def __init__(self, scope: str) -> None:
         self.scope = scope
-        super().__init__(f"This API key lacks the scope {scope!r}.")
+        super().__init__(f"This API key lacks the scope {scope!r}: use one that has it.")
 
     def headers(self) -> tuple[Header, ...]:
         """The challenge that names the missing scope (RFC 6750, section 3.1)."""
@@ -246,7 +246,7 @@ class NotFound(Refusal):
 
     status = 404
     code = "NOT_FOUND"
-    sentence = "There is nothing here."
+    sentence = "There is nothing here: check the path, and any id in it."
 
 
 class MethodNotAllowed(Refusal):

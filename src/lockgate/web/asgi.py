@@ -18,6 +18,8 @@ from .connection import NO_STORE, AsgiCaller, decline, principal_of, refuse
 from .guard import Guard
 
 _OURS_AND_CACHES: Final = OURS | {b"cache-control"}
+_LAYERS_AT_MOST: Final = 50
+"""Middlewares that an application is looked for behind."""
 _STARTS: Final = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
 )
@@ -111,8 +113,10 @@ class GateMiddleware:
 
 def _rooted(app: Any) -> Any:
     """The application if it is a FastAPI one, behind whatever is around it; else None."""
-    while not isinstance(app, Starlette) and hasattr(app, "app"):
-        app = app.app
+    for _ in range(_LAYERS_AT_MOST):
+        if isinstance(app, Starlette):
+            break
+        app = getattr(app, "app", None)
     return app if isinstance(app, Starlette) and hasattr(app, "root_path") else None
 
 
