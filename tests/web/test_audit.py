@@ -155,3 +155,18 @@ def test_shadow_mode_is_a_problem() -> None:
 def test_what_has_no_routes_to_list() -> None:
     assert routes_of(raw) == []
     assert audit(Guard(Bench().gate, {"GET /a": "jobs:read"}), []).problems == []
+
+
+def test_operations_below_another_prefix_are_told_with_what_to_do() -> None:
+    """They are closed to sessions there: the rules name them at the root."""
+    bench = Bench()
+    at_root = Starlette(routes=lockgate_routes(bench.gate))
+    mounted = Starlette(routes=[Mount("/shop", routes=lockgate_routes(bench.gate))])
+    other = Starlette(routes=[Route("/shop/api/v1/api-keys", at_root)])
+    problems = {
+        name: [p for p in audit(Guard(bench.gate), routes_of(app)).problems if "prefix=" in p]
+        for name, app in (("root", at_root), ("mounted", mounted), ("other", other))
+    }
+    assert (problems["root"], problems["other"]) == ([], [])
+    (told,) = problems["mounted"]
+    assert "below '/shop'" in told

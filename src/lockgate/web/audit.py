@@ -54,8 +54,9 @@ def audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> Audit:
         routes: ``(method, path)``, parameters written ``{name}``; see :func:`routes_of`.
     """
     own = [(method, path, rule) for method, path, rule in guard.book if rule.own]
+    ordered = sorted(set(routes), key=lambda route: (route[1], route[0]))
     audited: list[AuditedRoute] = []
-    for method, path in sorted(set(routes), key=lambda route: (route[1], route[0])):
+    for method, path in ordered:
         if operations := [(name, rule) for name, its_path, rule in own if its_path == path]:
             audited += [AuditedRoute(name, path, rule, True) for name, rule in operations]
             continue
@@ -78,9 +79,22 @@ def audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> Audit:
         for method, path, rule in guard.book
         if audited and not rule.own and not any(_names(method, path, r) for r in audited)
     ]
+    problems += [
+        f"lockgate's operations are served below {prefix!r}, where their rules do not reach: "
+        "sessions are refused there. Serve them at the root, and move them by Gate(prefix=...)."
+        for prefix in _prefixes({path for _, path, _ in own}, {path for _, path in ordered})
+    ]
     if guard.shadow:
         problems.append("Shadow mode is on: nothing is refused.")
     return Audit(audited, problems)
+
+
+def _prefixes(own: set[str], served: set[str]) -> list[str]:
+    """Below which prefixes all of lockgate's operations are served, where none is at the root."""
+    if own.isdisjoint(served):
+        found = {there.removesuffix(path) for path in own for there in served}
+        return sorted(at for at in found if {at + path for path in own} <= served)
+    return []
 
 
 def log_audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> None:
