@@ -382,3 +382,22 @@ def test_a_hook_may_have_read_the_body(gate: Gate, read: str) -> None:
     assert [detail["field"] for detail in (refused.json or {})["details"]] == ["name"]
     large = client.post(KEYS, headers=session, json={"name": "x" * 70_000})
     assert code(large) == "413 PAYLOAD_TOO_LARGE"
+
+
+@pytest.mark.parametrize("path", ["/files/<path:name>/edit", "/<path:name>.json"])
+def test_a_route_that_no_rule_can_name(gate: Gate, path: str) -> None:
+    """Its view asks for the scope; what only a rule can say is told as a mistake."""
+    app = Flask(__name__)
+    extension = FlaskGate(gate)
+    extension.init_app(app)
+    app.get(path)(requires("jobs:read")(lambda name: name))
+    client = app.test_client()
+    asked = path.replace("<path:name>", "a/b")
+    assert code(client.get(asked)) == "401 MISSING_AUTH"
+    assert code(client.get(asked, headers=bearer(gate, "models:read"))) == "403 INSUFFICIENT_SCOPE"
+    assert client.get(asked, headers=bearer(gate, "jobs:read")).text == "a/b"
+    other = Flask(__name__)
+    extension.init_app(other)
+    other.get(path)(requires("jobs:read", cost=2)(lambda name: name))
+    with pytest.raises(ConfigurationError, match="whole last segment"):
+        extension.audit(other)
