@@ -6,7 +6,7 @@ A call that is late is abandoned: neither its answer is waited for, nor its canc
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar, Token, copy_context
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
@@ -22,7 +22,8 @@ CALLS_AT_MOST: Final = 64
 """Calls of one store that may hang at a time, those left behind included."""
 _IDLE_SECONDS: Final = 10.0
 
-_until: ContextVar[float | None] = ContextVar("lockgate_until", default=None)
+UNTIL: Final[ContextVar[float | None]] = ContextVar("lockgate_until", default=None)
+"""The instant at which whoever asks stops waiting, by the clock that never steps; None: never."""
 
 
 class Overdue(TimeoutError):
@@ -31,8 +32,18 @@ class Overdue(TimeoutError):
 
 def left() -> float | None:
     """Seconds that the present call has left, never negative; None: it has no deadline."""
-    until = _until.get()
+    until = UNTIL.get()
     return None if until is None else max(0.0, until - monotonic())
+
+
+def begin(seconds: float) -> Token[float | None]:
+    """What :class:`within` does, where it is asked for again and again: in one step.
+
+    ``UNTIL.reset(...)`` with what this gives ends it.
+    """
+    until = monotonic() + seconds
+    outer = UNTIL.get()
+    return UNTIL.set(until if outer is None or until < outer else outer)
 
 
 class within:
@@ -45,26 +56,26 @@ class within:
 
     def __init__(self, seconds: float) -> None:
         until = monotonic() + seconds
-        outer = _until.get()
+        outer = UNTIL.get()
         self.lost = 0.0 if outer is None or until < outer else until - outer
         """How many of the seconds there are not; all, or more: it is too late already."""
         self._until = until if outer is None or until < outer else outer
 
     def __enter__(self) -> None:
-        self._token = _until.set(self._until)
+        self._token = UNTIL.set(self._until)
 
     def __exit__(self, *_: object) -> None:
-        _until.reset(self._token)
+        UNTIL.reset(self._token)
 
 
 @contextmanager
 def unhurried() -> Generator[None]:
     """Give what is called here all the time it takes: it serves others than the present call."""
-    token = _until.set(None)
+    token = UNTIL.set(None)
     try:
         yield
     finally:
-        _until.reset(token)
+        UNTIL.reset(token)
 
 
 async def answered(answer: "asyncio.Future[T]") -> T:

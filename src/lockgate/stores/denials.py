@@ -14,7 +14,7 @@ from ..rules.keys import ApiKey
 from ..rules.plans import Organization, Plan, PlanBook
 from ..rules.windows import Reading, Window
 from .contract import Admission, Store, Verdict
-from .deadlines import DEADLINE, within
+from .deadlines import DEADLINE, UNTIL, begin, within
 from .fallback import LocalLimits
 from .wrapping import Wrapper
 
@@ -99,7 +99,8 @@ class Remembering(Wrapper):
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        with within(self._deadline):
+        started = begin(self._deadline)
+        try:
             if self._denials and (denied := await self._denied(token, cost, now)) is not None:
                 return denied
             forgotten, asked_at = self._forgotten, self._clock()
@@ -107,18 +108,21 @@ class Remembering(Wrapper):
             verdict, key, plan, reading = admission
             if key is None:
                 return admission
-            await self._begin(asked_at)
+            if self._epoch is None:
+                await self._begin(asked_at)
             if plan is None or reading is None:
                 self._keys.pop(key.handle, None)
                 return admission
-            if verdict is Verdict.ADMITTED:
-                self._denials.pop(key.organization, None)
-            else:
+            if verdict is not Verdict.ADMITTED:
                 denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
                 self._remember(key.organization, denial, forgotten)
+            elif self._denials:
+                self._denials.pop(key.organization, None)
             if forgotten == self._forgotten:
                 _keep(self._keys, key.handle, key)
             return admission
+        finally:
+            UNTIL.reset(started)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -136,7 +140,8 @@ class Remembering(Wrapper):
             else:
                 plan = known.plan if known is not None and known.windows == windows else None
                 denial = _Denial(cost, windows, reading, plan, asked_at, now is not None)
-                await self._begin(asked_at)
+                if self._epoch is None:
+                    await self._begin(asked_at)
                 self._remember(organization, denial, forgotten)
             return reading
 
@@ -172,7 +177,7 @@ class Remembering(Wrapper):
 
     async def _begin(self, asked_at: float) -> None:
         """Read the epoch for the first time: only from there on a change can be seen."""
-        if self._epoch is None and asked_at >= self._read_at + FRESH:
+        if asked_at >= self._read_at + FRESH:
             await self._is_fresh()
 
     def _remember(self, organization: str, denial: _Denial, forgotten: int) -> None:

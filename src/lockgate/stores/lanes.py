@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from .contract import Io
 
@@ -37,6 +37,8 @@ class Lanes(Generic[L]):
         self._draw = draw
         self._lock = Lock()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, L] = WeakKeyDictionary()
+        # One loop asks again and again, and the dictionary takes ten times as long to find it.
+        self._latest: tuple[Callable[[], object], L | None] = _nobody, None
         self.io: Final[Io] = "async" if blocking is None else "either" if draw else "blocking"
 
     def here(self) -> L:
@@ -51,7 +53,12 @@ class Lanes(Generic[L]):
             except RuntimeError:
                 pass
             else:
-                return self._by_loop.get(loop) or self._drawn(loop, self._draw)
+                whose, lane = self._latest
+                if lane is not None and whose() is loop:
+                    return lane
+                lane = self._by_loop.get(loop) or self._drawn(loop, self._draw)
+                self._latest = ref(loop), lane
+                return lane
         if self._blocking is None:
             raise RuntimeError(
                 "This store awaits its servers, and no event loop runs here: await it in one, "
@@ -64,9 +71,14 @@ class Lanes(Generic[L]):
         lane = self.here()
         await lane.close()
         if lane is not self._blocking:
+            self._latest = _nobody, None
             del self._by_loop[asyncio.get_running_loop()]
 
     def _drawn(self, loop: asyncio.AbstractEventLoop, draw: Callable[[], L]) -> L:
         with self._lock:
             lane = self._by_loop[loop] = draw()
         return lane
+
+
+def _nobody() -> None:
+    """Stands for an event loop that is no more."""

@@ -8,6 +8,7 @@ Limits of an organization that is known otherwise fall back to those of this pro
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final
 
 from ..errors import ConfigurationError, LockgateError
@@ -18,7 +19,7 @@ from ..rules.windows import Reading, Window
 from ..run import run
 from .breaker import Breaker
 from .contract import Admission, Cache, Store, Truth, Verdict
-from .deadlines import DEADLINE, Overdue, Tasks, Threads, within
+from .deadlines import DEADLINE, UNTIL, Overdue, Tasks, Threads, within
 from .denials import Remembering
 from .failures import is_away
 from .fallback import LocalLimits
@@ -88,22 +89,41 @@ class Guarded(Wrapper):
         try:
             with time:
                 value = await self._reach(call, args, kwargs)
-        except LockgateError:
-            breaker.succeeded(trying)
-            raise
-        except Exception as failure:
-            # What had little time left by what was asked before it says nothing about the store.
-            if is_away(failure) and time.lost <= self._deadline / 2:
-                if breaker.failed(trying, failure):
-                    self.inner.start_over()
-            else:
-                breaker.dropped(trying)
-            raise
-        except BaseException:
-            breaker.dropped(trying)
+        except BaseException as failure:
+            self._judge(failure, trying, time.lost)
             raise
         breaker.succeeded(trying)
         return value
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        """As :meth:`pass_on` does it, with as few steps as can be where all is well."""
+        until = UNTIL.get()
+        lost = -1.0 if until is None else monotonic() + self._deadline - until
+        if lost < 0 or not self.inner.keeps_time or self.breaker.is_open:
+            admission: Admission = await self.pass_on("admit", token, cost, plans, now)
+            return admission
+        if lost >= self._deadline:
+            raise Overdue
+        try:
+            admission = await self.inner.admit(token, cost, plans, now)
+        except BaseException as failure:
+            self._judge(failure, False, lost)
+            raise
+        self.breaker.succeeded(False)
+        return admission
+
+    def _judge(self, failure: BaseException, trying: bool, lost: float) -> None:
+        """See what a failure says about the store."""
+        if isinstance(failure, LockgateError):
+            self.breaker.succeeded(trying)
+        # What had little time left by what was asked before it says nothing about the store.
+        elif isinstance(failure, Exception) and is_away(failure) and lost <= self._deadline / 2:
+            if self.breaker.failed(trying, failure):
+                self.inner.start_over()
+        else:
+            self.breaker.dropped(trying)
 
     def _reach(
         self,
@@ -146,16 +166,12 @@ class Resilient(Guarded):
         self._limits = limits
         self._seen: dict[str, Organization | None] = {}
 
-    async def admit(
+    def admit(  # pyright: ignore[reportIncompatibleMethodOverride] - whoever made the coroutine
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
-    ) -> Admission:
-        admission: Admission = await self.pass_on("admit", token, cost, plans, now)
-        if not self._seen:  # Nobody came by a session, and nobody else can fall back.
-            return admission
-        key, plan = admission.key, admission.plan
-        if admission.verdict is Verdict.ADMITTED and key is not None and plan is not None:
-            self._limits.note(key.organization, plan.windows, cost, now)
-        return admission
+    ) -> Coroutine[Any, Any, Admission]:
+        admitting = super().admit(token, cost, plans, now)
+        # Unless somebody came by a session there is nobody whose limits could fall back.
+        return self._noting(admitting, cost, now) if self._seen else admitting
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -184,6 +200,16 @@ class Resilient(Guarded):
             self._seen.clear()
         self._seen[id] = found
         return found
+
+    async def _noting(
+        self, admitting: Coroutine[Any, Any, Admission], cost: int, now: int | None
+    ) -> Admission:
+        """Count an admission on the limits of this process as well."""
+        admission = await admitting
+        _, key, plan, _ = admission
+        if admission.verdict is Verdict.ADMITTED and key is not None and plan is not None:
+            self._limits.note(key.organization, plan.windows, cost, now)
+        return admission
 
 
 class _GuardedTruth(Guarded, Truth):

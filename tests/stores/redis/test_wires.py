@@ -5,9 +5,8 @@ from __future__ import annotations
 from threading import Event
 from typing import Any
 
-from lockgate import run
 from lockgate.stores.deadlines import Overdue, within
-from lockgate.stores.redis.wires import BlockingWire, NotSent
+from lockgate.stores.redis.wires import NotSent, Wire
 
 
 class Ponderous:
@@ -29,9 +28,9 @@ def test_d34_a_handshake_is_left_behind_and_what_comes_of_it_is_closed() -> None
     async def dial() -> Any:
         return connection
 
-    wire = BlockingWire(dial, 2.0)
+    wire = Wire(dial, 2.0)
     with within(0.05):
-        (reply,) = run(wire.exchange(b"PING", 1))
+        (reply,) = wire.exchange(b"PING", 1)
     assert isinstance(reply, NotSent)
     assert isinstance(reply.__cause__, Overdue)
     assert not wire.connected

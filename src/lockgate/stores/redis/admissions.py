@@ -1,10 +1,11 @@
 """Admissions: one call of one script, which believes nothing that this process remembers."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 from ...rules.credentials import Token
-from ...rules.keys import KeyState
+from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import PlanBook
 from ...rules.windows import Reading, Window
 from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, OutcomeUnknown, Store, Verdict
@@ -14,16 +15,18 @@ from .charges import ADMITTED, EXPIRED, charging, read_admission, read_reading, 
 from .encoding import read_claim, read_usage
 from .lanes import Lane
 from .names import Names, fields_of, slot_of
-from .sights import Sight, Sights
+from .sights import ADMIT, Sight, Sights
 
-_ADMIT: Final = Script("admit_keys", "asked", "verify", "windows", "usage")
 _HIT: Final = Script("hit_keys", "asked", "windows", "reading")
 _LOOK: Final = Script("hit_keys", "asked", "look", "windows", "reading")
 
-_ADMIT_ARGUMENTS: Final = 10
-"""EVALSHA, its digest, the number of keys, two of them, five others."""
 _CHARGE_ARGUMENTS: Final = 5
 _USAGE_OF_EXPIRED: Final = slice(9, None)
+
+# A NamedTuple's own constructor takes three times as long.
+_api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+_admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+_call = cast(Callable[[type[Call], Iterable[object]], Call], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
 class Admissions(Store):
@@ -49,10 +52,9 @@ class Admissions(Store):
             if key.revoked_at is not None:
                 self._sights.drop(token.handle)
                 return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key)
-            plan, mark, asked = sight.under(plans)
-            asked += write_request(now, cost, key.expires_at, mark)
-            call = Call(sight.place.slot, _ADMIT_ARGUMENTS, asked, _ADMIT, True, 0)
-            answer = await lane.ask(call)
+            plan, mark, begun = sight.under(plans)
+            text = begun + write_request(now, cost, key.expires_at, mark)
+            answer = await lane.ask(_call(Call, (sight.place.slot, text, ADMIT, True, True, 1)))
             if answer is None:
                 raise OutcomeUnknown("nobody knows any more if this request was admitted before")
             if type(answer) is list:
@@ -64,9 +66,9 @@ class Admissions(Store):
                 key = key._replace(request_count=requests, last_used_at=last)
                 return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
             reading, requests, last = read_admission(answer)
-            key = key._replace(request_count=requests, last_used_at=last)
-            admitted = verdict == ADMITTED
-            return Admission(Verdict.ADMITTED if admitted else Verdict.LIMITED, key, plan, reading)
+            key = _api_key(ApiKey, (*sight.unused, requests, last))
+            judged = Verdict.ADMITTED if verdict == ADMITTED else Verdict.LIMITED
+            return _admission(Admission, (judged, key, plan, reading))
         return UNKNOWN
 
     async def hit(
@@ -92,8 +94,9 @@ class Admissions(Store):
     ) -> Any:
         place = self._names.place(organization)
         start, mark = charging(windows)
-        rest = arguments(b"1", place.windows) + start + write_request(now, cost, None, mark)
-        return await self._ask(Call(place.slot, _CHARGE_ARGUMENTS, rest, script, True, 0))
+        begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
+        text = begun + write_request(now, cost, None, mark)
+        return await self._ask(Call(place.slot, text, script, True, True))
 
     async def _claimed(self, handle: str) -> tuple[str, str] | None:
         """Whose key has this handle, and which it is."""

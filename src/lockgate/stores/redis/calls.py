@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 _FOLDER: Final = files("lockgate.stores.redis") / "scripts"
 _TOLD: Final = Struct("<Bq")
+_ID: Final = Struct("<I4s")
 _SINCE: Final = Struct("<d2s")
-ASKING: Final = b"*1\r\n$6\r\nASKING\r\n"
+_ASKING: Final = b"*1\r\n$6\r\nASKING\r\n"
 
 
 def arguments(*values: bytes) -> bytes:
@@ -38,7 +39,7 @@ class _Ids:
 
     def __call__(self) -> bytes:
         # What differs between a process's own comes first: so they are compared the quickest.
-        return (next(self._numbers) & 0xFFFFFFFF).to_bytes(4, "little") + self._own
+        return _ID.pack(next(self._numbers) & 0xFFFFFFFF, self._own)
 
 
 request_id: Final = _Ids()
@@ -60,39 +61,47 @@ class Script:
         self.by_digest: Final = arguments(b"EVALSHA", sha)
         self.whole: Final = arguments(b"EVAL", body)
 
+    def start(self, size: int) -> bytes:
+        """How a call begins that has so many arguments, what is called included."""
+        return b"*%d\r\n%b" % (size, self.by_digest)
+
 
 class Call(NamedTuple):
     """One call to the server that has a slot of the key space."""
 
     slot: int
-    size: int
-    """How many arguments there are, what is called included."""
-    rest: bytes
-    """The arguments after what is called."""
+    text: bytes
+    """The call as it is sent."""
     script: Script | None = None
+    """The script that is called by its digest, which the server may not know."""
     repeatable: bool = False
     """Whether it may be sent again when nobody knows if it took effect."""
-    since: int | None = None
-    """For a request with an id of its own: an instant of that server's before it was sent first, or
-    0 when it is. The arguments end with it, as a number in eight bytes."""
-    whole: bool = False
-    """Send the script itself: the server does not know it by its digest."""
-    asking: bool = False
-    """Say before that the slot is on its way to that server."""
+    is_request: bool = False
+    """Whether it has an id of its own. The text ends with an instant of that server's before it was
+    sent first, or 0 when it is: a number in eight bytes."""
+    replies: int = 1
 
-    @property
-    def written(self) -> bytes:
-        """The call as it is sent."""
-        script = self.script
-        start = b"" if script is None else script.whole if self.whole else script.by_digest
-        written = b"*%d\r\n%b%b" % (self.size, start, self.rest)
-        if self.since is not None:
-            written += _SINCE.pack(self.since, b"\r\n")
-        return ASKING + written if self.asking else written
+    def whole(self) -> "Call":
+        """The call with the script itself."""
+        assert self.script is not None, "only a script has a digest"
+        text = self.text.replace(self.script.by_digest, self.script.whole, 1)
+        return self._replace(text=text, script=None)
+
+    def asking(self) -> "Call":
+        """The call to a server that the slot is on its way to."""
+        return self._replace(text=_ASKING + self.plain().text, replies=2)
+
+    def plain(self) -> "Call":
+        """The call to whichever server has the slot."""
+        return self._replace(text=self.text.removeprefix(_ASKING), replies=1)
 
     def again(self, since: int) -> "Call":
         """The call as it is to be sent again: it was sent first after that instant."""
-        return self._replace(since=None if self.since is None else max(1, since), asking=False)
+        call = self.plain()
+        if not self.is_request:
+            return call
+        text = call.text[: -_SINCE.size] + _SINCE.pack(max(1, since), b"\r\n")
+        return call._replace(text=text)
 
 
 def told_in(reply: bytes | None) -> int:
@@ -102,7 +111,8 @@ def told_in(reply: bytes | None) -> int:
 
 def command(slot: int, *values: bytes, repeatable: bool = False) -> Call:
     """A plain command."""
-    return Call(slot, len(values), arguments(*values), repeatable=repeatable)
+    text = b"*%d\r\n%b" % (len(values), arguments(*values))
+    return Call(slot, text, repeatable=repeatable)
 
 
 def invocation(
@@ -110,5 +120,6 @@ def invocation(
 ) -> Call:
     """A call of a script, which may use these keys only."""
     keys = tuple(keys)
+    start = script.start(3 + len(keys) + len(values))
     rest = arguments(b"%d" % len(keys), *keys, *values)
-    return Call(slot, 3 + len(keys) + len(values), rest, script, repeatable)
+    return Call(slot, start + rest, script, repeatable)

@@ -3,24 +3,29 @@
 from typing import Final
 
 from ...rules.plans import Plan, PlanBook
-from .calls import arguments
+from .calls import Script, arguments
 from .charges import charging
 from .encoding import read_key, read_placement
 from .names import Place, fields_of
 
+ADMIT: Final = Script("admit_keys", "asked", "verify", "windows", "usage")
+_ARGUMENTS: Final = 10
+"""EVALSHA, its digest, the number of keys, two of them, five others."""
 _AT_MOST: Final = 50_000
 
 
 class Sight:
     """A key and where its organization was placed, as they were last seen."""
 
-    __slots__ = ("_charged", "_placed", "_record", "key", "organization", "place")
+    __slots__ = ("_charged", "_placed", "_record", "key", "organization", "place", "unused")
 
     def __init__(
         self, place: Place, record: bytes, usage: bytes | None, placed: bytes | None
     ) -> None:
         self.place: Final = place
         self.key: Final = read_key(record, usage)
+        self.unused: Final = self.key[:-2]
+        """The key without its usage."""
         self.organization: Final = read_placement(self.key.organization, placed)
         self._record = record
         self._placed = placed or b""
@@ -32,7 +37,7 @@ class Sight:
         if known is not None and known[0] is plans:
             return known[1:]
         plan = plans.plan_of(self.organization)
-        asked = arguments(
+        asked = ADMIT.start(_ARGUMENTS) + arguments(
             b"2",
             self.place.organization,
             self.place.windows,

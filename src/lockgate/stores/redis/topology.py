@@ -1,49 +1,29 @@
 """Topologies: which server a call goes to: the only one, the one Sentinels name, or a slot's."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha1
 from time import monotonic
 from typing import Any, Final, cast
 
 from redis.exceptions import AskError, ClusterDownError, ConnectionError, MovedError
 
-from .calls import Call, arguments, command
+from .calls import command
+from .lines import Draw, Line
 from .servers import Address, Servers
-from .wires import Dial, NotSent, Wire
+from .wires import Dial, NotSent
 
 SLOTS: Final = 16384
 _RELEARNED_AFTER: Final = 0.1
 """Seconds that what was learned of a Cluster is good for, at the least."""
 
 
-class Line(ABC):
-    """A wire that calls share: see :mod:`lockgate.stores.sharing`."""
-
-    def __init__(self, wire: Wire) -> None:
-        self.wire: Final = wire
-        self.seen = b""
-        """The latest reply of the server that tells an instant."""
-
-    @abstractmethod
-    async def ask(self, call: Call) -> Any:
-        """Make a call; its failure is a reply like any other."""
-
-    @abstractmethod
-    def give_up(self) -> None:
-        """Send nothing more and wait for nothing."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Answer what waits, then hang up."""
-
-
-Draw = Callable[[Dial], Line]
-"""Draws a line to a server, in the colour of its callers."""
-
-
 class Topology(ABC):
     """Which line a call takes, and what a failure teaches about that."""
+
+    @abstractmethod
+    def at_hand(self, slot: int) -> Line | None:
+        """The line to the server that has this slot; None: somebody has to be asked."""
 
     @abstractmethod
     async def line(self, slot: int) -> Line:
@@ -85,6 +65,9 @@ class Single(Topology):
         self._draw = draw
         self._line = draw(self._dial if servers.kind == "single" else self._find)
 
+    def at_hand(self, slot: int) -> Line | None:
+        return self._line
+
     async def line(self, slot: int) -> Line:
         return self._line
 
@@ -95,7 +78,7 @@ class Single(Topology):
         return (self._line,)
 
     async def relearn(self, failure: Exception) -> bool:
-        self._line.wire.hang_up()  # Whoever connects anew asks the Sentinels anew.
+        self._line.hang_up()  # Whoever connects anew asks the Sentinels anew.
         self._line.seen = b""  # It may be another server then, with a clock of its own.
         return not isinstance(failure, NotSent)
 
@@ -103,15 +86,14 @@ class Single(Topology):
         return self._servers.connect(None)
 
     async def _find(self) -> Any:
-        question = b"*3\r\n" + arguments(
-            b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._servers.service.encode()
-        )
+        service = self._servers.service.encode()
+        question = command(0, b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service)
         for guard in self._servers.addresses:
-            wire = self._draw(_to(self._servers.connect_to_sentinel, guard)).wire
+            line = self._draw(_to(self._servers.connect_to_sentinel, guard))
             try:
-                (reply,) = await wire.exchange(question, 1)
+                reply = await line.ask(question)
             finally:
-                await wire.close()
+                await line.close()
             if isinstance(reply, list):
                 host, port = cast(list[bytes], reply)
                 return self._servers.connect((host.decode(), int(port)))
@@ -128,6 +110,10 @@ class Cluster(Topology):
         self._by_slot: list[Address | None] = []
         self._learned_at = -_RELEARNED_AFTER
         self._arrangement = b""
+
+    def at_hand(self, slot: int) -> Line | None:
+        address = self._by_slot[slot] if self._by_slot else None
+        return None if address is None else self._lines.get(address)
 
     async def line(self, slot: int) -> Line:
         if not self._by_slot:
@@ -177,7 +163,7 @@ class Cluster(Topology):
         question = command(0, b"CLUSTER", b"SLOTS")
         reply: Any = NotSent(ConnectionError("no node is known"))
         # Whoever answered last first: one that hangs costs the whole time that it is waited for.
-        known = sorted(self._lines, key=lambda address: not self._lines[address].wire.connected)
+        known = sorted(self._lines, key=lambda address: not self._lines[address].connected)
         for address in dict.fromkeys((*known, *self._servers.addresses)):
             reply = await self._line(address).ask(question)
             if not isinstance(reply, Exception):
@@ -203,7 +189,7 @@ def _named(error: AskError) -> Address:
     return named.host, named.port
 
 
-def _to(connect: Callable[[Address], Any], address: Address) -> Callable[[], Awaitable[Any]]:
+def _to(connect: Callable[[Address], Any], address: Address) -> Dial:
     async def dial() -> Any:
         return connect(address)
 

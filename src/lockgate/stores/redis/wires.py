@@ -1,16 +1,9 @@
-"""Wires: a connection to one server, for callers that block and for callers that await.
+"""Wires: a connection to one server for callers that block, and what a reply may be."""
 
-Both have the same shape: what blocks never suspends.
-"""
-
-import asyncio
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from math import inf
 from threading import Event
-from time import sleep
 from typing import Any, Final
 
 from redis.exceptions import (
@@ -22,6 +15,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from ...run import run
 from ..deadlines import Threads, left
 
 _CONNECTING_AT_MOST: Final = 8
@@ -35,7 +29,7 @@ _IN_SCRIPTS: Final[dict[str, type[ResponseError]]] = {
     "NOPERM": NoPermissionError,
 }
 _WRAPPED: Final = re.compile(rf"^Error running script .*: -({'|'.join(_IN_SCRIPTS)}) (.*)")
-Dial = Callable[[], Awaitable[Any]]
+Dial = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class NotSent(ConnectionError):
@@ -46,8 +40,8 @@ class NotSent(ConnectionError):
         self.__cause__ = cause
 
 
-class Wire(ABC):
-    """A connection to one server. It is made anew when it has failed.
+class Wire:
+    """A connection to one server, in the threads of those who ask. It is made anew when it failed.
 
     Args:
         dial: gives a new connection, which is not connected yet.
@@ -59,6 +53,7 @@ class Wire(ABC):
         self._timeout: Final = timeout
         self._connection: Any = None
         self._stale = False
+        self._threads = Threads(_CONNECTING_AT_MOST)
 
     @property
     def connected(self) -> bool:
@@ -69,33 +64,14 @@ class Wire(ABC):
         """Connect anew before the next exchange: somebody may be in the middle of one."""
         self._stale = True
 
-    @abstractmethod
-    async def exchange(self, data: bytes, replies: int) -> list[Reply]:
+    def exchange(self, data: bytes, replies: int) -> list[Reply]:
         """Send what may be many commands, and give so many replies.
 
         Nothing is raised: where the connection fails, each reply that did not come is the failure.
         """
-
-    @abstractmethod
-    async def pause(self, seconds: float) -> None:
-        """Let some time go by."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Hang up."""
-
-
-class BlockingWire(Wire):
-    """Waits in the calling thread."""
-
-    def __init__(self, dial: Dial, timeout: float) -> None:
-        super().__init__(dial, timeout)
-        self._threads = Threads(_CONNECTING_AT_MOST)
-
-    async def exchange(self, data: bytes, replies: int) -> list[Reply]:
         received: list[Reply] = []
         try:
-            connection = await self._connected()
+            connection = self._connected()
         except (RedisError, OSError) as failure:
             return [NotSent(failure)] * replies
         try:
@@ -103,22 +79,22 @@ class BlockingWire(Wire):
             for _ in range(replies):
                 received.append(_read(connection, self._seconds()))
         except (RedisError, OSError) as failure:
-            await self.close()
+            self.close()
             received += [failure] * (replies - len(received))
         except BaseException:  # A signal's handler raised: replies are still on their way.
-            await self.close()
+            self.close()
             raise
         return received
 
-    async def _connected(self) -> Any:
+    def _connected(self) -> Any:
         connection = self._connection
         if connection is not None:
             with suppress(RedisError, OSError):
                 if not self._stale and not connection.can_read():
                     return connection
-            await self.close()
+            self.close()
         self._stale = False
-        connection = await self._dial()
+        connection = run(self._dial())
         connection.socket_timeout = connection.socket_connect_timeout = self._seconds()
         self._reach(connection)
         self._connection = connection
@@ -147,80 +123,22 @@ class BlockingWire(Wire):
         seconds = left()
         return self._timeout if seconds is None else max(_LEAST, min(self._timeout, seconds))
 
-    async def pause(self, seconds: float) -> None:
-        sleep(seconds)
-
-    async def close(self) -> None:
+    def close(self) -> None:
+        """Hang up."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(RedisError, OSError):
                 connection.disconnect()
 
 
-class AwaitingWire(Wire):
-    """Awaits in an event loop."""
-
-    async def exchange(self, data: bytes, replies: int) -> list[Reply]:
-        received: list[Reply] = []
-        try:
-            async with asyncio.timeout(self._timeout):
-                try:
-                    connection = await self._connected()
-                except (RedisError, OSError) as failure:
-                    return [NotSent(failure)] * replies
-                await connection.send_packed_command([data], check_health=False)
-                for _ in range(replies):
-                    received.append(await _await(connection))
-        except (RedisError, OSError) as failure:
-            await self.drop()
-            received += [failure] * (replies - len(received))
-        except BaseException:
-            await self.drop()
-            raise
-        return received
-
-    async def _connected(self) -> Any:
-        connection = self._connection
-        if connection is not None:
-            with suppress(RedisError, OSError):
-                if not self._stale and not await connection.can_read():
-                    return connection
-            await self.drop()
-        self._stale = False
-        connection = await self._dial()
-        await connection.connect()
-        self._connection = connection
-        return connection
-
-    async def pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    async def close(self) -> None:
-        await self.drop(nowait=False)  # TLS says farewell, and has the answer before the loop ends.
-
-    async def drop(self, *, nowait: bool = True) -> None:
-        """Hang up on a server that may not answer any more."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(RedisError, OSError):
-                await connection.disconnect(nowait=nowait)
-
-
 def _read(connection: Any, seconds: float) -> Reply:
     try:
         return connection.read_response(disable_decoding=True, timeout=seconds)
     except ResponseError as error:
-        return _unwrapped(error)
+        return unwrapped(error)
 
 
-async def _await(connection: Any) -> Reply:
-    try:
-        return await connection.read_response(disable_decoding=True, timeout=inf)
-    except ResponseError as error:
-        return _unwrapped(error)
-
-
-def _unwrapped(error: ResponseError) -> ResponseError:
+def unwrapped(error: ResponseError) -> ResponseError:
     """What a command in a script was refused with, which Redis before 7 wraps in words."""
     found = _WRAPPED.search(str(error))
     return error if found is None else _IN_SCRIPTS[found[1]](found[2])

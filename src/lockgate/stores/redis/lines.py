@@ -1,0 +1,92 @@
+"""Lines: ways to one server that calls share, for callers that block and for those that await."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from time import sleep
+from typing import Final
+
+from ..sharing import Meeting
+from .calls import Call
+from .wires import Dial, Reply, Wire
+
+TOGETHER_AT_MOST: Final = 128
+"""Calls that share a pipeline."""
+
+
+class Line(ABC):
+    """The way to one server. Calls that wait at the same time go together, in one pipeline."""
+
+    def __init__(self) -> None:
+        self.seen = b""
+        """The latest reply of the server that tells an instant."""
+
+    @property
+    @abstractmethod
+    def connected(self) -> bool:
+        """Whether there is a connection, which has not failed so far."""
+
+    @abstractmethod
+    def ask(self, call: Call) -> Awaitable[Reply]:
+        """Make a call; its failure is a reply like any other."""
+
+    @abstractmethod
+    def hang_up(self) -> None:
+        """Connect anew before the next pipeline: calls may be on their way in this one."""
+
+    @abstractmethod
+    async def pause(self, seconds: float) -> None:
+        """Let some time go by."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Send nothing more and wait for nothing."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Answer what waits, then hang up."""
+
+
+Draw = Callable[[Dial], Line]
+"""Draws a line to a server, in the colour of its callers."""
+
+
+class BlockingLine(Line):
+    """Waits in the threads of those who ask.
+
+    Args:
+        dial: gives a new connection, which is not connected yet.
+        timeout: seconds to wait for an answer.
+    """
+
+    def __init__(self, dial: Dial, timeout: float) -> None:
+        super().__init__()
+        self._wire = Wire(dial, timeout)
+        self._meeting = Meeting[Call, Reply](self._send, TOGETHER_AT_MOST)
+
+    @property
+    def connected(self) -> bool:
+        return self._wire.connected
+
+    async def ask(self, call: Call) -> Reply:
+        return self._meeting.charge(call)
+
+    def hang_up(self) -> None:
+        self._wire.hang_up()
+
+    async def pause(self, seconds: float) -> None:
+        sleep(seconds)
+
+    def give_up(self) -> None:
+        self._wire.hang_up()  # Whoever waits in it has a deadline, and nobody comes after them.
+
+    async def close(self) -> None:
+        self._wire.close()
+
+    def _send(self, calls: Sequence[Call]) -> list[Reply]:
+        text = b"".join([call.text for call in calls])
+        replies = self._wire.exchange(text, sum([call.replies for call in calls]))
+        if len(replies) == len(calls):
+            return replies
+        answers = iter(replies)
+        # The answer to ASKING comes before that of the call itself.
+        return [[next(answers) for _ in range(call.replies)][-1] for call in calls]

@@ -1,0 +1,46 @@
+"""Lanes: whoever asks in an event loop gets that loop's lane, whoever asks in none waits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+from lockgate.stores.lanes import Lanes
+
+
+class Lane:
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def test_each_event_loop_has_a_lane_of_its_own_for_as_long_as_it_lives() -> None:
+    blocking = Lane()
+    lanes = Lanes(blocking, Lane)
+    seen: list[Lane] = []
+
+    async def twice() -> Lane:
+        assert lanes.here() is lanes.here()
+        return lanes.here()
+
+    with asyncio.Runner() as one, asyncio.Runner() as other:
+        for runner in (one, other, one, other):
+            seen.append(runner.run(twice()))
+            assert lanes.here() is blocking
+        assert seen[:2] == seen[2:]
+        assert len({*seen, blocking}) == 3
+        loops = [weakref.ref(runner.get_loop()) for runner in (one, other)]
+    del one, other, runner
+    gc.collect()
+    assert [loop() for loop in loops] == [None, None]
+
+
+async def test_a_lane_that_was_closed_is_not_used_again() -> None:
+    lanes = Lanes(None, Lane)
+    closed = lanes.here()
+    await lanes.close()
+    assert closed.closed
+    assert lanes.here() is not closed
