@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from litestar import Litestar, get
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockgate import PUBLIC, Gate, MemoryStore, Refusal, Rule
-from lockgate.errors import NotFound, RateLimitExceeded
+from lockgate.errors import LockgateError, NotFound, RateLimitExceeded
 from lockgate.rules.instants import MINUTE
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.connection import body_reader
@@ -1003,3 +1004,34 @@ async def test_the_same_gate_behind_several_middlewares_is_one_gate() -> None:
     await ask(one, key=key)
     assert (await ask(two, key=key)).rate[:2] == (1000, 998)
     assert isinstance(bench.gate, Gate)
+
+
+@pytest.mark.parametrize("around", [False, True])
+async def test_g3_a_refusal_is_answered_without_error_handlers(around: bool) -> None:
+    """Starlette answers what it has no handler for by a 500, before the middleware sees it."""
+
+    async def raising(request: Request) -> Response:
+        request.state.principal.need("account:write")
+        raise AssertionError("it lacks that")
+
+    bench = Bench()
+    service = Starlette(routes=[Route("/x", raising)])
+    inner: ASGIApp = CORSMiddleware(service) if around else service
+    key = bench.key("jobs:read")
+    refused = await ask(GateMiddleware(inner, bench.gate), path="/x", key=key)
+    assert (refused.status, refused.code) == (403, "INSUFFICIENT_SCOPE")
+    assert len(refused.rate) == 3
+
+
+@pytest.mark.parametrize("caught", [Refusal, LockgateError])
+async def test_an_applications_own_handler_stays(caught: type[Exception]) -> None:
+    async def raising(_: Request) -> Response:
+        raise NotFound
+
+    async def own(_: Request, error: Exception) -> Response:
+        return PlainTextResponse(type(error).__name__, 418)
+
+    bench = Bench()
+    service = Starlette(routes=[Route("/x", raising)], exception_handlers={caught: own})
+    answer = await ask(GateMiddleware(service, bench.gate), path="/x", key=bench.key())
+    assert (answer.status, answer.body) == (418, b"NotFound")

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import Header, Refusal
+from ..errors import Header, LockgateError, Refusal
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
@@ -16,8 +16,10 @@ from .audit import log_audit, routes_of
 from .caller import GATE, PRINCIPAL, SLOT
 from .connection import NO_STORE, AsgiCaller, decline, principal_of, refuse
 from .guard import Guard
+from .starlette_errors import error_handlers
 
 _OURS_AND_CACHES: Final = OURS | {b"cache-control"}
+_ANY_REFUSAL: Final = (Refusal, LockgateError)
 _LAYERS_AT_MOST: Final = 50
 """Middlewares that an application is looked for behind."""
 _STARTS: Final = frozenset(
@@ -59,7 +61,11 @@ class GateMiddleware:
         gate.pair("async")
         self.app: Final = app
         self.guard: Final = Guard(gate, rules, shadow=shadow)
-        self._rooted: Final = _rooted(app)
+        inner = _starlette_in(app)
+        self._rooted: Final[Any] = inner if hasattr(inner, "root_path") else None
+        if inner is not None and inner.exception_handlers.keys().isdisjoint(_ANY_REFUSAL):
+            # Its answer to a crash would come before a refusal could be answered here.
+            inner.add_exception_handler(Refusal, error_handlers[Refusal])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
@@ -111,13 +117,13 @@ class GateMiddleware:
             await refuse(refusal, scope, send)
 
 
-def _rooted(app: Any) -> Any:
-    """The application if it is a FastAPI one, behind whatever is around it; else None."""
+def _starlette_in(app: Any) -> Starlette | None:
+    """The application, behind whatever is around it, if it is one of Starlette or FastAPI."""
     for _ in range(_LAYERS_AT_MOST):
         if isinstance(app, Starlette):
-            break
+            return app
         app = getattr(app, "app", None)
-    return app if isinstance(app, Starlette) and hasattr(app, "root_path") else None
+    return None
 
 
 def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
