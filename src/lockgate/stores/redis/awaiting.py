@@ -49,7 +49,7 @@ class AwaitingLine(Line):
     def ask(self, call: Call) -> "asyncio.Future[Reply]":
         answer: asyncio.Future[Reply] = self._loop.create_future()
         until = UNTIL.get() or inf
-        self._waiting.append(Asked(answer, until, call))
+        self._waiting.append((answer, until, call))
         if not self._busy:
             self._busy = True
             self._loop.call_soon(self._send)
@@ -145,17 +145,17 @@ class AwaitingLine(Line):
                 link.fail(TimeoutError())
             else:
                 next_at = link.due
-        for asked in self._unanswered():
-            if asked.until <= now:
-                asked.answer.set_exception(Overdue())
+        for answer, until, _ in self._unanswered():
+            if until <= now:
+                answer.set_exception(Overdue())
             else:
-                next_at = min(next_at, asked.until)
+                next_at = min(next_at, until)
         if next_at < inf:
             self._look_at(next_at)
 
     def _unanswered(self) -> list[Asked]:
         expected = () if self._link is None else self._link.expected
-        return [a for a in (*expected, *self._waiting) if a is not None and not a.answer.done()]
+        return [a for a in (*expected, *self._waiting) if a is not None and not a[0].done()]
 
     def hang_up(self) -> None:
         self._stale = True
@@ -164,8 +164,8 @@ class AwaitingLine(Line):
         await asyncio.sleep(seconds)
 
     def give_up(self) -> None:
-        for asked in self._unanswered():
-            asked.answer.set_exception(Overdue())
+        for answer, *_ in self._unanswered():
+            answer.set_exception(Overdue())
         if self._reaching is not None:
             self._reaching.cancel()
         if self._link is not None:
@@ -173,7 +173,7 @@ class AwaitingLine(Line):
 
     async def close(self) -> None:
         while unanswered := self._unanswered():
-            await asyncio.wait([asked.answer for asked in unanswered])
+            await asyncio.wait([answer for answer, *_ in unanswered])
         if self._reaching is not None:
             self._reaching.cancel()
         link, self._link = self._link, None

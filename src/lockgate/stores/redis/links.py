@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import hiredis
 from redis.connection import DefaultParser
@@ -22,12 +22,8 @@ from .wires import Reply, unwrapped
 _parsed = cast(Callable[[str], Exception], DefaultParser.parse_error)  # pyright: ignore[reportUnknownMemberType] - it has no types
 
 
-class Asked(NamedTuple):
-    """A call, who waits for its reply, and until when."""
-
-    answer: "asyncio.Future[Reply]"
-    until: float
-    call: Call
+Asked = tuple["asyncio.Future[Reply]", float, Call]
+"""Who waits for a reply, until when, and the call."""
 
 
 class Link(asyncio.Protocol):
@@ -62,8 +58,10 @@ class Link(asyncio.Protocol):
                     self.fail(reply if expected else ConnectionError("a reply that nobody expects"))
                     return
                 asked = expected.popleft()
-                if asked is not None and not asked[0].done():
-                    asked[0].set_result(reply)
+                if asked is not None:
+                    answer = asked[0]
+                    if not answer.done():
+                        answer.set_result(reply)
         except RedisError as failure:
             self.fail(failure)
         else:
@@ -100,8 +98,8 @@ class Link(asyncio.Protocol):
 def tell(those: Iterable[Asked | None], failure: Exception) -> None:
     """Tell those who wait that their calls failed."""
     for asked in those:
-        if asked is not None and not asked.answer.done():
-            asked.answer.set_result(failure)
+        if asked is not None and not asked[0].done():
+            asked[0].set_result(failure)
 
 
 def leave(connection: Any) -> None:
