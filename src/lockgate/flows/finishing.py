@@ -28,10 +28,13 @@ class Finishing:
             raise
 
     async def settle(self) -> None:
-        """Wait for what is still being finished in this event loop."""
-        if self._tasks:
+        """Wait for what is still being finished in this event loop, and for what comes of it."""
+        try:
             loop = asyncio.get_running_loop()
-            mine = [task for task in self._tasks if task.get_loop() is loop]
+        except RuntimeError:
+            return  # What is left belongs to a loop that ended before it.
+        # The set is copied first: other loops add theirs from threads of their own.
+        while mine := [task for task in list(self._tasks) if task.get_loop() is loop]:
             await asyncio.gather(*mine, return_exceptions=True)  # Whoever waits is told of them.
 
     def _start(self, flow: Flow) -> asyncio.Task[None]:

@@ -174,7 +174,7 @@ class Paired(Wrapper):
             timer.cancel()
         self._timers.clear()
         loop = _running()
-        mine = [task for task in self._tending if task.get_loop() is loop]
+        mine = [task for task in list(self._tending) if task.get_loop() is loop]
         if mine:
             await asyncio.wait(mine, timeout=EVERY)
         await self.write_usage()
