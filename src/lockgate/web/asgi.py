@@ -3,25 +3,19 @@
 from collections.abc import Awaitable, Mapping, MutableMapping
 from typing import Any, Final
 
-from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import Header, LockgateError, Refusal
+from ..errors import Refusal
 from ..gate import Gate
 from ..principal import Principal
-from ..rules.headers import NOT_TO_STORE, OURS
 from ..rules.routes import Rule
 from .audit import log_audit, routes_of
 from .caller import GATE, PRINCIPAL, SLOT
-from .connection import NO_STORE, AsgiCaller, decline, principal_of, refuse
+from .connection import AsgiCaller, decline, principal_of, refuse, with_rate
 from .guard import Guard
-from .starlette_errors import error_handlers
+from .wrapped import answer_refusals, starlette_in
 
-_OURS_AND_CACHES: Final = OURS | {b"cache-control"}
-_ANY_REFUSAL: Final = (Refusal, LockgateError)
-_LAYERS_AT_MOST: Final = 50
-"""Middlewares that an application is looked for behind."""
 _STARTS: Final = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
 )
@@ -61,11 +55,10 @@ class GateMiddleware:
         gate.pair("async")
         self.app: Final = app
         self.guard: Final = Guard(gate, rules, shadow=shadow)
-        inner = _starlette_in(app)
+        inner = starlette_in(app)
         self._rooted: Final[Any] = inner if hasattr(inner, "root_path") else None
-        if inner is not None and inner.exception_handlers.keys().isdisjoint(_ANY_REFUSAL):
-            # Its answer to a crash would come before a refusal could be answered here.
-            inner.add_exception_handler(Refusal, error_handlers[Refusal])
+        if inner is not None:
+            answer_refusals(inner)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
@@ -98,7 +91,7 @@ class GateMiddleware:
             kind = message["type"]
             if kind in _STARTS:
                 started = True
-                message = _with_rate(message, rate)
+                message = with_rate(message, rate)
             elif kind == "websocket.close":
                 return decline(message, rate, scope, send)
             return send(message)
@@ -117,15 +110,6 @@ class GateMiddleware:
             await refuse(refusal, scope, send)
 
 
-def _starlette_in(app: Any) -> Starlette | None:
-    """The application, behind whatever is around it, if it is one of Starlette or FastAPI."""
-    for _ in range(_LAYERS_AT_MOST):
-        if isinstance(app, Starlette):
-            return app
-        app = getattr(app, "app", None)
-    return None
-
-
 def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
     """Show the application who is calling."""
     state: MutableMapping[str, Any] = scope.setdefault("state", {})
@@ -136,19 +120,3 @@ def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
     else:
         scope.setdefault("user", UnauthenticatedUser())
         scope.setdefault("auth", AuthCredentials())
-
-
-def _with_rate(message: Message, rate: tuple[Header, ...]) -> Message:
-    """The start of a response with our headers in place of any that it set itself (G2, D38)."""
-    not_to_store = message.get("status") in NOT_TO_STORE
-    replaced = _OURS_AND_CACHES if not_to_store else OURS
-    headers: list[Header] = []
-    for header in message.get("headers", ()):  # A comprehension is a call of its own.
-        if header[0].lower() not in replaced:
-            headers.append(header)
-    if not_to_store:
-        headers.append(NO_STORE)
-    headers += rate
-    message = dict(message)  # It is the application's to send again.
-    message["headers"] = headers
-    return message

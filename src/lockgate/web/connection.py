@@ -11,11 +11,13 @@ from ..errors import Header, PayloadTooLarge, Refusal
 from ..flows.slot import Slot
 from ..gate import Gate
 from ..principal import Principal
+from ..rules.headers import NOT_TO_STORE, OURS
 from .api import refused
 from .caller import GATE, PRINCIPAL, SLOT
 from .endpoint import Reply
 
-NO_STORE: Final = (b"cache-control", b"no-store")
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_OURS_AND_CACHES: Final = OURS | {b"cache-control"}
 _DENIAL: Final = "websocket.http.response"
 _POLICY_VIOLATION: Final = 1008
 
@@ -86,7 +88,7 @@ async def decline(message: Message, rate: tuple[Header, ...], scope: Scope, send
     A server answers such a close with a bare 403, so a response that says the same can carry more.
     """
     if _denies(scope):
-        await respond(Reply(403, (NO_STORE, *rate), b""), scope, send, prefix="websocket.")
+        await respond(Reply(403, (_NO_STORE, *rate), b""), scope, send, prefix="websocket.")
     else:
         await send(message)
 
@@ -103,6 +105,22 @@ async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> N
     await send({"type": f"{prefix}http.response.start", **start})
     body = b"" if scope.get("method") == "HEAD" else reply.body
     await send({"type": f"{prefix}http.response.body", "body": body})
+
+
+def with_rate(message: Message, rate: tuple[Header, ...]) -> Message:
+    """The start of a response with our headers in place of any that it set itself (G2, D38)."""
+    not_to_store = message.get("status") in NOT_TO_STORE
+    replaced = _OURS_AND_CACHES if not_to_store else OURS
+    headers: list[Header] = []
+    for header in message.get("headers", ()):  # A comprehension is a call of its own.
+        if header[0].lower() not in replaced:
+            headers.append(header)
+    if not_to_store:
+        headers.append(_NO_STORE)
+    headers += rate
+    message = dict(message)  # It is the application's to send again.
+    message["headers"] = headers
+    return message
 
 
 def body_reader(receive: Receive) -> Callable[[int], Awaitable[bytes]]:

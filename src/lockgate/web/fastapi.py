@@ -9,31 +9,27 @@ async def jobs(caller: Annotated[Principal, Depends(require("jobs:read"))]): ...
 app = GateMiddleware(app, gate, {"GET /health": PUBLIC})
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import Annotated, Any, Final, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Security
-from fastapi.exception_handlers import http_exception_handler
-from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.models import APIKey, APIKeyIn, HTTPBearer, SecuritySchemeType
 from fastapi.openapi.models import SecurityBase as Scheme
 from fastapi.security.base import SecurityBase
-from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
+from starlette.requests import HTTPConnection
 
-from ..errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from ..gate import Gate
 from ..identity import SESSION_COOKIE
 from ..principal import Principal
 from ..rules.routes import Rule
-from . import starlette, starlette_errors
+from . import starlette
 from .api import check, endpoints_of
-from .bodies import PROBLEMS_AT_MOST, field_at
-from .caller import GATE
 from .connection import principal_of, slot_for
 from .endpoint import Endpoint
+from .fastapi_errors import error_handlers
 from .openapi import answers, parameters
+
+__all__ = ["error_handlers", "lockgate_router", "require"]
 
 
 class _Documented(SecurityBase):
@@ -140,42 +136,3 @@ def _describe(router: APIRouter, path: str, endpoint: Endpoint) -> None:
 
 def _unreached() -> None:
     pass
-
-
-_ROUTERS: Final = {NotFound.status, MethodNotAllowed.status}
-
-_Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
-
-
-async def _raised(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "registered for HTTPException"
-    detail = cast(object, error.detail)  # FastAPI takes anything that JSON can hold.
-    if error.status_code in _ROUTERS and isinstance(detail, str):
-        return await starlette_errors.from_the_router(request, error)
-    return await http_exception_handler(request, error)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError), "registered for RequestValidationError"
-    gate: Gate | None = request.scope.get(GATE)
-    redact = gate.format.redact if gate is not None else str
-    problems = [
-        # In a text that is no JSON there are no fields: FastAPI tells where it breaks off.
-        Problem("", "The body is not JSON.")
-        if found["type"] == "json_invalid"
-        else Problem(field_at(found["loc"][1:], gate), f"{redact(found['msg'])}.")
-        for found in error.errors()[:PROBLEMS_AT_MOST]
-    ]
-    return starlette_errors.response_to(InvalidRequest(problems))
-
-
-error_handlers: dict[
-    int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]
-] = {
-    **cast(dict[int | type[Exception], _Handler], starlette_errors.error_handlers),
-    HTTPException: _raised,
-    RequestValidationError: _invalid,
-}
-"""For ``FastAPI(exception_handlers=error_handlers)``: endpoints may raise any
-:class:`~lockgate.Refusal`; the router's own 404 and 405, and what FastAPI finds wrong with a
-request, look like lockgate's. Any other ``HTTPException`` is answered as FastAPI answers it."""

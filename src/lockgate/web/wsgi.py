@@ -1,6 +1,6 @@
 """The WSGI face: one middleware before any WSGI application, for threads, without an event loop."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -15,6 +15,7 @@ from .api import refused
 from .caller import GATE, PRINCIPAL, SLOT
 from .environ import NAMES, WsgiCaller, principal_of, respond
 from .guard import Guard
+from .wsgi_bodies import Held, Late
 
 _OURS: Final = frozenset(name.decode() for name in OURS)
 _OURS_AND_CACHES: Final = _OURS | {"cache-control"}
@@ -102,54 +103,15 @@ class GateMiddleware:
         except Refusal as refusal:
             return refuse_late(refusal)
         # As it came: servers look at what it is, a file or a list of one, to send it better.
-        return body if started else _Late(body, refuse_late)
+        return body if started else Late(body, refuse_late)
 
     def _hold(self, slot: Slot, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         with ExitStack() as stack:
             environ[SLOT] = stack.enter_context(slot)
-            body = self.app(environ, start)
-            stack.callback(getattr(body, "close", _nothing_to_close))
-            return _Held(body, stack.pop_all())
+            return Held(self.app(environ, start), stack)
 
     def refuse(
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Answer a request that does not come in."""
         return respond(refused(refusal), environ, start_response)
-
-
-class _Held:
-    """The body of an application that holds something until it is closed, as servers do."""
-
-    def __init__(self, body: Iterable[bytes], held: ExitStack) -> None:
-        self._body = body
-        self.close: Final = held.close
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
-
-
-def _nothing_to_close() -> None:
-    pass
-
-
-class _Late:
-    """The body of an application that answers with its first chunk only, as a generator does.
-
-    Until then it may still be refused.
-    """
-
-    def __init__(self, body: Iterable[bytes], refuse: Callable[[Refusal], Iterable[bytes]]) -> None:
-        self._body = body
-        self._refuse = refuse
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._body
-        except Refusal as refusal:
-            yield from self._refuse(refusal)
-
-    def close(self) -> None:
-        close = getattr(self._body, "close", None)
-        if close is not None:
-            close()
