@@ -65,10 +65,10 @@ class AwaitingLine(Line):
 
     def _send(self) -> None:
         link = self._link
+        if link is not None and link.expected:  # One pipeline at a time: there will be a turn.
+            return
         if link is None or self._stale or link.failure is not None:
             self._reach()
-            return
-        if link.expected:  # One pipeline at a time: another turn comes after it.
             return
         waiting, texts = self._waiting, list[bytes]()
         while waiting and len(texts) < TOGETHER_AT_MOST:
