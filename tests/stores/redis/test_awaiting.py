@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import hiredis
@@ -32,6 +32,11 @@ class Server:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
+        with suppress(OSError):  # A line that is given up says no farewell.
+            await self._converse(reader, writer)
+        writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         commands = hiredis.Reader()
         while data := await reader.read(65536):
             commands.feed(data)
@@ -44,7 +49,6 @@ class Server:
                     writer.write(self._answer(words))
             if asked:
                 self.batches.append(asked)
-        writer.close()
 
 
 def echo(words: list[bytes]) -> bytes:
@@ -74,7 +78,8 @@ async def line_to(
         listening.close()
         for writer in server.writers:
             writer.close()
-            await writer.wait_closed()
+            with suppress(OSError):
+                await writer.wait_closed()
         await listening.wait_closed()
 
 
@@ -218,6 +223,20 @@ async def test_who_gives_up_tells_all_who_wait_and_dials_no_more() -> None:
         await asyncio.sleep(0.01)
         assert not line.connected
         assert len(server.writers) == 1
+
+
+async def test_who_gives_up_while_dialling_can_ask_again() -> None:
+    async with line_to(echo) as (line, server):
+        for turns in range(6):
+            line.hang_up()
+            given_up = line.ask(saying(b"word"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            line.give_up()
+            with suppress(Overdue):
+                await given_up
+            assert await ask(line, b"again") == b"again"
+        assert server.writers
 
 
 async def test_who_hangs_up_lets_those_finish_who_are_under_way() -> None:

@@ -96,22 +96,29 @@ class AwaitingLine(Line):
                 self._reaching = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        if self._link is not None:
-            self._link.fail(ConnectionError("not used any more"))
+        reaching = self._reaching
         self._stale = False
         try:
+            if self._link is not None:
+                self._link.fail(ConnectionError("not used any more"))
             self._link = Link(await self._connection(), self._turn)
         except (RedisError, OSError) as failure:
             self._fail(NotSent(failure))
         except Exception as failure:
             self._fail(failure)
-        except BaseException:
-            self._fail(Overdue())
-            raise
         else:
             self._loop.call_soon(self._send)
         finally:
-            self._reaching = None
+            if self._reaching is reaching:
+                self._reaching = None
+
+    def _stop(self) -> None:
+        """Send nothing of what waits, for nobody waits for it any more."""
+        self._waiting.clear()
+        self._busy = False
+        reaching, self._reaching = self._reaching, None
+        if reaching is not None:  # It may not even have begun, and so never notice.
+            reaching.cancel()
 
     async def _connection(self) -> Any:
         async with asyncio.timeout(self._timeout):
@@ -166,16 +173,14 @@ class AwaitingLine(Line):
     def give_up(self) -> None:
         for answer, *_ in self._unanswered():
             answer.set_exception(Overdue())
-        if self._reaching is not None:
-            self._reaching.cancel()
+        self._stop()
         if self._link is not None:
             self._link.fail(ConnectionError("given up"))
 
     async def close(self) -> None:
         while unanswered := self._unanswered():
             await asyncio.wait([answer for answer, *_ in unanswered])
-        if self._reaching is not None:
-            self._reaching.cancel()
+        self._stop()
         link, self._link = self._link, None
         if link is not None:
             await link.close()
