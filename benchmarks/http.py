@@ -32,9 +32,9 @@ def main(quick: bool) -> None:
 
 def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> None:
     """Print the throughput of contenders, the bare application among them."""
-    pinned = _pin(os.getpid(), LAST)
+    pinned = pin(os.getpid(), LAST)
     with ExitStack() as servers:
-        servers.callback(_unpin, os.getpid())
+        servers.callback(unpin, os.getpid())
         turns = {name: servers.enter_context(_served(everybody[name])) for name in everybody}
         spent: dict[str, list[float]] = {name: [] for name in turns}
 
@@ -75,7 +75,7 @@ def _served(name: str) -> Iterator[tuple[subprocess.Popen, int]]:
         port = chosen.getsockname()[1]
     process = subprocess.Popen([sys.executable, "-m", f"{__package__}.server", name, str(port)])
     try:
-        _pin(process.pid, FIRST)
+        pin(process.pid, FIRST)
         deadline = monotonic() + 20
         while True:
             try:
@@ -91,7 +91,7 @@ def _served(name: str) -> Iterator[tuple[subprocess.Popen, int]]:
         process.wait(10)
 
 
-def _pin(process: int, place: int) -> str:
+def pin(process: int, place: int) -> str:
     """Keep a process on one core, where that can be done: the first (0) or the last (-1)."""
     if len(CORES) < 2:
         return "not pinned"
@@ -99,7 +99,7 @@ def _pin(process: int, place: int) -> str:
     return "pinned to one core, the load to another"
 
 
-def _unpin(process: int) -> None:
+def unpin(process: int) -> None:
     if CORES:
         os.sched_setaffinity(process, CORES)
 

@@ -184,9 +184,11 @@ async def calls(server: RedisServer, rounds: int, number: int) -> None:
         table(f"{callers} in flight, {rounds} rounds of {number} calls, in turns", columns, rows)
 
 
-def over_http(port: int, rounds: int) -> None:
-    """Print the throughput of whole applications."""
-    os.environ[contenders.REDIS] = f"redis://127.0.0.1:{port}"
+def over_http(server: RedisServer, rounds: int) -> None:
+    """Print the throughput of whole applications, Redis beside the load and not beside them."""
+    os.environ[contenders.REDIS] = f"redis://127.0.0.1:{server.port}"
+    assert server.process is not None
+    http.pin(server.process.pid, http.LAST)
     everybody = {
         http.BARE: "nothing",
         FLOOR: "floor_redis",
@@ -206,7 +208,7 @@ def main() -> None:
     with redis_server() as server:
         asyncio.run(calls(server, chosen.rounds, chosen.calls))
         if chosen.http:
-            over_http(server.port, chosen.rounds)
+            over_http(server, chosen.rounds)
 
 
 if __name__ == "__main__":
