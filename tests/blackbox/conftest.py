@@ -19,7 +19,7 @@ FACES = {
     "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db"),
 }
 MORE = {
-    "fastapi-memory": (Face("fastapi", "memory://"), {"test_lifecycle", "test_slots"}),
+    "fastapi-memory": (Face("fastapi", "memory://"), {"test_slots"}),
     "flask-memory": (
         Face("flask", "memory://"),
         {
@@ -66,6 +66,12 @@ TALK_OF_THE_STORE = {"test_keys", "test_restart", "test_sessions", "test_slots_s
 """Files whose tests depend on the store: these run on the servers as well, and the others do in the
 campaigns, for time's sake."""
 
+BEFORE_THE_STORE = {
+    *("test_authentication", "test_bodies", "test_errors"),
+    *("test_paths", "test_scopes"),
+}
+"""Files whose tests hardly get as far as the store: for these one is enough outside campaigns."""
+
 
 def everybody() -> dict[str, Face]:
     """All faces that need no database server."""
@@ -91,8 +97,10 @@ def _marks(name: str, module: str) -> tuple[pytest.MarkDecorator, ...]:
         now = module in MORE[name][1]
     elif name in BY_OTHERS:
         now = False
+    elif name in FACES:
+        now = name == "starlette-memory" or module not in BEFORE_THE_STORE
     else:
-        now = name in FACES or (module in TALK_OF_THE_STORE and name not in LATER)
+        now = module in TALK_OF_THE_STORE and name not in LATER
     return () if now else (pytest.mark.campaign,)
 
 

@@ -1,6 +1,6 @@
 """The ASGI face: one middleware before any ASGI application."""
 
-from collections.abc import Awaitable, Mapping, MutableMapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
@@ -8,7 +8,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import Refusal
 from ..gate import Gate
-from ..principal import Principal
 from ..rules.routes import Rule
 from .audit import log_audit, routes_of
 from .caller import GATE, PRINCIPAL, SLOT
@@ -81,7 +80,13 @@ class GateMiddleware:
         except Refusal as refusal:
             await refuse(refusal, scope, send)
             return
-        _introduce(scope, guard.gate, principal)
+        scope[GATE] = guard.gate
+        scope[PRINCIPAL] = scope.setdefault("state", {})["principal"] = principal
+        if principal is not None:
+            scope["user"] = scope["auth"] = principal
+        else:
+            scope.setdefault("user", UnauthenticatedUser())
+            scope.setdefault("auth", AuthCredentials())
         started = False
 
         def answer(message: Message) -> Awaitable[None]:
@@ -108,15 +113,3 @@ class GateMiddleware:
                 raise
             refusal.rate = rate
             await refuse(refusal, scope, send)
-
-
-def _introduce(scope: Scope, gate: Gate, principal: Principal | None) -> None:
-    """Show the application who is calling."""
-    state: MutableMapping[str, Any] = scope.setdefault("state", {})
-    state["principal"] = scope[PRINCIPAL] = principal
-    scope[GATE] = gate
-    if principal is not None:
-        scope["user"] = scope["auth"] = principal
-    else:
-        scope.setdefault("user", UnauthenticatedUser())
-        scope.setdefault("auth", AuthCredentials())
