@@ -4,9 +4,9 @@ Two that write to one connection read each other's answers, and an answer says w
 whatever holds a connection, or counts its threads, is told in the child before anything else runs.
 """
 
+import logging
 import os
-from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 from weakref import WeakSet
 
 
@@ -16,6 +16,8 @@ class Forked(Protocol):
     def forked(self) -> None:
         """Begin anew, and leave to the parent what is the parent's."""
 
+
+logger: Final = logging.getLogger("lockgate")
 
 _told: WeakSet[Forked] = WeakSet()
 
@@ -27,8 +29,11 @@ def tell_of_forks(one: Forked) -> None:
 
 def _tell() -> None:
     for one in list(_told):
-        with suppress(Exception):  # Whatever it is, it is no reason to leave out the others.
+        try:
             one.forked()
+        except Exception:  # It is no reason to leave out the others.
+            name = type(one).__name__
+            logger.exception("%s may still share its parent's connections: end this process.", name)
 
 
 if hasattr(os, "register_at_fork"):
