@@ -66,11 +66,16 @@ TALK_OF_THE_STORE = {"test_keys", "test_restart", "test_sessions", "test_slots_s
 """Files whose tests depend on the store: these run on the servers as well, and the others do in the
 campaigns, for time's sake."""
 
-BEFORE_THE_STORE = {
-    *("test_authentication", "test_bodies", "test_errors"),
-    *("test_paths", "test_scopes"),
+BY_ONE_STORE = {
+    # These hardly get as far as the store.
+    "starlette-sqlite": {
+        *("test_authentication", "test_bodies", "test_errors"),
+        *("test_paths", "test_scopes"),
+    },
+    # These take long, and tell more of a store that lasts.
+    "starlette-memory": {"test_cap", "test_lifecycle", "test_secrets"},
 }
-"""Files whose tests hardly get as far as the store: for these one is enough outside campaigns."""
+"""Files that run on these faces in the campaigns only, for time's sake: one store is enough."""
 
 
 def everybody() -> dict[str, Face]:
@@ -98,7 +103,7 @@ def _marks(name: str, module: str) -> tuple[pytest.MarkDecorator, ...]:
     elif name in BY_OTHERS:
         now = False
     elif name in FACES:
-        now = name == "starlette-memory" or module not in BEFORE_THE_STORE
+        now = module not in BY_ONE_STORE[name]
     else:
         now = module in TALK_OF_THE_STORE and name not in LATER
     return () if now else (pytest.mark.campaign,)
