@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +46,7 @@ class Browser:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # What is found may be a script that starts the browser.
         )
         self._open.callback(self._end)
         try:
@@ -113,5 +116,6 @@ class Browser:
                 return result
 
     def _end(self) -> None:
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
