@@ -1,20 +1,21 @@
 """Processes on one store, each with a clock of its own that may be wrong."""
 
-import asyncio
 import json
 import os
 import pickle
 import subprocess
 import sys
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from ..run import run
+from ..rules.instants import HOUR, SECOND
+from ..rules.plans import Organization
 from ..stores.contract import Store, Verdict
-from .mint import Mint, book
+from .mint import Mint
 from .sentences import Broken
 
 Reopen: TypeAlias = Callable[[], Store]
@@ -23,8 +24,11 @@ Reopen: TypeAlias = Callable[[], Store]
 
 PROCESSES: Final = 3
 LIMIT: Final = 50
-TIMES: Final = 12
-CALLERS: Final = 3
+MORE: Final = 7
+SLOTS: Final = 20
+CAP: Final = 20
+_BY_THE_CLOCK: Final = frozenset({"W1", "W2", "W13", "K1", "L1", "L2", "L3"})
+"""Sentences that a store breaks as well when it goes by the clock of whoever calls."""
 _PATIENCE: Final = 60.0
 
 # Before anything else is imported, so that nobody has taken the right clock from there.
@@ -34,7 +38,7 @@ skew = float(sys.argv[1])
 seconds, nanoseconds = time.time, time.time_ns
 time.time = lambda: seconds() + skew
 time.time_ns = lambda: nanoseconds() + round(skew * 1e9)
-from lockgate.testing.processes import work
+from lockgate.testing.worker import work
 work()
 """
 
@@ -83,15 +87,19 @@ class Worker:
         self._process.communicate(timeout=_PATIENCE if error is None else 1.0)
 
 
-def admitted(workers: Sequence[Worker], key: str, limit: int) -> dict[str, int]:
-    """Let all of them show a key at once, and count the verdicts."""
-    for worker in workers:
-        worker.send(key, limit)
-    counts: dict[str, int] = {}
-    for worker in workers:
-        for verdict, count in worker.answer().items():
-            counts[verdict] = counts.get(verdict, 0) + count
-    return counts
+def asked(workers: Sequence[Worker], what: str, *details: Any) -> list[dict[str, int]]:
+    """Let all of them do something at once; what came of it in each, and how often."""
+    for index, worker in enumerate(workers):
+        worker.send(what, index, *details)
+    return [worker.answer() for worker in workers]
+
+
+def counted(workers: Sequence[Worker], what: str, *details: Any) -> dict[str, int]:
+    """The same, of all of them together."""
+    total: Counter[str] = Counter()
+    for counts in asked(workers, what, *details):
+        total.update(counts)
+    return dict(total)
 
 
 async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
@@ -106,57 +114,83 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
     Raises:
         Broken: they do not.
     """
-    mint = Mint()
-    keys = [mint.key() for _ in range(2)]
-    rows = [await store.insert(mint.draft(key=key), None) for key in keys]
     skews = [skew * (index - PROCESSES // 2) for index in range(PROCESSES)]
+    # Longer than all of this takes, and over at once by a clock that is not the store's.
+    lasts = round(skew / 2 * SECOND) or HOUR
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(reopen, behind)) for behind in skews]
         for worker in workers:
             worker.answer()  # It has opened the store.
-        counts = admitted(workers, keys[0].text, LIMIT)
-        if counts.get("admitted") != LIMIT:
-            sentence = "W12" if skew else "W1" if counts.get("admitted", 0) > LIMIT else "W2"
-            clocks = f" whose clocks are {skew:g} s apart" if skew else ""
-            said = f"{PROCESSES} processes{clocks} came to {counts}; the limit is {LIMIT}."
-            raise Broken(sentence, said)
-        found = await store.find(rows[0].handle)
-        if found is None or found.request_count != LIMIT:
-            shown = found and found.request_count
-            raise Broken("K7", f"{LIMIT} were admitted by processes, and the key says {shown}.")
-        await store.revoke_if_live("org_1", rows[1].id)
-        counts = admitted(workers, keys[1].text, 10 * LIMIT)
-        if set(counts) != {Verdict.REVOKED.value}:
-            raise Broken("K4", f"A key revoked in one process came in others to {counts}.")
+        try:
+            await _windows(store, workers, lasts)
+            await _revocations(store, workers)
+            await _slots(store, workers, lasts)
+            await _caps(store, workers)
+        except Broken as broken:
+            if not skew or broken.sentence not in _BY_THE_CLOCK:
+                raise
+            said = f"Of processes whose clocks are {skew:g} s apart: {broken.said}"
+            raise Broken("W12", said) from None
 
 
-def work() -> None:
-    """What such a process does: open the store, and show keys when told to."""
-    reopen: Reopen = pickle.loads(b64decode(json.loads(sys.stdin.readline())[0]))  # noqa: S301 - from our own parent
-    store = reopen()
-    with asyncio.Runner() as runner:
-        drive = runner.run if store.io == "async" else run
-        _tell(True)
-        for line in sys.stdin:
-            key, limit = json.loads(line)
-            _tell(drive(_show(store, key, limit)))
-        drive(store.close())
+async def _windows(store: Store, workers: Sequence[Worker], lasts: int) -> None:
+    mint = Mint()
+    made, ended = mint.key(), mint.key()
+    await store.insert(mint.draft(key=made, lifetime=lasts), None)
+    counts = counted(workers, "show", made.text, LIMIT)
+    if counts != {"admitted": LIMIT, "limited": sum(counts.values()) - LIMIT}:
+        sentence = "W1" if counts.get("admitted", 0) > LIMIT else "W2"
+        raise Broken(sentence, f"{PROCESSES} processes came to {counts}; the limit is {LIMIT}.")
+    found = await store.find(made.handle)
+    if found is None or found.request_count != LIMIT:
+        shown = found and found.request_count
+        raise Broken("K7", f"{LIMIT} were admitted by processes, and the key says {shown}.")
+    await store.put_organization(Organization("org_1", "minute", (("rpm", LIMIT + MORE),)))
+    counts = counted(workers, "show", made.text, LIMIT)
+    if counts.get("admitted") != MORE:
+        said = f"Once one process had put the limit up by {MORE}, all of them came to {counts}."
+        raise Broken("W13", said)
+    await store.insert(mint.draft(key=ended, lifetime=1), None, await store.now() - SECOND)
+    counts = counted(workers, "show", ended.text, LIMIT)
+    if set(counts) != {Verdict.EXPIRED.value}:
+        raise Broken("K1", f"A key that has expired came in other processes to {counts}.")
 
 
-async def _show(store: Store, key: str, limit: int) -> dict[str, int]:
-    token = Mint().format.read([b"Bearer " + key.encode()])
-    plans = book(limit)
+async def _revocations(store: Store, workers: Sequence[Worker]) -> None:
+    mint = Mint(1)
+    made = mint.key()
+    key = await store.insert(mint.draft("org_2", key=made), None)
+    counted(workers, "show", made.text, 10 * LIMIT)  # They may remember the key from now on.
+    before = asked(workers, "epoch")
+    await store.revoke_if_live("org_2", key.id)
+    after = asked(workers, "epoch")
+    counts = counted(workers, "show", made.text, 10 * LIMIT)
+    if set(counts) != {Verdict.REVOKED.value}:
+        raise Broken("K4", f"A key revoked in one process came in others to {counts}.")
+    if any(
+        later.get("epoch", 0) <= epoch["epoch"]
+        for epoch, later in zip(before, after, strict=True)
+        if epoch
+    ):
+        raise Broken(
+            "D5", f"Epochs of other processes before a revocation: {before}, and after it: {after}."
+        )
 
-    async def caller() -> list[str]:
-        return [(await store.admit(token, 1, plans)).verdict.value for _ in range(TIMES)]
 
-    if store.io == "async":
-        parts = await asyncio.gather(*(caller() for _ in range(CALLERS)))
-    else:
-        parts = [await caller() for _ in range(CALLERS)]
-    verdicts = [verdict for part in parts for verdict in part]
-    return {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
+async def _slots(store: Store, workers: Sequence[Worker], lasts: int) -> None:
+    counts = counted(workers, "take", SLOTS, lasts)
+    taken = counts.get("taken", 0)
+    if taken != SLOTS:
+        said = f"{taken} leases were given out by {PROCESSES} processes; the limit is {SLOTS}."
+        raise Broken("L1" if taken > SLOTS else "L2", said)
+    live = len(await store.held("org_1"))
+    if live != SLOTS:
+        raise Broken("L3", f"{SLOTS} leases were given out by processes, and {live} are held.")
 
 
-def _tell(answer: Any) -> None:
-    print(json.dumps(answer), flush=True)
+async def _caps(store: Store, workers: Sequence[Worker]) -> None:
+    counts = counted(workers, "insert", CAP)
+    listed = len(await store.list("org_3"))
+    if {counts.get("inserted"), listed} != {CAP}:
+        said = f"Inserts by {PROCESSES} processes came to {counts}, and {listed} keys are listed"
+        raise Broken("K8", f"{said}; the cap is {CAP}.")

@@ -1,0 +1,133 @@
+"""Stores that are one for each process, and not one for all of them, are found out."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate import PlanBook, Store, run
+from lockgate.errors import KeyLimitReached
+from lockgate.rules.credentials import Token
+from lockgate.rules.keys import ApiKey, KeyDraft
+from lockgate.rules.plans import Organization
+from lockgate.rules.slots import SlotReading
+from lockgate.stores.contract import Admission, Verdict
+from lockgate.stores.records import RecordStore
+from lockgate.testing import Broken
+from lockgate.testing.processes import share
+from tests.examples.test_own_store import example
+
+
+def gap() -> None:
+    """Time for another process to come between."""
+    time.sleep(0.0005)
+
+
+class RemembersKeys(RecordStore):
+    """Each process asks once for the state of a key."""
+
+    def __init__(self, records: Any) -> None:
+        super().__init__(records)
+        self.good: dict[str, Admission] = {}
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        admission = await super().admit(token, cost, plans, now)
+        if admission.verdict is Verdict.ADMITTED:
+            self.good[token.handle] = admission
+        elif admission.verdict is Verdict.REVOKED:
+            return self.good.get(token.handle, admission)
+        return admission
+
+
+class RemembersPlans(RecordStore):
+    """Each process asks once for the plan of an organization."""
+
+    def __init__(self, records: Any) -> None:
+        super().__init__(records)
+        self.known: dict[str, Organization | None] = {}
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        return await Store.admit(self, token, cost, plans, now)
+
+    async def organization(self, id: str) -> Organization | None:
+        if id not in self.known:
+            self.known[id] = await super().organization(id)
+        return self.known[id]
+
+
+class SlotsUnlocked(RecordStore):
+    """Counts leases and takes one, which a lock keeps apart in one process."""
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        full = limit is not None and len(await self.held(organization, now)) >= limit
+        gap()
+        reading = await super().acquire(
+            organization, job, owner, limit if full else None, span, now
+        )
+        return reading._replace(limit=limit)
+
+
+class CapUnlocked(RecordStore):
+    """The same with keys."""
+
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        if cap is not None and len(await self.list(draft.organization)) >= cap:
+            raise KeyLimitReached(cap)
+        gap()
+        return await super().insert(draft, None, now)
+
+
+class EpochOfTheProcess(RecordStore):
+    """Counts the changes that were made here."""
+
+    changes = 0
+
+    async def epoch(self) -> int | None:
+        return self.changes
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        self.changes += 1
+        return await super().revoke_if_live(organization, id, now)
+
+
+def opened(kind: type[RecordStore], path: str) -> Store:
+    return kind(example().SqliteRecords(path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (RemembersKeys, "K4"),
+        (SlotsUnlocked, "L1"),
+        pytest.param(RemembersPlans, "W13", marks=pytest.mark.campaign),
+        pytest.param(CapUnlocked, "K8", marks=pytest.mark.campaign),
+        pytest.param(EpochOfTheProcess, "D5", marks=pytest.mark.campaign),
+    ],
+)
+def test_a_store_of_one_process_is_found_out(
+    tmp_path: Path, kind: type[RecordStore], sentence: str
+) -> None:
+    path = str(tmp_path / "own.db")
+    store = opened(kind, path)
+    with pytest.raises(Broken) as found:
+        run(share(store, partial(opened, kind, path)))
+    assert found.value.sentence == sentence
+    run(store.close())
