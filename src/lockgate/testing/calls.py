@@ -143,6 +143,26 @@ def _reading(reading: Reading) -> str:
     return f"{verdict}({inner})"
 
 
+def alike(expected: object, got: object) -> bool:
+    """Whether an answer is the right one, and of the right type in each of its parts.
+
+    ``Decimal(3)``, ``3.0`` and 3 are equal, and so are a key and a plain tuple; but a body in JSON
+    is none with the first, another with the second, and a plain tuple has no fields.
+    """
+    if expected != got or not isinstance(got, type(expected)):
+        return False
+    if isinstance(expected, tuple | list):
+        pairs = zip(cast(Iterable[object], expected), cast(Iterable[object], got), strict=True)
+        return all(alike(*pair) for pair in pairs)
+    if isinstance(expected, dict):
+        given = cast(dict[object, object], got)
+        return all(
+            alike(value, given[name])
+            for name, value in cast(dict[object, object], expected).items()
+        )
+    return True
+
+
 def differences(expected: object, got: object) -> str:
     """Both answers; of two readings, keys or accounts, the parts in which they differ."""
     if isinstance(expected, Reading | ApiKey | Account) and type(got) is type(expected):
@@ -150,7 +170,7 @@ def differences(expected: object, got: object) -> str:
         parts = (
             f"{name} is {show(wrong[name])} where {show(part)} is right"
             for name, part in right.items()
-            if part != wrong[name]
+            if not alike(part, wrong[name])
         )
         return "; ".join(parts)
     return f"it answered {show(got)} where {show(expected)} is right"

@@ -17,6 +17,7 @@ HOSTILE: Final = (
     "{org}",
     "a}b{c",
     "nul\0nul",
+    "nul",
     "line\nline\r\n",
     "' OR 1=1 --",
     "%s%(x)s{0}",
@@ -26,15 +27,18 @@ HOSTILE: Final = (
     " ",
     "Org",
     "org",
+    "org ",
     "o" * 128,
     "o" * 127 + "p",
     "\U0001f511" * 128,
+    "\U0001f511" * 127 + "x",
     "\u00e9",
     "e\u0301",
     "\u202e",
     "..",
     "/",
     "lone \ud800 surrogate",
+    "lone \udfff surrogate",
 )
 """Ids that stores may trip over: all different, some nearly alike, each one allowed (D36)."""
 

@@ -7,7 +7,7 @@ from ..rules.keys import ApiKey
 from ..rules.slots import SlotReading
 from ..rules.windows import Reading
 from ..stores.contract import Admission, Store, Verdict
-from .calls import Call, Raised, differences, show
+from .calls import Call, Raised, alike, differences, show
 from .model import World, expect
 from .sentences import Broken
 
@@ -52,9 +52,11 @@ class Witness:
         expected, self.world = expect(before, call)
         got = await call.on(self.store)
         self.trace.append(f"{call} -> {show(got)}")
-        if got != expected:
+        if not alike(expected, got):
             sentence = diagnose(call, expected, got)
-            if sentence not in _PLAIN:
+            if got == expected:  # And of another type.
+                sentence = "W14"
+            elif sentence not in _PLAIN:
                 sentence = self._sentence or sentence
             raise Broken(sentence, f"In the last call {differences(expected, got)}.", self.trace)
         return got

@@ -150,6 +150,27 @@ async def signing_out_is_counted_and_changes_nothing_else(store: Store, mint: Mi
     await store.account("org_2")
 
 
+@alone("D25", "accounts")
+async def neither_a_plan_nor_an_account_changes_the_other(store: Store, mint: Mint) -> None:
+    """They may lie in one row, and a row that is replaced forgets what it is not told."""
+    starter = Organization("org_1", "starter", (("rpm", 7),))
+    await store.put_organization(starter)
+    account = mint.account()
+    await store.register(account, mint.draft(), NOW)
+    await store.organization("org_1")
+    await store.sign_out("org_1")
+    await store.claim_if_unclaimed("org_1", "ada", revoke=True, now=NOW)
+    await store.put_organization(starter._replace(plan="creator"))
+    await store.account("org_1")
+    await store.account_by_token(account.handle)
+    await store.accounts_by_email(EMAIL)
+    await store.accounts_by_user("ada")
+    await store.list("org_1")
+    await store.sign_out("org_1")
+    await store.account("org_1")
+    await store.organization("org_1")
+
+
 @alone("K9", "accounts")
 async def rehashing_a_token_replaces_its_digest_and_nothing_else(store: Store, mint: Mint) -> None:
     account = mint.account()
@@ -196,6 +217,7 @@ CHECKS: tuple[Check, ...] = (
     who_claims_later_changes_nothing,
     who_has_claimed_may_revoke_all_that_existed,
     signing_out_is_counted_and_changes_nothing_else,
+    neither_a_plan_nor_an_account_changes_the_other,
     rehashing_a_token_replaces_its_digest_and_nothing_else,
     the_census_counts_tokens_that_are_not_revoked,
     hostile_ids_have_accounts_of_their_own,

@@ -1,10 +1,13 @@
 """Admissions, by one caller: where keys, plans, windows and usage meet."""
 
+from ...rules.credentials import Digest
 from ...rules.instants import DAY, HOUR, MINUTE
 from ...rules.plans import Organization
 from ...stores.contract import Store
-from ..mint import EXACT, NOW, PLANS, Mint
+from ..mint import EXACT, NOW, PLANS, Mint, book
 from .check import Check, alone
+
+EVERYTHING = book(None)
 
 
 @alone("K1", "admission")
@@ -35,6 +38,46 @@ async def a_digest_of_a_scheme_that_is_gone_matches_nobody(store: Store, mint: M
     gone = mint.draft(key=made)._replace(scheme="hmac-sha256:00000000", digest=b"")
     await store.insert(gone, None, NOW)
     await store.admit(mint.token(made), 1, PLANS, NOW)
+
+
+@alone("K1", "admission")
+async def who_was_unknown_is_known_once_there_is_a_key(store: Store, mint: Mint) -> None:
+    """By each of the verbs that make keys."""
+    inserted, registered = mint.key(), mint.key()
+    for key in (inserted, registered):
+        await store.admit(mint.token(key), 1, PLANS, NOW)
+    await store.insert(mint.draft(key=inserted), None, NOW)
+    await store.register(mint.account("org_2"), mint.draft("org_2", key=registered), NOW)
+    for key in (inserted, registered):
+        await store.admit(mint.token(key), 1, PLANS, NOW)
+
+
+@alone("K9", "admission")
+async def a_digest_that_was_replaced_matches_nobody(store: Store, mint: Mint) -> None:
+    """Whatever was remembered of the key when it was let in."""
+    made = mint.key()
+    draft = mint.draft(key=made)
+    right, wrong = Digest(draft.scheme, draft.digest), Digest(draft.scheme, bytes(32))
+    await store.insert(draft, None, NOW)
+    for old, new in ((right, right), (right, wrong), (wrong, right)):
+        await store.rehash_if(made.handle, old, new)
+        for _ in range(2):
+            await store.admit(mint.token(made), 1, EVERYTHING, NOW)
+
+
+@alone("K4", "admission")
+async def a_claim_that_revokes_all_refuses_at_once(store: Store, mint: Mint) -> None:
+    """As a revocation does, keys that were let in before."""
+    made = [mint.key() for _ in range(3)]
+    await store.register(mint.account(), mint.draft(key=made[0]), NOW)
+    await store.insert(mint.draft(key=made[1]), None, NOW)
+    await store.insert(mint.draft("org_2", key=made[2]), None, NOW)
+    for step, revoke in enumerate((False, True, True)):
+        for key in made:
+            await store.admit(mint.token(key), 1, EVERYTHING, NOW + step)
+        await store.claim_if_unclaimed("org_1", "ada", revoke=revoke, now=NOW + step)
+    for key in made:
+        await store.admit(mint.token(key), 1, EVERYTHING, NOW + 3)
 
 
 @alone("D4", "admission")
@@ -112,6 +155,9 @@ CHECKS: tuple[Check, ...] = (
     an_admission_verifies_charges_and_counts,
     an_unknown_handle_and_a_wrong_secret_look_alike,
     a_digest_of_a_scheme_that_is_gone_matches_nobody,
+    who_was_unknown_is_known_once_there_is_a_key,
+    a_digest_that_was_replaced_matches_nobody,
+    a_claim_that_revokes_all_refuses_at_once,
     a_revoked_key_is_refused_at_once,
     revoked_is_told_before_expired_and_neither_is_charged,
     a_limited_admission_counts_nothing_and_shows_the_key,

@@ -87,6 +87,8 @@ async def a_call_whose_caller_left_counts_once_or_not_at_all(crowd: Crowd) -> No
         # What was called off may still be on its way to a server; a hit waits its turn behind it.
         await recorder.store.hit(organization, windows, 1, NOW)
         await recorder.store.look(organization, windows, NOW)
+        unanswered = [event.lost for event in recorder.history[-2:]]
+        crowd.see(not any(unanswered), "Since a caller left, the store raises for the others.")
         assert_linearizable(recorder.history)
 
 

@@ -65,6 +65,18 @@ async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Mint) -> None
 
 
 @alone("L4", "slots")
+async def who_renews_keeps_the_place_in_the_order(store: Store, _: Mint) -> None:
+    for job in "cab":
+        await store.acquire("org_1", job, "me", 3, MINUTE, NOW)
+    await store.renew("org_1", "c", "me", HOUR, NOW + 1)
+    await store.held("org_1", NOW + 1)
+    await store.release("org_1", "a", "me", NOW + 1)
+    await store.acquire("org_1", "a", "me", 3, MINUTE, NOW + 1)
+    await store.acquire("org_1", "c", "me", 3, MINUTE, NOW + 1)
+    await store.held("org_1", NOW + 1)
+
+
+@alone("L4", "slots")
 async def an_ended_lease_stays_ended(store: Store, _: Mint) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.renew("org_1", "a", "me", MINUTE, NOW + MINUTE)
@@ -144,6 +156,7 @@ CHECKS: tuple[Check, ...] = (
     a_lease_lasts_to_the_microsecond,
     a_clock_that_steps_back_prolongs_no_lease,
     renewing_needs_a_live_lease_of_ones_own,
+    who_renews_keeps_the_place_in_the_order,
     an_ended_lease_stays_ended,
     releasing_frees_only_ones_own,
     releasing_late_frees_nothing,

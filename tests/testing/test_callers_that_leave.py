@@ -1,0 +1,54 @@
+"""A store that a caller's leaving spoils for the others is found out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lockgate.rules.windows import Reading
+from lockgate.stores.contract import Io
+from lockgate.testing import Broken, certify
+
+from .mutants import Mutant, Windows
+
+
+class Suspending(Mutant):
+    """Right, and waits for something before and after it is done."""
+
+    io: Io = "async"
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        await asyncio.sleep(0)
+        reading = await super().hit(organization, windows, cost, now)
+        await asyncio.sleep(0)
+        return reading
+
+
+class OneConnection(Suspending):
+    """Leaves its connection in the middle of a reply, and does not let go of it."""
+
+    in_use = False
+
+    async def hit(
+        self, organization: str, windows: Windows, cost: int, now: int | None = None
+    ) -> Reading:
+        if self.in_use:
+            raise ConnectionError("a reply is still expected")
+        try:
+            return await super().hit(organization, windows, cost, now)
+        except asyncio.CancelledError:
+            self.in_use = True
+            raise
+
+
+def test_a_right_store_whose_verbs_suspend_passes() -> None:
+    asyncio.run(certify(Suspending))
+
+
+def test_a_store_that_fails_since_a_caller_left_is_found_out() -> None:
+    with pytest.raises(Broken, match="Since a caller left, the store raises") as found:
+        asyncio.run(certify(OneConnection))
+    assert found.value.sentence == "W3"
