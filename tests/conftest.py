@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from .outages import PROPERTY, Figures, table
 
@@ -9,6 +9,15 @@ from .outages import PROPERTY, Figures, table
 settings.register_profile("bounded", deadline=None, stateful_step_count=30)
 settings.register_profile("nightly", deadline=None, max_examples=2_000, stateful_step_count=80)
 settings.load_profile("bounded")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Measure no coverage by what Hypothesis repeats: traced, it takes three times as long, and
+    a line is to be covered by an example that somebody chose."""
+    if config.pluginmanager.hasplugin("_cov"):
+        for item in items:
+            if is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,8 @@ BY_ONE_STORE = {
     "starlette-sqlite": {
         *("test_authentication", "test_bodies", "test_errors"),
         *("test_paths", "test_scopes"),
+        # Each of its tests starts a demo, and what a store does of it, the contract asks of each.
+        "test_limits",
     },
     # These take long, and tell more of a store that lasts.
     "starlette-memory": {"test_cap", "test_lifecycle", "test_secrets"},
@@ -86,27 +88,25 @@ def everybody() -> dict[str, Face]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "face" in metafunc.fixturenames:
         module = metafunc.definition.path.stem
-        everyone = {**everybody(), **SERVED}
-        if metafunc.config.option.markexpr == "not campaign":
-            # To make twenty thousand tests only to leave them out takes seconds.
-            everyone = {name: face for name, face in everyone.items() if name not in BY_OTHERS}
+        # To make twenty thousand tests only to leave them out takes seconds.
+        left_out = metafunc.config.option.markexpr == "not campaign"
         faces = [
-            pytest.param(face, id=name, marks=_marks(name, module))
-            for name, face in everyone.items()
+            pytest.param(face, id=name, marks=() if now else (pytest.mark.campaign,))
+            for name, face in {**everybody(), **SERVED}.items()
+            if (now := _runs_now(name, module)) or not left_out
         ]
         metafunc.parametrize("face", faces, indirect=True, scope="session")
 
 
-def _marks(name: str, module: str) -> tuple[pytest.MarkDecorator, ...]:
+def _runs_now(name: str, module: str) -> bool:
+    """Whether a file's tests run on a face in every run, and not in the campaigns alone."""
     if name in MORE:
-        now = module in MORE[name][1]
-    elif name in BY_OTHERS:
-        now = False
-    elif name in FACES:
-        now = module not in BY_ONE_STORE[name]
-    else:
-        now = module in TALK_OF_THE_STORE and name not in LATER
-    return () if now else (pytest.mark.campaign,)
+        return module in MORE[name][1]
+    if name in BY_OTHERS:
+        return False
+    if name in FACES:
+        return module not in BY_ONE_STORE[name]
+    return module in TALK_OF_THE_STORE and name not in LATER
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.servers import mariadb, postgres
 
+from .conftest import SOON
 from .proxy import Proxy
 
 BOOK = PlanBook([Plan("free", 1000, None, None, 1, DEFAULT_RESOLUTION)])
@@ -144,6 +145,7 @@ def test_d34_a_server_that_hangs_costs_the_deadline_and_then_nothing(
 
 
 @colours
+@pytest.mark.usefixtures("soon_tried")
 def test_a_server_that_swallows_everything_is_left_and_found_again(
     server: Any, colour: Colour
 ) -> None:
@@ -154,7 +156,7 @@ def test_a_server_that_swallows_everything_is_left_and_found_again(
             proxy.swallows = True
             waited = [made.refused_in() for _ in range(4)]
             for _ in range(3):  # As long as it takes for the breaker to let one try.
-                sleep(1)
+                sleep(SOON)
                 waited.append(made.refused_in())
             assert max(waited) < DEADLINE + SLACK
             proxy.swallows = False
@@ -163,6 +165,7 @@ def test_a_server_that_swallows_everything_is_left_and_found_again(
 
 
 @colours
+@pytest.mark.usefixtures("soon_tried")
 def test_a_row_that_somebody_holds_costs_the_deadline(server: Any, colour: Colour) -> None:
     url = database(server)
     with bench(url, colour) as made:
@@ -175,6 +178,7 @@ def test_a_row_that_somebody_holds_costs_the_deadline(server: Any, colour: Colou
         admin.dispose()
 
 
+@pytest.mark.usefixtures("soon_tried")
 def test_an_sqlite_file_that_somebody_locked_costs_the_deadline(tmp_path: Any) -> None:
     import sqlite3
 
@@ -197,6 +201,7 @@ def session() -> Session:
 
 
 @colours
+@pytest.mark.usefixtures("soon_tried")
 def test_d28_a_sessions_limits_fall_back_to_this_process(server: Any, colour: Colour) -> None:
     made = Bench(database(server), colour, plans=PlanBook([Plan("free", 8, None, None, 1)]))
     for _ in range(2):
@@ -222,6 +227,7 @@ def test_d28_a_sessions_limits_fall_back_to_this_process(server: Any, colour: Co
     made.close()
 
 
+@pytest.mark.usefixtures("soon_tried")
 def test_d28_closed_means_closed(server: Any) -> None:
     with bench(database(server), "blocking", on_store_failure="closed") as made:
         run(made.gate.admit_session(session()))

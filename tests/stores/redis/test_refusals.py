@@ -24,6 +24,7 @@ from ..proxy import Proxy
 
 BOOK = PlanBook([Plan("free", 10**6, None, None, None)])
 awaiting = pytest.mark.parametrize("awaiting", [False, True], ids=["blocking", "awaiting"])
+pytestmark = pytest.mark.usefixtures("soon_tried")
 
 
 @pytest.fixture(scope="module")

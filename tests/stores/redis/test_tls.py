@@ -71,6 +71,7 @@ def test_a_wrong_certificate_is_named_as_the_reason(
 
 
 @awaiting
+@pytest.mark.usefixtures("soon_tried")
 def test_requests_get_503_until_the_certificate_is_right_again(
     secured: SecureProxy, right: Certificate, tmp_path: Path, awaiting: bool
 ) -> None:
@@ -97,7 +98,7 @@ def test_requests_get_503_until_the_certificate_is_right_again(
         until = monotonic() + 30
         while (count := await counted()) is None:
             assert monotonic() < until
-            await asyncio.sleep(0.05) if awaiting else sleep(0.05)
+            await asyncio.sleep(0.01) if awaiting else sleep(0.01)
         assert count == 2
         await gate.close()
 

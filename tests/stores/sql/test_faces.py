@@ -41,6 +41,8 @@ PATIENT = 60.0
 """Seconds of a deadline that is not what is tested."""
 BACK_WITHIN = 60.0
 
+pytestmark = pytest.mark.usefixtures("soon_tried")
+
 
 async def _awaiting(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -106,7 +108,7 @@ class Service:
         while (status := self.ask()) != 200:
             assert status == 503
             assert time.monotonic() < until, "it does not come back"
-            time.sleep(0.05)
+            time.sleep(0.01)
 
     def counted(self, url: str, prefix: str) -> int:
         """What the database says was admitted."""
