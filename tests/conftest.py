@@ -1,9 +1,11 @@
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from .outages import PROPERTY, Figures, table
+from .servers import stop_shared
 
 # How long an example takes is no part of a property: a slow machine must not turn one red.
 settings.register_profile("bounded", deadline=None, stateful_step_count=30)
@@ -24,6 +26,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def anyio_backend() -> str:
     """Async tests run on asyncio alone: the servers and drivers that lockgate meets all do."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_servers() -> Iterator[None]:
+    """Whatever database servers the tests share are stopped at the end."""
+    yield
+    stop_shared()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -509,6 +509,31 @@ def mariadb() -> Iterator[MariadbServer]:
         missing("MariaDB")
     with MariadbServer() as server:
         yield server
+
+
+_shared = ExitStack()
+
+
+@cache
+def _running(kind: str) -> Server | BaseException:
+    try:
+        return _shared.enter_context(postgres() if kind == "postgresql" else mariadb())
+    except (pytest.skip.Exception, pytest.fail.Exception) as missing:
+        return missing
+
+
+def shared(kind: str) -> Server:
+    """The database server of a kind that all tests of this process share, each in a database of its
+    own: PostgreSQL and MariaDB take seconds to start. It is started when it is first asked for."""
+    running = _running(kind)
+    if isinstance(running, BaseException):
+        raise running
+    return running
+
+
+def stop_shared() -> None:
+    """Stop what :func:`shared` started."""
+    _shared.close()
 
 
 @contextmanager

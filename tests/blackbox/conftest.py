@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
 from lockgate.cli import main
-from tests.servers import mariadb, postgres, redis_cluster, redis_server
+from tests.servers import redis_cluster, redis_server, shared
 
 from .demo import Client, Demo, Face, Organization
 
@@ -55,11 +56,10 @@ SERVED = {
     "flask-cluster": Face("flask", "cluster", shares_store=True),
 }
 SERVERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "postgresql": postgres,
-    "mysql": mariadb,
     "redis": redis_server,
     "cluster": redis_cluster,
 }
+_databases = count()
 LATER = {"flask-cluster"}
 """Faces for the campaigns alone: another runs much the same code."""
 TALK_OF_THE_STORE = {"test_keys", "test_restart", "test_sessions", "test_slots_shared"}
@@ -113,19 +113,20 @@ def _runs_now(name: str, module: str) -> bool:
 def face(request: pytest.FixtureRequest) -> Iterator[Face]:
     chosen = request.param
     assert isinstance(chosen, Face)
-    if chosen.store not in SERVERS:
-        yield chosen
-        return
-    with SERVERS[chosen.store]() as server:
-        url = server.create("demo")
-        if chosen.store in {"postgresql", "mysql"}:
-            assert main(["db", "upgrade", "--store", url]) == 0
+    if chosen.store in {"postgresql", "mysql"}:
+        url = shared(chosen.store).create(f"demo{next(_databases)}")
+        assert main(["db", "upgrade", "--store", url]) == 0
         yield replace(chosen, store=url)
+    elif chosen.store in SERVERS:
+        with SERVERS[chosen.store]() as server:
+            yield replace(chosen, store=server.create("demo"))
+    else:
+        yield chosen
 
 
 @pytest.fixture(scope="module")
 def demo(face: Face) -> Iterator[Demo]:
-    """Shared by a file. Only its enterprise organization may be spent from."""
+    """Shared by a file. Only its enterprise organization may be spent from; another by one test."""
     with Demo(face) as running:
         yield running
 

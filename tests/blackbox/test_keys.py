@@ -118,21 +118,20 @@ def test_names_need_not_differ(client: Client, org: Organization) -> None:
 # --- listing ------------------------------------------------------------------------------
 
 
-def test_the_list_has_exact_fields_and_no_organization(fresh: Demo) -> None:
-    with fresh.client() as speaking:
-        org = fresh["enterprise"]
-        created = speaking.create(org, name="listed", scopes=["account:read"])
-        for answer in (
-            speaking.get(KEYS, session=org.session_cookie),
-            speaking.get(KEYS, key=org.api_key),
-            speaking.get(KEYS, key=created.key),
-        ):
-            assert answer.is_ok().json().keys() == {"data"}
-            data = answer.json()["data"]
-            assert all(entry.keys() == LIST_FIELDS for entry in data)
-            assert data[0]["id"] == created.id
-            assert len(data) == 2  # the one the demo made, and this one
-            assert data[1]["keyPrefix"] == org.api_key[:15]
+def test_the_list_has_exact_fields_and_no_organization(client: Client, demo: Demo) -> None:
+    org = demo["starter"]  # Nothing else here touches it.
+    created = client.create(org, name="listed", scopes=["account:read"])
+    for answer in (
+        client.get(KEYS, session=org.session_cookie),
+        client.get(KEYS, key=org.api_key),
+        client.get(KEYS, key=created.key),
+    ):
+        assert answer.is_ok().json().keys() == {"data"}
+        data = answer.json()["data"]
+        assert all(entry.keys() == LIST_FIELDS for entry in data)
+        assert data[0]["id"] == created.id
+        assert len(data) == 2  # the one the demo made, and this one
+        assert data[1]["keyPrefix"] == org.api_key[:15]
 
 
 def test_list_and_detail_agree(client: Client, org: Organization) -> None:
@@ -144,22 +143,23 @@ def test_list_and_detail_agree(client: Client, org: Organization) -> None:
     assert detail in client.keys(org)
 
 
-def test_d10_newest_first_then_id_whatever_the_state(fresh: Demo) -> None:
-    with fresh.client() as client:
-        org = fresh["enterprise"]
-        made = [client.create(org, name=f"in turn {n}").id for n in range(5)]
-        made += at_once(16, lambda n: _create_apart(fresh, org, f"at once {n}"))
-        client.revoke(org, made[1])
-        expired = client.create(org, expiresInDays=BLINK).id
-        listed = client.keys(org)
-        assert {entry["id"] for entry in listed} >= {*made, expired}
-        assert len(listed) == len(made) + 2
-        order = [(-moment(entry["createdAt"]).timestamp(), entry["id"]) for entry in listed]
-        assert order == sorted(order)
-        assert [entry["id"] for entry in client.keys(org)] == [entry["id"] for entry in listed]
-        in_turn = [entry["id"] for entry in listed if entry["id"] in made[:5]]
-        if len({entry["createdAt"] for entry in listed if entry["id"] in in_turn}) == 5:
-            assert in_turn == made[4::-1]
+def test_d10_newest_first_then_id_whatever_the_state(
+    client: Client, demo: Demo, org: Organization
+) -> None:
+    before = len(client.keys(org))
+    made = [client.create(org, name=f"in turn {n}").id for n in range(5)]
+    made += at_once(16, lambda n: _create_apart(demo, org, f"at once {n}"))
+    client.revoke(org, made[1])
+    expired = client.create(org, expiresInDays=BLINK).id
+    listed = client.keys(org)
+    assert {entry["id"] for entry in listed} >= {*made, expired}
+    assert len(listed) == before + len(made) + 1
+    order = [(-moment(entry["createdAt"]).timestamp(), entry["id"]) for entry in listed]
+    assert order == sorted(order)
+    assert [entry["id"] for entry in client.keys(org)] == [entry["id"] for entry in listed]
+    in_turn = [entry["id"] for entry in listed if entry["id"] in made[:5]]
+    if len({entry["createdAt"] for entry in listed if entry["id"] in in_turn}) == 5:
+        assert in_turn == made[4::-1]
 
 
 def _create_apart(demo: Demo, org: Organization, name: str) -> str:
@@ -401,14 +401,13 @@ def test_d6_d19_a_403_is_counted_and_a_401_is_not(client: Client, org: Organizat
     assert client.read(org, created.id) == revoked
 
 
-def test_d6_a_refused_request_is_not_counted(fresh: Demo) -> None:
-    with fresh.client() as client:
-        org = fresh["free"]
-        for _ in range(9):
-            client.get(MODELS, key=org.api_key).is_ok()
-        data = client.get(KEYS, session=org.session_cookie).is_ok().json()["data"]
-        assert data[0]["requestCount"] == 9
-        client.get(MODELS, key=org.api_key).is_error(429, "RATE_LIMIT_EXCEEDED")
+def test_d6_a_refused_request_is_not_counted(client: Client, demo: Demo) -> None:
+    org = demo["free"]  # Nothing else here touches it.
+    for _ in range(9):
+        client.get(MODELS, key=org.api_key).is_ok()
+    data = client.get(KEYS, session=org.session_cookie).is_ok().json()["data"]
+    assert data[0]["requestCount"] == 9
+    client.get(MODELS, key=org.api_key).is_error(429, "RATE_LIMIT_EXCEEDED")
 
 
 def test_d6_keys_are_counted_apart(client: Client, org: Organization) -> None:

@@ -10,38 +10,28 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, create_engine, delete, text
 
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
-from tests.servers import mariadb, postgres
+from tests.servers import shared
 
-_servers = ExitStack()
+_folders = ExitStack()
 _databases = count()
 
 
 @cache
-def server(kind: str) -> Any:
-    """The server of a kind that all tests share; it is started when it is first asked for."""
-    try:
-        return _servers.enter_context(postgres() if kind == "postgresql" else mariadb())
-    except pytest.skip.Exception as missing:
-        return missing
-
-
-@cache
 def _folder() -> Path:
-    return Path(_servers.enter_context(tempfile.TemporaryDirectory(prefix="lockgate-sqlite-")))
+    return Path(_folders.enter_context(tempfile.TemporaryDirectory(prefix="lockgate-sqlite-")))
 
 
-def stop_servers() -> None:
-    """Stop what :func:`server` started."""
+def close_backends() -> None:
+    """Close what the tests reach their databases by."""
     for backend in BACKENDS.values():
         backend.close()
-    _servers.close()
+    _folders.close()
 
 
 def database(kind: str) -> str:
@@ -49,12 +39,7 @@ def database(kind: str) -> str:
     name = f"test{next(_databases)}"
     if kind == "sqlite":
         return f"sqlite:///{_folder()}/{name}.db"
-    running = server(kind)
-    if isinstance(running, BaseException):
-        raise running
-    url = running.create(name)
-    assert isinstance(url, str)
-    return url
+    return shared(kind).create(name)
 
 
 class Backend:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from .backends import BACKENDS, Backend, stop_servers
+from .backends import BACKENDS, Backend, close_backends
 
 
 @pytest.fixture(scope="session", autouse=True)
-def servers() -> Iterator[None]:
-    """Whatever database servers the tests start are stopped at the end."""
+def backends(shared_servers: None) -> Iterator[None]:
+    """What the tests reach their databases by is closed at the end, before the servers."""
     yield
-    stop_servers()
+    close_backends()
 
 
 @pytest.fixture(params=list(BACKENDS))

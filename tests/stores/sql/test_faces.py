@@ -28,10 +28,11 @@ from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
 from lockgate.web.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.web.wsgi import GateMiddleware as WsgiMiddleware
+from tests.servers import shared
 from tests.web import driving, test_wsgi
 
 from ..proxy import Proxy
-from .backends import Backend, await_locks, database, server
+from .backends import Backend, await_locks, database
 from .test_faults import COMMITS, mortal, through, tiny_disk
 
 __all__ = ["mortal", "tiny_disk"]
@@ -152,7 +153,7 @@ def test_d33_a_connection_cut_after_the_commit_counts_once(
 ) -> None:
     tables = served.take()
     service.make_key(served.url, tables.prefix)
-    with Proxy(server(served.kind).port) as proxy:
+    with Proxy(shared(served.kind).port) as proxy:
         service.guard(SqlStore(through(proxy, served.url), prefix=tables.prefix))
         assert service.ask() == 200
         proxy.cut_at = COMMITS[served.kind]
@@ -386,7 +387,7 @@ def locked_out(served: Backend) -> Iterator[Callable[[str], str]]:
     names = {"password": "has_a_password", "host": "elsewhere"}
     if served.kind == "postgresql":
         statements = [f"CREATE ROLE {name} LOGIN PASSWORD 'right'" for name in names.values()]
-        rules = server("postgresql").directory / "data" / "pg_hba.conf"
+        rules = shared("postgresql").directory / "data" / "pg_hba.conf"
         before = rules.read_text()
         rules.write_text(
             f"host all {names['password']} 127.0.0.1/32 scram-sha-256\n"

@@ -30,11 +30,11 @@ from lockgate.stores.sql import OutdatedSchema, SqlStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
-from tests.servers import Server, mariadb, postgres
+from tests.servers import Server, mariadb, postgres, shared
 
 from ..making import NOW, draft, draft_of, new_key, token_of
 from ..proxy import Proxy
-from .backends import BACKENDS, Backend, await_locks, database, server
+from .backends import BACKENDS, Backend, await_locks, database
 
 WIDE = PlanBook([Plan("free", None, None, None, None, DEFAULT_RESOLUTION)])
 WINDOWS = WIDE.default.windows
@@ -51,7 +51,7 @@ def through(proxy: Proxy, url: str) -> str:
 @pytest.fixture
 def proxied(served: Backend) -> Iterator[tuple[Proxy, SqlStore]]:
     tables = served.take()
-    with Proxy(server(served.kind).port) as proxy:
+    with Proxy(shared(served.kind).port) as proxy:
         yield proxy, SqlStore(through(proxy, served.url), prefix=tables.prefix)
     served.give(tables)
 
@@ -97,7 +97,7 @@ async def test_d33_a_lost_answer_counts_once_in_the_hosts_own_asynchronous_engin
 ) -> None:
     backend = BACKENDS[driver.partition("+")[0]]
     tables = backend.take()
-    with Proxy(server(backend.kind).port) as proxy:
+    with Proxy(shared(backend.kind).port) as proxy:
         url = make_url(through(proxy, backend.url)).set(drivername=driver)
         engine = create_async_engine(url)
         store = SqlStore(engine, prefix=tables.prefix)
