@@ -24,6 +24,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
 from tests.servers import redis_server
 
+from .forking import AT_FORK, in_a_child
 from .making import BOOK, at_once, draft_of, new_key, token_of
 
 WIDE = PlanBook([Plan("free", 10_000, None, None, 1), Plan("small", 3, None, None, 1)])
@@ -280,6 +281,52 @@ async def test_k7_a_reader_that_goes_away_takes_no_count_along(
     assert found is not None
     assert found.request_count == 3
     await bench.there.close()
+
+
+@AT_FORK
+def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None:
+    """The child leaves it to the parent, and counts what it admits itself."""
+    assert bench.admit() is Verdict.ADMITTED
+
+    def work() -> bytes:
+        before = run(bench.here.list("org_1"))[0].request_count
+        admitted = bench.admit()
+        after = run(bench.here.list("org_1"))[0].request_count
+        return f"{before} {admitted.value} {after}".encode()
+
+    with bench.here._lock:  # As if another thread were admitting.
+        said = in_a_child(work)
+    assert said == b"0 admitted 1"
+    assert [key.request_count for key in run(bench.here.list("org_1"))] == [2]
+
+
+def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_go_on = threading.Event(), threading.Event()
+    process = bench.process()
+    add_usage, close = process.truth.add_usage, process.truth.close
+    done: list[str] = []
+
+    async def slowly(usage: Any) -> None:
+        writing.set()
+        assert may_go_on.wait(30)
+        await add_usage(usage)
+        done.append("written")
+
+    async def closed() -> None:
+        done.append("closed")
+        await close()
+
+    monkeypatch.setattr(paired, "EVERY", 0.01)
+    assert bench.admit(process) is Verdict.ADMITTED
+    monkeypatch.setattr(paired, "EVERY", 30.0)
+    monkeypatch.setattr(process.truth, "add_usage", slowly)
+    monkeypatch.setattr(process.truth, "close", closed)
+    assert writing.wait(30)
+    threading.Timer(0.1, may_go_on.set).start()
+    run(process.close())
+    assert done == ["written", "closed"]
 
 
 def test_k7_no_count_is_lost_between_threads(bench: Bench) -> None:

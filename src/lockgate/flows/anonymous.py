@@ -1,10 +1,10 @@
 """Callers without a key: a budget for each client address, kept in this process (D24)."""
 
-from threading import Lock
 from typing import Final
 
 from ..rules.plans import Plan
 from ..rules.windows import Reading
+from ..stores.forks import own_lock
 from ..stores.local import Clock, LocalWindows, wall_clock
 
 _ADDRESSES_AT_MOST: Final = 50_000
@@ -24,7 +24,7 @@ class Anonymous:
     def __init__(self, plan: Plan, clock: Clock | None) -> None:
         self.plan: Final = plan
         self._clock = clock or wall_clock
-        self._lock = Lock()
+        self._lock = own_lock()
         self._windows = LocalWindows(_ADDRESSES_AT_MOST)
         self.spent: set[str] = set()
         """Addresses that had nothing left when they were last charged."""

@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, Final
 
 from jwt import PyJWK
@@ -18,6 +18,7 @@ from jwt import PyJWK
 from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.contract import Io
+from ..stores.forks import own_lock
 from ..waiting import outcome
 from .fetching import Address, fetch, read_address
 
@@ -155,7 +156,7 @@ class FetchedKeys(SigningKeys):
         self._timeout = timeout
         self._events = events
         self._clock = clock
-        self._lock = Lock()
+        self._lock = own_lock()
         self._keys: Keys = ()
         self._fetched_at: float | None = None
         self._started_at: float | None = None

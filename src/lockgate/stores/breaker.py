@@ -7,13 +7,13 @@ closes, if not it stays open for another pause.
 
 import logging
 from collections.abc import Callable
-from threading import Lock
 from time import monotonic
 from typing import Final
 
 from ..errors import StoreUnavailable
 from ..events import Events
 from .failures import named
+from .forks import own_lock, tell_of_forks
 
 FAILURES: Final = 3
 PAUSE: Final = 1.0
@@ -46,10 +46,15 @@ class Breaker:
         self._threshold = failures
         self._pause = pause
         self._clock = clock
-        self._lock = Lock()
+        self._lock = own_lock()
         self._failures = 0
         self._opened_at: float | None = None
         self._try_at = 0.0
+        self._trying = False
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        """Leave a try that is under way to the parent: nobody here would hear how it went."""
         self._trying = False
 
     @property

@@ -7,12 +7,12 @@ there are. ``P`` processes so admit no more than ``P`` shares beside what was ad
 
 import logging
 from functools import lru_cache
-from threading import Lock
 from typing import Final, Literal
 
 from ..errors import ConfigurationError
 from ..events import Events
 from ..rules.windows import Reading, Window
+from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
 
 Fallback = Literal["local", "open", "closed"]
@@ -48,7 +48,7 @@ class LocalLimits:
         self._fleet = fleet
         self._events = events
         self._clock = clock
-        self._lock = Lock()
+        self._lock = own_lock()
         self._windows = LocalWindows(_ORGANIZATIONS_AT_MOST)
         self.away = False
         """Whether the last decision was made here."""

@@ -6,7 +6,8 @@ whatever holds a connection, or counts its threads, is told in the child before 
 
 import logging
 import os
-from typing import Final, Protocol
+from threading import Lock
+from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 
@@ -20,6 +21,7 @@ class Forked(Protocol):
 logger: Final = logging.getLogger("lockgate")
 
 _told: WeakSet[Forked] = WeakSet()
+_locks: WeakSet[Any] = WeakSet()
 
 
 def tell_of_forks(one: Forked) -> None:
@@ -27,7 +29,16 @@ def tell_of_forks(one: Forked) -> None:
     _told.add(one)
 
 
+def own_lock() -> Lock:
+    """A lock of this process: free in every child, which has none of the threads that held it."""
+    lock = Lock()
+    _locks.add(lock)
+    return lock
+
+
 def _tell() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()
     for one in list(_told):
         try:
             one.forked()

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from .contract import Io
+from .forks import own_lock
 
 
 class Closable(Protocol):
@@ -35,7 +35,7 @@ class Lanes(Generic[L]):
     def __init__(self, blocking: L | None, draw: Callable[[], L] | None) -> None:
         self._blocking = blocking
         self._draw = draw
-        self._lock = Lock()
+        self._lock = own_lock()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, L] = WeakKeyDictionary()
         # One loop asks again and again, and the dictionary takes ten times as long to find it.
         self._latest: tuple[Callable[[], object], L | None] = _nobody, None

@@ -1,7 +1,6 @@
 """Everything in this process: for tests, for one-process services and to try things out."""
 
 from collections.abc import Callable, Iterable, Mapping
-from threading import Lock
 from typing import Final, cast
 
 from ..errors import HandleTaken, KeyLimitReached
@@ -13,6 +12,7 @@ from ..rules.plans import Organization, PlanBook
 from ..rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ..rules.windows import Reading, Window
 from .contract import UNKNOWN, Admission, Io, Store, Usage, Verdict
+from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
 from .local_accounts import LocalAccounts
 
@@ -52,7 +52,7 @@ class MemoryStore(Store):
     def __init__(self, clock: Clock = wall_clock) -> None:
         self.edition = object()
         self._clock = clock
-        self._lock = Lock()
+        self._lock = own_lock()
         self._rows: dict[str, _Row] = {}
         self._usage: dict[str, int] = {}
         self._handles_by_id: dict[str, str] = {}

@@ -8,10 +8,10 @@ nothing is missed where a process died in between, or where the cache forgot.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from math import inf
-from threading import Lock, Timer
+from threading import Timer
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -36,6 +36,7 @@ from .contract import (
 from .deadlines import Overdue, unhurried
 from .failures import is_away
 from .fallback import LocalLimits
+from .forks import own_lock, tell_of_forks
 from .wrapping import Wrapper
 
 T = TypeVar("T")
@@ -68,11 +69,19 @@ class Paired(Wrapper):
         self.cache: Final = cache
         self.io = _both(truth.io, cache.io)
         self._limits = limits
-        self._lock = Lock()
+        self._lock = own_lock()
+        self._begin()
+        tell_of_forks(self)
+
+    def _begin(self) -> None:
         self._used: dict[str, Usage] = {}
         self._due_by = -inf
         self._timers: set[Timer | asyncio.TimerHandle] = set()
         self._tending: set[asyncio.Task[None]] = set()
+
+    def forked(self) -> None:
+        """Leave what was counted before to the parent, which writes it itself (K7)."""
+        self._begin()
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         return await getattr(self.truth, verb)(*args, **kwargs)
@@ -170,13 +179,19 @@ class Paired(Wrapper):
 
     async def close(self) -> None:
         """Write the usage that is left, then close both."""
-        for timer in list(self._timers):
+        with self._lock:
+            timers, self._timers = self._timers, set()
+        for timer in timers:
             timer.cancel()
-        self._timers.clear()
         loop = _running()
         mine = [task for task in list(self._tending) if task.get_loop() is loop]
         if mine:
             await asyncio.wait(mine, timeout=EVERY)
+        threads = [timer for timer in timers if isinstance(timer, Timer)]
+        if loop is None:
+            _wait(threads)
+        elif threads:
+            await loop.run_in_executor(None, _wait, threads)
         await self.write_usage()
         try:
             await self.cache.close()
@@ -290,14 +305,16 @@ class Paired(Wrapper):
             # A loop may end before, and of a process that forks the child has no timer.
             self._due_by = present + 2 * EVERY
         loop = _running()
+        timer: Timer | asyncio.TimerHandle
         if loop is None:
             timer = Timer(EVERY, lambda: run(self._tend()))
             timer.daemon = True
-            self._timers.add(timer)
             timer.start()
         else:
             with unhurried():
-                self._timers.add(loop.call_later(EVERY, lambda: self._start(loop, self._tend())))
+                timer = loop.call_later(EVERY, lambda: self._start(loop, self._tend()))
+        with self._lock:
+            self._timers.add(timer)
 
     def _start(
         self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
@@ -320,7 +337,9 @@ class Paired(Wrapper):
     async def _tend(self) -> None:
         with self._lock:
             self._due_by = -inf
-            self._timers.clear()
+            # Threads stay, this one too: who closes the store waits for what they are writing.
+            threads = (timer for timer in self._timers if isinstance(timer, Timer))
+            self._timers = {thread for thread in threads if thread.is_alive()}
         await self.write_usage()
         with suppress(Exception):  # Whoever is away is told of by its breaker.
             await self.compare()
@@ -331,6 +350,12 @@ class Paired(Wrapper):
             last = max(before.last_used_at, usage.last_used_at)
             usage = Usage(before.requests + usage.requests, last)
         self._used[handle] = usage
+
+
+def _wait(threads: Iterable[Timer]) -> None:
+    """Wait for threads that may be writing; one that was stopped in time ends at once."""
+    for thread in threads:
+        thread.join(EVERY)
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

@@ -5,13 +5,14 @@ Those of a driver are not repeated: some show addresses, users or parameters.
 
 import logging
 from socket import gaierror
-from threading import Lock
 from time import monotonic
 from typing import Final
 
 from sqlalchemy import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
+
+from ..forks import own_lock
 
 AGAIN_AFTER: Final = 60.0
 """Seconds for which what was said is not repeated."""
@@ -135,7 +136,7 @@ class Adviser:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._lock = Lock()
+        self._lock = own_lock()
         self._told: dict[str, float] = {}
 
     def tell(self, failure: BaseException) -> None:

@@ -1,12 +1,12 @@
 """Pruning: what is idle goes, a few rows at a time, by whoever makes charges anyway (W10)."""
 
-from threading import Lock
 from time import monotonic
 from typing import Final
 
 from sqlalchemy import Connection, delete, exists, select, update
 
 from ...rules.instants import DAY
+from ..forks import own_lock
 from .dialects import Flavour
 from .tables import Tables
 from .transactions import Work
@@ -32,7 +32,7 @@ class Pruning:
         self._organizations = tables.organizations
         self._keys = tables.keys
         self._flavour = flavour
-        self._lock = Lock()
+        self._lock = own_lock()
         self._next = monotonic() + INTERVAL
 
     def due(self) -> Work[None] | None:
