@@ -56,7 +56,7 @@ def campaigns(session: nox.Session) -> None:
     install(session, "tests")
     session.run("pytest", "-m", "campaign", *session.posargs)
     if not session.posargs:
-        walks = ["--hypothesis-profile=nightly", "-k", "test_lockstep", "tests/stores"]
+        walks = ["-m", "", "--hypothesis-profile=nightly", "-k", "test_lockstep", "tests/stores"]
         session.run("pytest", *walks, *SIDE_BY_SIDE)
 
 

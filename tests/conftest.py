@@ -6,6 +6,7 @@ from hypothesis import is_hypothesis_test, settings
 
 from .outages import PROPERTY, Figures, table
 from .servers import stop_shared
+from .tracing import TOLD_BY
 
 # How long an example takes is no part of a property: a slow machine must not turn one red.
 settings.register_profile("bounded", deadline=None, stateful_step_count=30)
@@ -33,6 +34,15 @@ def shared_servers() -> Iterator[None]:
     """Whatever database servers the tests share are stopped at the end."""
     yield
     stop_shared()
+
+
+@pytest.fixture(scope="module")
+def untraced_processes() -> Iterator[None]:
+    """For files whose processes run what others run as well, and start too often to be traced."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in TOLD_BY:
+            patch.delenv(name, raising=False)
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -127,7 +127,7 @@ def face(request: pytest.FixtureRequest) -> Iterator[Face]:
 @pytest.fixture(scope="module")
 def demo(face: Face) -> Iterator[Demo]:
     """Shared by a file. Only its enterprise organization may be spent from; another by one test."""
-    with Demo(face) as running:
+    with Demo(face, traced=True) as running:
         yield running
 
 

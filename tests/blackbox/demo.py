@@ -34,6 +34,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tests.tracing import untraced
+
 # --- what the documents fix ---------------------------------------------------------------
 
 PLANS: Mapping[str, Mapping[str, int]] = {
@@ -508,12 +510,17 @@ class Organization:
 
 
 class Demo:
-    """A running demo."""
+    """A running demo.
+
+    Args:
+        face: how it runs.
+        traced: whether coverage is measured in it: by one of many.
+    """
 
     START_SECONDS = 30.0
     STOP_SECONDS = 5.0
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: Face, *, traced: bool = False) -> None:
         self.face = face
         self._directory = tempfile.TemporaryDirectory(prefix="lockgate-demo-")
         self._stderr_path = Path(self._directory.name) / "stderr"
@@ -521,7 +528,8 @@ class Demo:
         self.stdout: list[str] = []
         self._stderr = ""
         self._asked_to_stop = False
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKGATE_")}
+        environment = os.environ if traced else untraced(os.environ)
+        environment = {k: v for k, v in environment.items() if not k.startswith("LOCKGATE_")}
         with self._stderr_path.open("wb") as stderr:
             self.process = subprocess.Popen(
                 face.command(self._directory.name),

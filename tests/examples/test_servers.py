@@ -19,6 +19,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from tests.tracing import untraced
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 START_SECONDS = 30
 CLOSED = ("/models", "/nowhere", "/models/", "//models", "/health%2f", "/x/%2e%2e/health")
@@ -48,7 +50,7 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 def environment(folder: Path = EXAMPLES) -> dict[str, str]:
     """That of a process that imports from a folder, whichever it runs in."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    return {**untraced(os.environ), "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def key_of(example: str, *arguments: str, cwd: Path) -> dict[str, str]:

@@ -25,6 +25,8 @@ from tests.servers import mariadb, postgres, redis_server
 
 from .proxy import Proxy
 
+pytestmark = pytest.mark.usefixtures("untraced_processes")
+
 DEADLINE = 0.25
 SLACK = 1.25
 """For machines that the tests share; the campaign prints what was measured."""

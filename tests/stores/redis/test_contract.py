@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
+import pytest
 import redis
 
 from lockgate import Store, run
@@ -17,6 +18,8 @@ from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
 from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
 from .backends import opened, server
+
+pytestmark = pytest.mark.usefixtures("untraced_processes")
 
 _prefixes = count()
 

@@ -16,6 +16,8 @@ from tests.stores.holding import BY_TURNS, hold_to_it
 
 from .backends import server
 
+pytestmark = pytest.mark.usefixtures("untraced_processes")
+
 
 @pytest.mark.parametrize(
     ("examples", "steps"), [(3, 20), pytest.param(60, 60, marks=pytest.mark.campaign)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import pytest
 from sqlalchemy import func, or_, select
 
 from lockgate import Store, run
@@ -17,6 +18,8 @@ from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
 from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
 from .backends import BACKENDS, Backend, Borrowed
+
+pytestmark = pytest.mark.usefixtures("untraced_processes")
 
 
 class SqlSuite(SharedStoreSuite):
@@ -57,8 +60,10 @@ class TestMariadb(SqlSuite):
     skew = 300.0
 
 
+@pytest.mark.campaign
 class TestPostgresqlThatBlocks(StoreSuite):
-    """On an engine of the host's own."""
+    """On an engine of the host's own. Those above block as well, in their walks and where callers
+    come in crowds."""
 
     one_walk_in = 10
 

@@ -13,6 +13,8 @@ from tests.stores.holding import BY_TURNS, hold_to_it
 
 from .backends import Backend
 
+pytestmark = pytest.mark.usefixtures("untraced_processes")
+
 
 @pytest.mark.parametrize(
     ("examples", "steps"), [(3, 20), pytest.param(60, 60, marks=pytest.mark.campaign)]
