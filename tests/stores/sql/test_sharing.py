@@ -169,6 +169,16 @@ async def test_statements_are_few_however_many_share_them(
     await store.close()
 
 
+async def test_organizations_of_which_no_key_was_used_share_a_statement(backend: Backend) -> None:
+    """As where sessions are charged, or registrations: NULL alone is text to PostgreSQL."""
+    store = backend.open()
+    for _ in range(2):
+        hits = (store.hit(f"org_{number}", BOOK.default.windows, 1, NOW) for number in range(5))
+        readings = await asyncio.gather(*hits)
+    assert [reading.used[0] for reading in readings] == [2] * 5
+    await store.close()
+
+
 def test_a_kept_connection_that_breaks_is_replaced(backend: Backend) -> None:
     store = backend.open()
     run(store.hit("org_1", BOOK.default.windows, 1, NOW))

@@ -10,14 +10,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    BigInteger,
     Column,
     ColumnElement,
     Connection,
     Dialect,
     Insert,
-    Integer,
-    LargeBinary,
     Select,
     Table,
     Update,
@@ -143,8 +140,8 @@ class Statements:
             update(table)
             .where(_among(table.c.id, "o", places))
             .values(
-                windows=_chosen(table.c.id, "o", "s", places, LargeBinary()),
-                used=_chosen(table.c.id, "o", "u", places, LargeBinary()),
+                windows=_chosen(table.c.id, "o", "s", places, table.c.windows),
+                used=_chosen(table.c.id, "o", "u", places, table.c.used),
             )
         )
 
@@ -155,15 +152,15 @@ class Statements:
         return (
             update(table)
             .where(_among(table.c.id, "o", places))
-            .values(idle_day=_chosen(table.c.id, "o", "d", places, Integer()))
+            .values(idle_day=_chosen(table.c.id, "o", "d", places, table.c.idle_day))
         )
 
     def use(self, places: int) -> Update:
         """Add ``n0``... requests to keys, the last ones at ``a0``...: time never goes back."""
         table = self._keys
-        number = _chosen(table.c.handle, "h", "n", places, BigInteger())
-        at = _chosen(table.c.handle, "h", "a", places, BigInteger())
         last = table.c.last_used_at
+        number = _chosen(table.c.handle, "h", "n", places, table.c.request_count)
+        at = _chosen(table.c.handle, "h", "a", places, last)
         return (
             update(table)
             .where(_among(table.c.handle, "h", places))
@@ -229,15 +226,16 @@ def _among(column: Column[Any], letter: str, places: int) -> ColumnElement[bool]
 
 
 def _chosen(
-    column: Column[Any], key: str, value: str, places: int, kind: Any
+    column: Column[Any], key: str, value: str, places: int, like: Column[Any]
 ) -> ColumnElement[Any]:
-    """The value that belongs to the row whose column is the key of the same number."""
-    values = [bindparam(f"{value}{place}", type_=kind) for place in range(places)]
+    """The value that belongs to the row whose column is the key of the same number. There is one:
+    by what would be instead PostgreSQL sees their type, and takes none but NULL for text."""
+    values = [bindparam(f"{value}{place}", type_=like.type) for place in range(places)]
     if places == 1:
         return values[0]
     keys = [bindparam(f"{key}{place}", type_=column.type) for place in range(places)]
     pairs = zip(keys, values, strict=True)
-    return case(*((column == wanted, chosen) for wanted, chosen in pairs))
+    return case(*((column == wanted, chosen) for wanted, chosen in pairs), else_=like)
 
 
 def places_for(count: int) -> int:
