@@ -113,7 +113,7 @@ class Server:
         while not self.answers():
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")[-4000:]
@@ -328,10 +328,15 @@ class RedisServer(Server):
         return [self._program, *words, "--save", "", *self.options]
 
     def client(self) -> redis.Redis:
-        """A client to look into the server with, and to upset it."""
-        import redis
+        """A client to look into the server with, and to upset it.
 
-        return redis.Redis(port=self.port, socket_timeout=10)
+        It asks once: by default it would ask for seconds who starts, or wants a password.
+        """
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        return redis.Redis(port=self.port, socket_timeout=10, retry=Retry(NoBackoff(), 0))
 
     def answers(self) -> bool:
         import redis
@@ -418,7 +423,7 @@ class RedisCluster:
         deadline = time.monotonic() + _START_SECONDS
         while not until():
             assert time.monotonic() < deadline, [node.log()[-500:] for node in self.nodes]
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def url(self) -> str:
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
@@ -453,7 +458,7 @@ class RedisSentinel:
                 deadline = time.monotonic() + _START_SECONDS
                 while not client.execute_command("SENTINEL", "REPLICAS", self.service):
                     assert time.monotonic() < deadline, self.sentinel.log()
-                    time.sleep(0.05)
+                    time.sleep(0.02)
             self._running = starting.pop_all()
 
     def url(self) -> str:

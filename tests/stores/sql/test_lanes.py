@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
 from lockgate.stores.contract import Io
-from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql import SqlStore, blocking, lanes
 from lockgate.web.asgi import GateMiddleware
 
 from ..making import BOOK, NOW, at_once, draft
@@ -129,6 +129,14 @@ def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
     BACKENDS["sqlite"].give(tables)
 
 
+@pytest.fixture
+def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which nothing ends within the grace."""
+    monkeypatch.setattr(lanes, "GRACE", 0.1)
+    monkeypatch.setattr(blocking, "GRACE", 0.1)
+
+
+@pytest.mark.usefixtures("little_grace")
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["blocking", "async"])
 async def test_closing_does_not_wait_for_a_row_that_somebody_holds(
     served: Backend, in_a_loop: bool
@@ -162,6 +170,7 @@ async def test_closing_does_not_wait_for_a_row_that_somebody_holds(
     served.give(tables)
 
 
+@pytest.mark.usefixtures("little_grace")
 @pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
 async def test_closing_beside_the_hosts_own_asynchronous_engine_waits_for_no_row(
     driver: str,
