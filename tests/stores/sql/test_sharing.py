@@ -172,10 +172,9 @@ async def test_statements_are_few_however_many_share_them(
 async def test_organizations_of_which_no_key_was_used_share_a_statement(backend: Backend) -> None:
     """As where sessions are charged, or registrations: NULL alone is text to PostgreSQL."""
     store = backend.open()
-    for _ in range(2):
+    for times in (1, 2):
         hits = (store.hit(f"org_{number}", BOOK.default.windows, 1, NOW) for number in range(5))
-        readings = await asyncio.gather(*hits)
-    assert [reading.used[0] for reading in readings] == [2] * 5
+        assert [reading.used[0] for reading in await asyncio.gather(*hits)] == [times] * 5
     await store.close()
 
 
