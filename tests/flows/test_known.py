@@ -49,7 +49,7 @@ def test_no_key_is_kept() -> None:
     known, key = KnownKeys(), new_key()
     remember(known, key)
     token = known.find([shown(key)])
-    kept = [known._present, *(getattr(token, name) for name in ("_secret", "_matched", "handle"))]
+    kept = [known._present, *(getattr(token, name) for name in ("_secret", "matched", "handle"))]
     assert key.text not in repr(kept)
     assert key.text[-20:] not in repr(kept)
 

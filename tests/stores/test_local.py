@@ -124,7 +124,7 @@ def test_streaks_are_bounded_and_nothing_of_them_is_lost() -> None:
     windows = LocalWindows()
     for number in range(1_010):
         rush(windows, f"owner {number}")
-    assert len(windows._streaks) == 10
+    assert len(windows.streaks) == 10
     for number in (0, 999, 1_009):
         used = windows.look(f"owner {number}", OPEN, NOW + 70).used
         assert used == (EXACT_CELLS + 2,) * 3

@@ -119,7 +119,7 @@ def test_the_collector_does_not_track_rows_and_windows() -> None:
     settle()
     assert not [row for row in store._rows.values() if gc.is_tracked(row)]
     assert not [state for state in store._windows._present.values() if gc.is_tracked(state)]
-    for table in (store._usage, store._handles_by_id):
+    for table in (store._requests, store._last_used, store._handles_by_id):
         assert not gc.is_tracked(table)
 
 

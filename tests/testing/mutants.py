@@ -151,13 +151,13 @@ class GetThenSave(Mutant):
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
         for handle, used in usage.items():
             with self._lock:
-                row, before = self._rows.get(handle), self._usage.get(handle, 0)
+                row, before = self._rows.get(handle), self._requests.get(handle, 0)
             if row is None:
                 continue
             gap()
             with self._lock:
                 self._rows[handle] = row
-                self._usage[handle] = before
+                self._requests[handle] = before
             await super().add_usage({handle: used})
 
 
@@ -374,7 +374,7 @@ class LastUseGoesBack(Mutant):
         with self._lock:
             for handle, used in usage.items():
                 if handle in self._rows:
-                    self._usage[handle] = self._usage[handle] >> 64 << 64 | used.last_used_at
+                    self._last_used[handle] = used.last_used_at
 
 
 class ListsByPrefix(Mutant):

@@ -47,7 +47,7 @@ class Token:
     One :meth:`without_secret` knows only what it matched before, and matches nothing else.
     """
 
-    __slots__ = ("_matched", "_peppers", "_secret", "handle")
+    __slots__ = ("_peppers", "_secret", "handle", "matched")
 
     def __init__(
         self,
@@ -59,12 +59,13 @@ class Token:
         self.handle: Final = handle
         self._secret = secret
         self._peppers = peppers
-        self._matched = matched
+        self.matched: Final = matched
+        """What it is known to match: in constant time, that was."""
 
     def matches(self, scheme: str, digest: bytes) -> bool:
         """Whether this is the key with that digest: one comparison in constant time."""
         if self._secret is None:
-            return (scheme, digest) == self._matched
+            return (scheme, digest) == self.matched
         digester = self._peppers.digesters.get(scheme)
         return digester is not None and compare_digest(digester(self._secret), digest)
 

