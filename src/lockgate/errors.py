@@ -35,8 +35,14 @@ LockgateError
 No message ever repeats a credential.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from .rules.plans import Plan
+    from .rules.windows import Reading
 
 Header = tuple[bytes, bytes]
 """A header as ASGI carries it: lower-case name and value."""
@@ -59,6 +65,7 @@ class Refusal(LockgateError):
 
     Attributes:
         rate: the rate-limit headers of whoever is refused (D24); set by the gate.
+        measured: the plan and the reading that those headers tell of; set by the gate.
         organization: whose key or session it was, where that is known; for events only.
     """
 
@@ -69,6 +76,7 @@ class Refusal(LockgateError):
     def __init__(self, message: str | None = None) -> None:
         self.message = message or self.sentence
         self.rate: tuple[Header, ...] = ()
+        self.measured: tuple[Plan, Reading] | None = None
         self.organization: str | None = None
         super().__init__(self.message)
 

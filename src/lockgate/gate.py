@@ -1,7 +1,7 @@
 """The gate: wires store, plans, keys and clock together, and admits requests."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Literal, cast
 
 from .errors import (
     ConfigurationError,
@@ -28,14 +28,14 @@ from .identity import Session, SessionVerifier
 from .principal import Principal
 from .rules.addresses import Addresses
 from .rules.credentials import Digest, KeyFormat, Peppers, Token
-from .rules.headers import all_headers, rate_headers, rate_limit_exceeded
+from .rules.headers import all_headers, all_text, rate_headers, rate_limit_exceeded, rate_text
 from .rules.keys import ApiKey
 from .rules.legacy import Legacy, LegacyToken
 from .rules.origins import origin_of
 from .rules.plans import ANONYMOUS, LARGEST, Plan, PlanBook
 from .rules.scopes import Catalogue, Requirement
 from .rules.windows import Reading
-from .stores.contract import Store, Verdict
+from .stores.contract import Admission, Store, Verdict
 from .stores.deadlines import DEADLINE, within
 from .stores.fallback import Fallback, LocalLimits
 from .stores.local import Clock
@@ -46,6 +46,11 @@ _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
     Verdict.EXPIRED: KeyExpired,
 }
+
+# What is a name of this module is found at once, on the way of each request.
+_LIMITED: Final = Verdict.LIMITED
+# A NamedTuple's own constructor takes three times as long.
+_principal = cast(Callable[[type[Principal], Iterable[object]], Principal], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
 class Gate:
@@ -140,11 +145,13 @@ class Gate:
         self.slots: Final = Slots(
             self.store, self.organizations, self.format, *lease, *watch, self._pair_store
         )
-        self._clock = clock
+        self.clock: Final = clock
         self._scheme = self.format.peppers.scheme
         self._deadline = deadline
         self.headers: Final = all_headers if draft_headers else rate_headers
         """What a response carries of a reading by a plan (D23)."""
+        self.text_headers: Final = all_text if draft_headers else rate_text
+        """The same, as WSGI has it."""
 
     async def admit(
         self,
@@ -170,34 +177,46 @@ class Gate:
         """
         if not 1 <= cost <= LARGEST:
             raise ConfigurationError(f"A cost is from 1 to 2**53 - 1, not {cost}.")
-        clock = self._clock
+        now = self.clock() if self.clock else None
         try:
-            verdict, key, plan, reading = await self.store.admit(
-                token, cost, self.plans, clock() if clock else None
-            )
+            admission = await self.store.admit(token, cost, self.plans, now)
+            unread = admission.key is None and isinstance(token, LegacyToken)
+            principal = None if unread else self.judge(admission, requires)
         except LockgateError:
             raise
         except Exception as failure:
             raise unavailable(self.events, failure) from failure
-        if key is None:
-            if not isinstance(token, LegacyToken):
-                raise KeyNotFound
+        if principal is None:
+            assert isinstance(token, LegacyToken), "another is judged"
             await self.legacy.upgrade(token, address)
             return await self.admit(token, requires, cost, address)
+        if principal.key is not None and principal.key.scheme != self._scheme:
+            await self._rehash(token, principal.key)
+        return principal
+
+    def judge(self, admission: Admission, requires: Requirement | None = None) -> Principal:
+        """Say who comes in by what a store answered.
+
+        Args:
+            admission: the answer.
+            requires: the scope that is needed.
+
+        Raises:
+            Unauthenticated, RateLimitExceeded, InsufficientScope: as :meth:`admit` says.
+        """
+        verdict, key, plan, reading = admission
+        if key is None:
+            raise KeyNotFound
         if plan is None or reading is None:
             raise self._of(_ENDED[verdict](), key.organization)
-        if verdict is Verdict.LIMITED:
+        if verdict is _LIMITED:
             refusal = rate_limit_exceeded(plan.windows, reading)
             if key.expires_at is not None:
                 refusal.until = min(refusal.until, key.expires_at)
             raise self._of(refusal, key.organization, plan, reading)
-        principal = Principal(key.organization, key, None, plan, reading)
-        lacking = requires.lacking(key.scopes) if requires is not None else None
-        if lacking is not None:
+        if requires is not None and (lacking := requires.lacking(key.scopes)) is not None:
             raise self._of(InsufficientScope(lacking), key.organization, plan, reading)
-        if key.scheme != self._scheme:
-            await self._rehash(token, key)
-        return principal
+        return _principal(Principal, (key.organization, key, None, plan, reading))
 
     async def admit_session(self, session: Session, cost: int = 1) -> Principal:
         """Let a verified session in: it counts on its organization's windows, like a key (D9).
@@ -212,7 +231,7 @@ class Gate:
         organization = session.organization
         if organization is None or not 1 <= len(organization) <= LONGEST_ID:
             raise NoOrganization
-        now = self._clock() if self._clock else None
+        now = self.clock() if self.clock else None
         with within(self._deadline), asking(self.events):
             plan = await self.organizations.plan(organization)
             reading = await self.store.hit(organization, plan.windows, cost, now)
@@ -223,7 +242,7 @@ class Gate:
 
     async def now(self) -> int:
         """The present, by the gate's clock or else by the store's, in microseconds."""
-        return self._clock() if self._clock else await self.store.now()
+        return self.clock() if self.clock else await self.store.now()
 
     def slot(
         self,
@@ -285,8 +304,14 @@ class Gate:
         """A refusal with whom it concerns, and what its response carries."""
         refusal.organization = organization
         if plan is not None and reading is not None:
-            refusal.rate = self.headers(plan, reading)
+            self.tell(refusal, (plan, reading))
         return refusal
+
+    def tell(self, refusal: Refusal, measured: tuple[Plan, Reading] | None) -> None:
+        """Let a refusal tell what its caller's windows say, if that was measured."""
+        if measured is not None:
+            refusal.measured = measured
+            refusal.rate = self.headers(*measured)
 
     async def _rehash(self, token: Token, key: ApiKey) -> None:
         """Move a key to the newest pepper, now that its text is here (K9). Not if it was lost."""

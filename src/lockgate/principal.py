@@ -1,5 +1,7 @@
 """The principal: who is calling, as the application sees it."""
 
+from typing import NamedTuple
+
 from .errors import InsufficientScope
 from .identity import Session
 from .rules.keys import ApiKey
@@ -10,37 +12,28 @@ from .rules.windows import Reading
 EVERYTHING = grants(("*",))
 
 
-class Principal:
+class Principal(NamedTuple):
     """Who is calling: an admitted key, or a session, with its organization.
 
     Also serves as Starlette's ``request.user`` and ``request.auth``, so that its ``@requires``
     understands the wildcards of scopes.
-
-    Attributes:
-        organization: the organization's id.
-        key: the key, its usage with this request counted; None for a session.
-        session: the session; None for a key.
-        plan: the plan that holds for the organization.
-        reading: what the organization's windows say, this request counted.
     """
 
-    __slots__ = ("key", "organization", "plan", "reading", "session")
+    organization: str
+    """The organization's id."""
+    key: ApiKey | None
+    """The key, its usage with this request counted; None for a session."""
+    session: Session | None
+    """The session; None for a key."""
+    plan: Plan
+    """The plan that holds for the organization."""
+    reading: Reading
+    """What the organization's windows say, this request counted."""
 
-    is_authenticated = True
-
-    def __init__(
-        self,
-        organization: str,
-        key: ApiKey | None,
-        session: Session | None,
-        plan: Plan,
-        reading: Reading,
-    ) -> None:
-        self.organization = organization
-        self.key = key
-        self.session = session
-        self.plan = plan
-        self.reading = reading
+    @property
+    def is_authenticated(self) -> bool:
+        """Always: nobody else is let in."""
+        return True
 
     @property
     def scopes(self) -> Grants:

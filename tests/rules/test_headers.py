@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from lockgate.rules.headers import (
     DRAFT_HEADERS,
     RATE_HEADERS,
+    all_headers,
+    all_text,
     draft_headers,
     rate_headers,
     rate_limit_exceeded,
+    rate_text,
 )
 from lockgate.rules.instants import SECOND
 from lockgate.rules.plans import FREE, Plan
@@ -58,6 +61,15 @@ def test_no_header_is_invented_where_there_is_no_limit() -> None:
     )
     nothing = Plan("nothing", 0, 0, 0, 0)
     assert rate_headers(nothing, reading(remaining=0))[0] == (b"x-ratelimit-limit", b"0")
+
+
+@pytest.mark.parametrize("plan", [FREE, FREELY, HOURLY])
+@pytest.mark.parametrize("remaining", [None, 0, 7])
+def test_text_says_what_bytes_say(plan: Plan, remaining: int | None) -> None:
+    said = reading(remaining=remaining, tightest=None if remaining is None else 1)
+    for as_bytes, as_text in ((rate_headers, rate_text), (all_headers, all_text)):
+        decoded = [(name.decode(), value.decode()) for name, value in as_bytes(plan, said)]
+        assert list(as_text(plan, said)) == decoded
 
 
 def test_the_headers_of_a_real_reading() -> None:

@@ -43,12 +43,13 @@ def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal |
     """The code of the refusal, or "in", and who came in."""
     guard = Guard(bench.gate, fields.pop("rules", None), **fields)
     try:
-        principal, rate, _ = run(guard.enter(caller))
+        principal, measured, _ = run(guard.enter(caller))
     except Refusal as refusal:
         code, rate = refusal.code, refusal.rate
         principal = None
     else:
-        code = "in"
+        assert measured is not None
+        code, rate = "in", bench.gate.headers(*measured)
     assert len(rate) == 3
     return code, principal
 

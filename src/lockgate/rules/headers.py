@@ -1,6 +1,8 @@
 """The rate-limit headers that every response carries (spec 8.2, D23)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, TypeVar
 
 from ..errors import Header, RateLimitExceeded
 from .instants import SECOND, whole_seconds
@@ -20,15 +22,40 @@ NOT_TO_STORE = frozenset({401, 403, 429})
 """The statuses of answers that no cache may keep, whoever gives them (D38)."""
 
 
-def rate_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
-    """``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset``; none is invented for no limit (D25)."""
-    remaining = reading.remaining
-    if remaining is None:
-        return ()
-    left = (b"x-ratelimit-remaining", b"%d" % remaining)
-    reset = (b"x-ratelimit-reset", b"%d" % -(-reading.reset // SECOND))
-    limit = plan.limit_header
-    return (left, reset) if limit is None else (limit, left, reset)
+TextHeader = tuple[str, str]
+"""A header as WSGI carries it."""
+_T = TypeVar("_T", str, bytes)
+
+
+def _rate_as(write: Callable[[str], _T]) -> Callable[[Plan, Reading], tuple[tuple[_T, _T], ...]]:
+    limit_name = write("x-ratelimit-limit")
+    remaining_name = write("x-ratelimit-remaining")
+    reset_name = write("x-ratelimit-reset")
+
+    # These are the same for many requests: one instant until something leaves the tightest window.
+    @lru_cache(maxsize=4096)
+    def limit_of(rpm: int) -> tuple[_T, _T]:
+        return limit_name, write(str(rpm))
+
+    @lru_cache(maxsize=4096)
+    def reset_at(reset: int) -> tuple[_T, _T]:
+        return reset_name, write(str(-(-reset // SECOND)))
+
+    def rate(plan: Plan, reading: Reading) -> tuple[tuple[_T, _T], ...]:
+        """``X-RateLimit-Limit``, ``-Remaining``, ``-Reset``; none without a limit (D25)."""
+        remaining = reading.remaining
+        if remaining is None:
+            return ()
+        left = remaining_name, write(str(remaining))
+        if plan.rpm is None:
+            return left, reset_at(reading.reset)
+        return limit_of(plan.rpm), left, reset_at(reading.reset)
+
+    return rate
+
+
+rate_headers: Final = _rate_as(str.encode)
+rate_text: Final = _rate_as(str)
 
 
 def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
@@ -49,6 +76,15 @@ def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
 def all_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
     """Those of :func:`rate_headers`, and those of :func:`draft_headers`."""
     return (*rate_headers(plan, reading), *draft_headers(plan, reading))
+
+
+def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
+    """Those of :func:`all_headers`, as text."""
+    drafted = draft_headers(plan, reading)
+    return (
+        *rate_text(plan, reading),
+        *((name.decode(), value.decode()) for name, value in drafted),
+    )
 
 
 def rate_limit_exceeded(windows: Sequence[Window], reading: Reading) -> RateLimitExceeded:

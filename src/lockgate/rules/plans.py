@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeGuard
 
-from ..errors import ConfigurationError, Header
+from ..errors import ConfigurationError
 from .instants import DAY, HOUR, MINUTE
 from .windows import Window
 
@@ -35,8 +35,6 @@ class Plan:
     concurrent: int | None
     resolution: int | None = DEFAULT_RESOLUTION
     windows: tuple[Window, ...] = field(init=False, repr=False, compare=False)
-    limit_header: Header | None = field(init=False, repr=False, compare=False)
-    """What every response of this plan says its limit is; None where no minute is limited."""
 
     def __post_init__(self) -> None:
         """Check the numbers once and derive what requests need, so that none has to."""
@@ -55,8 +53,6 @@ class Plan:
             for (name, span), limit in zip(SPANS, limits, strict=True)
         )
         object.__setattr__(self, "windows", windows)
-        header = None if self.rpm is None else (b"x-ratelimit-limit", b"%d" % self.rpm)
-        object.__setattr__(self, "limit_header", header)
 
 
 def is_whole(number: object) -> TypeGuard[int]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import Refusal
+from ..errors import Header, Refusal
 from ..gate import Gate
 from ..rules.routes import Rule
 from .audit import log_audit, routes_of
@@ -54,6 +54,7 @@ class GateMiddleware:
         gate.pair("async")
         self.app: Final = app
         self.guard: Final = Guard(gate, rules, shadow=shadow)
+        self._gate: Final = gate
         inner = starlette_in(app)
         self._rooted: Final[Any] = inner if hasattr(inner, "root_path") else None
         if inner is not None:
@@ -71,16 +72,20 @@ class GateMiddleware:
         if kind not in ("http", "websocket"):
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
         caller = AsgiCaller(scope)
-        guard = self.guard
+        guard, gate = self.guard, self._gate
         try:
             entry = None
-            if scope.get(GATE) is guard.gate:
+            if scope.get(GATE) is gate:
                 entry = guard.passes(caller, principal_of(scope), SLOT in scope)
-            principal, rate, slot = entry or await guard.enter(caller)
+            principal, measured, slot = entry or await guard.enter(caller)
         except Refusal as refusal:
             await refuse(refusal, scope, send)
             return
-        scope[GATE] = guard.gate
+        rate: tuple[Header, ...] = ()
+        if measured is not None:
+            plan, reading = measured
+            rate = gate.headers(plan, reading)
+        scope[GATE] = gate
         scope[PRINCIPAL] = scope.setdefault("state", {})["principal"] = principal
         if principal is not None:
             scope["user"] = scope["auth"] = principal
@@ -111,5 +116,5 @@ class GateMiddleware:
         except Refusal as refusal:
             if started:
                 raise
-            refusal.rate = rate
+            gate.tell(refusal, measured)
             await refuse(refusal, scope, send)

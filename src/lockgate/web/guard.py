@@ -6,7 +6,7 @@ from typing import Final
 from ..errors import (
     ConfigurationError,
     CrossSiteRequest,
-    Header,
+    LockgateError,
     MissingAuth,
     NoOrganization,
     NotFound,
@@ -15,20 +15,26 @@ from ..errors import (
     SessionRequired,
     Unauthenticated,
 )
+from ..flows.asking import unavailable
 from ..flows.slot import Slot
 from ..gate import Gate
 from ..identity import session_cookie
 from ..principal import Principal
 from ..rules.headers import rate_limit_exceeded
+from ..rules.plans import Plan
 from ..rules.routes import Rule, RuleBook
+from ..rules.windows import Reading
 from . import api
 from .caller import Caller, address_of
 from .denials import Denials
 from .sessions import verified, wanted_organization
 
-Entry = tuple[Principal | None, tuple[Header, ...], Slot | None]
-"""Who comes in (nobody, on a public route and where shadow mode let a request through), the headers
-that the response carries, and the slot that is to be held until it is sent."""
+Measured = tuple[Plan, Reading]
+"""What the rate-limit headers of a response tell of; the face writes them."""
+
+Entry = tuple[Principal | None, Measured | None, Slot | None]
+"""Who comes in (nobody, on a public route and where shadow mode let a request through), what the
+response tells of their limits, and the slot that is to be held until it is sent."""
 
 
 class Guard:
@@ -74,33 +80,35 @@ class Guard:
             return self._anonymous(caller, rule)
         authorizations = caller.authorizations
         try:
-            if rule.takes_session and not (rule.takes_key and authorizations):
-                principal = await self._enter_by_session(caller, rule)
-            elif not rule.takes_key:
-                raise NotFound
+            token = self._known.find(authorizations) if rule.takes_key else None
+            if token is None:
+                principal = await self._enter_unknown(caller, rule, authorizations)
             else:
-                token = self._known.find(authorizations)
-                if token is None:
+                if self.denials.known:
+                    await self.denials.look(token, rule)
+                store, now = self._store, gate.clock() if gate.clock else None
+                edition = store.edition
+                try:
+                    # As gate.admit() does it, whose other half is for keys that are read.
+                    admission = await store.admit(token, rule.cost, gate.plans, now)
+                    principal = gate.judge(admission, rule.requires)
+                except Unauthenticated:
+                    self._known.forget(authorizations[0])
                     principal = await self._enter_by_key(caller, rule, authorizations)
-                else:
-                    if self.denials.known:
-                        await self.denials.look(token, rule)
-                    edition = self._store.edition
-                    try:
-                        principal = await gate.admit(token, rule.requires, rule.cost)
-                    except Unauthenticated:
-                        self._known.forget(authorizations[0])
-                        principal = await self._enter_by_key(caller, rule, authorizations)
-                    except RateLimitExceeded as refusal:
-                        if not self.shadow:
-                            self.denials.remember(token, rule, refusal, edition)
-                        raise
+                except RateLimitExceeded as refusal:
+                    if not self.shadow:
+                        self.denials.remember(token, rule, refusal, edition)
+                    raise
+                except LockgateError:
+                    raise
+                except Exception as failure:
+                    raise unavailable(gate.events, failure) from failure
         except api.Repeated:
             raise
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
-        headers = gate.headers(principal.plan, principal.reading)
-        return principal, headers, self._slot(rule, principal) if rule.slot else None
+        # Its last two are the plan and the reading.
+        return principal, principal[3:], self._slot(rule, principal) if rule.slot else None
 
     def passes(self, caller: Caller, principal: Principal | None, holds: bool) -> Entry | None:
         """Let on a caller whom this gate has let in already, by the rules of this guard.
@@ -118,14 +126,23 @@ class Guard:
         """
         rule = self.book.match(caller.method, caller.path, caller.raw_path)
         if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
-            return principal, (), None
+            return principal, None, None
         if principal is None:
             return None
         api.check(rule, principal)
-        return principal, (), None if holds else self._slot(rule, principal)
+        return principal, None, None if holds else self._slot(rule, principal)
 
     def _slot(self, rule: Rule, principal: Principal) -> Slot | None:
         return self.gate.slot(principal) if rule.slot and not self.shadow else None
+
+    async def _enter_unknown(
+        self, caller: Caller, rule: Rule, authorizations: list[bytes]
+    ) -> Principal:
+        if rule.takes_session and not (rule.takes_key and authorizations):
+            return await self._enter_by_session(caller, rule)
+        if not rule.takes_key:
+            raise NotFound
+        return await self._enter_by_key(caller, rule, authorizations)
 
     async def _enter_by_key(
         self, caller: Caller, rule: Rule, authorizations: list[bytes]
@@ -155,11 +172,10 @@ class Guard:
         """A request that needs no key: counted by its address."""
         anonymous = self.gate.anonymous
         reading = anonymous.charge(address_of(self.gate, caller))
-        headers = self.gate.headers(anonymous.plan, reading)
         if reading.allowed:
-            return None, headers, None
+            return None, (anonymous.plan, reading), None
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-        refusal.rate = headers
+        self.gate.tell(refusal, (anonymous.plan, reading))
         return self._refused(refusal, caller, rule)
 
     def _refused(self, refusal: Refusal, caller: Caller, rule: Rule) -> Entry:
@@ -173,10 +189,10 @@ class Guard:
             reading = anonymous.charge(address_of(self.gate, caller))
             if not reading.allowed:
                 refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-            refusal.rate = gate.headers(anonymous.plan, reading)
+            gate.tell(refusal, (anonymous.plan, reading))
         elif refusal.organization is None and not refusal.rate:
             reading = anonymous.look(address_of(self.gate, caller))
-            refusal.rate = gate.headers(anonymous.plan, reading)
+            gate.tell(refusal, (anonymous.plan, reading))
         shadowed = self.shadow and not rule.own
         if gate.events.heard:
             gate.events.tell(
@@ -189,7 +205,7 @@ class Guard:
             )
         if not shadowed:
             raise refusal
-        return None, refusal.rate, None
+        return None, refusal.measured, None
 
     def _refuse_spent(self, caller: Caller) -> None:
         """Refuse an address that has spent its budget, before any store is asked."""
@@ -197,7 +213,7 @@ class Guard:
         reading = anonymous.refuses(address_of(self.gate, caller))
         if reading is not None:
             refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-            refusal.rate = self.gate.headers(anonymous.plan, reading)
+            self.gate.tell(refusal, (anonymous.plan, reading))
             raise refusal
 
 

@@ -1,5 +1,7 @@
 """The WSGI face: one middleware before any WSGI application, for threads, without an event loop."""
 
+from __future__ import annotations  # Those of an inner function would be made for each request.
+
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Final
@@ -13,7 +15,7 @@ from ..rules.routes import Rule
 from ..run import run
 from .api import refused
 from .caller import GATE, PRINCIPAL, SLOT
-from .environ import NAMES, WsgiCaller, principal_of, respond
+from .environ import WsgiCaller, principal_of, respond
 from .guard import Guard
 from .wsgi_bodies import Held, Late
 
@@ -22,8 +24,6 @@ _OURS_AND_CACHES: Final = _OURS | {"cache-control"}
 _NOT_TO_STORE: Final = frozenset(map(str, NOT_TO_STORE))
 
 _Headers = list[tuple[str, str]]
-# Annotations of an inner function are evaluated each time that it is made: these are names.
-_Body = Iterable[bytes]
 _Write = Callable[[bytes], object]
 
 
@@ -60,21 +60,22 @@ class GateMiddleware:
         gate.pair("blocking")
         self.app: Final = app
         self.guard: Final = Guard(gate, rules, shadow=shadow)
+        self._gate: Final = gate
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Guard one request."""
         caller = WsgiCaller(environ)
-        guard = self.guard
+        guard, gate = self.guard, self._gate
         try:
             entry = None
-            if environ.get(GATE) is guard.gate:
+            if environ.get(GATE) is gate:
                 entry = guard.passes(caller, principal_of(environ), SLOT in environ)
-            principal, rate, slot = entry or run(guard.enter(caller))
+            principal, measured, slot = entry or run(guard.enter(caller))
         except Refusal as refusal:
             return self.refuse(refusal, environ, start_response)
-        environ[GATE] = guard.gate
+        environ[GATE] = gate
         environ[PRINCIPAL] = principal
-        started = False
+        started, write = False, gate.text_headers
 
         def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
             """Start the response, with our headers in place of any it set itself (G2, D38)."""
@@ -88,22 +89,29 @@ class GateMiddleware:
                     kept.append(header)
             if not_to_store:
                 kept.append(("cache-control", "no-store"))
-            for name, value in rate:
-                kept.append((NAMES[name], value.decode("latin-1")))
+            if measured is not None:
+                plan, reading = measured
+                kept += write(plan, reading)
             return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
-
-        def refuse_late(refusal: Refusal) -> _Body:
-            if started:
-                raise refusal
-            refusal.rate = rate
-            return self.refuse(refusal, environ, start_response)
 
         try:
             body = self.app(environ, start) if slot is None else self._hold(slot, environ, start)
         except Refusal as refusal:
-            return refuse_late(refusal)
+            if started:
+                raise
+            gate.tell(refusal, measured)
+            return self.refuse(refusal, environ, start_response)
         # As it came: servers look at what it is, a file or a list of one, to send it better.
-        return body if started else Late(body, refuse_late)
+        if started:
+            return body
+
+        def refuse_late(refusal: Refusal) -> Iterable[bytes]:
+            if started:
+                raise refusal
+            gate.tell(refusal, measured)
+            return self.refuse(refusal, environ, start_response)
+
+        return Late(body, refuse_late)
 
     def _hold(self, slot: Slot, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         with ExitStack() as stack:
