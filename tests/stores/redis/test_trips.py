@@ -15,7 +15,7 @@ from lockgate.rules.instants import MINUTE, SECOND
 from lockgate.rules.plans import CREATOR, Organization
 from lockgate.stores.contract import Verdict
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.calls import request_id
+from lockgate.stores.redis.calls import request_ids
 from tests.servers import RedisServer, redis_server
 
 from ..making import BOOK, NOW, account, draft_of, new_key, token_of
@@ -139,15 +139,15 @@ def test_request_ids_differ_after_a_fork() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writing, request_id())
+        os.write(writing, request_ids.next().to_bytes(8))
         os._exit(0)
     os.waitpid(child, 0)
-    theirs = os.read(reading, 8)
+    theirs = int.from_bytes(os.read(reading, 8))
     os.close(reading)
     os.close(writing)
-    ours = request_id()
-    assert theirs[4:] != ours[4:]
-    assert ours != request_id()
+    ours = request_ids.next()
+    assert abs(theirs - ours) > 1_000_000
+    assert ours != request_ids.next()
 
 
 def test_the_accounts_of_an_address_share_round_trips(quiet: RedisServer) -> None:

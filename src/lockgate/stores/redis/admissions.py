@@ -52,14 +52,21 @@ class Admissions(Store):
             if key.revoked_at is not None:
                 self._sights.drop(token.handle)
                 return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key)
-            plan, mark, begun = sight.under(plans)
+            charged = sight.charged
+            if charged is None or charged[0] is not plans:
+                charged = sight.under(plans)
+            _, plan, mark, begun = charged
             text = begun + write_request(now, cost, key.expires_at, mark)
-            answer = await lane.ask(_call(Call, (sight.place.slot, text, ADMIT, True, True, 1)))
-            if answer is None:
-                raise OutcomeUnknown("nobody knows any more if this request was admitted before")
-            if type(answer) is list:
-                sight = await self._anew(token, sight, *cast(list[bytes | None], answer))
-                continue
+            call = _call(Call, (sight.place.slot, text, ADMIT, True, True, 1))
+            answer = await lane.ask(call)
+            if type(answer) is not bytes:
+                if isinstance(answer, Exception):
+                    answer = await lane.insist(call, answer)
+                if answer is None:
+                    raise OutcomeUnknown("nobody knows if this request was admitted before")
+                if type(answer) is list:
+                    sight = await self._anew(token, sight, *cast(list[bytes | None], answer))
+                    continue
             verdict = answer[0]
             if verdict == EXPIRED:
                 requests, last = read_usage(answer[_USAGE_OF_EXPIRED])

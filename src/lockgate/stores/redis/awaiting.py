@@ -81,6 +81,7 @@ class AwaitingLine(Line):
                 texts.append(call.text)
         if texts:
             link.due = due = monotonic() + self._timeout
+            link.seen = self.seen
             link.write(b"".join(texts))
             if due < self._looks_at:
                 self._look_at(due)
@@ -101,7 +102,7 @@ class AwaitingLine(Line):
         try:
             if self._link is not None:
                 self._link.fail(ConnectionError("not used any more"))
-            self._link = Link(await self._connection(), self._turn)
+            self._link = Link(await self._connection(), self, self._turn)
         except (RedisError, OSError) as failure:
             self._fail(NotSent(failure))
         except Exception as failure:
@@ -166,9 +167,6 @@ class AwaitingLine(Line):
 
     def hang_up(self) -> None:
         self._stale = True
-
-    async def pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
     def give_up(self) -> None:
         for answer, *_ in self._unanswered():

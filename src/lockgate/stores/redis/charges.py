@@ -11,28 +11,28 @@ from ...errors import ConfigurationError
 from ...rules.instants import MILLISECOND
 from ...rules.plans import LARGEST
 from ...rules.windows import Reading, Window
-from .calls import request_id
+from .calls import request_ids
 
 ADMITTED, LIMITED, EXPIRED = range(1, 4)
 """What ``windows.lua`` and ``verify.lua`` say first."""
 _LONGEST_SPAN: Final = 2**40 - 1
 _PART: Final = 60
 _WINDOW: Final = Struct("<ddd")
-_REQUEST: Final = Struct("<ddd8s8sd")
+_REQUEST: Final = Struct("<ddd8sQd")
 _REQUEST_AND_END: Final = Struct(f"{_REQUEST.format}2s")
 
 # A NamedTuple's own constructor takes three times as long.
 _made = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
-def _by_size(tail: str) -> dict[int, Struct]:
-    """How a reading of any number of windows is packed, and what comes after it."""
-    forms = [Struct(f"<Bqqqbbqq{'q32x' * number}{tail}") for number in range(32)]
-    return {form.size: form for form in forms}
+def _by_size() -> dict[int, Callable[[bytes], tuple[int, ...]]]:
+    """How to unpack a reading of any number of windows, and the usage that comes after it."""
+    forms = [Struct(f"<Bqqqbbqq{'q32x' * number}qq") for number in range(32)]
+    return {form.size: form.unpack for form in forms}
 
 
-_READINGS: Final = _by_size("")
-_ADMISSIONS: Final = _by_size("qq")
+_ADMISSIONS: Final = _by_size()
+_NO_USAGE: Final = bytes(16)
 
 
 class Charging(NamedTuple):
@@ -85,7 +85,7 @@ def write_request(now: int | None, cost: int, void: int | None, mark: bytes) -> 
         cost,
         inf if void is None else void,
         mark,
-        request_id(),
+        request_ids.next(),
         0,
         b"\r\n",
     )
@@ -93,33 +93,21 @@ def write_request(now: int | None, cost: int, void: int | None, mark: bytes) -> 
 
 def read_reading(packed: bytes) -> Reading:
     """The reading that ``windows.lua`` gives."""
-    return _reading(*_READINGS[len(packed)].unpack(packed))
+    return read_admission(packed + _NO_USAGE)[0]
 
 
 def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:
     """The reading that ``admit.lua`` gives, the key's requests and the last of them."""
-    *judged, requests, last = _ADMISSIONS[len(packed)].unpack(packed)
-    return _reading(*judged), requests, last if requests else None
-
-
-def _reading(
-    verdict: int,
-    now: int,
-    remaining: int,
-    reset: int,
-    tightest: int,
-    refused_by: int,
-    wait: int,
-    total: int,
-    *empty: int,
-) -> Reading:
+    verdict, now, remaining, reset, tightest, refused_by, wait, total, *empty, requests, last = (
+        _ADMISSIONS[len(packed)](packed)
+    )
     limited = tightest >= 0
-    return _made(
+    reading = _made(
         Reading,
         (
             verdict == ADMITTED,
             now,
-            tuple([total - base for base in empty]),
+            tuple(map(total.__sub__, empty)),
             remaining if limited else None,
             reset if limited else now,
             tightest if limited else None,
@@ -127,3 +115,4 @@ def _reading(
             wait,
         ),
     )
+    return reading, requests, last if requests else None

@@ -1,7 +1,8 @@
 """Lanes: how calls get to the servers, what is done about their failures, and who shares a line."""
 
-from collections.abc import Sequence
-from time import monotonic
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic, sleep
 from typing import Final
 
 from redis.exceptions import (
@@ -21,8 +22,8 @@ from .awaiting import AwaitingLine
 from .calls import Call, told_in
 from .lines import BlockingLine, Line
 from .servers import Servers
-from .topology import Cluster, Single, Topology
-from .wires import Dial, NotSent, Reply
+from .topology import Cluster, Single
+from .wires import Dial, Lost, NotSent, Reply
 
 _PATIENCE: Final = 0.25
 """Seconds in which a Cluster may get its slots in order."""
@@ -37,21 +38,26 @@ class Lane:
         awaiting: whether callers await.
     """
 
+    ask: Callable[[Call], Awaitable[Reply]]
+    """Makes a call for the first time, in as few steps as can be. A reply that is an exception has
+    to be handed to :meth:`insist`."""
+
     def __init__(self, servers: Servers, *, awaiting: bool) -> None:
         def draw(dial: Dial) -> Line:
             return (AwaitingLine if awaiting else BlockingLine)(dial, servers.timeout)
 
         self._servers = servers
         self._draw = draw
-        self._topology = self._fresh()
+        self._pause = asyncio.sleep if awaiting else _sleep
+        self._begin()
         if not awaiting:  # Of the others each has an event loop, and no process takes that along.
             tell_of_forks(self)
 
     def forked(self) -> None:
-        self._topology = self._fresh()  # What is let go of here closes no connection of the parent.
+        self._begin()  # What is let go of here closes no connection of the parent.
 
-    async def ask(self, call: Call) -> Reply:
-        """Make a call and give its reply.
+    async def insist(self, call: Call, reply: Reply) -> Reply:
+        """Make a call that failed so.
 
         What certainly took no effect is tried again where that may help: where the script is not
         known, the slot has moved, the server turned out to be a replica. What may have taken
@@ -60,65 +66,46 @@ class Lane:
         Raises:
             RedisError: the server refused, or no answer came.
         """
-        line = self._topology.at_hand(call.slot)
-        if line is None:
-            return await self._insist(call)
-        seen = line.seen
-        reply = await line.ask(call)
-        if isinstance(reply, Exception):
-            return await self._insist(call, line, seen, reply)
-        if call.is_request and type(reply) is bytes:
-            line.seen = reply
-        return reply
-
-    async def _insist(
-        self,
-        call: Call,
-        line: Line | None = None,
-        seen: bytes | None = None,
-        reply: Reply = None,
-    ) -> Reply:
-        """Make a call that failed so, or one that nobody knows a line for."""
         topology = self._topology
         started = monotonic()
         failed = False
+        ask = topology.ask
+        seen: bytes | None = None
         while True:
-            if reply is None:
-                try:
-                    line = line or await topology.line(call.slot)
-                    seen = line.seen if seen is None else seen
-                    reply = await _asked(line, call)
-                except ClusterDownError as down:
-                    reply = down
+            if isinstance(reply, Lost):
+                seen, reply = reply.seen if seen is None else seen, reply.cause
             if not isinstance(reply, Exception):
                 return reply
             if isinstance(reply, NoScriptError) and call.script is not None:
                 call = call.whole()
             elif isinstance(reply, AskError):
-                line = topology.asked(reply)
-                call = call.asking()
+                call, ask = call.asking(), topology.asked(reply).ask
             elif isinstance(reply, MovedError | TryAgainError | ClusterDownError):
                 if monotonic() - started > _PATIENCE:
                     raise reply
                 if isinstance(reply, MovedError):
                     topology.moved(reply)
-                elif line is not None:
-                    await line.pause(_PAUSE)
-                call, line = call.plain(), None
+                else:
+                    await self._pause(_PAUSE)
+                call, ask = call.plain(), topology.ask
             elif failed or not _again(reply, call) or not await topology.relearn(reply):
                 raise reply.__cause__ if isinstance(reply, NotSent) and reply.__cause__ else reply
             else:
                 failed = True
-                call, line = call.again(told_in(seen)), None
-            reply = None
+                # Where no reply was lost, it was not sent or took no effect.
+                call = call.plain() if seen is None else call.again(told_in(seen))
+                ask = topology.ask
+            reply = await ask(call)
 
-    def _fresh(self) -> Topology:
+    def _begin(self) -> None:
         kind = Cluster if self._servers.kind == "cluster" else Single
-        return kind(self._servers, self._draw)
+        self._topology = kind(self._servers, self._draw)
+        self.ask = self._topology.ask
 
     def start_over(self) -> None:
         """Use none of the connections again that there are; those who wait for them fail."""
-        hanging, self._topology = self._topology, self._fresh()
+        hanging = self._topology
+        self._begin()
         for line in hanging.lines():
             line.give_up()
 
@@ -136,11 +123,8 @@ class Lane:
             await line.close()
 
 
-async def _asked(line: Line, call: Call) -> Reply:
-    reply = await line.ask(call)
-    if call.is_request and type(reply) is bytes:
-        line.seen = reply
-    return reply
+async def _sleep(seconds: float) -> None:
+    sleep(seconds)
 
 
 def _again(failure: Exception, call: Call) -> bool:

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from time import sleep
 from typing import Final
+
+from redis.exceptions import ResponseError
 
 from ..sharing import Meeting
 from .calls import Call
-from .wires import Dial, Reply, Wire
+from .wires import Dial, Lost, NotSent, Reply, Wire
 
 TOGETHER_AT_MOST: Final = 128
 """Calls that share a pipeline."""
@@ -18,7 +19,7 @@ class Line(ABC):
 
     def __init__(self) -> None:
         self.seen = b""
-        """The latest reply of the server that tells an instant."""
+        """The latest reply of the server to a request, which tells an instant."""
 
     @property
     @abstractmethod
@@ -27,15 +28,12 @@ class Line(ABC):
 
     @abstractmethod
     def ask(self, call: Call) -> Awaitable[Reply]:
-        """Make a call; its failure is a reply like any other."""
+        """Make a call; its failure is a reply like any other, :class:`~.wires.Lost` if the call is
+        a request that may have taken effect."""
 
     @abstractmethod
     def hang_up(self) -> None:
         """Connect anew before the next pipeline: calls may be on their way in this one."""
-
-    @abstractmethod
-    async def pause(self, seconds: float) -> None:
-        """Let some time go by."""
 
     @abstractmethod
     def give_up(self) -> None:
@@ -73,9 +71,6 @@ class BlockingLine(Line):
     def hang_up(self) -> None:
         self._wire.hang_up()
 
-    async def pause(self, seconds: float) -> None:
-        sleep(seconds)
-
     def give_up(self) -> None:
         self._wire.hang_up()  # Whoever waits in it has a deadline, and nobody comes after them.
 
@@ -85,8 +80,19 @@ class BlockingLine(Line):
     def _send(self, calls: Sequence[Call]) -> list[Reply]:
         text = b"".join([call.text for call in calls])
         replies = self._wire.exchange(text, sum([call.replies for call in calls]))
-        if len(replies) == len(calls):
-            return replies
-        answers = iter(replies)
-        # The answer to ASKING comes before that of the call itself.
-        return [[next(answers) for _ in range(call.replies)][-1] for call in calls]
+        if len(replies) != len(calls):
+            answers = iter(replies)
+            # The answer to ASKING comes before that of the call itself.
+            replies = [[next(answers) for _ in range(call.replies)][-1] for call in calls]
+        before = self.seen
+        for place, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+            if call.is_request and type(reply) is bytes:
+                self.seen = reply
+            elif call.is_request and _is_lost(reply):
+                replies[place] = Lost(reply, before)
+        return replies
+
+
+def _is_lost(reply: Reply) -> bool:
+    """Whether something was sent, and then the connection failed."""
+    return isinstance(reply, Exception) and not isinstance(reply, ResponseError | NotSent)

@@ -17,7 +17,8 @@ from redis.exceptions import ConnectionError, InvalidResponse, RedisError, Respo
 
 from ...run import run
 from .calls import Call
-from .wires import Reply, unwrapped
+from .lines import Line
+from .wires import Lost, Reply, unwrapped
 
 _parsed = cast(Callable[[str], Exception], DefaultParser.parse_error)  # pyright: ignore[reportUnknownMemberType] - it has no types
 
@@ -31,15 +32,19 @@ class Link(asyncio.Protocol):
 
     Args:
         connection: one of redis-py's, connected.
+        line: the way to the server that this one is used for.
         turn: is called when no replies are expected any more.
     """
 
-    def __init__(self, connection: Any, turn: Callable[[], None]) -> None:
+    def __init__(self, connection: Any, line: Line, turn: Callable[[], None]) -> None:
         self.expected: deque[Asked | None] = deque()
         """Who gets the replies that come next; None: nobody gets that one."""
         self.due = inf
         """When all of them have to be there."""
+        self.seen = b""
+        """The latest reply to a request before those that are expected were asked for."""
         self.failure: Exception | None = None
+        self._line = line
         self._turn = turn
         self._connection = connection
         self._replies = hiredis.Reader(protocolError=InvalidResponse, replyError=_refusal)
@@ -59,7 +64,9 @@ class Link(asyncio.Protocol):
                     return
                 asked = expected.popleft()
                 if asked is not None:
-                    answer = asked[0]
+                    answer, _, call = asked
+                    if call.is_request and type(reply) is bytes:
+                        self._line.seen = reply
                     if not answer.done():
                         answer.set_result(reply)
         except RedisError as failure:
@@ -83,7 +90,7 @@ class Link(asyncio.Protocol):
             return
         self.failure = failure
         expected, self.expected = self.expected, deque()
-        tell(expected, failure)
+        tell(expected, failure, self.seen)
         self._transport.abort()
         leave(self._connection)
         self._turn()
@@ -95,11 +102,19 @@ class Link(asyncio.Protocol):
             await self._connection.disconnect()
 
 
-def tell(those: Iterable[Asked | None], failure: Exception) -> None:
-    """Tell those who wait that their calls failed."""
+def tell(those: Iterable[Asked | None], failure: Exception, seen: bytes | None = None) -> None:
+    """Tell those who wait that their calls failed.
+
+    Args:
+        those: who waits.
+        failure: why.
+        seen: the latest reply to a request before these calls were sent; None: they were not.
+    """
     for asked in those:
         if asked is not None and not asked[0].done():
-            asked[0].set_result(failure)
+            answer, _, call = asked
+            may_count = seen is not None and call.is_request
+            answer.set_result(Lost(failure, seen or b"") if may_count else failure)
 
 
 def leave(connection: Any) -> None:

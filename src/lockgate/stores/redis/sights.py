@@ -14,10 +14,14 @@ _ARGUMENTS: Final = 10
 _AT_MOST: Final = 50_000
 
 
+Charged = tuple[PlanBook, Plan, bytes, bytes]
+"""Plans, the one of them that holds, its mark, and how every call that admits begins."""
+
+
 class Sight:
     """A key and where its organization was placed, as they were last seen."""
 
-    __slots__ = ("_charged", "_placed", "_record", "key", "organization", "place", "unused")
+    __slots__ = ("_placed", "_record", "charged", "key", "organization", "place", "unused")
 
     def __init__(
         self, place: Place, record: bytes, usage: bytes | None, placed: bytes | None
@@ -29,13 +33,11 @@ class Sight:
         self.organization: Final = read_placement(self.key.organization, placed)
         self._record = record
         self._placed = placed or b""
-        self._charged: tuple[PlanBook, Plan, bytes, bytes] | None = None
+        self.charged: Charged | None = None
+        """What :meth:`under` gave at last."""
 
-    def under(self, plans: PlanBook) -> tuple[Plan, bytes, bytes]:
-        """The plan that holds by these plans, its mark, and how every call that admits begins."""
-        known = self._charged
-        if known is not None and known[0] is plans:
-            return known[1:]
+    def under(self, plans: PlanBook) -> Charged:
+        """How to charge for the key by these plans."""
         plan = plans.plan_of(self.organization)
         asked = ADMIT.start(_ARGUMENTS) + arguments(
             b"2",
@@ -46,8 +48,8 @@ class Sight:
             self._placed,
         )
         start, mark = charging(plan.windows)
-        self._charged = plans, plan, mark, asked + start  # At once: other threads look as well.
-        return self._charged[1:]
+        self.charged = charged = plans, plan, mark, asked + start
+        return charged
 
 
 class Sights:

@@ -224,7 +224,9 @@ class RedisStore(Admissions, Accounts, Copies):
             await self._blocking.close()
 
     async def _ask(self, call: Call) -> Any:
-        return await self._lanes.here().ask(call)
+        lane = self._lanes.here()
+        reply = await lane.ask(call)
+        return await lane.insist(call, reply) if isinstance(reply, Exception) else reply
 
     async def _slots(
         self,

@@ -1,17 +1,17 @@
 """Topologies: which server a call goes to: the only one, the one Sentinels name, or a slot's."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha1
 from time import monotonic
 from typing import Any, Final, cast
 
 from redis.exceptions import AskError, ClusterDownError, ConnectionError, MovedError
 
-from .calls import command
+from .calls import Call, command
 from .lines import Draw, Line
 from .servers import Address, Servers
-from .wires import Dial, NotSent
+from .wires import Dial, NotSent, Reply
 
 SLOTS: Final = 16384
 _RELEARNED_AFTER: Final = 0.1
@@ -21,13 +21,8 @@ _RELEARNED_AFTER: Final = 0.1
 class Topology(ABC):
     """Which line a call takes, and what a failure teaches about that."""
 
-    @abstractmethod
-    def at_hand(self, slot: int) -> Line | None:
-        """The line to the server that has this slot; None: somebody has to be asked."""
-
-    @abstractmethod
-    async def line(self, slot: int) -> Line:
-        """The line to the server that has this slot."""
+    ask: Callable[[Call], Awaitable[Reply]]
+    """Makes a call where its slot is; its failure is a reply like any other."""
 
     @abstractmethod
     async def everyone(self) -> Sequence[Line]:
@@ -64,12 +59,7 @@ class Single(Topology):
         self._servers = servers
         self._draw = draw
         self._line = draw(self._dial if servers.kind == "single" else self._find)
-
-    def at_hand(self, slot: int) -> Line | None:
-        return self._line
-
-    async def line(self, slot: int) -> Line:
-        return self._line
+        self.ask = self._line.ask
 
     async def everyone(self) -> Sequence[Line]:
         return (self._line,)
@@ -110,12 +100,21 @@ class Cluster(Topology):
         self._by_slot: list[Address | None] = []
         self._learned_at = -_RELEARNED_AFTER
         self._arrangement = b""
+        self.ask = self._ask
 
-    def at_hand(self, slot: int) -> Line | None:
-        address = self._by_slot[slot] if self._by_slot else None
-        return None if address is None else self._lines.get(address)
+    def _ask(self, call: Call) -> Awaitable[Reply]:
+        address = self._by_slot[call.slot] if self._by_slot else None
+        line = None if address is None else self._lines.get(address)
+        return self._find_and_ask(call) if line is None else line.ask(call)
 
-    async def line(self, slot: int) -> Line:
+    async def _find_and_ask(self, call: Call) -> Reply:
+        try:
+            line = await self._line_to(call.slot)
+        except ClusterDownError as down:
+            return down
+        return await line.ask(call)
+
+    async def _line_to(self, slot: int) -> Line:
         if not self._by_slot:
             await self._learn()
         address = self._by_slot[slot]

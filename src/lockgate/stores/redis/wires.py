@@ -40,6 +40,20 @@ class NotSent(ConnectionError):
         self.__cause__ = cause
 
 
+class Lost(Exception):
+    """A request was sent and its reply is lost, so nobody knows if it took effect.
+
+    Args:
+        cause: why.
+        seen: the latest reply to a request that the server had given before this one was sent.
+    """
+
+    def __init__(self, cause: Exception, seen: bytes) -> None:
+        super().__init__(type(cause).__qualname__)
+        self.cause: Final = cause
+        self.seen: Final = seen
+
+
 class Wire:
     """A connection to one server, in the threads of those who ask. It is made anew when it failed.
 
