@@ -10,13 +10,17 @@ import pytest
 
 from lockgate import Plan, PlanBook
 from lockgate.errors import StoreUnavailable
+from lockgate.events import Events
 from lockgate.rules.instants import DAY, MINUTE, SECOND
 from lockgate.rules.plans import Organization
 from lockgate.stores import deadlines
-from lockgate.stores.contract import Admission, Verdict
+from lockgate.stores.contract import Admission, Store, Verdict
 from lockgate.stores.deadlines import DEADLINE, Overdue
 from lockgate.stores.denials import Remembering
+from lockgate.stores.fallback import LocalLimits
+from lockgate.stores.guarded import Resilient
 from lockgate.stores.memory import MemoryStore
+from lockgate.stores.straight import Straight
 
 from .making import NOW, HandClock, draft_of, new_key, token_of
 
@@ -74,12 +78,16 @@ class Counting(MemoryStore):
 class Bench:
     """A store, two processes that share it, and an organization with two keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, straight: bool = False) -> None:
         self.clock = HandClock()
         self.seconds = Seconds()
         self.store = Counting(self.clock)
-        self.here = Remembering(self.store, clock=self.seconds)
-        self.there = Remembering(self.store, clock=self.seconds)
+        self.here, self.there = (
+            Straight(guarded(self.store), clock=self.seconds)
+            if straight
+            else Remembering(self.store, clock=self.seconds)
+            for _ in range(2)
+        )
         self.made = [new_key(), new_key()]
         self.ids: list[str] = []
 
@@ -105,9 +113,14 @@ class Bench:
         self.clock.now += int(seconds * SECOND)
 
 
-@pytest.fixture
-async def bench() -> Bench:
-    found = Bench()
+def guarded(store: Store) -> Resilient:
+    events = Events(None)
+    return Resilient(store, events, LocalLimits("local", 1, events))
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "with the guard in one step"])
+async def bench(request: pytest.FixtureRequest) -> Bench:
+    found = Bench(straight=request.param)
     await found.fill()
     return found
 
@@ -305,7 +318,7 @@ async def test_a_caller_with_a_clock_goes_by_that() -> None:
 
 
 async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockgate.stores.denials._AT_MOST", 20)
+    monkeypatch.setattr("lockgate.stores.denials.AT_MOST", 20)
     bench = Bench()
     for number in range(100):
         for _ in range(5):
@@ -314,9 +327,11 @@ async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The epoch is asked for first, and takes all the time there is."""
+    bench = Bench()
+    await bench.fill()
     monkeypatch.setattr(deadlines, "monotonic", bench.seconds)
     given: dict[str, float | None] = {}
 

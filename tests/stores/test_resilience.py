@@ -22,7 +22,7 @@ from lockgate.rules.credentials import Token
 from lockgate.rules.plans import DEFAULT_RESOLUTION
 from lockgate.stores.contract import Store
 from lockgate.stores.deadlines import Overdue, within
-from lockgate.stores.resilience import Guarded
+from lockgate.stores.guarded import Guarded
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables

@@ -47,7 +47,8 @@ class Breaker:
         self._pause = pause
         self._clock = clock
         self._lock = own_lock()
-        self._failures = 0
+        self.failures = 0
+        """In a row, so far. None: calls pass, and success is no news."""
         self._opened_at: float | None = None
         self._try_at = 0.0
         self._trying = False
@@ -89,13 +90,13 @@ class Breaker:
     def succeeded(self, trying: bool) -> None:
         """A call was answered."""
         if not trying:
-            if self._failures and self._opened_at is None:
-                self._failures = 0
+            if self.failures and self._opened_at is None:
+                self.failures = 0
             return
         with self._lock:
             opened_at, self._opened_at = self._opened_at, None
             self._trying = False
-            self._failures = 0
+            self.failures = 0
         if opened_at is not None:
             away = round(self._clock() - opened_at, 3)
             self._events.tell("breaker_closed", logging.WARNING, store=self._name, away=away)
@@ -107,8 +108,8 @@ class Breaker:
                 self._trying = False
             elif self._opened_at is not None:
                 return False  # It was on its way when the breaker opened.
-            self._failures += 1
-            if self._failures < self._threshold and not trying:
+            self.failures += 1
+            if self.failures < self._threshold and not trying:
                 return False
             now = self._clock()
             self._try_at = now + self._pause

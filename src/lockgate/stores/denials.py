@@ -21,7 +21,7 @@ from .wrapping import Wrapper
 FRESH: Final = 1.0
 """Seconds for which an epoch is believed."""
 _RENEWED_AFTER: Final = 0.5
-_AT_MOST: Final = 10_000
+AT_MOST: Final = 10_000
 _SECOND: Final = 1_000_000
 
 _CHANGES: Final = frozenset(
@@ -105,21 +105,9 @@ class Remembering(Wrapper):
                 return denied
             forgotten, asked_at = self._forgotten, self._clock()
             admission = await self.inner.admit(token, cost, plans, now)
-            verdict, key, plan, reading = admission
-            if key is None:
-                return admission
-            if self._epoch is None:
+            if self._epoch is None and admission.key is not None:
                 await self._begin(asked_at)
-            if plan is None or reading is None:
-                self._keys.pop(key.handle, None)
-                return admission
-            if verdict is not Verdict.ADMITTED:
-                denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
-                self._remember(key.organization, denial, forgotten)
-            elif self._denials:
-                self._denials.pop(key.organization, None)
-            if forgotten == self._forgotten:
-                _keep(self._keys, key.handle, key)
+            self._learn(admission, cost, now, asked_at, forgotten)
             return admission
         finally:
             UNTIL.reset(started)
@@ -175,6 +163,24 @@ class Remembering(Wrapper):
             return None
         return Admission(Verdict.LIMITED, key, known.plan, again)
 
+    def _learn(
+        self, admission: Admission, cost: int, now: int | None, asked_at: float, forgotten: int
+    ) -> None:
+        """Remember what an admission says of a key, and of its organization."""
+        verdict, key, plan, reading = admission
+        if key is None:
+            return
+        if plan is None or reading is None:
+            self._keys.pop(key.handle, None)
+            return
+        if verdict is not Verdict.ADMITTED:
+            denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
+            self._remember(key.organization, denial, forgotten)
+        elif self._denials:
+            self._denials.pop(key.organization, None)
+        if forgotten == self._forgotten:
+            _keep(self._keys, key.handle, key)
+
     async def _begin(self, asked_at: float) -> None:
         """Read the epoch for the first time: only from there on a change can be seen."""
         if asked_at >= self._read_at + FRESH:
@@ -217,6 +223,6 @@ class Remembering(Wrapper):
 
 
 def _keep(memory: dict[str, Any], name: str, value: object) -> None:
-    if len(memory) >= _AT_MOST:
+    if len(memory) >= AT_MOST:
         memory.clear()
     memory[name] = value

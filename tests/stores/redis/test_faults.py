@@ -28,9 +28,9 @@ from lockgate.rules.credentials import Digest
 from lockgate.rules.instants import MINUTE
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import OutcomeUnknown, Usage
+from lockgate.stores.guarded import Guarded
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.calls import Call
-from lockgate.stores.resilience import Guarded
 from tests.servers import RedisServer, redis_server
 
 from ..making import HOSTILE, account, at_once, draft_of, new_key, token_of

@@ -15,9 +15,9 @@ from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.stores.failures import is_away
+from lockgate.stores.guarded import Guarded
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.servers import SECONDS
-from lockgate.stores.resilience import Guarded
 from tests.servers import RedisServer, redis_server
 
 from ..proxy import Proxy
