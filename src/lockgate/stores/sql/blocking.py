@@ -21,7 +21,7 @@ from .transactions import ConnectionLost, Transactions, Work
 T = TypeVar("T")
 
 _kept: list[Hand] = []
-"""In a child process: those by which its parent was writing to a file when it forked."""
+"""In a child process: those that its parent was using when it forked."""
 
 
 class Blocking(Lane):
@@ -70,13 +70,14 @@ class Blocking(Lane):
         if not embedded:
             self._drivers.forsake()
         hand, self._hand = self._hand, None
-        if hand is not None:
+        if hand is not None and self._sending.locked():
+            # To roll back would change a file's log that both have in memory, and a driver would
+            # wait for the thread that was reading an answer.
+            _kept.append(hand)
+        elif hand is not None:
             if not embedded:
                 hand.connection.invalidate()
-            if embedded and self._sending.locked():
-                _kept.append(hand)  # To roll back would change what both have in memory.
-            else:
-                hand.connection.close()
+            hand.connection.close()
         if self._ours:
             self._engine.dispose(close=embedded)
         self._begin()
