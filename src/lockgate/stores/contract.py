@@ -128,9 +128,9 @@ class KeyStore(PartStore):
 
     @abstractmethod
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        """Add to the usage of keys by handle, all at once; ``last_used_at`` never goes back (K7).
+        """Add to the usage of keys by handle; ``last_used_at`` never goes back (K7).
 
-        Handles that do not exist are passed over.
+        What concerns one key is one atomic step. Handles that do not exist are passed over.
         """
 
     @abstractmethod
@@ -342,7 +342,10 @@ class Changes(NamedTuple):
 
 
 class Truth(Store):
-    """A store that keys and plans can live in while a :class:`Cache` serves admissions."""
+    """A store that keys and plans can live in while a :class:`Cache` serves admissions.
+
+    Its ``add_usage`` is all or nothing: what failed is added once more.
+    """
 
     @abstractmethod
     async def changes(self, since: int | None) -> Changes:
