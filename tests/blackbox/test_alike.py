@@ -167,8 +167,33 @@ def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
         yield "POST", wire("POST", "/api/v1/jobs", [some, json], body)
     yield "GET", wire("GET", "/api/v1/jobs", [some])
     yield from account_requests(demo)
+    yield from key_requests(demo)
     for _ in range(12):
         yield "GET", wire("GET", MODELS, [("Authorization", f"Bearer {poor.api_key}")])
+
+
+def key_requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
+    """Keys that may not, may no longer or may not any more, and what is done with them."""
+    org = demo["creator"]
+    with Client(demo) as client:
+        narrow = client.create(org, scopes=["models:read"])
+        expired = client.create(org, expiresInDays=1e-9)
+        revoked = client.create(org)
+        client.revoke(org, revoked.id)
+        own = client.create(org)
+    for key in (narrow, expired, revoked):
+        held = ("Authorization", f"Bearer {key.key}")
+        for method, path in (("GET", MODELS), ("POST", MODELS), ("GET", STATUS), ("GET", KEYS)):
+            yield method, wire(method, path, [held])
+    held = ("Authorization", f"Bearer {own.key}")
+    poor = ("Authorization", f"Bearer {narrow.key}")
+    for headers in ([poor], [held], [held]):
+        yield "GET", wire("GET", f"{KEYS}/{own.id}", headers)
+        yield "DELETE", wire("DELETE", f"{KEYS}/{own.id}", headers)
+    cookie = ("Cookie", f"__session={org.session_cookie}")
+    for key in (expired, revoked, own):
+        yield "GET", wire("GET", f"{KEYS}/{key.id}", [cookie])
+        yield "DELETE", wire("DELETE", f"{KEYS}/{key.id}", [cookie])
 
 
 def account_requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
