@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +15,22 @@ settings.register_profile("nightly", deadline=None, max_examples=2_000, stateful
 settings.load_profile("bounded")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Measure no coverage by what Hypothesis repeats: traced, it takes three times as long, and
-    a line is to be covered by an example that somebody chose."""
-    if config.pluginmanager.hasplugin("_cov"):
-        for item in items:
-            if is_hypothesis_test(getattr(item, "obj", None)):
-                item.add_marker("no_cover")
+    a line is to be covered by an example that somebody chose.
+
+    The marker of pytest-cov does not reach a worker of xdist, where two measurements are begun.
+    """
+    measured = item.config.pluginmanager.hasplugin("_cov")
+    if not measured or not is_hypothesis_test(getattr(item, "obj", None)):
+        return (yield)
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
 
 
 @pytest.fixture(scope="session")

@@ -229,7 +229,8 @@ def test_d28_a_sessions_limits_fall_back_to_this_process(server: Any, colour: Co
 
 @pytest.mark.usefixtures("soon_tried")
 def test_d28_closed_means_closed(server: Any) -> None:
-    with bench(database(server), "blocking", on_store_failure="closed") as made:
+    # A busy machine may need its time for what succeeds: how long is not what is tested.
+    with bench(database(server), "blocking", on_store_failure="closed", deadline=2.0) as made:
         run(made.gate.admit_session(session()))
         with server.stopped(), pytest.raises(StoreUnavailable):
             run(made.gate.admit_session(session()))
