@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from lockgate.stores import resilience
+from lockgate.stores import guarded
 from lockgate.stores.breaker import Breaker
 
 SOON = 0.05
@@ -16,4 +16,4 @@ SOON = 0.05
 @pytest.fixture
 def soon_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that wait until a store is back, and not for how long its breaker pauses."""
-    monkeypatch.setattr(resilience, "Breaker", partial(Breaker, pause=SOON))
+    monkeypatch.setattr(guarded, "Breaker", partial(Breaker, pause=SOON))
