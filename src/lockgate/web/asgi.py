@@ -1,5 +1,7 @@
 """The ASGI face: one middleware before any ASGI application."""
 
+from __future__ import annotations  # Those of an inner function would be made for each request.
+
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 

@@ -118,9 +118,7 @@ def with_rate(message: Message, rate: tuple[Header, ...]) -> Message:
     if not_to_store:
         headers.append(_NO_STORE)
     headers += rate
-    message = dict(message)  # It is the application's to send again.
-    message["headers"] = headers
-    return message
+    return {**message, "headers": headers}  # It is the application's to send again.
 
 
 def body_reader(receive: Receive) -> Callable[[int], Awaitable[bytes]]:
