@@ -72,7 +72,7 @@ class Straight(Remembering):
         if verdict is not _ADMITTED or self._denials or len(self._keys) >= AT_MOST or key is None:
             self._learn(admission, cost, now, asked_at, forgotten)
         elif forgotten == self._forgotten:
-            self._keys[key.handle] = key
+            self._keys[token.handle] = key
         return admission
 
     def _may_be_denied(self, token: Token) -> bool:

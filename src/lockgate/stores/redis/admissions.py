@@ -20,6 +20,7 @@ from .sights import ADMIT, Sight, Sights
 _HIT: Final = Script("hit_keys", "asked", "windows", "reading")
 _LOOK: Final = Script("hit_keys", "asked", "look", "windows", "reading")
 
+_ADMITTED: Final = Verdict.ADMITTED
 _CHARGE_ARGUMENTS: Final = 5
 _USAGE_OF_EXPIRED: Final = slice(9, None)
 
@@ -44,20 +45,19 @@ class Admissions(Store):
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
         sight = self._sights.find(token.handle)
-        if sight is None or not token.matches(sight.key.scheme, sight.key.digest):
+        if sight is None or (token.matched != sight.digest and not token.matches(*sight.digest)):
             sight = await self._see(token)
         lane = self._lanes.here()
         while sight is not None:
-            key = sight.key
-            if key.revoked_at is not None:
+            if sight.revoked:
                 self._sights.drop(token.handle)
-                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key)
+                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], sight.key)
             charged = sight.charged
             if charged is None or charged[0] is not plans:
                 charged = sight.under(plans)
             _, plan, mark, begun = charged
-            text = begun + write_request(now, cost, key.expires_at, mark)
-            call = _call(Call, (sight.place.slot, text, ADMIT, True, True, 1))
+            text = begun + write_request(now, cost, sight.expires_at, mark)
+            call = _call(Call, (sight.slot, text, ADMIT, True, True, 1))
             answer = await lane.ask(call)
             if type(answer) is not bytes:
                 if isinstance(answer, Exception):
@@ -70,11 +70,11 @@ class Admissions(Store):
             verdict = answer[0]
             if verdict == EXPIRED:
                 requests, last = read_usage(answer[_USAGE_OF_EXPIRED])
-                key = key._replace(request_count=requests, last_used_at=last)
+                key = sight.key._replace(request_count=requests, last_used_at=last)
                 return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
             reading, requests, last = read_admission(answer)
-            key = _api_key(ApiKey, (*sight.unused, requests, last))
-            judged = Verdict.ADMITTED if verdict == ADMITTED else Verdict.LIMITED
+            key = _api_key(ApiKey, sight.unused + (requests, last))  # noqa: RUF005 - it goes by a list
+            judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
             return _admission(Admission, (judged, key, plan, reading))
         return UNKNOWN
 
@@ -151,7 +151,7 @@ class Admissions(Store):
         return self._seen(token, Sight(sight.place, record, usage, placed))
 
     def _seen(self, token: Token, sight: Sight) -> Sight | None:
-        if not token.matches(sight.key.scheme, sight.key.digest):
+        if not token.matches(*sight.digest):
             return None
         self._sights.keep(token.handle, sight)
         return sight
