@@ -106,6 +106,10 @@ def within(seconds: float, true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def deadline_of(gate: Gate, job: str) -> int:
+    return next(lease.deadline for lease in run(gate.slots.held("org_1")) if lease.job == job)
+
+
 def hold_to_it(
     kind: Callable[..., Store], url: str, prefix: str, stopped_by: str, killed_by: str
 ) -> None:
@@ -123,6 +127,9 @@ def hold_to_it(
             run(gate.slots.acquire("org_1", "another"))
         time.sleep(1.2 * LEASE)
         assert len(run(gate.slots.held("org_1"))) == 2  # each renews its own
+        # Just renewed: stopped while it renews, it would keep its organization's row locked.
+        ends = deadline_of(gate, "stopped")
+        within(LEASE, lambda: deadline_of(gate, "stopped") > ends)
         stopped.process.send_signal(signal.SIGSTOP)
         killed.process.kill()
         # L3, L7: by their deadline, a second more at most, and nobody does anything about it.
