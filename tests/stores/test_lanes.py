@@ -44,3 +44,21 @@ async def test_a_lane_that_was_closed_is_not_used_again() -> None:
     await lanes.close()
     assert closed.closed
     assert lanes.here() is not closed
+
+
+def test_a_lane_that_knows_its_loop_goes_when_that_has_ended_without_closing_it() -> None:
+    class Knowing(Lane):
+        def __init__(self) -> None:
+            super().__init__()
+            self.loop = asyncio.get_running_loop()
+
+    lanes = Lanes(None, Knowing)
+    seen: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def ask() -> None:
+        seen.append(weakref.ref(lanes.here().loop))
+
+    for _ in range(3):
+        asyncio.run(ask())
+    gc.collect()
+    assert [loop() for loop in seen[:-1]] == [None, None]

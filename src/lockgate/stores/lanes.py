@@ -72,10 +72,15 @@ class Lanes(Generic[L]):
         await lane.close()
         if lane is not self._blocking:
             self._latest = _nobody, None
-            del self._by_loop[asyncio.get_running_loop()]
+            with self._lock:
+                del self._by_loop[asyncio.get_running_loop()]
 
     def _drawn(self, loop: asyncio.AbstractEventLoop, draw: Callable[[], L]) -> L:
         with self._lock:
+            # Connections know their loop, so a lane that has some keeps it: that of one that has
+            # ended is dropped here, and its connections with it.
+            for ended in [one for one in self._by_loop if one.is_closed()]:
+                del self._by_loop[ended]
             lane = self._by_loop[loop] = draw()
         return lane
 
