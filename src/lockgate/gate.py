@@ -285,6 +285,14 @@ class Gate:
         if self._people is not None:
             pair(face, self._people, self._people.io)
 
+    async def settle(self) -> None:
+        """Finish and write what is left to, as a server's end should. The gate can be used on.
+
+        The ASGI middleware does so at the end of the lifespan.
+        """
+        await self.slots.finishing.settle()
+        await self.store.settle()
+
     async def close(self) -> None:
         """Let go of the store's connections, threads and files."""
         await self.slots.finishing.settle()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,6 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 
 from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
 from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
@@ -22,6 +25,7 @@ from lockgate.stores.denials import Remembering
 from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
+from lockgate.web.asgi import GateMiddleware
 from tests.servers import redis_server
 
 from .forking import AT_FORK, in_a_child
@@ -327,6 +331,60 @@ def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
     threading.Timer(0.1, may_go_on.set).start()
     run(process.close())
     assert done == ["written", "closed"]
+
+
+_ENDS = """
+import asyncio, sys
+from lockgate import Gate, run
+from lockgate.stores.paired import Paired
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.sql import SqlStore
+
+database, address, prefix, text, awaits = sys.argv[1:]
+gate = Gate(Paired(SqlStore(database), RedisStore(address, prefix=prefix)), brand="acme")
+
+async def admit():
+    for _ in range(3):
+        await gate.admit(gate.format.parse(text))
+
+asyncio.run(admit()) if awaits else run(admit())
+"""
+
+
+@pytest.mark.parametrize("awaits", ["", "awaits"])
+def test_d6_usage_is_written_where_a_process_ends_without_closing_its_gate(
+    bench: Bench, awaits: str
+) -> None:
+    said = (bench.database, bench.server.url(), f"pair{bench.number}", bench.made.text, awaits)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _ENDS, *said], check=True, timeout=60)
+    found = run(bench.there.truth.find(bench.made.handle))
+    assert found is not None
+    assert found.request_count == 3
+
+
+async def test_d6_usage_is_written_before_a_lifespan_has_ended(server: Any, tmp_path: Any) -> None:
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db {server.url()}", brand="acme")
+    made = await gate.keys.create("org_1", "first")
+    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    ends: list[int] = []
+
+    async def send(message: Any) -> None:
+        key = await reader.get("org_1", made.key.id)
+        assert key is not None
+        ends.append(key.request_count)
+
+    app = GateMiddleware(Starlette(), gate)
+    heard = iter(["lifespan.startup", "lifespan.shutdown"])
+
+    async def receive() -> Any:
+        await gate.admit(gate.format.parse(made.text))
+        return {"type": next(heard)}
+
+    await app({"type": "lifespan", "asgi": {}, "state": {}}, receive, send)
+    assert ends == [0, 2]
+    await gate.admit(gate.format.parse(made.text))
+    await gate.close()
+    await reader.close()
 
 
 def test_k7_no_count_is_lost_between_threads(bench: Bench) -> None:

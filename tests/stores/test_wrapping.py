@@ -26,11 +26,26 @@ class Noting(Wrapper):
         self.passed.append((verb, args, kwargs))
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "close"])
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"close", "settle"}))
 async def test_every_verb_of_the_contract_is_passed_on(verb: str) -> None:
     wrapper = Noting(MemoryStore())
     await getattr(wrapper, verb)(1, two=2)
     assert wrapper.passed == [(verb, (1,), {"two": 2})]
+
+
+@pytest.mark.parametrize("verb", ["close", "settle"])
+async def test_what_ends_a_store_ends_the_inner_one(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = MemoryStore()
+    ended: list[str] = []
+
+    async def end() -> None:
+        ended.append(verb)
+
+    monkeypatch.setattr(inner, verb, end)
+    await getattr(Noting(inner), verb)()
+    assert ended == [verb]
 
 
 def test_it_is_called_as_the_inner_store_is() -> None:

@@ -326,6 +326,11 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         somebody else holds fail, as far as the store can break them off. Any thread may say so."""
         return
 
+    async def settle(self) -> None:
+        """Write what is only counted in this process so far, as the process may be about to stop.
+        It fails quietly: whoever calls has nothing to do about it."""
+        return
+
     def start_over(self) -> None:
         """Use no connection again that is in use now: calls on them had to be left behind.
 

@@ -8,12 +8,12 @@ nothing is missed where a process died in between, or where the cache forgot.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from math import inf
 from threading import Timer
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ..errors import ConfigurationError, StoreUnavailable
 from ..rules.accounts import Account
@@ -34,9 +34,11 @@ from .contract import (
     Verdict,
 )
 from .deadlines import Overdue, unhurried
+from .ends import tell_of_the_end
 from .failures import is_away
 from .fallback import LocalLimits
 from .forks import own_lock, tell_of_forks
+from .guarded import Guarded
 from .wrapping import Wrapper
 
 T = TypeVar("T")
@@ -72,6 +74,7 @@ class Paired(Wrapper):
         self._lock = own_lock()
         self._begin()
         tell_of_forks(self)
+        tell_of_the_end(self)
 
     def _begin(self) -> None:
         self._used: dict[str, Usage] = {}
@@ -173,21 +176,35 @@ class Paired(Wrapper):
         if changes.epoch != told:
             await self.cache.catch_up(told, changes.epoch)
 
+    async def settle(self) -> None:
+        await self.write_usage()
+
+    def ended(self) -> None:
+        """Write the usage of a process that ends without closing the store.
+
+        No thread can be started any more, hence no deadline be kept: only where nothing is amiss.
+        """
+        _wait(self._stop())
+        truth = self.truth
+        if isinstance(truth, Guarded):
+            if truth.breaker.failures:
+                return
+            truth = cast(Truth, truth.inner)
+        if self._used and truth.io != "async":  # Its connections were those of event loops.
+            used, self._used = self._used, {}
+            run(truth.add_usage(used))
+
     def hurry(self) -> None:
         self.truth.hurry()
         self.cache.hurry()
 
     async def close(self) -> None:
         """Write the usage that is left, then close both."""
-        with self._lock:
-            timers, self._timers = self._timers, set()
-        for timer in timers:
-            timer.cancel()
+        threads = self._stop()
         loop = _running()
         mine = [task for task in list(self._tending) if task.get_loop() is loop]
         if mine:
             await asyncio.wait(mine, timeout=EVERY)
-        threads = [timer for timer in timers if isinstance(timer, Timer)]
         if loop is None:
             _wait(threads)
         elif threads:
@@ -315,6 +332,14 @@ class Paired(Wrapper):
                 timer = loop.call_later(EVERY, lambda: self._start(loop, self._tend()))
         with self._lock:
             self._timers.add(timer)
+
+    def _stop(self) -> Sequence[Timer]:
+        """Begin no more writing; the threads, of which some may be writing."""
+        with self._lock:
+            timers, self._timers = self._timers, set()
+        for timer in timers:
+            timer.cancel()
+        return [timer for timer in timers if isinstance(timer, Timer)]
 
     def _start(
         self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]

@@ -66,6 +66,9 @@ class Wrapper(Store):
     def hurry(self) -> None:
         self.inner.hurry()
 
+    async def settle(self) -> None:
+        await self.inner.settle()
+
     def start_over(self) -> None:
         self.inner.start_over()
 

@@ -69,7 +69,7 @@ class GateMiddleware:
             scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
         if kind == "lifespan":
             log_audit(self.guard, routes_of(scope.get("app", self.app)))
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, self._settling(send))
             return
         if kind not in ("http", "websocket"):
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
@@ -120,3 +120,13 @@ class GateMiddleware:
                 raise
             gate.tell(refusal, measured)
             await refuse(refusal, scope, send)
+
+    def _settling(self, send: Send) -> Send:
+        """Send messages of a lifespan; before its end what is only counted here is written."""
+
+        async def settled(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown."):
+                await self._gate.settle()
+            await send(message)
+
+        return settled
