@@ -65,7 +65,7 @@ class Refusal(LockgateError):
 
     Attributes:
         rate: the rate-limit headers of whoever is refused (D24); set by the gate.
-        measured: the plan and the reading that those headers tell of; set by the gate.
+        measured: the plan and the reading that those headers tell of.
         organization: whose key or session it was, where that is known; for events only.
     """
 

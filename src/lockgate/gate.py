@@ -11,6 +11,7 @@ from .errors import (
     KeyRevoked,
     LockgateError,
     NoOrganization,
+    RateLimitExceeded,
     Refusal,
     Unauthenticated,
 )
@@ -188,7 +189,11 @@ class Gate:
             raise unavailable(self.events, failure) from failure
         if principal is None:
             assert isinstance(token, LegacyToken), "another is judged"
-            await self.legacy.upgrade(token, address)
+            try:
+                await self.legacy.upgrade(token, address)
+            except RateLimitExceeded as refusal:
+                self.tell(refusal, refusal.measured)
+                raise
             return await self.admit(token, requires, cost, address)
         if principal.key is not None and principal.key.scheme != self._scheme:
             await self._rehash(token, principal.key)

@@ -680,6 +680,24 @@ def test_a_spent_address_is_told_by_http_what_it_spent() -> None:
     asyncio.run(answers())
 
 
+@pytest.mark.parametrize("shadow", [False, True])
+def test_the_headers_tell_what_is_spent(shadow: bool) -> None:
+    """Also where shadow mode lets it through; with the draft's fields where they are wanted."""
+    desk = Desk(draft_headers=True)
+    desk.adopt("slow", "abc123", bcrypt_of(sk("abc123")))
+    app = AsgiMiddleware(PlainTextResponse("in"), desk.gate, shadow=shadow)
+
+    async def answers() -> None:
+        for number in range(10):
+            await ask(app, key=sk("abc123", f"wrong{number}"))
+        answer = await ask(app, key=sk("abc123"))
+        assert answer.status == (200 if shadow else 429)
+        assert answer.rate[:2] == (10, 0)
+        assert answer.one("ratelimit").startswith('"minute";r=0;')
+
+    asyncio.run(answers())
+
+
 # --- races ---------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from threading import RLock
 from typing import Final, NamedTuple
 
 from ..errors import StoreUnavailable
-from ..rules.headers import rate_headers, rate_limit_exceeded
+from ..rules.headers import rate_limit_exceeded
 from ..rules.plans import Plan
 from ..stores.forks import tell_of_forks
 from ..stores.local import Clock
@@ -99,7 +99,7 @@ class SlowChecks:
         left = self._failures.look(address)
         if not left.allowed:
             refusal = rate_limit_exceeded(self._failures.plan.windows, left)
-            refusal.rate = rate_headers(self._failures.plan, left)
+            refusal.measured = self._failures.plan, left
             raise refusal
         assert left.remaining is not None, "the plan has limits"
         if left.remaining <= self._by_address[address]:
