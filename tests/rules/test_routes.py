@@ -1,6 +1,5 @@
 """Which rule holds for a request, against a matcher that tries every rule (D31)."""
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -11,7 +10,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from lockgate.errors import ConfigurationError
-from lockgate.rules.routes import ANY_KEY, PUBLIC, Pattern, Rule, RuleBook, folded, odd
+from lockgate.rules.paths import folded, odd
+from lockgate.rules.routes import ANY_KEY, PUBLIC, Rule, RuleBook
 from lockgate.rules.scopes import Catalogue, Grants, Requirement
 
 # A rule
@@ -79,102 +79,12 @@ def test_a_public_rule_asks_for_nothing() -> None:
         Rule(cost=2, public=True)
 
 
-# Patterns
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "a",
-        " /a",
-        "//",
-        "/a//b",
-        "/a//",
-        "/./a",
-        "/a/..",
-        "/a?b=1",
-        "/a#b",
-        "/{",
-        "/}",
-        "/{}",
-        "/{1a}",
-        "/{a b}",
-        "/{a:}",
-        "/{{a}}",
-        "/a\n",
-        "/a\x00",
-        "/\x7f",
-        "/{p:path}/a",
-        "/a{p:path}",
-        "/{p:path}a",
-        "/{p:path}{q:path}",
-        "/{p:path}/{q:path}",
-        "/{p:path}/",
-    ],
-)
-def test_a_pattern_that_no_request_could_match_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError):
-        Pattern.of(text)
-    with pytest.raises(ConfigurationError):
-        RuleBook({f"GET {text}": PUBLIC})
-
-
 @pytest.mark.parametrize(
     "key", ["", "GET", "/a", "get /a", "GET/a", "GET  /a", "GET\t/a", "G T /a", "** /a", " GET /a"]
 )
 def test_a_rule_that_cannot_be_read_is_refused(key: str) -> None:
     with pytest.raises(ConfigurationError):
         RuleBook({key: PUBLIC})
-
-
-@pytest.mark.parametrize(
-    ("pattern", "good", "bad"),
-    [
-        ("/", ["/"], ["/a", "/{x}"]),
-        ("/a", ["/a"], ["/a/", "/A", "/aa", "/b/a", "/a/b"]),
-        ("/a/", ["/a/"], ["/a", "/a/b"]),
-        ("/a.b", ["/a.b"], ["/aXb"]),
-        ("/a/{x}", ["/a/1", "/a/é", "/a/a b", "/a/{x}"], ["/a/", "/a", "/a/1/2", "/a/1/"]),
-        ("/a/{x:int}", ["/a/1", "/a/b"], ["/a/", "/a/1/2"]),
-        ("/a/{x}/b", ["/a/1/b"], ["/a//b", "/a/1", "/a/1/2/b"]),
-        ("/{x}.json", ["/a.json", "/a.b.json"], ["/.json", "/a.jsonx", "/aXjson", "/a/b.json"]),
-        ("/{x}-{y}", ["/a-b", "/a-b-c", "/---"], ["/-", "/a-", "/-b", "/ab"]),
-        ("/f/{p:path}", ["/f/", "/f/a", "/f/a/b", "/f/a/"], ["/f", "/fa", "/e/f/a"]),
-        ("/{p:path}", ["/", "/a", "/a/b/"], []),
-    ],
-)
-def test_a_pattern_matches_as_a_router_does(pattern: str, good: list[str], bad: list[str]) -> None:
-    rule = Rule("a:b")
-    book = RuleBook({f"GET {pattern}": rule})
-    for path in good:
-        assert book.match("GET", path) is rule, path
-    for path in bad:
-        assert book.named("GET", path) is None, path
-
-
-@given(
-    st.lists(st.sampled_from(["{x}", "a", ".", "ab", "a.a"]), min_size=1, max_size=6).map("".join),
-    st.text(st.sampled_from("ab."), min_size=1, max_size=9),
-)
-@example("{x}.{x}", "...")
-@example("{x}{x}{x}", "ab")
-@example("{x}a.a{x}a", "ba.a.aa")
-def test_a_segment_matches_if_its_parameters_can_be_anything(shape: str, segment: str) -> None:
-    """Whatever comes first is taken, and that is enough to find a way if there is one."""
-    assume(shape not in {".", ".."} and segment not in {".", ".."})
-    plain = "[^/]+".join(map(re.escape, shape.split("{x}")))
-    found = re.fullmatch(plain, segment) is not None
-    book = RuleBook({f"GET /{shape}/end": PUBLIC})
-    assert book.match("GET", f"/{segment}/end").public == found
-
-
-@pytest.mark.parametrize("shape", ["{a}.{b}", "{a}.{b}.{c}", "{a}{b}{c}{d}"])
-def test_no_path_takes_long_to_match(shape: str) -> None:
-    """Where every place of a parameter's end is tried, this takes from a minute to for ever."""
-    book = RuleBook({f"GET /files/{shape}": PUBLIC})
-    for filler in (".", "a", "a."):
-        assert book.match("GET", f"/files/{filler * 32_000}/x") is ANY_KEY
 
 
 def test_a_last_slash_more_or_less_sheds_no_scope() -> None:
@@ -374,16 +284,6 @@ def test_many_rules_are_told_apart() -> None:
 # Odd paths
 
 
-def naive_fold(path: str) -> str:
-    kept: list[str] = []
-    for segment in re.sub(r"[\x00-\x1f\x7f]", "", path).split("/"):
-        if segment == "..":
-            kept = kept[:-1]
-        elif segment not in ("", "."):
-            kept = [*kept, segment]
-    return "/" + "/".join(kept)
-
-
 def spellings(path: str) -> Iterator[str]:
     """Ways to write a path that some software takes for the path itself."""
     yield path + "//"
@@ -408,29 +308,6 @@ def test_odd_paths_are_never_public_and_guarded_as_what_they_fold_to(path: str) 
     assert RuleBook({"* /{p:path}": PUBLIC}).match("GET", path) is ANY_KEY
     assert RuleBook({"GET /a/b": "a:b"}).match("GET", path) == Rule("a:b")
     assert RuleBook({"GET /a/{x}": "a:b", "* /{p:path}": PUBLIC}).match("GET", path) == Rule("a:b")
-
-
-@pytest.mark.parametrize("path", ["", "a", "a/b", "*", "http://h/a"])
-def test_what_is_no_path_is_odd(path: str) -> None:
-    assert odd(path)
-    assert not RuleBook({"* /{p:path}": PUBLIC}).match("OPTIONS", path).public
-
-
-@pytest.mark.parametrize(
-    "path", ["/", "/a", "/a/", "/a/b/", "/.a", "/a./b", "/...", "/a/..b", "/.well-known/x", "/é b"]
-)
-def test_ordinary_paths_are_not_odd(path: str) -> None:
-    assert not odd(path)
-    assert RuleBook({"GET /{p:path}": PUBLIC}).match("GET", path) is PUBLIC
-
-
-@given(st.text(st.sampled_from("/.ab\n\x00\x7f"), max_size=12))
-def test_a_path_is_odd_unless_nothing_in_it_could_be_folded(path: str) -> None:
-    tidy = folded(path)
-    assert tidy == naive_fold(path)
-    assert not odd(tidy)
-    assert folded(tidy) == tidy
-    assert odd(path) == (path not in {tidy, tidy.rstrip("/") + "/"})
 
 
 @pytest.mark.parametrize("raw", [b"/a%2Fb", b"/a%2fb", b"/a%2Fb?x=1"])

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Final, Literal, NamedTuple
-from urllib.parse import unquote
+from typing import Final, Literal
 
 from ..errors import ConfigurationError
+from .paths import odd, readings
+from .patterns import Pattern
 from .plans import LARGEST, is_whole
 from .scopes import Catalogue, Requirement, requirement
 
@@ -95,141 +96,9 @@ ANY_KEY: Final = Rule()
 """A valid key, whatever its scopes: what holds where no rule is named (D31)."""
 
 _METHOD = re.compile(r"\*|[A-Z]+")
-_PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::(\w+))?\}")
-_LITERAL, _MIXED, _ONE, _REST = range(4)
-
-
-class Pattern(NamedTuple):
-    """A path with parameters: ``/jobs/{id}``, ``/files/{name:path}``."""
-
-    text: str
-    segments: tuple[tuple[int, str], ...]
-    """For each segment its kind, from the most to the least specific, and its source."""
-
-    @classmethod
-    def of(cls, text: str) -> "Pattern":
-        """Read a pattern.
-
-        Raises:
-            ConfigurationError: if no request path could ever match it as it is written.
-        """
-        plain = _PARAMETER.sub("x", text)
-        if not text.startswith("/") or re.search(r"[{}?#]", plain) or odd(plain):
-            raise ConfigurationError(
-                f"The path {text!r} matches no request: start with '/', without empty, '.' or '..' "
-                "segments; parameters are written '{name}', or '{name:path}' for a whole tail."
-            )
-        segments: list[tuple[int, str]] = []
-        for segment in text[1:].split("/"):
-            whole = _PARAMETER.fullmatch(segment)
-            if whole is None:
-                # What a parameter is called makes no difference to what it matches.
-                shape = _PARAMETER.sub("{}", segment)
-                segments.append((_MIXED if "{" in segment else _LITERAL, shape))
-            else:
-                segments.append((_REST, "") if whole[1] == "path" else (_ONE, ""))
-            if segments[-1][0] == _REST:
-                break
-        if text.count(":path}") > (segments[-1][0] == _REST) or not (
-            len(segments) == len(text[1:].split("/"))
-        ):
-            raise ConfigurationError(
-                f"In {text!r}, '{{name:path}}' must be the whole last segment."
-            )
-        return cls(text, tuple(segments))
-
-    @property
-    def literal(self) -> bool:
-        """Whether it has no parameters."""
-        return all(kind == _LITERAL for kind, _ in self.segments)
-
-    @property
-    def expression(self) -> str:
-        """The regular expression for it, without groups."""
-        return "/" + "/".join(_expression(kind, source) for kind, source in self.segments)
-
-    @property
-    def rank(self) -> tuple[int, ...]:
-        """Sorts a pattern before those that cover it."""
-        return tuple(kind for kind, _ in self.segments)
-
-    def covers(self, other: "Pattern") -> bool:
-        """Whether it matches every path that the other one matches."""
-        for place, (kind, source) in enumerate(self.segments):
-            if kind == _REST:
-                return True
-            if place >= len(other.segments):
-                return False
-            if not _covers((kind, source), other.segments[place]):
-                return False
-        return len(self.segments) == len(other.segments)
-
-    def meets(self, other: "Pattern") -> bool:
-        """Whether some path may match both."""
-        for (kind, source), theirs in zip(self.segments, other.segments, strict=False):
-            if _REST in (kind, theirs[0]):
-                return True
-            ours = (kind, source)
-            if _LITERAL in (kind, theirs[0]) and not (
-                _covers(ours, theirs) or _covers(theirs, ours)
-            ):
-                return False
-        return len(self.segments) == len(other.segments)
-
-
-def _covers(ours: tuple[int, str], theirs: tuple[int, str]) -> bool:
-    """Whether one segment matches all that another one matches."""
-    if theirs[0] == _REST:
-        return False
-    if ours[0] == _MIXED and theirs[0] == _LITERAL:
-        return re.fullmatch(_expression(*ours), theirs[1], re.DOTALL) is not None
-    return ours[0] == _ONE or ours == theirs
-
-
-def _expression(kind: int, source: str) -> str:
-    if kind == _ONE:
-        return "[^/]+"
-    if kind == _REST:
-        return ".*"
-    first, *others = map(re.escape, source.split("{}"))
-    if not others:
-        return first
-    # What stands between two parameters is taken where it comes first, and no other place is tried
-    # ((?>...) gives nothing back): all of them would take the square of a path's length, or more.
-    *between, last = others
-    return first + "".join(f"(?>[^/]+?{text})" for text in between) + f"[^/]+{last}"
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SLASHES = re.compile(r"//+")
 _PERCENT: Final = ord("%")
 """A number is looked for in bytes five times as fast as other bytes are."""
 _SLASH: Final = b"%2f"
-
-
-def odd(path: str) -> bool:
-    """Whether other software may read a path differently than it is written.
-
-    So it may where segments are empty, ``.`` or ``..``, and where there are control characters: a
-    router that ends its expressions with ``$`` takes ``/images`` and a line feed for ``/images``.
-    One trailing slash is no empty segment.
-    """
-    if not path.startswith("/") or _CONTROL.search(path):
-        return True
-    if "//" not in path and "/." not in path:
-        return False
-    return any(segment in {"", ".", ".."} for segment in path[1:].removesuffix("/").split("/"))
-
-
-def folded(path: str) -> str:
-    """The path that software which folds such things would make of it."""
-    kept: list[str] = []
-    for segment in _CONTROL.sub("", path).split("/"):
-        if segment == "..":
-            del kept[-1:]
-        elif segment not in {"", "."}:
-            kept.append(segment)
-    return "/" + "/".join(kept)
 
 
 def _both(one: Rule, other: Rule) -> Rule:
@@ -351,11 +220,8 @@ class RuleBook:
                 return rule
             if not odd(path):
                 return table.match(path) or _of_twin(table, path) or ANY_KEY
-        wire = unquote(raw.partition(b"?")[0].decode("latin-1"))
         rules = [
-            table.match(reading) or _of_twin(table, reading)
-            for text in filter(None, (path, wire))
-            for reading in (text, _SLASHES.sub("/", f"/{text}"), folded(text))
+            table.match(reading) or _of_twin(table, reading) for reading in readings(path, raw)
         ]
         guarded = [rule for rule in rules if rule is not None and not rule.public]
         return reduce(_both, guarded) if guarded else ANY_KEY

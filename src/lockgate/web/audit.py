@@ -9,7 +9,8 @@ from starlette.endpoints import HTTPEndpoint
 from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
 
 from ..errors import ConfigurationError
-from ..rules.routes import ANY_KEY, Pattern, Rule
+from ..rules.patterns import Pattern
+from ..rules.routes import ANY_KEY, Rule
 from .guard import Guard
 
 _METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
