@@ -50,6 +50,16 @@ def test_the_composition_goes_by_the_stores_clock() -> None:
     assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.EXPIRED
 
 
+def test_the_first_instant_of_all_is_one_like_any_other() -> None:
+    """As of a clock that a test begins at 0."""
+    store, made = MemoryStore(HandClock(0)), new_key()
+    run(store.insert(draft_of(made), None))
+    admitted = run(store.admit(token_of(made), 1, BOOK)).key
+    assert admitted is not None
+    assert admitted.last_used_at == 0
+    assert run(store.find(made.handle)) == admitted
+
+
 def test_it_never_suspends() -> None:
     assert MemoryStore.io == "none"
 

@@ -95,7 +95,7 @@ class MemoryStore(Store):
             if not reading.allowed:
                 return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
             self._requests[handle] = requests = self._requests.get(handle, 0) + 1
-            last_used_at = self._last_used.get(handle, 0)
+            last_used_at = self._last_used.get(handle, -1)
             if now > last_used_at:
                 self._last_used[handle] = last_used_at = now
         key = _api_key(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
@@ -151,7 +151,7 @@ class MemoryStore(Store):
             for handle, (requests, last_used) in usage.items():
                 if handle in self._rows:
                     self._requests[handle] = self._requests.get(handle, 0) + requests
-                    self._last_used[handle] = max(self._last_used.get(handle, 0), last_used)
+                    self._last_used[handle] = max(self._last_used.get(handle, last_used), last_used)
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         with self._lock:
