@@ -7,7 +7,8 @@ from typing import Final
 from flask import Flask
 
 from ..errors import ConfigurationError
-from ..rules.patterns import Pattern, Rule
+from ..rules.patterns import Pattern
+from ..rules.routes import Rule
 
 RULE: Final = "__lockgate_rule__"
 """Where a view keeps the rule that it was decorated with."""
