@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from lockgate.rules.credentials import BASE62, KeyFormat, Peppers
+from lockgate.rules.credentials import BASE62, KeyFormat
+from lockgate.rules.digests import Peppers
 from lockgate.rules.keys import KeyDraft
 
 BRAND = "acme"

@@ -21,7 +21,8 @@ from lockgate.errors import (
     Unauthenticated,
 )
 from lockgate.identity import Session
-from lockgate.rules.credentials import Digest, Token
+from lockgate.rules.credentials import Token
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import DAY, MINUTE
 from lockgate.rules.plans import LIMITS
 from lockgate.rules.scopes import requirement

@@ -28,7 +28,8 @@ from .flows.slots import Holder, Slots
 from .identity import Session, SessionVerifier
 from .principal import Principal
 from .rules.addresses import Addresses
-from .rules.credentials import Digest, KeyFormat, Peppers, Token
+from .rules.credentials import KeyFormat, Token
+from .rules.digests import Digest, Peppers
 from .rules.headers import all_headers, all_text, rate_headers, rate_limit_exceeded, rate_text
 from .rules.keys import ApiKey
 from .rules.legacy import Legacy, LegacyToken

@@ -11,7 +11,8 @@ from lockgate import MemoryStore, run
 from lockgate.errors import InvalidFormat, RateLimitExceeded, StoreUnavailable, TokenNotAccepted
 from lockgate.flows.agents import FAILURES_PER_HOUR, SIGN_INS_PER_HOUR
 from lockgate.identity import Session, SignedCookie
-from lockgate.rules.credentials import Digest, checksum
+from lockgate.rules.credentials import checksum
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import HOUR, SECOND
 
 from ..stores.making import HandClock

@@ -16,7 +16,8 @@ from lockgate.errors import (
 )
 from lockgate.events import Events
 from lockgate.flows.keys import Keys
-from lockgate.rules.credentials import KeyFormat, Peppers
+from lockgate.rules.credentials import KeyFormat
+from lockgate.rules.digests import Peppers
 from lockgate.rules.instants import DAY
 from lockgate.rules.keys import ApiKey, KeyDraft
 from tests.stores.making import NOW, HandClock

@@ -45,7 +45,7 @@ from lockgate.errors import (
 )
 from lockgate.flows.hashes import Hashes
 from lockgate.flows.slow_checks import SlowChecks
-from lockgate.rules.credentials import Digest
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import DAY, MINUTE
 from lockgate.rules.keys import ApiKey
 from lockgate.web.asgi import GateMiddleware as AsgiMiddleware

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lockgate import ConfigurationError
 from lockgate.errors import InvalidFormat
-from lockgate.rules.credentials import KeyFormat, Peppers
+from lockgate.rules.credentials import KeyFormat
+from lockgate.rules.digests import Peppers
 from lockgate.rules.legacy import Legacy, LegacyToken
 
 PEPPERS = Peppers([b"a pepper of the tests, long enough"])

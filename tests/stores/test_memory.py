@@ -136,7 +136,7 @@ def test_the_collector_does_not_track_rows_and_windows() -> None:
 def test_a_row_that_was_rehashed_is_forgotten_as_well() -> None:
     store = filled(10, 1)
     for handle, row in list(store._rows.items()):
-        from lockgate.rules.credentials import Digest
+        from lockgate.rules.digests import Digest
 
         assert run(store.rehash_if(handle, Digest(row[6], row[7]), Digest("new", b"digest")))
     settle()

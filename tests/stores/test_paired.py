@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
 from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
-from lockgate.rules.credentials import Digest
+from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
 from lockgate.stores import paired
 from lockgate.stores.contract import Verdict

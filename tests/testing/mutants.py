@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from lockgate import MemoryStore, PlanBook, Store
 from lockgate.errors import KeyLimitReached
-from lockgate.rules.credentials import Digest, Token
+from lockgate.rules.credentials import Token
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import DAY, SECOND
 from lockgate.rules.keys import ApiKey, KeyDraft, KeyState
 from lockgate.rules.plans import Organization

@@ -6,7 +6,8 @@ from decimal import Decimal
 from typing import Any, ClassVar, cast
 
 from lockgate import PlanBook
-from lockgate.rules.credentials import Digest, Token
+from lockgate.rules.credentials import Token
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
 from lockgate.rules.keys import ApiKey, KeyState
 from lockgate.rules.plans import Organization

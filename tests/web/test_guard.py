@@ -9,7 +9,7 @@ import pytest
 
 from lockgate import PUBLIC, ConfigurationError, Principal, Refusal, Rule, run
 from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
-from lockgate.rules.credentials import Digest
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
 from lockgate.stores.contract import Io
 from lockgate.web.api import answer, check, endpoints

@@ -7,7 +7,8 @@ from ..events import Events
 from ..identity import Session, SessionVerifier
 from ..identity.agent_cookie import AgentCookie, AgentTicket
 from ..rules.accounts import Account
-from ..rules.credentials import Digest, KeyFormat, Token
+from ..rules.credentials import KeyFormat, Token
+from ..rules.digests import Digest
 from ..rules.headers import rate_limit_exceeded
 from ..rules.instants import HOUR, SECOND
 from ..rules.plans import Plan

@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
-from ..rules.credentials import PREFIX_LENGTH, Digest
+from ..rules.credentials import PREFIX_LENGTH
+from ..rules.digests import Digest
 from ..rules.instants import SECOND
 from ..rules.keys import ApiKey, KeyDraft, read_name
 from ..rules.legacy import SLOW, Legacy, LegacyToken

@@ -17,7 +17,8 @@ from hmac import compare_digest
 from typing import Final
 
 from ..errors import ConfigurationError
-from .credentials import Digest, Digester, Peppers, Token
+from .credentials import Token
+from .digests import Digest, Digester, Peppers
 
 FAST: Final[Mapping[str, str]] = {
     "sha256": "sha256",

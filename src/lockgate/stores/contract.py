@@ -27,7 +27,8 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from ..rules.accounts import Account, AccountDraft
-from ..rules.credentials import Digest, Token
+from ..rules.credentials import Token
+from ..rules.digests import Digest
 from ..rules.instants import HOUR
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, Plan, PlanBook

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import HandleTaken
 from ..rules.accounts import Account
-from ..rules.credentials import Digest
+from ..rules.digests import Digest
 
 
 class LocalAccounts:

@@ -6,7 +6,8 @@ from typing import Final, cast
 
 from ..errors import HandleTaken, KeyLimitReached
 from ..rules.accounts import Account, AccountDraft
-from ..rules.credentials import Digest, Token
+from ..rules.credentials import Token
+from ..rules.digests import Digest
 from ..rules.instants import DAY
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, PlanBook

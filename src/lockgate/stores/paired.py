@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar, cast
 
 from ..errors import ConfigurationError, StoreUnavailable
 from ..rules.accounts import Account
-from ..rules.credentials import Digest, Token
+from ..rules.credentials import Token
+from ..rules.digests import Digest
 from ..rules.keys import ApiKey, KeyState
 from ..rules.plans import Organization, PlanBook
 from ..rules.windows import Reading, Window

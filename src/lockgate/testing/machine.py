@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from ..rules.credentials import Digest, NewKey
+from ..rules.credentials import NewKey
+from ..rules.digests import Digest
 from ..rules.instants import DAY, HOUR, MINUTE, SECOND
 from ..rules.keys import KeyDraft
 from ..rules.plans import Organization, Plan

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lockgate import run
-from lockgate.rules.credentials import Digest
+from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
 from lockgate.stores.redis import RedisStore
 

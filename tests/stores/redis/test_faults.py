@@ -24,7 +24,7 @@ from redis.exceptions import (
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
-from lockgate.rules.credentials import Digest
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import OutcomeUnknown, Usage

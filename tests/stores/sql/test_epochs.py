@@ -8,7 +8,7 @@ import pytest
 
 from lockgate import run
 from lockgate.rules.accounts import AccountDraft
-from lockgate.rules.credentials import Digest
+from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import COPIES_LAST
 from lockgate.stores.sql import SqlStore

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from lockgate import Plan, PlanBook, run
-from lockgate.rules.credentials import Digest
+from lockgate.rules.digests import Digest
 from lockgate.rules.instants import SECOND
 from lockgate.stores.contract import Usage, Verdict
 from lockgate.stores.sql import SqlStore, schema

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from ...errors import HandleTaken
 from ...rules.accounts import Account, AccountDraft
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.instants import MINUTE
 from ...rules.keys import ApiKey, KeyDraft
 from ...waiting import together

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from ...rules.accounts import Account, AccountDraft
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft, KeyState
 from ...rules.plans import Organization
 from ...rules.slots import Lease

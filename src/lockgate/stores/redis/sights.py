@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.plans import Plan, PlanBook
 from .calls import Script, arguments
 from .charges import charging

@@ -7,7 +7,7 @@ from redis.exceptions import ResponseError
 
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules.accounts import Account
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.instants import SECOND
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization

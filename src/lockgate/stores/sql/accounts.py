@@ -5,7 +5,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, insert, or_, select, update
 
 from ...rules.accounts import Account, AccountDraft
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
 from .encoding import read_account, write_account, write_id, write_key
 from .tables import Tables

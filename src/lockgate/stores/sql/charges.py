@@ -8,7 +8,8 @@ which they came, so that each gets the very reading it would have got alone.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...rules.credentials import Digest, Token
+from ...rules.credentials import Token
+from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Organization, PlanBook
 from ...rules.windows import Reading, State, Window, hit

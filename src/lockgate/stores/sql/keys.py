@@ -5,7 +5,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from ...errors import KeyLimitReached
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
 from .encoding import read_key, read_uses, write_id, write_key
 from .tables import Tables

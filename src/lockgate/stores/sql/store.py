@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ...errors import ConfigurationError, HandleTaken
 from ...rules.accounts import Account, AccountDraft
-from ...rules.credentials import Digest, Token
+from ...rules.credentials import Token
+from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization, PlanBook
 from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew

@@ -2,7 +2,7 @@
 
 from ...errors import HandleTaken
 from ...rules.accounts import AccountDraft
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.instants import DAY, SECOND
 from ...rules.keys import KeyDraft
 from ...rules.plans import LARGEST, Organization

@@ -1,6 +1,6 @@
 """Admissions, by one caller: where keys, plans, windows and usage meet."""
 
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, MINUTE
 from ...rules.plans import Organization
 from ...stores.contract import Store

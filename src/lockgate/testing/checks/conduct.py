@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from ...rules.plans import Organization
 from ...stores.contract import UNKNOWN, Store, Verdict

@@ -4,7 +4,8 @@ import asyncio
 from contextlib import suppress
 
 from ...errors import HandleTaken, KeyLimitReached
-from ...rules.credentials import Digest, NewKey
+from ...rules.credentials import NewKey
+from ...rules.digests import Digest
 from ...rules.instants import MINUTE, SECOND
 from ...rules.keys import ApiKey
 from ...stores.contract import Store, Usage, Verdict

@@ -1,7 +1,7 @@
 """Keys, by one caller."""
 
 from ...errors import HandleTaken, KeyLimitReached
-from ...rules.credentials import Digest
+from ...rules.digests import Digest
 from ...rules.instants import DAY, SECOND
 from ...rules.keys import KeyDraft
 from ...stores.contract import Store, Usage

@@ -1,0 +1,56 @@
+"""What is kept of keys, and the peppers it is made with (D3)."""
+
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.errors import ConfigurationError
+from lockgate.rules.digests import Peppers
+
+PEPPER = b"0123456789abcdef" * 2
+
+
+@given(st.binary(min_size=16, max_size=200), st.binary(max_size=300))
+def test_a_digest_is_the_standard_hmac(pepper: bytes, secret: bytes) -> None:
+    peppers = Peppers([pepper])
+    assert peppers.current(secret) == (
+        peppers.scheme,
+        hmac.new(pepper, secret, hashlib.sha256).digest(),
+    )
+    assert peppers.scheme.startswith("hmac-sha256:")
+    assert peppers.digesters["sha256"](secret) == hashlib.sha256(secret).digest()
+    assert Peppers().current(secret) == ("sha256", hashlib.sha256(secret).digest())
+
+
+@pytest.mark.parametrize("length", [16, 63, 64, 65, 128])
+def test_a_digest_is_the_standard_hmac_at_the_block_size(length: int) -> None:
+    pepper = bytes(range(length))
+    wanted = hmac.new(pepper, b"secret", hashlib.sha256).digest()
+    assert Peppers([pepper]).current(b"secret").value == wanted
+
+
+@pytest.mark.parametrize("pepper", [b"", b"a", b"a" * 15])
+def test_a_short_pepper_is_refused(pepper: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="16"):
+        Peppers([PEPPER, pepper])
+
+
+@pytest.mark.parametrize(
+    "peppers", [PEPPER, PEPPER.decode(), [PEPPER.decode()]], ids=["bytes", "str", "list of str"]
+)
+def test_peppers_are_a_list_of_bytes(peppers: Any) -> None:
+    """One alone would be read as a list of its letters."""
+    with pytest.raises(ConfigurationError, match="list of bytes"):
+        Peppers(peppers)
+
+
+def test_peppers_show_only_their_names() -> None:
+    peppers = Peppers([PEPPER])
+    assert repr(peppers) == f"<Peppers {peppers.scheme}, sha256>"
+    shown = f"{peppers} {[peppers]}"
+    assert PEPPER.decode() not in shown
+    assert PEPPER.hex()[:8] not in shown
