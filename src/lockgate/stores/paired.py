@@ -23,23 +23,14 @@ from ..rules.keys import ApiKey, KeyState
 from ..rules.plans import Organization, PlanBook
 from ..rules.windows import Reading, Window
 from ..run import run
-from .contract import (
-    REFUSED_BY_STATE,
-    UNKNOWN,
-    Admission,
-    Cache,
-    Io,
-    OutcomeUnknown,
-    Truth,
-    Usage,
-    Verdict,
-)
+from .contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, OutcomeUnknown, Usage, Verdict
 from .deadlines import Overdue, unhurried
 from .ends import tell_of_the_end
 from .failures import is_away
 from .fallback import LocalLimits
 from .forks import own_lock, tell_of_forks
 from .guarded import Guarded
+from .halves import Cache, Truth
 from .wrapping import Wrapper
 
 T = TypeVar("T")

@@ -1,11 +1,12 @@
 """A store that may hang or die, made fit to stand on the way of requests (D28, D34, G4)."""
 
 from ..events import Events
-from .contract import Cache, Store, Truth
+from .contract import Store
 from .deadlines import DEADLINE
 from .denials import Remembering
 from .fallback import LocalLimits
 from .guarded import Guarded, Resilient
+from .halves import Cache, Truth
 from .paired import Paired
 from .straight import Straight
 from .wrapping import passed

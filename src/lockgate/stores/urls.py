@@ -3,7 +3,8 @@
 from typing import Final
 
 from ..errors import ConfigurationError
-from .contract import Cache, Store, Truth
+from .contract import Store
+from .halves import Cache, Truth
 from .memory import MemoryStore
 from .paired import Paired
 

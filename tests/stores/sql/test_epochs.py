@@ -10,7 +10,7 @@ from lockgate import run
 from lockgate.rules.accounts import AccountDraft
 from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
-from lockgate.stores.contract import COPIES_LAST
+from lockgate.stores.halves import COPIES_LAST
 from lockgate.stores.sql import SqlStore
 
 from ..making import HOSTILE, NOW, at_once, draft

@@ -10,7 +10,7 @@ from typing import Final
 from ...rules.instants import DAY, MILLISECOND
 from ...rules.keys import ApiKey
 from ...rules.plans import Organization
-from ..contract import COPIES_LAST, Cache
+from ..halves import COPIES_LAST, Cache
 from ..lanes import Lanes
 from .calls import Script, command, invocation, number
 from .encoding import Claim, write_claim, write_placement, write_record

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, case, func, select, update
 
-from ..contract import COPIES_LAST, Changes
+from ..halves import COPIES_LAST, Changes
 from .dialects import Flavour
 from .encoding import read_id
 from .tables import Tables

@@ -17,7 +17,8 @@ from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization, PlanBook
 from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew
 from ...rules.windows import Reading, Window
-from ..contract import UNKNOWN, Admission, Changes, Io, Truth, Usage
+from ..contract import UNKNOWN, Admission, Io, Usage
+from ..halves import Changes, Truth
 from .accounts import Accounts
 from .advice import Adviser
 from .charges import Admit, Hit, Ledger

@@ -1,0 +1,82 @@
+"""The two halves of a pair: what a store must do to be the truth, or the cache before one (K5).
+
+The docstrings are the contract.
+"""
+
+from abc import abstractmethod
+from typing import Final, NamedTuple
+
+from ..rules.instants import HOUR
+from ..rules.keys import ApiKey
+from ..rules.plans import Organization
+from .contract import Store
+
+COPIES_LAST: Final = HOUR
+"""How long a copy in a cache is believed at most, in microseconds."""
+
+
+class Changes(NamedTuple):
+    """What :meth:`Truth.changes` answers."""
+
+    epoch: int
+    organizations: list[str]
+
+
+class Truth(Store):
+    """A store that keys and plans can live in while a :class:`Cache` serves admissions.
+
+    Its ``add_usage`` is all or nothing: what failed is added once more.
+    """
+
+    @abstractmethod
+    async def changes(self, since: int | None) -> Changes:
+        """The epoch, and the organizations of which a key or the plan changed after ``since``.
+
+        An epoch is the instant of the change in microseconds, by the store's clock, or one more
+        than the epoch before if that is later. None: since :data:`COPIES_LAST` ago.
+        """
+
+
+class Cache(Store):
+    """A store that can stand before a :class:`Truth`, with copies of what that knows.
+
+    Beside its own verbs, which then keep windows only, it keeps copies of keys and of the plans of
+    their organizations. Its ``admit`` believes a copy as it believes a record of its own, and
+    answers UNKNOWN where it has none; whoever asked then installs one and asks again.
+
+    A copy is good while the organization's fence stands. The fence is a random text that never
+    comes back once it is gone, by :meth:`forget` or because the cache was flushed: so neither a
+    fill that races a revocation (K5) nor a cache that lost its memory lets a revoked key in.
+    """
+
+    @abstractmethod
+    async def fence(self, organization: str) -> str:
+        """The fence of an organization; a new one is put up where there is none."""
+
+    @abstractmethod
+    async def install(self, key: ApiKey, placed: Organization | None, fence: str) -> bool:
+        """Keep copies of a key and its organization, if the fence still is this one.
+
+        In one atomic step. False: it is another or none, and nothing was kept. Copies last for
+        :data:`COPIES_LAST` at most, however often they are used; ``request_count`` goes on from
+        that of the key.
+        """
+
+    @abstractmethod
+    async def forget(self, organization: str) -> None:
+        """Tear the fence down: no copy of this organization is good any more.
+
+        Its windows stay as they are. Then the epoch of the cache moves.
+        """
+
+    @abstractmethod
+    async def caught_up(self) -> int | None:
+        """Up to which epoch of the truth the copies are right.
+
+        None: nobody said, or it is lost; or a server that may have missed something has taken
+        the place of another since.
+        """
+
+    @abstractmethod
+    async def catch_up(self, before: int | None, epoch: int) -> bool:
+        """Say so, if what was said last still is ``before``."""
