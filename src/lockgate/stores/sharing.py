@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from .deadlines import Overdue, answered, left, unhurried
 
@@ -18,16 +18,16 @@ Outcome = TypeVar("Outcome")
 
 
 class _Ticket(Generic[Charge, Outcome]):
-    """A charge that waits in a thread."""
+    """A charge that waits in a thread, and what came of it."""
 
-    __slots__ = ("charge", "failure", "leads", "outcome", "woken")
+    __slots__ = ("charge", "failure", "outcome", "settled", "woken")
 
     def __init__(self, charge: Charge) -> None:
         self.charge = charge
-        self.outcome: list[Outcome] = []
-        self.failure: BaseException | None = None
-        self.leads = False
-        self.woken = Lock()
+        self.outcome: tuple[Outcome, ...] = ()
+        self.failure: Exception | None = None
+        self.settled = False
+        self.woken: Final = Lock()
         self.woken.acquire()
 
 
@@ -36,6 +36,9 @@ class Meeting(Generic[Charge, Outcome]):
 
     The first one to come leads: it sends all that wait, wakes those it sent for, and hands the
     lead to the first that came meanwhile. There is no thread besides the callers' own.
+
+    A signal's handler may raise in one of them, after any call and where any function begins: so
+    whoever leaves gives away what others wait for, and does so once more if that was broken off.
 
     Args:
         send: sends some charges, and gives the outcome of each.
@@ -46,72 +49,92 @@ class Meeting(Generic[Charge, Outcome]):
         self._send = send
         self._most = most
         self._lock = Lock()
-        self._waiting: deque[_Ticket[Charge, Outcome]] = deque()
-        self._led = False
+        self._waiting: list[_Ticket[Charge, Outcome]] = []
+        self._leader: object = None
+        """The ticket of who leads; of who came first and waited for nobody, the charge in a tuple,
+        which is nobody else's either and made in no time."""
+        self._sent: list[_Ticket[Charge, Outcome]] = []
+        """Those whom the leader sends for and has not woken yet."""
 
     def charge(self, charge: Charge) -> Outcome:
-        """Make a charge; returns when its batch is done."""
-        with self._lock:
-            if self._led:
-                ticket = _Ticket[Charge, Outcome](charge)
-                self._waiting.append(ticket)
-            else:
-                self._led = True
-                ticket = None
-        if ticket is None:  # Nobody else was there.
-            try:
-                (outcome,) = self._send((charge,))
-            finally:
-                with self._lock:
-                    self._pass_on()
+        """Make a charge; returns when its batch is done.
+
+        Raises:
+            Overdue: the present deadline came first, or whoever sent for this one was interrupted.
+        """
+        first = (charge,)
+        who: object = first
+        ticket: _Ticket[Charge, Outcome] | None = None
+        try:
+            with self._lock:
+                if self._leader is None:
+                    self._leader = first
+                else:
+                    who = ticket = _Ticket(charge)
+                    self._waiting.append(ticket)
+            if ticket is None:
+                (outcome,) = self._send(first)
+                return outcome
+            self._wait(ticket)
+            if self._leader is ticket:
+                self._lead()
+            if ticket.failure is not None:
+                raise ticket.failure
+            (outcome,) = ticket.outcome
             return outcome
-        self._wait(ticket)
-        if ticket.leads:
-            self._lead()
-        if ticket.failure is not None:
-            raise ticket.failure
-        (outcome,) = ticket.outcome  # Whoever leads settles the first ticket, its own.
-        return outcome
+        finally:
+            if self._leader is who or (ticket is not None and not ticket.settled):
+                try:
+                    self._leave(who)
+                except BaseException:
+                    self._leave(who)
+                    raise
 
     def _wait(self, ticket: _Ticket[Charge, Outcome]) -> None:
         seconds = left()
-        try:
-            if not ticket.woken.acquire(timeout=-1 if seconds is None else seconds):
-                raise Overdue
-        except BaseException:  # Or a signal's handler raised in the main thread.
-            self._withdraw(ticket)
-            raise
+        if not ticket.woken.acquire(timeout=-1 if seconds is None else seconds):
+            raise Overdue
 
     def _lead(self) -> None:
         with self._lock:
-            count = min(len(self._waiting), self._most)
-            tickets = [self._waiting.popleft() for _ in range(count)]
+            waiting, most = self._waiting, self._most
+            self._sent, self._waiting = waiting[:most], waiting[most:]
+        tickets = list(self._sent)
         try:
             outcomes = self._send([ticket.charge for ticket in tickets])
             for ticket, outcome in zip(tickets, outcomes, strict=True):
-                ticket.outcome.append(outcome)
-        except BaseException as failure:
+                ticket.outcome = (outcome,)
+                ticket.settled = True
+        except Exception as failure:
             for ticket in tickets:
                 ticket.failure = failure
-        finally:
-            with self._lock:
-                self._pass_on()
-            for ticket in tickets[1:]:
-                ticket.woken.release()
+                ticket.settled = True
 
-    def _pass_on(self) -> None:
-        """Give the lead to the first who waits."""
-        self._led = bool(self._waiting)
-        if self._led:
-            self._waiting[0].leads = True
-            self._waiting[0].woken.release()
+    def _leave(self, who: object) -> None:
+        """Wake those who were sent for, and give the lead to the first who waits, if it is here.
 
-    def _withdraw(self, ticket: _Ticket[Charge, Outcome]) -> None:
+        Done twice, it comes to the same; and between a step that could not be done twice and the
+        waking that goes with it there is no place where a handler runs.
+        """
         with self._lock:
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
-                if ticket.leads:
-                    self._pass_on()
+            if who in self._waiting:
+                self._waiting = [ticket for ticket in self._waiting if ticket is not who]
+            if self._leader is not who:
+                return
+            sent, waiting = self._sent, self._waiting
+            for ticket in sent:
+                if not ticket.settled:
+                    ticket.failure = Overdue()
+                    ticket.settled = True
+            while sent:
+                ticket = sent[-1]
+                del sent[-1]
+                ticket.woken.release()
+            if waiting:
+                self._leader = leader = waiting[0]
+                leader.woken.release()
+            else:
+                self._leader = None
 
 
 async def _nothing() -> None:

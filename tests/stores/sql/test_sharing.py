@@ -1,4 +1,4 @@
-"""Group commit in threads: who leads, who fails with whom, and who leaves."""
+"""Group commit in threads: who leads, and who fails with whom."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import delete, update
 from lockgate import run
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import Verdict
-from lockgate.stores.sharing import Meeting, _Ticket
+from lockgate.stores.sharing import Meeting
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.blocking import Blocking
 from lockgate.stores.sql.charges import TOGETHER_AT_MOST, Charge, Hit, Outcome
@@ -83,35 +83,6 @@ def test_who_comes_meanwhile_goes_together(fails: bool) -> None:
     assert road.groups == [1, TOGETHER_AT_MOST, 3]
     assert len(outcomes) == len(threads)
     assert all(isinstance(outcome, Failed) for outcome in outcomes)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_who_is_interrupted_leaves_and_the_others_go_on(first: bool) -> None:
-    """A signal's handler raises where the main thread waits."""
-    road = Road()
-    meeting = Meeting(road.send, TOGETHER_AT_MOST)
-    threads, outcomes = crowd(meeting, road, 3)
-    leaving = meeting._waiting[0 if first else 1]
-    meeting._withdraw(leaving)
-    road.let.release(3)
-    leaving.failure = Failed()
-    leaving.woken.release()
-    for thread in threads:
-        thread.join(30)
-    assert road.groups == [1, 1]
-    assert len(outcomes) == 3
-
-
-def test_who_is_interrupted_with_the_lead_passes_it_on() -> None:
-    meeting = Meeting(Road().send, TOGETHER_AT_MOST)
-    first, second = (_Ticket[Charge, Outcome](HIT) for _ in range(2))
-    meeting._waiting.extend([first, second])
-    meeting._led = first.leads = True
-    meeting._withdraw(first)
-    assert second.leads
-    assert second.woken.acquire(blocking=False)
-    meeting._withdraw(second)
-    assert not meeting._led
 
 
 def test_a_key_that_was_moved_or_deleted_under_a_running_process(backend: Backend) -> None:
