@@ -35,3 +35,9 @@ def test_the_message_never_repeats_the_password(url: str) -> None:
         open_store(url)
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql+redis", "sqlite+rediss"])
+def test_one_url_for_two_stores_is_told_to_be_two(scheme: str) -> None:
+    with pytest.raises(ConfigurationError, match="two URLs with a blank"):
+        open_store(f"{scheme}://user:hunter2hunter2@host/database")

@@ -33,6 +33,11 @@ def open_store(url: str) -> Store:
     if second:
         return _pair(open_store(first), open_store(second.strip()))
     scheme, separator, _ = url.partition("://")
+    if scheme.endswith(("+redis", "+rediss")):
+        raise ConfigurationError(
+            "A database with Redis before it is two URLs with a blank between them: "
+            "'postgresql://host/database redis://host'."
+        )
     kind = scheme.partition("+")[0] if separator else None
     if kind == "memory":
         return MemoryStore()

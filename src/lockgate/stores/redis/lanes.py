@@ -14,9 +14,11 @@ from redis.exceptions import (
     MovedError,
     NoScriptError,
     ReadOnlyError,
+    RedisError,
     TryAgainError,
 )
 
+from ..advising import Adviser
 from ..forks import tell_of_forks
 from .awaiting import AwaitingLine
 from .calls import Call, told_in
@@ -35,6 +37,7 @@ class Lane:
 
     Args:
         servers: where they are.
+        adviser: tells the log what to do where one refuses.
         awaiting: whether callers await.
     """
 
@@ -42,13 +45,14 @@ class Lane:
     """Makes a call for the first time, in as few steps as can be. A reply that is an exception has
     to be handed to :meth:`insist`."""
 
-    def __init__(self, servers: Servers, *, awaiting: bool) -> None:
+    def __init__(self, servers: Servers, adviser: Adviser, *, awaiting: bool) -> None:
         def draw(dial: Dial) -> Line:
             return (AwaitingLine if awaiting else BlockingLine)(dial, servers.timeout)
 
         self._servers = servers
         self._draw = draw
         self._pause = asyncio.sleep if awaiting else _sleep
+        self._adviser = adviser
         self._begin()
         if not awaiting:  # Of the others each has an event loop, and no process takes that along.
             tell_of_forks(self)
@@ -57,14 +61,23 @@ class Lane:
         self._begin()  # What is let go of here closes no connection of the parent.
 
     async def insist(self, call: Call, reply: Reply) -> Reply:
+        """Make a call that failed so, and tell the log what to do if it fails again.
+
+        Raises:
+            RedisError: the server refused, or no answer came.
+        """
+        try:
+            return await self._insist(call, reply)
+        except (RedisError, OSError) as failure:
+            self._adviser.tell(failure)
+            raise
+
+    async def _insist(self, call: Call, reply: Reply) -> Reply:
         """Make a call that failed so.
 
         What certainly took no effect is tried again where that may help: where the script is not
         known, the slot has moved, the server turned out to be a replica. What may have taken
         effect is sent again once, if the call is repeatable.
-
-        Raises:
-            RedisError: the server refused, or no answer came.
         """
         topology = self._topology
         started = monotonic()

@@ -149,7 +149,8 @@ def _from_url(text: str) -> dict[bool, Servers]:
             "The store's URL cannot be read: use 'redis://user:password@host:6379/0', "
             "'redis+cluster://host:6379,host:6380', or "
             "'redis+sentinel://host:26379,host:26379/service', 'rediss' in place of 'redis' for "
-            "TLS, with special characters %-encoded."
+            "TLS, with special characters %-encoded; after a '?' only what redis-py's connections "
+            "take, such as 'socket_timeout=0.5'."
         ) from None
 
 

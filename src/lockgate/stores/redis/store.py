@@ -12,6 +12,7 @@ from ...rules.instants import SECOND
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization
 from ...rules.slots import Lease, SlotReading
+from ..advising import Adviser
 from ..contract import (
     Io,
     Usage,
@@ -19,6 +20,7 @@ from ..contract import (
 from ..lanes import Lanes
 from .accounts import Accounts
 from .admissions import Admissions
+from .advice import advice
 from .calls import Call, Script, command, invocation, number
 from .copies import Copies
 from .encoding import (
@@ -70,9 +72,11 @@ class RedisStore(Admissions, Accounts, Copies):
         self._names = Names(prefix)
         self.keeps_time = True
         blocking, awaiting = servers_of(sources)
-        self._blocking = None if blocking is None else Lane(blocking, awaiting=False)
+        adviser = Adviser("Redis", advice)
+        self._blocking = None if blocking is None else Lane(blocking, adviser, awaiting=False)
         self._lanes = Lanes(
-            self._blocking, None if awaiting is None else lambda: Lane(awaiting, awaiting=True)
+            self._blocking,
+            None if awaiting is None else lambda: Lane(awaiting, adviser, awaiting=True),
         )
         self.io: Io = self._lanes.io
         self._sights = Sights()

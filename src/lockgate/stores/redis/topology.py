@@ -6,7 +6,13 @@ from hashlib import sha1
 from time import monotonic
 from typing import Any, Final, cast
 
-from redis.exceptions import AskError, ClusterDownError, ConnectionError, MovedError
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    ConnectionError,
+    MovedError,
+    RedisError,
+)
 
 from .calls import Call, command
 from .lines import Draw, Line
@@ -110,8 +116,10 @@ class Cluster(Topology):
     async def _find_and_ask(self, call: Call) -> Reply:
         try:
             line = await self._line_to(call.slot)
-        except ClusterDownError as down:
-            return down
+        except NotSent as failure:
+            return failure.__cause__
+        except (RedisError, OSError) as failure:
+            return failure
         return await line.ask(call)
 
     async def _line_to(self, slot: int) -> Line:

@@ -1,21 +1,14 @@
-"""What to do about a database that refuses: said once in a while, in words of ours.
+"""What to do about a database that refuses, in words of ours.
 
 Those of a driver are not repeated: some show addresses, users or parameters.
 """
 
-import logging
 from socket import gaierror
-from time import monotonic
 from typing import Final
 
 from sqlalchemy import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
-
-from ..forks import own_lock
-
-AGAIN_AFTER: Final = 60.0
-"""Seconds for which what was said is not repeated."""
 
 _LOGIN: Final = "it does not take this user with this password: see both in the store's URL"
 _CRYPTOGRAPHY: Final = (
@@ -102,8 +95,6 @@ _LIBPQ: Final = (
     ("timeout expired", _NOBODY),
 )
 
-logger = logging.getLogger("lockgate")
-
 
 def advice(failure: BaseException, dialect: Dialect) -> str | None:
     """What to do about a failure, as the end of a sentence; None: nothing is known of it."""
@@ -126,27 +117,3 @@ def advice(failure: BaseException, dialect: Dialect) -> str | None:
         text = str(cause)
         return next((what for words, what in _LIBPQ if words in text), None)
     return _MYSQL.get(cause.args[0]) if cause.args else None
-
-
-class Adviser:
-    """Tells the log what to do about failures, each advice once a minute.
-
-    Whoever calls the service is told no more than that it is unavailable.
-    """
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._lock = own_lock()
-        self._told: dict[str, float] = {}
-
-    def tell(self, failure: BaseException) -> None:
-        """Tell what to do, if it is known and was not told just now."""
-        what = advice(failure, self._dialect)
-        if what is None:
-            return
-        now = monotonic()
-        with self._lock:
-            if now - self._told.get(what, float("-inf")) < AGAIN_AFTER:
-                return
-            self._told[what] = now
-        logger.error("The database refuses: %s.", what)

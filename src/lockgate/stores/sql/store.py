@@ -17,10 +17,11 @@ from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization, PlanBook
 from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew
 from ...rules.windows import Reading, Window
+from ..advising import Adviser
 from ..contract import UNKNOWN, Admission, Io, Usage
 from ..halves import Changes, Truth
 from .accounts import Accounts
-from .advice import Adviser
+from .advice import advice
 from .charges import Admit, Hit, Ledger
 from .dialects import flavour_of
 from .encoding import (
@@ -99,7 +100,7 @@ class SqlStore(Truth):
             self._statements,
             Pruning(tables, flavour).due,
             engines.patience,
-            Adviser(engines.dialect),
+            Adviser("The database", lambda failure: advice(failure, engines.dialect)),
         )
         self._keys: Final = Keys(tables)
         self._organizations: Final = Organizations(tables, flavour)

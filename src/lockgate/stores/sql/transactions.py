@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from ..advising import Adviser
 from ..contract import OutcomeUnknown
 from ..deadlines import left
-from .advice import Adviser
 from .charges import Charge, Ledger, Outcome
 from .dialects import Flavour
 from .statements import Hand, Statements
