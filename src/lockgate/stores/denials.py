@@ -166,20 +166,19 @@ class Remembering(Wrapper):
     def _learn(
         self, admission: Admission, cost: int, now: int | None, asked_at: float, forgotten: int
     ) -> None:
-        """Remember what an admission says of a key, and of its organization."""
+        """Remember a refusal, and whose key it was; forget what an admission disproves."""
         verdict, key, plan, reading = admission
         if key is None:
             return
         if plan is None or reading is None:
             self._keys.pop(key.handle, None)
-            return
-        if verdict is not Verdict.ADMITTED:
+        elif verdict is Verdict.ADMITTED:
+            self._denials.pop(key.organization, None)
+        else:
             denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
             self._remember(key.organization, denial, forgotten)
-        elif self._denials:
-            self._denials.pop(key.organization, None)
-        if forgotten == self._forgotten:
-            _keep(self._keys, key.handle, key)
+            if forgotten == self._forgotten:
+                _keep(self._keys, key.handle, key)
 
     async def _begin(self, asked_at: float) -> None:
         """Read the epoch for the first time: only from there on a change can be seen."""

@@ -12,11 +12,9 @@ from ..rules.credentials import Token
 from ..rules.plans import PlanBook
 from .contract import Admission, Verdict
 from .deadlines import DEADLINE, UNTIL
-from .denials import AT_MOST, Remembering
+from .denials import Remembering
 from .fallback import LocalLimits
 from .guarded import Resilient
-
-_ADMITTED: Final = Verdict.ADMITTED
 
 
 class Straight(Remembering):
@@ -43,6 +41,7 @@ class Straight(Remembering):
         self._guard: Final = guard
         self._breaker: Final = guard.breaker
         self._store: Final = guard.inner
+        self._seen: Final = guard.seen
 
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
@@ -66,13 +65,10 @@ class Straight(Remembering):
             UNTIL.reset(started)
         if self._breaker.failures:  # Others failed meanwhile.
             breaker.succeeded(False)
-        if self._guard.seen:
+        if self._seen:
             self._guard.note(admission, cost, now)
-        verdict, key, _, _ = admission
-        if verdict is not _ADMITTED or self._denials or len(self._keys) >= AT_MOST or key is None:
+        if self._denials or admission.verdict is not Verdict.ADMITTED:
             self._learn(admission, cost, now, asked_at, forgotten)
-        elif forgotten == self._forgotten:
-            self._keys[token.handle] = key
         return admission
 
     def _may_be_denied(self, token: Token) -> bool:
