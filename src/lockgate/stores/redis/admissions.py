@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, Final, cast
 
 from ...rules.credentials import Token
@@ -56,7 +57,7 @@ class Admissions(Store):
             if charged is None or charged[0] is not plans:
                 charged = sight.under(plans)
             _, plan, mark, begun = charged
-            text = begun + write_request(now, cost, sight.expires_at, mark)
+            text = begun + write_request(now, cost, sight.void, mark)
             call = _call(Call, (sight.slot, text, ADMIT, True, True, 1))
             answer = await lane.ask(call)
             if type(answer) is not bytes:
@@ -102,7 +103,7 @@ class Admissions(Store):
         place = self._names.place(organization)
         start, mark = charging(windows)
         begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
-        text = begun + write_request(now, cost, None, mark)
+        text = begun + write_request(now, cost, inf, mark)
         return await self._ask(Call(place.slot, text, script, True, True))
 
     async def _claimed(self, handle: str) -> tuple[str, str] | None:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, inf
 from struct import Struct
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from ...errors import ConfigurationError
 from ...rules.instants import MILLISECOND
@@ -25,7 +25,7 @@ _REQUEST_AND_END: Final = Struct(f"{_REQUEST.format}2s")
 _made = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
-def _by_size() -> dict[int, Callable[[bytes], tuple[int, ...]]]:
+def _by_size() -> dict[int, Callable[[bytes], tuple[Any, ...]]]:
     """How to unpack a reading of any number of windows, and the usage that comes after it."""
     forms = [Struct(f"<Bqqqbbqq{'q32x' * number}qq") for number in range(32)]
     return {form.size: form.unpack for form in forms}
@@ -66,13 +66,13 @@ def charging(windows: tuple[Window, ...]) -> Charging:
     return Charging(start, blake2b(packed, digest_size=8).digest())
 
 
-def write_request(now: int | None, cost: int, void: int | None, mark: bytes) -> bytes:
+def write_request(now: int | None, cost: int, void: float, mark: bytes) -> bytes:
     """The end of a call: a new request as ``asked.lua`` reads it.
 
     Args:
         now: when it is made; None: when it gets there.
         cost: what it weighs.
-        void: from when on it is not admitted, whatever the windows say.
+        void: from when on it is not admitted, whatever the windows say; infinity: never.
         mark: the plan's.
 
     Raises:
@@ -83,7 +83,7 @@ def write_request(now: int | None, cost: int, void: int | None, mark: bytes) -> 
     return _REQUEST_AND_END.pack(
         -1 if now is None else now,
         cost,
-        inf if void is None else void,
+        void,
         mark,
         request_ids.next(),
         0,
@@ -98,19 +98,22 @@ def read_reading(packed: bytes) -> Reading:
 
 def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:
     """The reading that ``admit.lua`` gives, the key's requests and the last of them."""
+    total: int
+    empty: list[int]
     verdict, now, remaining, reset, tightest, refused_by, wait, total, *empty, requests, last = (
         _ADMISSIONS[len(packed)](packed)
     )
-    limited = tightest >= 0
+    if tightest < 0:  # No window has a limit.
+        remaining, reset, tightest = None, now, None
     reading = _made(
         Reading,
         (
             verdict == ADMITTED,
             now,
             tuple(map(total.__sub__, empty)),
-            remaining if limited else None,
-            reset if limited else now,
-            tightest if limited else None,
+            remaining,
+            reset,
+            tightest,
             None if refused_by < 0 else refused_by,
             wait,
         ),

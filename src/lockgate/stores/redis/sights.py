@@ -1,5 +1,6 @@
 """What a process remembers of keys: a hint that scripts compare with what is kept, and no more."""
 
+from math import inf
 from typing import Final
 
 from ...rules.digests import Digest
@@ -27,13 +28,13 @@ class Sight:
         "_record",
         "charged",
         "digest",
-        "expires_at",
         "key",
         "organization",
         "place",
         "revoked",
         "slot",
         "unused",
+        "void",
     )
 
     def __init__(
@@ -45,7 +46,9 @@ class Sight:
         self.slot: Final = place.slot
         self.digest: Final = Digest(self.key.scheme, self.key.digest)
         self.revoked: Final = self.key.revoked_at is not None
-        self.expires_at: Final = self.key.expires_at
+        expires_at = self.key.expires_at
+        self.void: Final = inf if expires_at is None else expires_at
+        """From when on it admits nobody."""
         self.unused: Final = self.key[:-2]
         """The key without its usage."""
         self.organization: Final = read_placement(self.key.organization, placed)
