@@ -1,8 +1,8 @@
 """The principal: who is calling, as the application sees it."""
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from .errors import InsufficientScope
+from .errors import ConfigurationError, InsufficientScope
 from .identity import Session
 from .rules.keys import ApiKey
 from .rules.plans import Plan
@@ -72,3 +72,11 @@ class Principal(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Principal {self.identity} of {self.organization}>"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> NoReturn:
+        """Refuse to be made of a request, as FastAPI makes other tuples, or to be an answer."""
+        raise ConfigurationError(
+            "A Principal is neither read from a request nor sent: take it as "
+            "Annotated[Principal, Depends(require(...))], and answer with what a caller may see."
+        )

@@ -94,6 +94,22 @@ def test_the_dependency_refuses_as_lockgate_does(client: TestClient, gate: Gate)
     assert code(client.get("/outer/inner/jobs/7")) == "401 MISSING_AUTH"
 
 
+def test_nobody_says_in_a_request_who_they_are(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ``Depends`` was forgotten; nor does an answer tell all that is known of a caller."""
+    # FastAPI takes a tuple for files, and asks for what reads them before anything else.
+    installed = "fastapi.dependencies.utils.ensure_multipart_is_installed"
+    monkeypatch.setattr(installed, lambda: None, raising=False)
+
+    def asked(principal: Principal) -> None: ...
+
+    def told(principal: Anybody) -> Principal:
+        return principal
+
+    for endpoint in (asked, told):
+        with pytest.raises(ConfigurationError, match="Depends"):
+            service(gate).post("/me")(endpoint)
+
+
 def test_without_a_middleware_nobody_comes_in(gate: Gate) -> None:
     client = TestClient(service(gate))
     assert code(client.get("/open", headers=bearer(gate))) == "401 MISSING_AUTH"
