@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+from redis.exceptions import ResponseError
+
 from lockgate import run
 from lockgate.rules.plans import Organization
 from lockgate.stores.contract import Verdict
@@ -44,6 +47,19 @@ def test_k5_a_fill_that_races_a_revocation_installs_nothing(backend: Backend) ->
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
     assert run(store.install(key, None, other))
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).verdict is Verdict.ADMITTED
+    run(store.close())
+
+
+def test_a_pair_takes_no_keys_away_that_another_store_keeps_under_the_same_names(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, made = backend(), new_key()
+    key = run(store.insert(draft_of(made), None, NOW))
+    for verb in (store.fence, store.forget):
+        with pytest.raises(ResponseError):
+            run(verb("org_1"))
+    assert run(store.find(made.handle)) == key
+    assert "a prefix of its own" in caplog.text
     run(store.close())
 
 

@@ -37,6 +37,10 @@ _SENTINELS: Final = (
     "no Sentinel that answers knows this service: see hosts, ports and the service's name in the "
     "store's URL"
 )
+_NO_COPIES: Final = (
+    "it has keys under these names that are no copies of the database's: give the pair's "
+    "RedisStore a prefix of its own, or empty that Redis if nobody needs them"
+)
 _TLS: Final = (
     "TLS does not come about: see its certificate and the options ssl_... of the store's URL"
 )
@@ -65,6 +69,7 @@ _BY_WORDS: Final = (
     ("NOREPLICAS", _REPLICAS),
     ("max number of clients", _CROWDED),
     ("unknown command", _COMMAND),
+    ("keys that are no copies", _NO_COPIES),
     ("Timeout connecting", _NOBODY),
     ("No Sentinel knows", _SENTINELS),
 )

@@ -18,7 +18,8 @@ from .epochs import Epochs
 from .lanes import Lane
 from .names import fields_of, slot_of
 
-_FENCE: Final = Script("fence")
+_FENCE: Final = Script("copies", "fence")
+_FORGET: Final = Script("copies", "forget")
 _INSTALL: Final = Script("install")
 _REPLACE: Final = Script("replace")
 _FENCE_BYTES: Final = 16
@@ -56,7 +57,7 @@ class Copies(Epochs, Cache):
 
     async def forget(self, organization: str) -> None:
         place = self._names.place(organization)
-        await self._ask(command(place.slot, b"DEL", place.organization, repeatable=True))
+        await self._ask(invocation(_FORGET, place.slot, [place.organization], repeatable=True))
         # Who was refused by a copy until here is asked for again within a second.
         await self._move()
 
