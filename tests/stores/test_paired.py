@@ -19,7 +19,7 @@ from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store
 from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
 from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
-from lockgate.stores import paired
+from lockgate.stores import upkeep
 from lockgate.stores.contract import Verdict
 from lockgate.stores.denials import Remembering
 from lockgate.stores.paired import Paired
@@ -241,7 +241,7 @@ def test_d6_usage_comes_back_although_the_loop_that_was_to_see_to_it_ended(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As that of a script, which asks for something and closes its loop."""
-    monkeypatch.setattr(paired, "EVERY", 0.05)
+    monkeypatch.setattr(upkeep, "EVERY", 0.05)
     store = bench.here
 
     async def admit(written: int) -> None:
@@ -298,7 +298,7 @@ def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None
         after = run(bench.here.list("org_1"))[0].request_count
         return f"{before} {admitted.value} {after}".encode()
 
-    with bench.here._lock:  # As if another thread were admitting.
+    with bench.here._counts._lock, bench.here._upkeep._lock:  # As if another thread were admitting.
         said = in_a_child(work)
     assert said == b"0 admitted 1"
     assert [key.request_count for key in run(bench.here.list("org_1"))] == [2]
@@ -322,9 +322,9 @@ def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
         done.append("closed")
         await close()
 
-    monkeypatch.setattr(paired, "EVERY", 0.01)
+    monkeypatch.setattr(upkeep, "EVERY", 0.01)
     assert bench.admit(process) is Verdict.ADMITTED
-    monkeypatch.setattr(paired, "EVERY", 30.0)
+    monkeypatch.setattr(upkeep, "EVERY", 30.0)
     monkeypatch.setattr(process.truth, "add_usage", slowly)
     monkeypatch.setattr(process.truth, "close", closed)
     assert writing.wait(30)

@@ -7,12 +7,7 @@ and once a second what the truth says has changed is compared with what the cach
 nothing is missed where a process died in between, or where the cache forgot.
 """
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from contextlib import suppress
-from math import inf
-from threading import Timer
-from time import monotonic
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar, cast
 
 from ..errors import ConfigurationError, StoreUnavailable
@@ -23,20 +18,18 @@ from ..rules.keys import ApiKey, KeyState
 from ..rules.plans import Organization, PlanBook
 from ..rules.windows import Reading, Window
 from ..run import run
-from .contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, OutcomeUnknown, Usage, Verdict
-from .deadlines import Overdue, unhurried
+from .contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, Verdict
+from .counts import Counts
 from .ends import tell_of_the_end
 from .failures import is_away
 from .fallback import LocalLimits
-from .forks import own_lock, tell_of_forks
 from .guarded import Guarded
 from .halves import Cache, Truth
+from .upkeep import Upkeep
 from .wrapping import Wrapper
 
 T = TypeVar("T")
 
-EVERY: Final = 1.0
-"""Seconds after which usage is written and the cache compared with the truth."""
 _FILLS_AT_MOST: Final = 3
 
 
@@ -63,20 +56,9 @@ class Paired(Wrapper):
         self.cache: Final = cache
         self.io = _both(truth.io, cache.io)
         self._limits = limits
-        self._lock = own_lock()
-        self._begin()
-        tell_of_forks(self)
+        self._counts: Final = Counts()
+        self._upkeep: Final = Upkeep(self._tend)
         tell_of_the_end(self)
-
-    def _begin(self) -> None:
-        self._used: dict[str, Usage] = {}
-        self._due_by = -inf
-        self._timers: set[Timer | asyncio.TimerHandle] = set()
-        self._tending: set[asyncio.Task[None]] = set()
-
-    def forked(self) -> None:
-        """Leave what was counted before to the parent, which writes it itself (K7)."""
-        self._begin()
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         return await getattr(self.truth, verb)(*args, **kwargs)
@@ -87,7 +69,8 @@ class Paired(Wrapper):
         admission = await self._admit(token, cost, plans, now)
         verdict, key, _, reading = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
-            self._use(key.handle, reading.now)
+            self._counts.add(key.handle, reading.now)
+            self._upkeep.used()
         return admission
 
     async def hit(
@@ -139,21 +122,10 @@ class Paired(Wrapper):
         return moved
 
     async def write_usage(self) -> None:
-        """Write what was counted here into the truth (D6).
-
-        What was not written is kept for the next time, unless nobody knows: then it counts once or
-        not at all (D33).
-        """
-        with self._lock:
-            used, self._used = self._used, {}
-        if not used:
-            return
-        loop = _running()
-        if loop is None:
-            await self._write(used)
-        else:  # It is that of all callers: one of them who goes away takes none of it along.
-            with unhurried():
-                await asyncio.shield(self._start(loop, self._write(used)))
+        """Write what was counted here into the truth (D6)."""
+        used = self._counts.take()
+        if used:
+            await self._upkeep.finish(self._counts.write(used, self.truth))
 
     async def compare(self) -> None:
         """Void the copies of whoever changed since the cache was last told (K4).
@@ -176,14 +148,14 @@ class Paired(Wrapper):
 
         No thread can be started any more, hence no deadline be kept: only where nothing is amiss.
         """
-        _wait(self._stop())
+        self._upkeep.stop()
         truth = self.truth
         if isinstance(truth, Guarded):
             if truth.breaker.failures:
                 return
             truth = cast(Truth, truth.inner)
-        if self._used and truth.io != "async":  # Its connections were those of event loops.
-            used, self._used = self._used, {}
+        # The connections of one that awaits were those of event loops.
+        if truth.io != "async" and (used := self._counts.take()):
             run(truth.add_usage(used))
 
     def hurry(self) -> None:
@@ -192,15 +164,7 @@ class Paired(Wrapper):
 
     async def close(self) -> None:
         """Write the usage that is left, then close both."""
-        threads = self._stop()
-        loop = _running()
-        mine = [task for task in list(self._tending) if task.get_loop() is loop]
-        if mine:
-            await asyncio.wait(mine, timeout=EVERY)
-        if loop is None:
-            _wait(threads)
-        elif threads:
-            await loop.run_in_executor(None, _wait, threads)
+        await self._upkeep.close()
         await self.write_usage()
         try:
             await self.cache.close()
@@ -305,81 +269,9 @@ class Paired(Wrapper):
         finally:
             await self.cache.forget(organization)
 
-    def _use(self, handle: str, at: int) -> None:
-        with self._lock:
-            self._add(handle, Usage(1, at))
-            present = monotonic()
-            if present < self._due_by:
-                return
-            # A loop may end before, and of a process that forks the child has no timer.
-            self._due_by = present + 2 * EVERY
-        loop = _running()
-        timer: Timer | asyncio.TimerHandle
-        if loop is None:
-            timer = Timer(EVERY, lambda: run(self._tend()))
-            timer.daemon = True
-            timer.start()
-        else:
-            with unhurried():
-                timer = loop.call_later(EVERY, lambda: self._start(loop, self._tend()))
-        with self._lock:
-            self._timers.add(timer)
-
-    def _stop(self) -> Sequence[Timer]:
-        """Begin no more writing; the threads, of which some may be writing."""
-        with self._lock:
-            timers, self._timers = self._timers, set()
-        for timer in timers:
-            timer.cancel()
-        return [timer for timer in timers if isinstance(timer, Timer)]
-
-    def _start(
-        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
-    ) -> asyncio.Task[None]:
-        task = loop.create_task(work)
-        self._tending.add(task)  # The event loop alone would not keep it alive.
-        task.add_done_callback(self._tending.discard)
-        return task
-
-    async def _write(self, used: dict[str, Usage]) -> None:
-        try:
-            await self.truth.add_usage(used)
-        except (OutcomeUnknown, Overdue):
-            return
-        except Exception:
-            with self._lock:
-                for handle, usage in used.items():
-                    self._add(handle, usage)
-
     async def _tend(self) -> None:
-        with self._lock:
-            self._due_by = -inf
-            # Threads stay, this one too: who closes the store waits for what they are writing.
-            threads = (timer for timer in self._timers if isinstance(timer, Timer))
-            self._timers = {thread for thread in threads if thread.is_alive()}
         await self.write_usage()
-        with suppress(Exception):  # Whoever is away is told of by its breaker.
-            await self.compare()
-
-    def _add(self, handle: str, usage: Usage) -> None:
-        before = self._used.get(handle)
-        if before is not None:
-            last = max(before.last_used_at, usage.last_used_at)
-            usage = Usage(before.requests + usage.requests, last)
-        self._used[handle] = usage
-
-
-def _wait(threads: Iterable[Timer]) -> None:
-    """Wait for threads that may be writing; one that was stopped in time ends at once."""
-    for thread in threads:
-        thread.join(EVERY)
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+        await self.compare()
 
 
 def _both(truth: Io, cache: Io) -> Io:

@@ -13,7 +13,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from lockgate import Plan, PlanBook, run
-from lockgate.stores import paired
+from lockgate.stores import upkeep
 from lockgate.stores.contract import Verdict
 from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore
@@ -163,7 +163,7 @@ def test_k4_a_replica_that_missed_a_revocation_lets_nobody_in_for_long(
     """It takes its primary's place with a copy that was voided there; another server still says
     that all copies are right."""
     # The copy is put there late, so nothing may be compared before.
-    monkeypatch.setattr(paired, "EVERY", 30.0)
+    monkeypatch.setattr(upkeep, "EVERY", 30.0)
     cache = RedisStore(replicated.url())
     pair = Paired(SqlStore(f"sqlite:///{tmp_path}/keys.db"), cache)
     id = next(id for id in map(str, range(1000)) if slot_of(cache, id) < 16384 // 3)
