@@ -94,6 +94,7 @@ PUBLIC = ("/health", "/capabilities", "/openapi.json")
 
 BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 FULL_KEY = re.compile(r"acme_live_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
+SECRET = re.compile(rb"acme_(live|dashboard)_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
 
 
 def checksum(head: str) -> str:
@@ -206,10 +207,9 @@ class Answer:
             self._check_error_body()
         elif self.status < 300 and self.method != "OPTIONS" and not self.is_page:
             self._check_json()
-        if self.status in (401, 403, 429):  # D38
+        if self.status in (401, 403, 429) or self._hands_out_a_secret:  # D38
             assert "no-store" in self._tokens("cache-control"), self
-        if self.status == 401:  # D16, RFC 9110 11.6.1
-            assert re.match(r"Bearer(?=$|[ ,])", self.one("www-authenticate")), self
+        self._check_challenge()
         if self.status == 405:  # D17
             assert self._tokens("allow"), self
             assert self.method not in self._tokens("allow"), self
@@ -231,6 +231,32 @@ class Answer:
             assert re.fullmatch(r"[1-9][0-9]*", self.one("retry-after")), self
         else:
             assert not self.all("retry-after"), self
+
+    @property
+    def _hands_out_a_secret(self) -> bool:
+        return bool(self.all("set-cookie") or SECRET.search(self.body))
+
+    @property
+    def challenge(self) -> dict[str, str]:
+        """The parameters of `WWW-Authenticate: Bearer ...`."""
+        value = self.one("www-authenticate")
+        assert re.fullmatch(r'Bearer( [a-z_]+="[^"]*"(, ?[a-z_]+="[^"]*")*)?', value), value
+        return dict(re.findall(r'([a-z_]+)="([^"]*)"', value))
+
+    def _check_challenge(self) -> None:  # D11, D16, RFC 6750 3
+        if self.status not in (401, 403):
+            assert not self.all("www-authenticate"), self
+        elif self.method == "HEAD":  # Its code is not to be seen.
+            assert len(self.all("www-authenticate")) <= 1, self
+        elif self.status == 401:
+            nothing_came = self.code in {"MISSING_AUTH", "SESSION_REQUIRED"}
+            assert self.challenge == ({} if nothing_came else {"error": "invalid_token"}), self
+        elif self.code == "INSUFFICIENT_SCOPE":
+            assert self.challenge.keys() == {"error", "scope"}, self
+            assert self.challenge["error"] == "insufficient_scope", self
+            assert self.challenge["scope"] in self.json()["error"], self
+        else:
+            assert not self.all("www-authenticate"), self
 
     def _check_json(self) -> Any:
         assert self.one("content-type").split(";")[0].strip().lower() == "application/json", self
