@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_d8_good_names_are_kept_trimmed(client: Client, org: Organization, name:
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=numbered(BAD_NAMES))
 def test_d8_bad_names(client: Client, org: Organization, name: Any) -> None:
-    assert "name" in refused(post(client, org, json.dumps({"name": name})))
+    assert refused(post(client, org, json.dumps({"name": name}))) == ["name"]
 
 
 def test_d8_a_name_is_required(client: Client, org: Organization) -> None:
@@ -146,6 +147,7 @@ BAD_SCOPES: list[Any] = [
     ["\uff4dodels:read"],
     ["x" * 10_000],
     [f"nope{n}:read" for n in range(51)],
+    ["models:read"] * 51,
 ]
 
 
@@ -158,8 +160,14 @@ def test_d8_bad_scopes(client: Client, org: Organization, scopes: Any) -> None:
 def test_d8_unknown_scopes_are_refused_by_name(client: Client, org: Organization) -> None:
     body = {"name": "x", "scopes": ["models:read", "models:fly", "jobs:read"]}
     answer = post(client, org, json.dumps(body)).is_error(400, "VALIDATION_ERROR")
-    assert "models:fly" in answer.body.decode()
-    assert "jobs:read" not in json.dumps(answer.json()["details"][0]["field"])
+    (detail,) = answer.json()["details"]
+    assert detail["field"] == "scopes"
+    assert re.findall(r"\w+:\w+", detail["message"]) == ["models:fly"]
+
+
+def test_d16_a_field_is_a_dotted_path(client: Client, org: Organization) -> None:
+    body = {"name": "x", "scopes": ["models:read", 1, None]}
+    assert refused(post(client, org, json.dumps(body))) == ["scopes.1", "scopes.2"]
 
 
 # --- expiresInDays (D7) -------------------------------------------------------------------
@@ -197,12 +205,13 @@ BAD_DAYS = [
 @pytest.mark.parametrize("days", BAD_DAYS, ids=numbered(BAD_DAYS))
 def test_d7_bad_days(client: Client, org: Organization, days: str) -> None:
     fields = refused(post(client, org, f'{{"name": "x", "expiresInDays": {days}}}'))
-    assert fields in (["expiresInDays"], [""])  # a number too long to read is bad JSON as a whole
+    unreadable = len(days) > 4_300 and "." not in days  # Such a whole number, Python does not read.
+    assert fields == ([""] if unreadable else ["expiresInDays"])
 
 
 @pytest.mark.parametrize("days", ["NaN", "Infinity", "-Infinity", "nan", "0x1", "01", "+1", ".5"])
 def test_d7_what_is_no_json_number(client: Client, org: Organization, days: str) -> None:
-    refused(post(client, org, f'{{"name": "x", "expiresInDays": {days}}}'))
+    assert refused(post(client, org, f'{{"name": "x", "expiresInDays": {days}}}')) == [""]
 
 
 @pytest.mark.parametrize("days", ["null", "1", "1.0", "1e0", "0.5", "36500", "36500.0", "3.65e4"])
@@ -412,7 +421,8 @@ def test_a_body_nobody_asked_for_does_no_harm(client: Client, org: Organization)
         client.exact("GET", KEYS, headers, content).is_ok()
         victim = client.create(org)
         headers.append(("Content-Type", "application/json"))
-        assert client.exact("DELETE", f"{KEYS}/{victim.id}", headers, content).status in (200, 400)
+        client.exact("DELETE", f"{KEYS}/{victim.id}", headers, content).is_ok()
+        assert client.read(org, victim.id)["isActive"] is False
 
 
 def test_a_length_that_cannot_be_is_refused(client: Client, org: Organization) -> None:
