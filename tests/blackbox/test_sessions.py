@@ -260,6 +260,10 @@ def test_d11_spellings_of_json(client: Client, org: Organization, kind: str) -> 
     client.exact("POST", KEYS, [cookie(org), ("Content-Type", kind)], BODY).is_ok(201)
 
 
-def test_d11_a_delete_without_a_body_needs_no_type(client: Client, org: Organization) -> None:
-    victim = client.create(org)
-    client.exact("DELETE", f"{KEYS}/{victim.id}", [cookie(org)]).is_ok()
+def test_d11_a_delete_needs_a_type_for_its_body_only(client: Client, org: Organization) -> None:
+    target = f"{KEYS}/{client.create(org).id}"
+    form = ("Content-Type", "application/x-www-form-urlencoded")
+    for headers in ([cookie(org)], [cookie(org), form]):
+        answer = client.exact("DELETE", target, headers, b"{}")
+        answer.is_error(415, "UNSUPPORTED_MEDIA_TYPE")
+    client.exact("DELETE", target, [cookie(org)]).is_ok()
