@@ -1,13 +1,17 @@
-"""A full key is in one answer, and nowhere else (K2, R7, D16, D35)."""
+"""Full keys, dashboard tokens, sessions: each in one answer, nowhere else (K2, R7, D16, D35)."""
 
 from __future__ import annotations
 
 import json
 
 from .demo import (
+    CLAIM,
     KEYS,
     MODELS,
     PUBLIC,
+    REGISTER,
+    SIGN_IN,
+    SIGN_OUT,
     STATUS,
     Answer,
     Client,
@@ -56,16 +60,40 @@ def roam(client: Client, org: Organization, key: str, key_id: str) -> None:
     client.exact("GET", MODELS, [("X-API-Key", key)])
 
 
+def live_as_an_agent(client: Client) -> dict[Answer, set[str]]:
+    """Register and sign in, well and badly; which answers gave out which secrets."""
+    agent = {"agent_name": "canary", "billing_email": "canary@example.com"}
+    registered = client.send("POST", REGISTER, json_body=agent).is_ok(201)
+    key, token = (registered.json()[name] for name in ("api_key", "dashboard_token"))
+    given = client.send("POST", SIGN_IN, json_body={"dashboard_token": token}).is_ok()
+    session = given.one("set-cookie").partition("=")[2].partition(";")[0]
+    for secret in (key, token):
+        client.get(MODELS, key=secret)
+        client.get(f"/{secret}")
+        client.get(KEYS, session=secret)
+        client.send("POST", CLAIM, session=session, json_body={"organizationId": secret})
+        bodies: list[object] = [{"dashboard_token": f"{secret}x"}, {secret: 1}, [secret]]
+        for body in bodies:
+            client.send("POST", SIGN_IN, json_body=body)
+        for field in (*agent, "account_type", "company_name", secret):
+            client.send("POST", REGISTER, json_body={**agent, field: [{secret: secret}]})
+        client.send("POST", REGISTER, json_body={**agent, "billing_email": secret})
+    for path in (KEYS, CLAIM, MODELS):
+        client.get(path, session=session)
+    client.send("POST", SIGN_OUT, session=session).is_ok()
+    return {registered: {key, token}, given: {session}}
+
+
 def test_k2_no_secret_leaves(fresh: Demo) -> None:
     secrets: set[str] = set()
     answers: list[Answer] = []
-    creations: list[Answer] = []
+    creations: dict[Answer, set[str]] = {}
     for plan in ("enterprise", "free"):  # the free one is soon refused by its limit
         org = fresh[plan]
         with fresh.client() as client:
             answer = client.post_key(org.session_cookie, {"name": "canary"}).is_ok(201)
-            creations.append(answer)
-            secrets |= {org.session_cookie, org.api_key, answer.json()["key"]}
+            creations[answer] = {answer.json()["key"]}
+            secrets |= {org.session_cookie, org.api_key}
             guess = made_up_key(prefix=answer.json()["key"].split("_")[2])
             secrets.add(guess)
             roam(client, org, answer.json()["key"], answer.json()["id"])
@@ -74,16 +102,18 @@ def test_k2_no_secret_leaves(fresh: Demo) -> None:
             roam(client, org, answer.json()["key"], answer.json()["id"])
             roam(client, org, org.api_key, answer.json()["id"])
             answers += client.answers
+    with fresh.client() as client:
+        creations |= live_as_an_agent(client)
+        answers += client.answers
+    secrets = secrets.union(*creations.values())
     assert {answer.status for answer in answers} >= {200, 201, 400, 401, 403, 404, 405, 429}
     assert fresh.stop() == 0
 
     for answer in answers:
-        if answer.status == 201 and answer in creations:
-            own = answer.json()["key"]
-            assert answer.body.count(own.encode()) == 1
-            rest = everything(answer).replace(own.encode(), b"")
-        else:
-            rest = everything(answer)
+        rest = everything(answer)
+        for own in creations.get(answer, ()):
+            assert rest.count(own.encode()) == 1
+            rest = rest.replace(own.encode(), b"")
         for secret in secrets:
             for form in forms(secret):
                 assert form not in rest, answer
