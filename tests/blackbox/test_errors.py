@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .demo import KEYS, MODELS, Answer, Client, Demo, Organization, made_up_key
+from .demo import KEYS, MODELS, REGISTER, Answer, Client, Demo, Organization, made_up_key
 
 
 def plain(answer: Answer, status: int, code: str) -> str:
@@ -90,19 +90,21 @@ def test_method_not_allowed(client: Client, org: Organization) -> None:
 
 
 def test_payload_too_large(client: Client, org: Organization) -> None:
-    answer = client.send("POST", KEYS, session=org.session_cookie, content=b" " * 65_537)
-    plain(answer, 413, "PAYLOAD_TOO_LARGE")
+    for path in (KEYS, REGISTER):
+        answer = client.send("POST", path, session=org.session_cookie, content=b" " * 65_537)
+        plain(answer, 413, "PAYLOAD_TOO_LARGE")
 
 
 def test_unsupported_media_type(client: Client, org: Organization) -> None:
-    answer = client.send(
-        "POST",
-        KEYS,
-        session=org.session_cookie,
-        content=b'{"name": "x"}',
-        headers={"Content-Type": "text/plain"},
-    )
-    plain(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
+    for path in (KEYS, REGISTER):
+        answer = client.send(
+            "POST",
+            path,
+            session=org.session_cookie,
+            content=b'{"name": "x"}',
+            headers={"Content-Type": "text/plain"},
+        )
+        plain(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
 
 
 def test_validation_error(client: Client, org: Organization) -> None:

@@ -264,10 +264,11 @@ def test_d24_each_address_has_a_budget(demo: Demo) -> None:
                 client.get(MODELS, key="x").is_error(401, "INVALID_FORMAT"),
                 client.get(MODELS, key=made_up_key()).is_error(401, "KEY_NOT_FOUND"),
                 client.get("/nope").is_error(401, "MISSING_AUTH"),
+                client.get(KEYS, session="x").is_error(401, "SESSION_INVALID"),
                 client.get("/openapi.json").is_ok(),
             ]
-            assert [answer.limit for answer in seen] == [ANONYMOUS_RPM] * 7
-            assert [answer.remaining for answer in seen] == [999 - n for n in range(7)]
+            assert [answer.limit for answer in seen] == [ANONYMOUS_RPM] * 8
+            assert [answer.remaining for answer in seen] == [999 - n for n in range(8)]
 
 
 def test_d24_forwarded_headers_are_not_believed(client: Client) -> None:
@@ -299,6 +300,7 @@ def test_d24_a_spent_budget(fresh: Demo) -> None:
         refused(client.get(MODELS, key=made_up_key()), ANONYMOUS_RPM)
         # ... nor for a key that the process does not know yet
         refused(client.get(MODELS, key=unknown), ANONYMOUS_RPM)
+        refused(client.get(KEYS, session=org.session_cookie), ANONYMOUS_RPM)
         # ... but a key admitted before goes on
         for _ in range(3):
             answer = client.get(MODELS, key=known).is_ok()
