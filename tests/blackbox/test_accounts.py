@@ -84,6 +84,9 @@ def test_d14_the_dashboard_is_not_taken_from_host(demo: Demo, client: Client) ->
     [
         ({"agent_name": " "}, "agent_name"),
         ({"agent_name": "a" * 101}, "agent_name"),
+        ({"agent_name": "a\u202eb"}, "agent_name"),
+        ({"account_type": "company", "company_name": "a\nb"}, "company_name"),
+        ({"account_type": "company", "company_name": " "}, "company_name"),
         ({"billing_email": "a@example.com\r\nBcc: b@example.com"}, "billing_email"),
         ({"billing_email": "a" * 320 + "@example.com"}, "billing_email"),
         ({"billing_email": "ada@intranet"}, "billing_email"),

@@ -27,8 +27,8 @@ def everything(answer: Answer) -> bytes:
 
 
 def forms(secret: str) -> list[bytes]:
-    """A secret, and the part of it that nobody could guess."""
-    return [secret.encode(), secret[-43:].encode()]
+    """A secret, and either end of the part of it that nobody could guess."""
+    return [secret.encode(), secret[-43:-31].encode(), secret[-12:].encode()]
 
 
 def roam(client: Client, org: Organization, key: str, key_id: str) -> None:
