@@ -12,7 +12,7 @@ import pytest
 
 from lockgate.identity import SESSION_COOKIE
 
-from .demo import KEYS, Demo, Face
+from .demo import KEYS, RATE_HEADERS, Demo, Face
 
 
 @pytest.mark.parametrize("framework", ["starlette", "flask"])
@@ -41,7 +41,10 @@ def test_who_waits_for_a_locked_file_is_told_and_the_demo_stops(
         assert time.monotonic() - started < 3
         waiting.join(10)
         assert [answer.status_code for answer in answers] == [503]
-        assert answers[0].json()["code"] == "STORE_UNAVAILABLE"
-        assert "retry-after" in answers[0].headers
+        body, headers = answers[0].json(), answers[0].headers
+        assert body.keys() == {"error", "code"}
+        assert body["code"] == "STORE_UNAVAILABLE"
+        assert int(headers["retry-after"]) >= 1
+        assert [headers[name] for name in RATE_HEADERS[:2]] == ["100000", "99999"]
         assert "Traceback" not in demo.stderr
         holder.close()
