@@ -292,9 +292,9 @@ class Gate:
             pair(face, self._people, self._people.io)
 
     async def settle(self) -> None:
-        """Finish and write what is left to, as a server's end should. The gate can be used on.
+        """Finish what was begun, and write what was only counted. The gate can be used on.
 
-        The ASGI middleware does so at the end of the lifespan.
+        It is for the end of a server: the ASGI middleware does it as the lifespan ends.
         """
         await self.slots.finishing.settle()
         await self.store.settle()
