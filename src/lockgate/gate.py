@@ -197,7 +197,7 @@ class Gate:
                 raise
             return await self.admit(token, requires, cost, address)
         if principal.key is not None and principal.key.scheme != self._scheme:
-            await self._rehash(token, principal.key)
+            return principal._replace(key=await self._rehash(token, principal.key))
         return principal
 
     def judge(self, admission: Admission, requires: Requirement | None = None) -> Principal:
@@ -327,22 +327,28 @@ class Gate:
             refusal.measured = measured
             refusal.rate = self.headers(*measured)
 
-    async def _rehash(self, token: Token, key: ApiKey) -> None:
-        """Move a key to the newest pepper, now that its text is here (K9). Not if it was lost."""
+    async def _rehash(self, token: Token, key: ApiKey) -> ApiKey:
+        """Move a key to the newest pepper, now that its text is here (K9). Not if it was lost.
+
+        Returns:
+            The key as it is then, for whoever recognises it by its digest.
+        """
         new = token.fresh_digest()
         if new is None:
-            return
+            return key
         try:
             with within(self._deadline):
                 old = Digest(key.scheme, key.digest)
                 moved = await self.store.rehash_if(key.handle, old, new)
         except Exception as failure:
             unavailable(self.events, failure)
-            return
-        if moved:
-            self.events.tell(
-                "key_rehashed", organization=key.organization, id=key.id, scheme=new.scheme
-            )
+            return key
+        if not moved:
+            return key
+        self.events.tell(
+            "key_rehashed", organization=key.organization, id=key.id, scheme=new.scheme
+        )
+        return key._replace(scheme=new.scheme, digest=new.value)
 
 
 def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockgate import PUBLIC, ConfigurationError, Principal, Refusal, Rule, run
+from lockgate import PUBLIC, ConfigurationError, MemoryStore, Principal, Refusal, Rule, run
 from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
@@ -242,6 +242,17 @@ def test_a_known_key_comes_in_when_its_digest_has_moved_elsewhere() -> None:
     assert old == new or run(bench.gate.store.rehash_if(key.handle, old, new))
     assert enter(bench, caller)[0] == "in"
     assert enter(bench, caller)[0] == "in"
+
+
+def test_d24_a_key_is_known_although_it_was_just_moved_to_a_newer_pepper() -> None:
+    """So it comes in from an address that others have spent, as any that was admitted lately."""
+    store, old, new = MemoryStore(), b"an old pepper of the tests", b"a new pepper of the tests"
+    text = Bench(store=store, peppers=[old]).key()
+    bench = Bench(store=store, peppers=[new, old], anonymous=1)
+    by_key = Asking(path="/x", authorization=f"Bearer {text}")
+    codes = [enter(bench, caller)[0] for caller in (by_key, Asking(), Asking(), by_key)]
+    assert codes == ["in", "MISSING_AUTH", "RATE_LIMIT_EXCEEDED", "in"]
+    assert bench.names().count("key_rehashed") == 1
 
 
 def test_a_known_key_that_is_revoked_is_refused_at_once() -> None:
