@@ -57,6 +57,8 @@ class Counting(MemoryStore):
 
     async def organization(self, id: str) -> Organization | None:
         self.asked["organization"] += 1
+        if self.away:
+            raise StoreUnavailable
         return await super().organization(id)
 
     async def revoke_if_live(self, *args: Any, **kwargs: Any) -> Any:
@@ -302,6 +304,44 @@ async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only()
         assert not reading.allowed
     assert bench.store.asked["hit"] == bench.store.asked["organization"] == 0
     assert (await bench.here.hit("org_1", BOOK.plan("wide", ()).windows, 1)).allowed
+
+
+class Emptied(dict[str, Organization | None]):
+    """What another thread empties as soon as somebody has looked into it so often."""
+
+    def __init__(self, looks: int, kept: dict[str, Organization | None]) -> None:
+        super().__init__(kept)
+        self.looks = looks
+
+    def look(self) -> None:
+        self.looks -= 1
+        if not self.looks:
+            self.clear()
+
+    def __contains__(self, id: object) -> bool:
+        found = super().__contains__(id)
+        self.look()
+        return found
+
+    def get(self, id: str, default: Any = None) -> Any:
+        found = super().get(id, default)
+        self.look()
+        return found
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+async def test_what_another_thread_forgets_meanwhile_is_asked_for(looks: int) -> None:
+    bench = Bench()
+    for _ in range(5):
+        await bench.here.organization("org_1")
+        await bench.here.hit("org_1", WINDOWS, 1)
+    bench.here._placed = Emptied(looks, bench.here._placed)
+    assert await bench.here.organization("org_1") is None
+    guard = guarded(bench.store)
+    await guard.organization("org_1")
+    guard.seen = Emptied(looks, guard.seen)
+    bench.store.away = True
+    assert await guard.organization("org_1") is None
 
 
 async def test_a_caller_with_a_clock_goes_by_that() -> None:

@@ -93,6 +93,10 @@ class Organization(NamedTuple):
     """Limits that replace the plan's, as sorted ``(name, limit)`` pairs of :data:`LIMITS`."""
 
 
+UNSEEN: Final = Organization("", "")
+"""Stands for one of which nothing is remembered: none has an empty id."""
+
+
 class PlanBook:
     """The plans of a service by name, the default one, and those whose numbers are custom.
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ..rules.credentials import Token
 from ..rules.keys import ApiKey
-from ..rules.plans import Organization, Plan, PlanBook
+from ..rules.plans import UNSEEN, Organization, Plan, PlanBook
 from ..rules.windows import Reading, Window
 from .contract import Admission, Store, Verdict
 from .deadlines import DEADLINE, UNTIL, begin, within
@@ -135,13 +135,14 @@ class Remembering(Wrapper):
 
     async def organization(self, id: str) -> Organization | None:
         with within(self._deadline):
-            known = self._denials.get(id)
-            if known is not None and id in self._placed:
+            forgotten = self._forgotten
+            known, placed = self._denials.get(id), self._placed.get(id, UNSEEN)
+            if known is not None and placed is not UNSEEN:
                 now = known.reading.now if known.by_hand else None
                 again = known.again(known.cost, now, self._clock())
-                if again is not None and await self._is_fresh() and id in self._placed:
-                    return self._placed[id]
-            forgotten = self._forgotten
+                if again is not None and await self._is_fresh() and forgotten == self._forgotten:
+                    return placed
+                forgotten = self._forgotten
             found = await self.inner.organization(id)
             if forgotten == self._forgotten:
                 _keep(self._placed, id, found)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..errors import ConfigurationError, LockgateError
 from ..events import Events
 from ..rules.credentials import Token
-from ..rules.plans import Organization, PlanBook
+from ..rules.plans import UNSEEN, Organization, PlanBook
 from ..rules.windows import Reading, Window
 from ..run import run
 from .breaker import Breaker
@@ -179,9 +179,10 @@ class Resilient(Guarded):
         try:
             found: Organization | None = await self.pass_on("organization", id)
         except Exception as failure:
-            if is_away(failure) and id in self.seen:
-                return self.seen[id]
-            raise
+            seen = self.seen.get(id, UNSEEN)
+            if not is_away(failure) or seen is UNSEEN:
+                raise
+            return seen
         if len(self.seen) >= _SEEN_AT_MOST:
             self.seen.clear()
         self.seen[id] = found
