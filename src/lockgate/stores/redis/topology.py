@@ -104,12 +104,14 @@ class Cluster(Topology):
         self._draw = draw
         self._lines: dict[Address, Line] = {}
         self._by_slot: list[Address | None] = []
+        """Empty: not known. Another thread may forget it at any moment."""
         self._learned_at = -_RELEARNED_AFTER
         self._arrangement = b""
         self.ask = self._ask
 
     def _ask(self, call: Call) -> Awaitable[Reply]:
-        address = self._by_slot[call.slot] if self._by_slot else None
+        by_slot = self._by_slot
+        address = by_slot[call.slot] if by_slot else None
         line = None if address is None else self._lines.get(address)
         return self._find_and_ask(call) if line is None else line.ask(call)
 
@@ -123,17 +125,16 @@ class Cluster(Topology):
         return await line.ask(call)
 
     async def _line_to(self, slot: int) -> Line:
-        if not self._by_slot:
-            await self._learn()
-        address = self._by_slot[slot]
+        by_slot = self._by_slot or await self._learn()
+        address = by_slot[slot]
         if address is None:
             self._by_slot = []
             raise ClusterDownError(f"slot {slot} is nowhere")
         return self._line(address)
 
     async def everyone(self) -> Sequence[Line]:
-        await self._learn()
-        return [self._line(address) for address in {*self._by_slot} if address is not None]
+        by_slot = await self._learn()
+        return [self._line(address) for address in {*by_slot} if address is not None]
 
     async def arrangement(self) -> bytes:
         await self._learn()
@@ -148,8 +149,9 @@ class Cluster(Topology):
         return True
 
     def moved(self, error: MovedError) -> None:
-        if self._by_slot:
-            self._by_slot[error.slot_id] = self._remapped(_named(error))
+        by_slot = self._by_slot
+        if by_slot:
+            by_slot[error.slot_id] = self._remapped(_named(error))
 
     def asked(self, error: AskError) -> Line:
         return self._line(self._remapped(_named(error)))
@@ -164,7 +166,7 @@ class Cluster(Topology):
         remap = self._servers.remap
         return address if remap is None else remap(address)
 
-    async def _learn(self) -> None:
+    async def _learn(self) -> list[Address | None]:
         """Ask one node after the other where each slot is."""
         self._learned_at = monotonic()
         question = command(0, b"CLUSTER", b"SLOTS")
@@ -174,8 +176,8 @@ class Cluster(Topology):
         for address in dict.fromkeys((*known, *self._servers.addresses)):
             reply = await self._line(address).ask(question)
             if not isinstance(reply, Exception):
-                self._by_slot = self._read(reply, address)
-                return
+                self._by_slot = by_slot = self._read(reply, address)
+                return by_slot
         raise reply
 
     def _read(self, ranges: list[Any], asked: Address) -> list[Address | None]:
