@@ -239,6 +239,19 @@ async def test_who_gives_up_while_dialling_can_ask_again() -> None:
         assert server.writers
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_whoever_asks_is_answered_although_somebody_cancels_the_dialling(turns: int) -> None:
+    """As who ends an event loop cancels every task, and some give back a slot even then."""
+    async with line_to(echo) as (line, _):
+        waiting = line.ask(saying(b"word"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if line._reaching is not None:
+            line._reaching.cancel()
+        assert await asyncio.wait_for(waiting, 30) == b"word"
+        assert await ask(line, b"again") == b"again"
+
+
 async def test_who_hangs_up_lets_those_finish_who_are_under_way() -> None:
     async with line_to(echo) as (line, server):
         await ask(line)

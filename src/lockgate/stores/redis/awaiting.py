@@ -95,6 +95,14 @@ class AwaitingLine(Line):
         elif self._reaching is None:
             with unhurried():  # It serves others than whoever asked first.
                 self._reaching = self._loop.create_task(self._connect())
+            self._reaching.add_done_callback(self._reached)
+
+    def _reached(self, reaching: asyncio.Task[None]) -> None:
+        """Begin anew where somebody cancelled it, as who ends an event loop cancels every task."""
+        if self._reaching is reaching:  # It had not even begun.
+            self._reaching = None
+        if self._busy and reaching.cancelled():
+            self._loop.call_soon(self._send)
 
     async def _connect(self) -> None:
         reaching = self._reaching
