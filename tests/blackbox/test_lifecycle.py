@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from .demo import FULL_KEY, KEYS, MODELS, PLANS, STATUS, Demo, Face, at_once
+from .demo import FULL_KEY, KEYS, MODELS, PLANS, STATUS, Demo, Face, at_once, wire
 
 
 def test_the_one_line(fresh: Demo) -> None:
@@ -62,12 +62,14 @@ def test_it_stops_when_asked(fresh: Demo, how: signal.Signals) -> None:
 
 
 def test_it_does_not_wait_for_slow_callers(fresh: Demo) -> None:
+    key = ("Authorization", f"Bearer {fresh['enterprise'].api_key}")
     with ExitStack() as slow:
         for sent in (
             b"",
             b"GET /health HT",
             b"GET /health HTTP/1.1\r\nHost: x\r\n",
-            b"POST /api/v1/images HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+            # This one is in, and waited for: the server has to give it up.
+            wire("POST", "/api/v1/images", [key, ("Content-Length", "100")], b"{"),
             b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
         ):
             caller = socket.create_connection((fresh.host, fresh.port), 5)
