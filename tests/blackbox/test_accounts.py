@@ -72,6 +72,13 @@ def test_d13_the_key_is_a_full_one_on_the_default_plan(client: Client) -> None:
     client.get(MODELS, key=made["dashboard_token"]).is_error(401, "INVALID_FORMAT")
 
 
+@pytest.mark.parametrize("name", ["Authorization", "Cookie"])
+def test_registering_looks_at_no_credential(client: Client, name: str) -> None:
+    body = {"agent_name": "bot", "billing_email": email()}
+    headers = {name: "__session=x"}
+    client.send("POST", REGISTER, json_body=body, headers=headers).is_ok(201)
+
+
 def test_d14_the_dashboard_is_not_taken_from_host(demo: Demo, client: Client) -> None:
     body = {"agent_name": "bot", "billing_email": email()}
     headers = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
@@ -185,6 +192,9 @@ def test_d15_a_person_claims_by_the_cookie_of_the_demo(demo: Demo, client: Clien
     def refuses_a_stranger() -> None:
         refused = client.send("POST", CLAIM, session=stranger, json_body=body)
         refused.is_error(403, "CLAIM_REFUSED")
+        no_such = {**body, "organizationId": "org_none"}
+        nothing = client.send("POST", CLAIM, session=stranger, json_body=no_such)
+        assert nothing.body == refused.body
 
     refuses_a_stranger()
     named = {"X-Organization-Id": mine["organizationId"]}
@@ -201,6 +211,26 @@ def test_d15_a_person_claims_by_the_cookie_of_the_demo(demo: Demo, client: Clien
     assert [key["id"] for key in listed] == [key["id"] for key in claimed["keys"]]
     answer = client.send("POST", SIGN_IN, json_body={"dashboard_token": made["dashboard_token"]})
     answer.is_error(401, "TOKEN_NOT_ACCEPTED")
+
+
+@pytest.mark.parametrize("path", [SIGN_IN, SIGN_OUT, CLAIM])
+def test_d11_a_foreign_page_does_none_of_it(client: Client, path: str) -> None:
+    made = registered(client)
+    token = made["dashboard_token"]
+    body = {"organizationId": "org_none"} if path == CLAIM else {"dashboard_token": token}
+    session = signed_in(client, token)
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+        answer = client.send("POST", path, session=session, json_body=body, headers=headers)
+        answer.is_error(403, "CROSS_SITE_REQUEST")
+        assert not answer.all("set-cookie")
+    client.get(KEYS, session=session).is_ok()
+
+
+def test_claiming_and_signing_out_need_a_session(client: Client) -> None:
+    for method, path in (("GET", CLAIM), ("POST", CLAIM), ("POST", SIGN_OUT)):
+        client.send(method, path).is_error(401, "SESSION_REQUIRED")
+        client.send(method, path, key=made_up_key()).is_error(401, "SESSION_REQUIRED")
+        client.send(method, path, session="x").is_error(401, "SESSION_INVALID")
 
 
 def test_d15_a_claim_keeps_keys_plan_and_usage(demo: Demo, client: Client) -> None:
