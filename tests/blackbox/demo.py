@@ -412,16 +412,16 @@ class Client:
     def get(self, path: str, *, key: str | None = None, session: str | None = None) -> Answer:
         return self.send("GET", path, key=key, session=session)
 
-    def raw(
-        self, request: bytes, *, method: str = "GET", server_may_refuse: bool = False
-    ) -> Answer:
-        """Send these bytes on a connection of their own and read one answer."""
+    def raw(self, *parts: bytes, method: str = "GET", server_may_refuse: bool = False) -> Answer:
+        """Send these bytes, part after part, on their own connection and read one answer."""
         address = (self.demo.host, self.demo.port)
         with socket.create_connection(address, 15, source_address=(self.source, 0)) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # refused before all of it was read: the answer is there all the same
             with suppress(BrokenPipeError, ConnectionResetError):
-                sock.sendall(request)
+                for number, part in enumerate(parts):
+                    time.sleep(0.05 if number else 0)  # so that it is read apart
+                    sock.sendall(part)
             response = http.client.HTTPResponse(sock, method=method)
             response.begin()
             pairs = tuple((name.lower(), value) for name, value in response.getheaders())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .demo import KEYS, Answer, Client, Demo, Organization, chunked, numbered
+from .demo import KEYS, Answer, Client, Demo, Organization, chunked, numbered, wire
 
 FUZZ = settings(
     max_examples=200,
@@ -406,6 +406,18 @@ def test_d17_the_answer_does_not_wait_for_the_rest(client: Client, org: Organiza
 def test_chunked_bodies(client: Client, org: Organization, size: int) -> None:
     by_chunks(client, org, b'{"name": "by chunks"}', size).is_ok(201)
     assert refused(by_chunks(client, org, b'{"name": "by chunks"', size)) == [""]
+
+
+def test_a_body_comes_in_parts(client: Client, org: Organization) -> None:
+    body = b'{"name": "in parts"}'
+    headers = [
+        ("Cookie", f"__session={org.session_cookie}"),
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+    ]
+    head = wire("POST", KEYS, headers)
+    created = client.raw(head + body[:9], body[9:], method="POST").is_ok(201).json()
+    assert client.read(org, created["id"])["name"] == "in parts"
 
 
 def test_d17_chunked_bodies_have_the_same_limit(client: Client, org: Organization) -> None:
