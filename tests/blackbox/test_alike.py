@@ -118,6 +118,8 @@ def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
         ("GET", "/%ff"),
         ("GET", f"{MODELS}?a=%2f&b=//"),
     ]
+    yield "GET", wire("GET", "/health")
+    yield "GET", wire("GET", "/health", [("X-Forwarded-For", "203.0.113.1")])
     for method, path in plain:
         yield method, wire(method, path)
         yield method, wire(method, path, [key])

@@ -33,7 +33,7 @@ def test_who_waits_for_a_locked_file_is_told_and_the_demo_stops(
 
         waiting = threading.Thread(target=create)
         waiting.start()
-        while "limits_fell_back" not in demo.stderr:  # From here on it waits to make the key.
+        while "limits_fell_back mode='local'" not in demo.stderr:  # It waits from here on.
             assert waiting.is_alive(), answers
             time.sleep(0.02)
         started = time.monotonic()
