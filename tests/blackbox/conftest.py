@@ -62,7 +62,7 @@ SERVERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 _databases = count()
 LATER = {"flask-cluster"}
 """Faces for the campaigns alone: another runs much the same code."""
-TALK_OF_THE_STORE = {"test_keys", "test_restart", "test_sessions", "test_slots_shared"}
+TALK_OF_THE_STORE = {"test_keys", "test_restart", "test_sessions", "test_shared"}
 """Files whose tests depend on the store: these run on the servers as well, and the others do in the
 campaigns, for time's sake."""
 
@@ -75,7 +75,13 @@ BY_ONE_STORE = {
         "test_limits",
     },
     # These take long, and tell more of a store that lasts.
-    "starlette-memory": {"test_cap", "test_lifecycle", "test_secrets"},
+    "starlette-memory": {
+        "test_cap",
+        "test_lifecycle",
+        "test_restart",
+        "test_secrets",
+        "test_shared",
+    },
 }
 """Files that run on these faces in the campaigns only, for time's sake: one store is enough."""
 

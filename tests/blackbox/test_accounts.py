@@ -234,7 +234,8 @@ def test_claiming_and_signing_out_need_a_session(client: Client) -> None:
 
 
 def test_d15_a_claim_keeps_keys_plan_and_usage(demo: Demo, client: Client) -> None:
-    key = registered(client, billing_email="owner@enterprise.example")["api_key"]
+    company = {"account_type": "company", "company_name": "  Ada & Co "}
+    key = registered(client, billing_email="owner@enterprise.example", **company)["api_key"]
     owner = demo["enterprise"].session_cookie
     before = client.get(STATUS, key=key).is_ok().json()
     (mine,) = [
@@ -242,6 +243,7 @@ def test_d15_a_claim_keeps_keys_plan_and_usage(demo: Demo, client: Client) -> No
         for one in client.get(CLAIM, session=owner).is_ok().json()["data"]
         if one["keys"][0]["keyPrefix"] == key[:15]
     ]
+    assert (mine["accountType"], mine["companyName"]) == ("company", "Ada & Co")
     body = {"organizationId": mine["organizationId"]}
     claimed = client.send("POST", CLAIM, session=owner, json_body=body).is_ok().json()["data"]
     assert claimed["keys"] == mine["keys"]
