@@ -13,6 +13,7 @@ from lockgate.stores.redis.calls import Call, command
 from lockgate.stores.redis.lines import Line
 from lockgate.stores.redis.servers import Servers
 from lockgate.stores.redis.topology import SLOTS, Cluster
+from lockgate.stores.redis.turns import Turns
 from lockgate.stores.redis.wires import Dial, Reply
 
 SERVERS = Servers("cluster", (("node", 1),), Connection, {}, 1.0)
@@ -45,7 +46,7 @@ class Forgetful(Cluster):
     def __init__(self, looks: int) -> None:
         self._looks = looks
         self._kept: list[Any] = []
-        super().__init__(SERVERS, Node)
+        super().__init__(SERVERS, Turns(SERVERS.addresses), Node)
 
     @property
     def _by_slot(self) -> list[Any]:

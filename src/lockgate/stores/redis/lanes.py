@@ -25,6 +25,7 @@ from .calls import Call, told_in
 from .lines import BlockingLine, Line
 from .servers import Servers
 from .topology import Cluster, Single
+from .turns import Turns
 from .wires import Dial, Lost, NotSent, Reply
 
 _PATIENCE: Final = 0.25
@@ -37,6 +38,7 @@ class Lane:
 
     Args:
         servers: where they are.
+        turns: in which order they are asked where the others are.
         adviser: tells the log what to do where one refuses.
         awaiting: whether callers await.
     """
@@ -45,11 +47,12 @@ class Lane:
     """Makes a call for the first time, in as few steps as can be. A reply that is an exception has
     to be handed to :meth:`insist`."""
 
-    def __init__(self, servers: Servers, adviser: Adviser, *, awaiting: bool) -> None:
+    def __init__(self, servers: Servers, turns: Turns, adviser: Adviser, *, awaiting: bool) -> None:
         def draw(dial: Dial) -> Line:
             return (AwaitingLine if awaiting else BlockingLine)(dial, servers.timeout)
 
         self._servers = servers
+        self._turns = turns
         self._draw = draw
         self._pause = asyncio.sleep if awaiting else _sleep
         self._adviser = adviser
@@ -112,7 +115,7 @@ class Lane:
 
     def _begin(self) -> None:
         kind = Cluster if self._servers.kind == "cluster" else Single
-        self._topology = kind(self._servers, self._draw)
+        self._topology = kind(self._servers, self._turns, self._draw)
         self.ask = self._topology.ask
 
     def start_over(self) -> None:

@@ -1,6 +1,7 @@
 """The store: its verbs, each once, over whichever lane the caller is in."""
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 from redis.exceptions import ResponseError
@@ -37,6 +38,7 @@ from .lanes import Lane
 from .names import DEFAULT_PREFIX, Names, fields_of, slot_of, write
 from .servers import Client, servers_of
 from .sights import Sights
+from .turns import Turns
 
 _INSERT: Final = Script("clock", "records", "insert")
 _REVOKE: Final = Script("clock", "records", "revoke")
@@ -71,13 +73,14 @@ class RedisStore(Admissions, Accounts, Copies):
     def __init__(self, *sources: Client | str, prefix: str = DEFAULT_PREFIX) -> None:
         self._names = Names(prefix)
         self.keeps_time = True
-        blocking, awaiting = servers_of(sources)
         adviser = Adviser("Redis", advice)
-        self._blocking = None if blocking is None else Lane(blocking, adviser, awaiting=False)
-        self._lanes = Lanes(
-            self._blocking,
-            None if awaiting is None else lambda: Lane(awaiting, adviser, awaiting=True),
+        blocking, awaiting = (
+            None if servers is None else partial(Lane, servers, Turns(servers.addresses), adviser)
+            for servers in servers_of(sources)
         )
+        self._blocking = None if blocking is None else blocking(awaiting=False)
+        draw = None if awaiting is None else partial(awaiting, awaiting=True)
+        self._lanes = Lanes(self._blocking, draw)
         self.io: Io = self._lanes.io
         self._sights = Sights()
 

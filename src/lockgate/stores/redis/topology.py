@@ -17,6 +17,7 @@ from redis.exceptions import (
 from .calls import Call, command
 from .lines import Draw, Line
 from .servers import Address, Servers
+from .turns import Turns
 from .wires import Dial, NotSent, Reply
 
 SLOTS: Final = 16384
@@ -61,8 +62,9 @@ class Topology(ABC):
 class Single(Topology):
     """One server, at an address or where Sentinels say that it is just now."""
 
-    def __init__(self, servers: Servers, draw: Draw) -> None:
+    def __init__(self, servers: Servers, turns: Turns, draw: Draw) -> None:
         self._servers = servers
+        self._turns = turns
         self._draw = draw
         self._line = draw(self._dial if servers.kind == "single" else self._find)
         self.ask = self._line.ask
@@ -84,13 +86,14 @@ class Single(Topology):
     async def _find(self) -> Any:
         service = self._servers.service.encode()
         question = command(0, b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service)
-        for guard in self._servers.addresses:
+        for guard in self._turns.each():
             line = self._draw(_to(self._servers.connect_to_sentinel, guard))
             try:
                 reply = await line.ask(question)
             finally:
                 await line.close()
             if isinstance(reply, list):
+                self._turns.answered(guard)
                 host, port = cast(list[bytes], reply)
                 return self._servers.connect((host.decode(), int(port)))
         raise ConnectionError(f"No Sentinel knows where {self._servers.service!r} is.")
@@ -99,8 +102,9 @@ class Single(Topology):
 class Cluster(Topology):
     """A Redis Cluster: each slot of the key space lies on one of several servers."""
 
-    def __init__(self, servers: Servers, draw: Draw) -> None:
+    def __init__(self, servers: Servers, turns: Turns, draw: Draw) -> None:
         self._servers = servers
+        self._turns = turns
         self._draw = draw
         self._lines: dict[Address, Line] = {}
         self._by_slot: list[Address | None] = []
@@ -172,11 +176,13 @@ class Cluster(Topology):
         question = command(0, b"CLUSTER", b"SLOTS")
         reply: Any = NotSent(ConnectionError("no node is known"))
         # Whoever answered last first: one that hangs costs the whole time that it is waited for.
-        known = sorted(self._lines, key=lambda address: not self._lines[address].connected)
-        for address in dict.fromkeys((*known, *self._servers.addresses)):
+        connected = [address for address, line in list(self._lines.items()) if line.connected]
+        for address in self._turns.each(connected):
             reply = await self._line(address).ask(question)
             if not isinstance(reply, Exception):
                 self._by_slot = by_slot = self._read(reply, address)
+                whose = (each for each in dict.fromkeys(by_slot) if each is not None)
+                self._turns.answered(address, *whose)
                 return by_slot
         raise reply
 
