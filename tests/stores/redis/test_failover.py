@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from redis.exceptions import RedisError
 from lockgate import Plan, PlanBook, run
 from lockgate.stores import upkeep
 from lockgate.stores.contract import Verdict
+from lockgate.stores.deadlines import within
 from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
@@ -202,3 +205,22 @@ def works(store: RedisStore, id: str) -> bool:
     except (RedisError, OSError):
         return False
     return True
+
+
+async def test_a_node_that_stands_still_is_found_out_by_those_who_never_wait_for_it() -> None:
+    """Each of them is gone before the connection is given up, and there is nobody just then."""
+    with redis_cluster(replicas=1) as cluster:
+        url = f"redis+cluster://127.0.0.1:{cluster.nodes[1].port}?socket_timeout=0.5"
+        store = RedisStore(url)
+        whose = next(id for id in map(str, range(99)) if slot_of(store, id) < 5000)
+        await store.hit(whose, WINDOWS, 1)
+        with cluster.nodes[0].stopped():
+            until = time.monotonic() + 30
+            while time.monotonic() < until:
+                with suppress(OSError, RedisError), within(0.1):
+                    await store.hit(whose, WINDOWS, 1)
+                    break
+                await asyncio.sleep(0.2)
+            else:
+                pytest.fail("the node is asked for ever")
+        await store.close()

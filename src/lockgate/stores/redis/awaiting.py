@@ -116,6 +116,7 @@ class AwaitingLine(Line):
         except Exception as failure:
             self._fail(failure)
         else:
+            self.failing = False
             self._loop.call_soon(self._send)
         finally:
             if self._reaching is reaching:
@@ -141,6 +142,7 @@ class AwaitingLine(Line):
 
     def _fail(self, failure: Exception) -> None:
         """Send nothing of what waits."""
+        self.failing = True
         self._busy = False
         waiting, self._waiting = self._waiting, deque()
         tell(waiting, failure)

@@ -20,6 +20,9 @@ class Line(ABC):
     def __init__(self) -> None:
         self.seen = b""
         """The latest reply of the server to a request, which tells an instant."""
+        self.failing = False
+        """Whether the latest connection failed or could not be made, so that those who asked may
+        not even have waited for it."""
 
     @property
     @abstractmethod

@@ -89,6 +89,7 @@ class Link(asyncio.Protocol):
         if self.failure is not None:
             return
         self.failure = failure
+        self._line.failing = True
         expected, self.expected = self.expected, deque()
         tell(expected, failure, self.seen)
         self._transport.abort()

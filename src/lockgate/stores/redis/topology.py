@@ -14,10 +14,11 @@ from redis.exceptions import (
     RedisError,
 )
 
+from ..deadlines import left
 from .calls import Call, command
 from .lines import Draw, Line
 from .servers import Address, Servers
-from .turns import Turns
+from .turns import TOO_LITTLE, Turns
 from .wires import Dial, NotSent, Reply
 
 SLOTS: Final = 16384
@@ -117,7 +118,9 @@ class Cluster(Topology):
         by_slot = self._by_slot
         address = by_slot[call.slot] if by_slot else None
         line = None if address is None else self._lines.get(address)
-        return self._find_and_ask(call) if line is None else line.ask(call)
+        if line is None or line.failing:
+            return self._find_and_ask(call)
+        return line.ask(call)
 
     async def _find_and_ask(self, call: Call) -> Reply:
         try:
@@ -131,6 +134,8 @@ class Cluster(Topology):
     async def _line_to(self, slot: int) -> Line:
         by_slot = self._by_slot or await self._learn()
         address = by_slot[slot]
+        if address is not None and self._line(address).failing and self._may_relearn():
+            address = (await self._learn())[slot]
         if address is None:
             self._by_slot = []
             raise ClusterDownError(f"slot {slot} is nowhere")
@@ -148,9 +153,16 @@ class Cluster(Topology):
         return list(self._lines.values())
 
     async def relearn(self, failure: Exception) -> bool:
-        if monotonic() - self._learned_at >= _RELEARNED_AFTER:
+        seconds = left()
+        if seconds is not None and seconds < TOO_LITTLE:
+            self._by_slot = []  # Whoever comes next has the time to learn.
+            return False
+        if self._may_relearn():
             await self._learn()
         return True
+
+    def _may_relearn(self) -> bool:
+        return monotonic() - self._learned_at >= _RELEARNED_AFTER
 
     def moved(self, error: MovedError) -> None:
         by_slot = self._by_slot

@@ -6,7 +6,7 @@ from typing import Final
 from ..deadlines import Overdue, left
 from .servers import Address
 
-_TOO_LITTLE: Final = 0.01
+TOO_LITTLE: Final = 0.01
 """Seconds in which nobody answers who is not known yet."""
 
 
@@ -37,7 +37,7 @@ class Turns:
         """
         for number, address in enumerate(dict.fromkeys((*sooner, *self.order))):
             seconds = left()
-            if number and seconds is not None and seconds < _TOO_LITTLE:
+            if number and seconds is not None and seconds < TOO_LITTLE:
                 raise Overdue
             self.order = (*(other for other in self.order if other != address), address)
             yield address
