@@ -62,3 +62,13 @@ def test_a_lane_that_knows_its_loop_goes_when_that_has_ended_without_closing_it(
         asyncio.run(ask())
     gc.collect()
     assert [loop() for loop in seen[:-1]] == [None, None]
+
+
+async def test_a_lane_may_be_closed_by_two_at_once() -> None:
+    class Slow(Lane):
+        async def close(self) -> None:
+            await asyncio.sleep(0)
+
+    lanes = Lanes(None, Slow)
+    lanes.here()
+    await asyncio.gather(lanes.close(), lanes.close())

@@ -72,8 +72,10 @@ class Lanes(Generic[L]):
         await lane.close()
         if lane is not self._blocking:
             self._latest = _nobody, None
+            loop = asyncio.get_running_loop()
             with self._lock:
-                del self._by_loop[asyncio.get_running_loop()]
+                if self._by_loop.get(loop) is lane:  # Nobody else has closed it meanwhile.
+                    del self._by_loop[loop]
 
     def _drawn(self, loop: asyncio.AbstractEventLoop, draw: Callable[[], L]) -> L:
         with self._lock:
