@@ -500,7 +500,8 @@ class Face:
 
     @property
     def by_granian_wsgi(self) -> bool:
-        """Its server blanks a header that is not ASCII, and shows one Content-Type of several."""
+        """Its server blanks a header that is not ASCII, shows one Content-Type of several, and no
+        path but the decoded one."""
         return self.other_server == "granian-wsgi"
 
     @property

