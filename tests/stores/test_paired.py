@@ -13,6 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 from starlette.applications import Starlette
 
 from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
@@ -212,6 +213,18 @@ def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Be
         sleep(0.05)
     assert found is not None
     assert found.last_used_at is not None
+
+
+def test_k4_copies_are_voided_although_others_cannot_be(bench: Bench) -> None:
+    own, strange = bench.cache(), new_key()
+    run(own.insert(draft_of(strange)._replace(organization="org_0"), None))
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.there.truth.put_organization(Organization("org_0", "small")))
+    run(bench.there.truth.revoke_if_live("org_1", bench.key.id))
+    with pytest.raises(ResponseError):
+        run(bench.here.compare())
+    assert bench.admit() is Verdict.REVOKED
+    run(own.close())
 
 
 async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(

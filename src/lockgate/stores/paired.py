@@ -135,8 +135,14 @@ class Paired(Wrapper):
         """
         told = await self.cache.caught_up()
         changes = await self.truth.changes(told)
+        failure: Exception | None = None
         for organization in changes.organizations:
-            await self.cache.forget(organization)
+            try:
+                await self.cache.forget(organization)
+            except Exception as failed:  # One that cannot be voided keeps none of the others.
+                failure = failed
+        if failure is not None:
+            raise failure
         if changes.epoch != told:
             await self.cache.catch_up(told, changes.epoch)
 
