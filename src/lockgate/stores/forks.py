@@ -1,7 +1,8 @@
-"""Forks: a child process has copies of its parent's connections and none of its threads.
+"""Forks: a child process has copies of its parent's connections and locks, and none of its threads.
 
-Two that write to one connection read each other's answers, and an answer says who comes in. So
-whatever holds a connection, or counts its threads, is told in the child before anything else runs.
+Two that write to one connection read each other's answers, and an answer says who comes in; and
+nobody is there to release what a thread held. So whatever holds a connection, or counts its
+threads, is told in the child before anything else runs, and locks are free there.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""A store that may hang or die, made fit to stand on the way of requests (D28, D34, G4)."""
+"""What stands before a store on the way of requests: a guard, and a memory for refusals (D28)."""
 
 from ..events import Events
 from .contract import Store

@@ -12,7 +12,7 @@ from ..rules.headers import OURS
 from .caller import PRINCIPAL
 from .endpoint import Reply
 
-NAMES: Final = {name: name.decode() for name in OURS}
+_NAMES: Final = {name: name.decode() for name in OURS}
 """The names that every response carries, as text."""
 
 
@@ -84,7 +84,7 @@ def text(headers: Iterable[Header]) -> list[tuple[str, str]]:
     """Headers as WSGI carries them."""
     written: list[tuple[str, str]] = []
     for name, value in headers:  # A comprehension is a call of its own.
-        known = NAMES.get(name)
+        known = _NAMES.get(name)
         written.append((known or name.decode("latin-1"), value.decode("latin-1")))
     return written
 
