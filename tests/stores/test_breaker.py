@@ -106,3 +106,17 @@ def test_one_that_was_dropped_counts_for_nothing(bench: Bench) -> None:
     bench.breaker.dropped(bench.breaker.enter())
     bench.fail()
     assert bench.breaker.is_open
+
+
+def test_a_try_of_which_nobody_hears_is_followed_by_another(bench: Bench) -> None:
+    """As where its event loop was stopped: it neither succeeds nor fails."""
+    bench.fail(3)
+    bench.clock.now += 1
+    assert bench.breaker.enter()
+    bench.clock.now += 59
+    assert bench.refuses()
+    bench.clock.now += 1
+    assert bench.breaker.enter()
+    assert bench.refuses()
+    bench.breaker.succeeded(True)
+    assert not bench.breaker.is_open

@@ -2,7 +2,8 @@
 
 Closed, it lets calls pass. After so many failures in a row it opens: calls are refused at once.
 After a pause the next call goes through to try, and no other beside it; if it succeeds the breaker
-closes, if not it stays open for another pause.
+closes, if not it stays open for another pause. Of some tries nobody hears: their event loop was
+stopped, or a signal's handler raised. So one that takes too long is none any more.
 """
 
 import logging
@@ -18,6 +19,8 @@ from .forks import own_lock, tell_of_forks
 FAILURES: Final = 3
 PAUSE: Final = 1.0
 """Seconds between tries; what ``Retry-After`` of a 503 says."""
+_LOST_AFTER: Final = 60.0
+"""Seconds that a try may take."""
 
 
 class Breaker:
@@ -72,9 +75,11 @@ class Breaker:
         if self._opened_at is None:
             return False
         with self._lock:
-            if self._trying or self._clock() < self._try_at:
+            now = self._clock()
+            if now < self._try_at + (_LOST_AFTER if self._trying else 0):
                 raise StoreUnavailable
             self._trying = True
+            self._try_at = now
         self._events.tell("breaker_tried", logging.INFO, store=self._name)
         return True
 
