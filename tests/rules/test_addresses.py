@@ -1,5 +1,6 @@
 """Who is calling, through proxies that are trusted and proxies that are made up (D24)."""
 
+import tracemalloc
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -131,6 +132,21 @@ def test_a_long_header_is_not_walked_to_its_end() -> None:
     assert find(PROXIED, "10.0.0.1", ",".join(hops)) == "10.0.0.3"
     assert find(PROXIED, "10.0.0.1", ",".join(hops[:20])) == "203.0.113.9"
     assert find(PROXIED, "10.0.0.1", "1," * 500_000 + "203.0.113.9") == "203.0.113.9"
+
+
+def test_what_is_too_long_for_an_address_fills_no_memory() -> None:
+    made_up = [f"{number}{'x' * 50_000}" for number in range(40)]
+    zones = [f"fe80::1%{text}" for text in made_up]
+    tracemalloc.start()
+    try:
+        for text in (*made_up, *zones):
+            assert find(PROXIED, "10.0.0.1", text) in {"10.0.0.1", "fe80::/64"}
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000
+    for text in made_up:
+        assert len(find(PROXIED, text)) == 64
 
 
 @given(st.none() | st.text(max_size=20), st.lists(st.binary(max_size=40), max_size=4))

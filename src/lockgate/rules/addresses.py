@@ -19,6 +19,9 @@ UNIX_SOCKET: Final = "unix"
 
 _SUBNET_BITS: Final = 64
 _HOPS_AT_MOST: Final = 20
+_LONGEST: Final = 64
+"""Characters of an address, its zone included (RFC 4007, 11.2), or of a peer's name: what is longer
+was made up to fill the memory of whoever keeps it."""
 
 
 class Addresses:
@@ -53,12 +56,13 @@ class Addresses:
             peer: the address of the connection's other end; None for a Unix socket.
             forwarded: every ``X-Forwarded-For`` value, in order.
         """
+        peer = peer[:_LONGEST] if peer else None
         address = _parse(peer) if peer else None
         if not self._trusted(peer, address):
             return _bucket(peer, address)
         hops = b",".join(forwarded).decode("latin-1").rsplit(",", _HOPS_AT_MOST)
         for hop in reversed(hops[-_HOPS_AT_MOST:]):
-            claimed = _parse(_host(hop.strip()))
+            claimed = _parse(_host(hop.strip())[:_LONGEST])
             if claimed is None:
                 break
             peer, address = str(claimed), claimed
