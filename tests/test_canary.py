@@ -294,6 +294,18 @@ async def test_a_key_in_the_path(aviary: Aviary, path: str, shadow: bool) -> Non
     assert aviary.told
 
 
+@pytest.mark.parametrize("path", ["/jobs", KEYS])
+async def test_a_key_in_the_place_of_the_method(aviary: Aviary, path: str) -> None:
+    """As in ``curl -X $KEY``: some servers take any token of HTTP for a method."""
+    method, key = aviary.created.text, aviary.created.text
+    await aviary.ask(method, path)
+    await aviary.ask(method, path, key=key)
+    await aviary.ask(method, path, session=aviary.cookie)
+    caller = AsgiCaller(http_scope(method, path))
+    aviary.note(repr(Call(aviary.gate, caller, None, {}, b"", [])))
+    assert aviary.told
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -817,9 +817,30 @@ def test_nothing_that_is_kept_or_told_holds_the_key(caplog: pytest.LogCaptureFix
     with pytest.raises(KeyNotFound) as caught:
         desk.admit(sk("abc123", secret + "x"))
     seen += [repr(vars(desk.gate.store)), repr(desk.told), caplog.text, repr(vars(caught.value))]
-    seen += [desk.gate.format.redact(f"/jobs/{sk('abc123', secret)}/x?key={sk('abc123', secret)}")]
-    assert [text for text in seen[:-1] if secret in text] == []
-    assert desk.gate.format.redact(f"/jobs/{sk('abc123', secret)}/x") == "/jobs/<redacted>/x"
+    assert [text for text in seen if secret in text] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("{}", "<redacted>"),
+        ("/jobs/{}/x", "/jobs/<redacted>/x"),
+        ("/jobs/{}/x?key={}", "/jobs/<redacted>/x?key=<redacted>"),
+        ("/jobs;key={}", "/jobs;key=<redacted>"),
+        ("/jobs&a:{},b", "/jobs&a:<redacted>,b"),
+        ("key {}, '{}'", "key <redacted>, '<redacted>'"),
+    ],
+)
+def test_a_key_in_a_text_is_blotted_out(text: str, left: str) -> None:
+    assert Desk().gate.format.redact(text.replace("{}", sk("abc123", "canary"))) == left
+
+
+def test_a_key_that_holds_what_parts_others_is_blotted_out_whole() -> None:
+    other = Legacy("b64", r"k-(?P<handle>\w{4})-[\w/+=:]{12}", schemes=["sha256"])
+    redact = Desk(other).gate.format.redact
+    assert redact("k-abcd-ab/cd:ef+gh=") == "<redacted>"
+    assert redact("x 'k-abcd-ab/cd:ef+gh='") == "x '<redacted>'"
+    assert redact("/jobs/k-abcd-abcd:ef+gh==") == "/jobs/<redacted>"
 
 
 # --- what is said when it is made ------------------------------------------------------------

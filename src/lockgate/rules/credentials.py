@@ -116,6 +116,9 @@ class OtherFormat(Protocol):
         ...
 
 
+_WORDS: Final = tuple(re.compile(rf"[^\s'\"{more}]{{8,}}") for more in ("", "/", "/?&=:;,"))
+"""What may be a key of another system in a text: as much as possible comes first, for such a key
+may hold some of what parts others from the rest of a path. None is shorter than 8 characters."""
 _BEARER: Final = re.compile(rb"[ \t]*(?i:bearer) +([!-~]+)[ \t]*")
 
 
@@ -165,7 +168,9 @@ class KeyFormat:
         """
         start = f"{self.brand}_(?:{self.environment}|{DASHBOARD})_"
         text = re.sub(rf"({start})\w*", r"\1<redacted>", text)
-        return re.sub(r"[^\s/'\"]+", self._redact_other, text) if self._others else text
+        for word in _WORDS if self._others else ():
+            text = word.sub(self._redact_other, text)
+        return text
 
     def _redact_other(self, word: re.Match[str]) -> str:
         short = len(word[0]) <= HEADER_LENGTH

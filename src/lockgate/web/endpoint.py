@@ -34,8 +34,8 @@ class Call(NamedTuple):
         return self.who
 
     def __repr__(self) -> str:
-        path = self.gate.format.redact(self.caller.path)
-        return f"<Call {self.caller.method} {path}>"  # Some bodies hold a token (R7).
+        line = self.gate.format.redact(f"{self.caller.method} {self.caller.path}")
+        return f"<Call {line}>"  # Some bodies hold a token (R7).
 
 
 class Reply(NamedTuple):

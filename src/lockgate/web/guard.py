@@ -198,7 +198,7 @@ class Guard:
             gate.events.tell(
                 "shadowed" if shadowed else "refused",
                 code=refusal.code,
-                method=caller.method,
+                method=gate.format.redact(caller.method),
                 path=gate.format.redact(caller.path),
                 address=address_of(self.gate, caller),
                 organization=refusal.organization,
