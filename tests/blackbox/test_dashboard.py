@@ -123,3 +123,29 @@ def test_d15_an_owner_claims_and_is_asked_about_the_keys(
     person.press("Revoke")
     person.sees("The key is revoked")
     client.get(KEYS, key=known["api_key"]).is_error(401, "KEY_REVOKED")
+
+
+def test_who_could_not_sign_out_is_told_so_and_stays_inside(
+    browser: Browser, demo: Demo, client: Client
+) -> None:
+    """A page that looks signed out, with a session that goes on, is a trap on a shared machine."""
+    made = registered(client, f"{random_text(12).lower()}@example.com")
+    person = Person(browser, demo)
+    person.submit("agent", made["dashboard_token"])
+    person.sees("This agent's keys")
+    while client.get(MODELS, key=made["api_key"]).status != 429:
+        pass
+    person.press("Sign out")
+    person.sees("Too many requests")
+    assert browser.run("document.getElementById('outside').hidden")
+    assert not browser.run("document.getElementById('inside').hidden")
+    person.press("Create a key")
+    person.sees("Too many requests")
+    person.sees(f"{made['api_key'][:15]}...")
+
+
+def test_a_service_that_does_not_answer_is_told_as_well(browser: Browser, fresh: Demo) -> None:
+    person = Person(browser, fresh)
+    fresh.stop()
+    person.submit("agent", "a token")
+    person.sees("The service did not answer: try again.")
