@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -158,6 +160,21 @@ async def test_what_was_sent_fails_with_its_connection_and_what_waits_goes_on_th
         assert not isinstance(await sent, NotSent)
         assert await waiting == b"waiting"
         assert len(server.writers) == 2
+
+
+async def test_a_failure_is_kept_by_nobody_but_who_met_it() -> None:
+    """It holds the frames of all who raised it, and what these know of their requests."""
+    async with line_to(silence) as (line, server):
+        sent = asyncio.create_task(ask(line))
+        while not server.batches:
+            await asyncio.sleep(0.001)
+        server.writers[0].close()
+        failure = weakref.ref(await sent)
+        del sent
+        await asyncio.sleep(0)  # The event loop lets go of the task.
+        gc.collect()
+        is_kept = failure() is not None
+        assert not is_kept
 
 
 async def test_a_connection_that_was_closed_meanwhile_is_made_anew() -> None:

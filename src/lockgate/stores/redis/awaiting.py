@@ -44,7 +44,7 @@ class AwaitingLine(Line):
 
     @property
     def connected(self) -> bool:
-        return self._link is not None and self._link.failure is None
+        return self._link is not None and not self._link.is_over
 
     def ask(self, call: Call) -> "asyncio.Future[Reply]":
         answer: asyncio.Future[Reply] = self._loop.create_future()
@@ -67,7 +67,7 @@ class AwaitingLine(Line):
         link = self._link
         if link is not None and link.expected:  # One pipeline at a time: there will be a turn.
             return
-        if link is None or self._stale or link.failure is not None:
+        if link is None or self._stale or link.is_over:
             self._reach()
             return
         waiting, texts = self._waiting, list[bytes]()

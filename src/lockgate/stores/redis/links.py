@@ -43,7 +43,8 @@ class Link(asyncio.Protocol):
         """When all of them have to be there."""
         self.seen = b""
         """The latest reply to a request before those that are expected were asked for."""
-        self.failure: Exception | None = None
+        self.is_over = False
+        """Whether it was hung up. It keeps no failure: each holds the frames of all who met it."""
         self._line = line
         self._turn = turn
         self._connection = connection
@@ -86,9 +87,9 @@ class Link(asyncio.Protocol):
 
     def fail(self, failure: Exception) -> None:
         """Hang up; for whoever expects a reply, the failure is it."""
-        if self.failure is not None:
+        if self.is_over:
             return
-        self.failure = failure
+        self.is_over = True
         self._line.failing = True
         expected, self.expected = self.expected, deque()
         tell(expected, failure, self.seen)
@@ -98,7 +99,7 @@ class Link(asyncio.Protocol):
 
     async def close(self) -> None:
         """Hang up; by TLS that is a farewell, and its answer comes before the event loop ends."""
-        self.failure = ConnectionError("closed")
+        self.is_over = True
         with suppress(RedisError, OSError):
             await self._connection.disconnect()
 
