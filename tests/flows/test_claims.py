@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from lockgate import MemoryStore, run
-from lockgate.errors import ClaimRefused, KeyRevoked, NoOrganization, StoreUnavailable
+from lockgate.errors import (
+    ClaimRefused,
+    KeyRevoked,
+    NoOrganization,
+    RateLimitExceeded,
+    StoreUnavailable,
+)
+from lockgate.flows.claims import ASKED_PER_MINUTE
 from lockgate.identity import Session
+from lockgate.rules.instants import MINUTE
 
 from ..stores.making import at_once
 from .accounting import EMAIL, Office, person
@@ -184,3 +192,21 @@ def test_a_store_that_fails_claims_nothing() -> None:
     with pytest.raises(StoreUnavailable):
         run(office.accounts.claims.claim(person(), organization))
     assert "ada@" not in repr(office.told)
+
+
+def test_a_user_looks_and_claims_so_often_in_a_minute_and_hinders_nobody_else(
+    office: Office,
+) -> None:
+    """Each look reads all keys of up to 40 organizations, and no plan counts it."""
+    organization = office.register().account.organization
+    claims = office.accounts.claims
+    for number in range(ASKED_PER_MINUTE):
+        run(claims.claim(person(), organization) if number % 2 else claims.list(person()))
+    with pytest.raises(RateLimitExceeded):
+        run(claims.claim(person(), organization))
+    with pytest.raises(RateLimitExceeded) as caught:
+        run(claims.list(person()))
+    assert (caught.value.type, caught.value.limit) == ("minute", ASKED_PER_MINUTE)
+    assert run(claims.list(person("eve", "eve@example.com"))) == []
+    office.clock.now += MINUTE
+    assert len(run(claims.list(person()))) == 1

@@ -6,13 +6,18 @@ from ..errors import ClaimRefused, NoOrganization
 from ..events import Events
 from ..identity import Session
 from ..rules.accounts import USER_LENGTH, Account
+from ..rules.instants import MINUTE
 from ..rules.keys import ApiKey
 from ..stores.contract import Store
 from ..stores.local import Clock
 from .asking import asking
 from .emails import is_same_email, read_email
 from .keys import LONGEST_ID
+from .quotas import Quota
 
+ASKED_PER_MINUTE: Final = 60
+"""How often one user may look at what there is to claim, or claim: it shows all keys, and each of
+up to 40 organizations may have a thousand."""
 _SHOWN_AT_MOST: Final = 20
 _UNVERIFIED: Final = (
     "Only who has signed in with a verified e-mail address can claim an organization."
@@ -39,15 +44,20 @@ class Claims:
         self._store = store
         self._clock = clock
         self._events = events
+        self._asked: Final = Quota(
+            store, "claim:user", "minute", MINUTE, ASKED_PER_MINUTE, clock, events
+        )
 
     async def list(self, session: Session) -> list[Claimable]:
         """What a session's user has claimed, and what they may claim: the newest 20 of each.
 
         Raises:
             ClaimRefused: the session is an agent's, or its e-mail is not verified.
+            RateLimitExceeded: the user has asked too often.
             StoreUnavailable: the store did not answer.
         """
         user, email = _claimer(session)
+        await self._asked.hit(user)
         with asking(self._events):
             claimed = await self._store.accounts_by_user(user)
             found = await self._store.accounts_by_email(email) if email else ()
@@ -68,9 +78,11 @@ class Claims:
 
         Raises:
             ClaimRefused: it is not theirs to claim, or there is no such organization.
+            RateLimitExceeded: the user has asked too often.
             StoreUnavailable: the store did not answer.
         """
         user, _ = _claimer(session)
+        await self._asked.hit(user)
         if not 1 <= len(organization) <= LONGEST_ID:
             raise ClaimRefused
         now = self._clock() if self._clock else None
