@@ -39,6 +39,8 @@ HOSTILE: Final = (
     "/",
     "lone \ud800 surrogate",
     "lone \udfff surrogate",
+    "two \ud83d\ude00 surrogates",
+    "two \U0001f600 surrogates",
 )
 """Ids that stores may trip over: all different, some nearly alike, each one allowed (D36)."""
 

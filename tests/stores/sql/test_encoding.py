@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockgate.rules import windows as rule
@@ -56,6 +56,7 @@ def test_a_state_of_a_later_format_is_no_state_of_ours() -> None:
 
 
 @given(st.lists(st.builds(Lease, ANY_TEXT, ANY_TEXT, st.integers(), st.integers())))
+@example([Lease("two \ud83d\ude00 surrogates", "\ud83d\ude00", NOW, SECOND)])
 def test_any_leases_come_back(leases: list[Lease]) -> None:
     assert read_leases(write_leases(tuple(leases))) == tuple(leases)
 

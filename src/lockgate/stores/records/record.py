@@ -79,7 +79,7 @@ class Record:
             self.placed,
             None if self.account is None else _plain(self.account),
         ]
-        return json.dumps(value, separators=(",", ":")).encode()
+        return _json(value)
 
     @classmethod
     def read(cls, value: bytes | None) -> Self:
@@ -105,13 +105,19 @@ class Record:
     @staticmethod
     def write_names(names: Iterable[str]) -> bytes:
         """Ids of organizations, as bytes."""
-        return json.dumps(list(names)).encode()
+        return _json(list(names))
 
     @staticmethod
     def read_names(value: bytes | None) -> list[str]:
         """The ids that :meth:`write_names` wrote."""
         names: list[str] = [] if value is None else json.loads(value)
         return names
+
+
+def _json(value: object) -> bytes:
+    """JSON in UTF-8, two surrogates in a row included: escaped, they would be read as one."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _plain(fields: Iterable[Any]) -> list[Any]:

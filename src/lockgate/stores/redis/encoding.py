@@ -35,8 +35,13 @@ def write_record(key: ApiKey) -> bytes:
 
 
 def _fixed(key: ApiKey | KeyDraft) -> bytes:
-    """What never changes of a key, as JSON in ASCII."""
-    return json.dumps(key[:6]).encode()
+    """What never changes of a key."""
+    return _json(key[:6])
+
+
+def _json(value: object) -> bytes:
+    """JSON in UTF-8, two surrogates in a row included: escaped, they would be read as one."""
+    return write(json.dumps(value, ensure_ascii=False))
 
 
 def write_user(user: str) -> bytes:
@@ -47,7 +52,7 @@ def write_user(user: str) -> bytes:
 def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
     """An account that is to be registered: its scheme, its digest, what never changes."""
     *fixed, scheme, digest = draft
-    return *write_scheme(Digest(scheme, digest)), json.dumps(fixed).encode()
+    return *write_scheme(Digest(scheme, digest)), _json(fixed)
 
 
 def read_account(record: bytes) -> Account:
@@ -131,7 +136,7 @@ class Claim(NamedTuple):
 
 def write_claim(claim: Claim) -> bytes:
     """A claim, as JSON."""
-    return json.dumps(claim).encode()
+    return _json(claim)
 
 
 def read_claim(claim: bytes) -> Claim:

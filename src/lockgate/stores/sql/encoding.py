@@ -87,8 +87,8 @@ def read_uses(value: bytes | None) -> Uses:
 
 
 def write_leases(leases: Leases) -> bytes | None:
-    """Leases, as JSON; None where there are none."""
-    return json.dumps(leases).encode() if leases else None
+    """Leases, as JSON; None where there are none. Escaped, two surrogates would be read as one."""
+    return write_id(json.dumps(leases, ensure_ascii=False)) if leases else None
 
 
 def read_leases(value: bytes | None) -> Leases:
