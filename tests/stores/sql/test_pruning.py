@@ -59,6 +59,26 @@ def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
     backend.give(tables)
 
 
+def test_an_organization_to_which_nothing_came_leaves_nothing_behind(backend: Backend) -> None:
+    """Whoever is refused at once or comes late has had a row to lock."""
+    tables = backend.take()
+    store = SqlStore(backend.url, prefix=tables.prefix)
+    nothing = tuple(window._replace(limit=0) for window in WINDOWS)
+    assert not run(store.hit("refused", nothing, 1, NOW)).allowed
+    run(store.acquire("without_slots", "job", "me", 0, MINUTE, NOW))
+    run(store.release("gone", "job", "me", NOW))
+    run(store.renew("late", "job", "me", MINUTE, NOW))
+    run(store.insert(draft("keyed"), None, NOW))
+    run(store.put_organization(Organization("placed", "starter")))
+    prune(backend, tables, NOW)
+    assert prune(backend, tables, NOW) == 0
+    with backend.admin.connect() as connection:
+        ids = connection.scalars(select(tables.organizations.c.id))
+        assert sorted(map(bytes, ids)) == [b"keyed", b"placed"]
+    run(store.close())
+    backend.give(tables)
+
+
 def test_a_window_that_still_counts_stays(backend: Backend) -> None:
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)

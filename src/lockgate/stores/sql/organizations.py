@@ -40,7 +40,8 @@ class Organizations:
         table = self._table
         mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
         while (row := connection.execute(mine).one_or_none()) is None:
-            connection.execute(self._flavour.insert_missing(table), {"id": id})
+            made = {"id": id, "idle_day": 0}
+            connection.execute(self._flavour.insert_missing(table), made)
         return row
 
     def get(self, connection: Connection, id: str) -> Organization | None:

@@ -84,7 +84,8 @@ class Statements:
 
     def make(self, _: int) -> Insert:
         """Make the organization ``o0``, unless it is there."""
-        return self._insert_missing(self._organizations).values(id=bindparam("o0"))
+        made = self._insert_missing(self._organizations)
+        return made.values(id=bindparam("o0"), idle_day=literal_column("0"))
 
     def lock(self, places: int) -> Select[*tuple[Any, ...]]:
         """Lock the organizations ``o0``, ``o1``... in the order of their ids, whoever asks: two

@@ -108,7 +108,8 @@ class Tables:
             Column("overrides", Text),
             Column("windows", LargeBinary),
             # The day from which windows and slots count no more. It changes once a day and no
-            # oftener, so that its index costs an admission nothing.
+            # oftener, so that its index costs an admission nothing. A row is made with the first
+            # of all days: if nothing comes to lie in it, it goes when the idle ones do.
             Column("idle_day", Integer, index=True),
             Column("slots", large_bytes()),
             Column("changed", BigInteger, index=True),
