@@ -33,11 +33,14 @@ def db(action: str, store: str, prefix: str) -> int:
         what = advice(failure, engine.dialect) or type(failure.orig).__name__
         print(f"lockgate db: The database refuses: {what}.", file=sys.stderr)
         return 2
+    except (schema.OutdatedSchema, TimeoutError) as problem:
+        print(f"lockgate db: {problem}", file=sys.stderr)
+        return 1
     finally:
         engine.dispose()
     print(found or "none")
     if action == "check" and found != schema.HEAD:
-        print(f"lockgate db: {schema.OutdatedSchema(found)}", file=sys.stderr)
+        print(f"lockgate db: {schema.OutdatedSchema(found, prefix)}", file=sys.stderr)
         return 1
     return 0
 

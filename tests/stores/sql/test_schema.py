@@ -101,7 +101,9 @@ def test_every_revision_goes_forward_and_back_with_data_in_place(backend: Backen
             schema.downgrade(backend.admin, tables, revision)
             with backend.admin.connect() as connection:
                 assert schema.current(connection, tables) == revision
-                assert connection.scalar(text("SELECT request_count FROM steps_keys")) == turn
+                if revision < "0005":  # From there on it lies beside the windows.
+                    count = connection.scalar(text("SELECT request_count FROM steps_keys"))
+                    assert count == turn
     schema.downgrade(backend.admin, tables, "base")
 
 

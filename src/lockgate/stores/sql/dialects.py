@@ -39,6 +39,8 @@ _SCHEMA_LOCK: Final = 7_033_177_426
 """A number of our own among the advisory locks of the database."""
 _POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+_SCHEMA_PATIENCE: Final = 60
+"""Seconds to wait for whoever else changes the tables."""
 
 _CLOCK: Final = 13
 """The column of the clock, after those of a key."""
@@ -167,7 +169,10 @@ class Postgresql(Flavour):
         yield
 
     def hold(self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        # Longer than for any other lock: a table may be large. Nobody waits for who waits here.
+        connection.execute(text(f"SET LOCAL lock_timeout = {_SCHEMA_PATIENCE * 1000}"))
         return _joined(hand, hand.statements.lock_both, owners, handles)
+        connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
 
     def writing(self, statements: Statements) -> Sequence[Written]:
         return (statements.keep_and_use,)
@@ -192,7 +197,9 @@ class Mysql(Flavour):
     def alone(self, connection: Connection) -> Generator[None]:
         # Held by the session, because each change of a table commits.
         lock = {"name": f"lockgate {_SCHEMA_LOCK}"}
-        connection.execute(text("SELECT GET_LOCK(:name, 60)"), lock)
+        wait = {**lock, "seconds": _SCHEMA_PATIENCE}
+        if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), wait) != 1:
+            raise TimeoutError("Another process changes the tables of lockgate: try again later.")
         try:
             yield
         finally:

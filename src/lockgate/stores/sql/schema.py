@@ -9,9 +9,9 @@ from typing import Final
 from sqlalchemy import Connection, Engine, inspect, text
 
 from .dialects import Flavour, flavour_of
-from .tables import Tables
+from .tables import DEFAULT_PREFIX, Tables
 
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 """The revision that this version of lockgate works with."""
 
 logger = logging.getLogger("lockgate")
@@ -20,11 +20,14 @@ logger = logging.getLogger("lockgate")
 class OutdatedSchema(Exception):
     """The tables are not those that this version of lockgate works with; says what to do."""
 
-    def __init__(self, found: str | None) -> None:
+    def __init__(self, found: str | None, prefix: str = DEFAULT_PREFIX) -> None:
         where = "are missing" if found is None else f"are at revision {found}"
+        theirs = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix or chr(39) * 2}"
+        what = f"run 'lockgate db upgrade --store URL{theirs}'"
+        if found is not None and found > HEAD:
+            what = "install the version of lockgate that made them, or a later one"
         super().__init__(
-            f"The tables of lockgate {where}, and this version works with {HEAD}: "
-            "run 'lockgate db upgrade --store URL'."
+            f"The tables of lockgate {where}, and this version works with {HEAD}: {what}."
         )
 
 
@@ -63,7 +66,7 @@ class Check:
         if found is None and self._create:
             migrate(connection, self._tables, self._flavour, "head")
         elif found != HEAD:
-            problem = OutdatedSchema(found)
+            problem = OutdatedSchema(found, self._tables.prefix)
             if not self._told:
                 self._told = True
                 logger.error("%s", problem)
@@ -85,7 +88,11 @@ def downgrade(engine: Engine, tables: Tables, revision: str) -> None:
 def migrate(
     connection: Connection, tables: Tables, flavour: Flavour, revision: str, *, back: bool = False
 ) -> None:
-    """Bring the tables to a revision, on a connection that is in no transaction."""
+    """Bring the tables to a revision, on a connection that is in no transaction.
+
+    Raises:
+        OutdatedSchema: they are at a later one than this version knows.
+    """
     from alembic import command
     from alembic.config import Config
 
@@ -96,6 +103,9 @@ def migrate(
     flavour.prepare(connection)
     flavour.begin(connection)
     with flavour.alone(connection):
+        found = current(connection, tables)
+        if found is not None and found > HEAD:
+            raise OutdatedSchema(found, tables.prefix)
         if back:
             command.downgrade(config, revision)
         else:

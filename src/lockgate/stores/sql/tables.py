@@ -106,7 +106,7 @@ class Tables:
             Column("id", opaque(ORGANIZATION_BYTES), primary_key=True),
             Column("plan", String(64)),
             Column("overrides", Text),
-            Column("windows", LargeBinary),
+            Column("windows", large_bytes()),
             # The day from which windows and slots count no more. It changes once a day and no
             # oftener, so that its index costs an admission nothing. A row is made with the first
             # of all days: if nothing comes to lie in it, it goes when the idle ones do.

@@ -1,0 +1,96 @@
+"""Revisions that are not the one expected, that lose something, or that two processes want."""
+
+from __future__ import annotations
+
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import make_url, text, update
+
+from lockgate import run
+from lockgate.cli import main
+from lockgate.rules.instants import DAY
+from lockgate.rules.windows import Window
+from lockgate.stores.sql import SqlStore, dialects, schema
+from lockgate.stores.sql.dialects import flavour_of
+from lockgate.stores.sql.encoding import write_state
+from lockgate.stores.sql.engines import blocking_engine
+from lockgate.stores.sql.tables import Tables
+
+from ..making import NOW
+from .backends import BACKENDS, Backend, await_locks
+
+
+def test_exact_windows_outgrow_a_blob_and_are_forgotten_where_they_have_to_fit(
+    backend: Backend,
+) -> None:
+    tables = Tables("wide_")
+    schema.upgrade(backend.admin, tables)
+    day = (Window("day", DAY, 10_000, 0),)
+    hits = b"".join(struct.pack("<qq", NOW + number, 1) for number in range(5000))
+    state = ((5001, NOW, NOW + 5000, NOW + 5000, 1, hits),)
+    store = SqlStore(backend.url, prefix="wide_")
+    run(store.hit("org_1", day, 1, NOW))
+    with backend.admin.begin() as connection:
+        connection.execute(update(tables.organizations).values(windows=write_state(state)))
+    assert run(store.hit("org_1", day, 1, NOW + 6000)).used == (5002,)
+    assert run(store.look("org_1", day, NOW + 6000)).used == (5002,)
+    schema.downgrade(backend.admin, tables, "0005")
+    schema.upgrade(backend.admin, tables)
+    left = 0 if backend.kind == "mysql" else 5002
+    assert run(store.look("org_1", day, NOW + 6000)).used == (left,)
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_the_tables_of_a_later_version_are_left_alone(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = Tables("later_")
+    schema.upgrade(backend.admin, tables)
+    with backend.admin.begin() as connection:
+        connection.execute(text("UPDATE later_version SET version_num = '9999'"))
+    store = SqlStore(backend.url, prefix="later_")
+    with pytest.raises(schema.OutdatedSchema, match=r"revision 9999.*install"):
+        run(store.list("org_1"))
+    run(store.close())
+    with pytest.raises(schema.OutdatedSchema, match=r"revision 9999.*install"):
+        schema.downgrade(backend.admin, tables, "0001")
+    for action in ("upgrade", "check"):
+        assert main(["db", action, "--store", backend.url, "--prefix", "later_"]) == 1
+        assert "install the version of lockgate" in capsys.readouterr().err
+
+
+def test_the_command_that_mends_the_tables_names_their_prefix(backend: Backend) -> None:
+    schema.upgrade(backend.admin, Tables("other_"), "0001")
+    store = SqlStore(backend.url, prefix="other_")
+    with pytest.raises(schema.OutdatedSchema, match="--store URL --prefix other_'"):
+        run(store.list("org_1"))
+    run(store.close())
+    schema.downgrade(backend.admin, Tables("other_"), "base")
+
+
+def test_who_upgrades_postgresql_waits_longer_than_for_any_other_lock() -> None:
+    admin = BACKENDS["postgresql"].admin
+    hasty = make_url(BACKENDS["postgresql"].url).update_query_dict({"options": "-c lock_timeout=1"})
+    engine = blocking_engine(hasty.render_as_string(hide_password=False))
+    with ThreadPoolExecutor(1) as pool, admin.connect() as connection:
+        with flavour_of(admin.dialect).alone(connection):
+            upgraded = pool.submit(schema.upgrade, engine, Tables("hasty_"))
+            await_locks(admin)
+        connection.rollback()
+        upgraded.result()
+    with engine.connect() as connection:
+        assert schema.current(connection, Tables("hasty_")) == schema.HEAD
+    engine.dispose()
+
+
+def test_who_upgrades_mariadb_does_not_begin_before_whoever_does_it_already_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = BACKENDS["mysql"]
+    monkeypatch.setattr(dialects, "_SCHEMA_PATIENCE", 0)
+    with backend.admin.connect() as connection, flavour_of(backend.admin.dialect).alone(connection):
+        assert main(["db", "upgrade", "--store", backend.url, "--prefix", "twice_"]) == 1
+    assert "try again" in capsys.readouterr().err
