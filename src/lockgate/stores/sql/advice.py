@@ -29,6 +29,7 @@ _STARTING: Final = "it is starting or stopping: wait"
 _TABLES: Final = "its tables are not those of lockgate: run 'lockgate db check --store URL'"
 _FILE: Final = "its file cannot be opened: see that the folder is there and may be written to"
 _BROKEN: Final = "its file is no database of SQLite, or is damaged: restore it"
+_OPTION: Final = "its URL has an option that the driver does not know: see what follows the '?'"
 _DISK: Final = "its file cannot be read or written: see to the disk"
 
 _SQLITE: Final = {
@@ -93,6 +94,7 @@ _LIBPQ: Final = (
     ("resolve host", _NOBODY),
     ("translate host", _NOBODY),
     ("timeout expired", _NOBODY),
+    ("invalid connection option", _OPTION),
 )
 
 

@@ -1,6 +1,7 @@
 """Engines: the host's own, or opened from a URL in whichever colour the caller needs."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import URL, Dialect, Engine, create_engine, event, make_url
@@ -114,7 +115,7 @@ def _loaded(url: URL) -> Dialect:
     """The dialect, once its driver has been found to be there and to understand the URL."""
     try:
         dialect = url.get_dialect()
-        dialect.import_dbapi()
+        driver = dialect.import_dbapi()
     except (NoSuchModuleError, ImportError) as missing:
         raise ConfigurationError(
             f"The driver of {url.drivername}:// is not installed: pip install 'lockgate[sql]', "
@@ -122,11 +123,19 @@ def _loaded(url: URL) -> Dialect:
         ) from missing
     loaded = dialect()
     try:
-        loaded.create_connect_args(url)
+        words, options = loaded.create_connect_args(url)
     except (ValueError, ArgumentError):
         raise ConfigurationError(
             "An option of the store's URL has a value that its driver does not take, as a timeout "
             "that is no number."
+        ) from None
+    try:
+        signature(driver.connect).bind(*words, **options)
+    except ValueError:  # Written in C, and says nothing of what it takes.
+        pass
+    except TypeError:
+        raise ConfigurationError(
+            "The store's URL has an option that its driver does not know: see what follows the '?'."
         ) from None
     return loaded
 
