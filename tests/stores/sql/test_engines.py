@@ -2,10 +2,91 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
+from sqlalchemy import create_engine, text
 
 from lockgate import ConfigurationError, run
+from lockgate.rules.digests import Digest
+from lockgate.stores.contract import Usage
 from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql.dialects import Sqlite
+from lockgate.stores.sql.statements import Statements
+from lockgate.testing.mint import minute
+
+from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
+from .backends import BACKENDS, Backend
+
+
+def test_an_engine_that_commits_each_statement_admits_no_more(backend: Backend) -> None:
+    tables = backend.take()
+    engine = create_engine(backend.admin.url, isolation_level="AUTOCOMMIT")
+    stores = [SqlStore(engine, prefix=tables.prefix) for _ in range(4)]
+    three = minute(3)
+
+    def hit(number: int) -> int:
+        hits = (run(stores[number].hit("org_1", three, 1, NOW)) for _ in range(5))
+        return sum(reading.allowed for reading in hits)
+
+    assert sum(at_once(4, hit)) == 3
+    made = new_key()
+    key = run(stores[0].insert(draft_of(made), 1, NOW))
+    assert run(stores[0].admit(token_of(made), 1, BOOK, NOW)).key is not None
+    assert run(stores[0].revoke_if_live("org_1", key.id, NOW)) is not None
+    engine.dispose()
+    backend.give(tables)
+
+
+def test_an_engine_of_mariadb_that_refuses_what_its_snapshot_does_not_show() -> None:
+    """As from MariaDB 11.6 on by default, under REPEATABLE READ."""
+    backend = BACKENDS["mysql"]
+    with backend.admin.connect() as connection:
+        if not connection.execute(text("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'")).all():
+            pytest.skip("This server has no such setting.")
+    tables = backend.take()
+    engine = create_engine(
+        backend.admin.url,
+        isolation_level="REPEATABLE READ",
+        connect_args={"init_command": "SET SESSION innodb_snapshot_isolation=ON"},
+    )
+    store = SqlStore(engine, prefix=tables.prefix)
+    made = new_key()
+    key = run(store.insert(draft_of(made), None, NOW))
+    digest = Digest(key.scheme, key.digest)
+    done = Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            for _ in range(40):
+                assert run(store.rehash_if(made.handle, digest, digest))
+            done.set()
+        while not done.is_set():
+            run(store.admit(token_of(made), 1, BOOK, NOW))
+            run(store.add_usage({made.handle: Usage(1, NOW)}))
+
+    try:
+        at_once(3, work)
+    finally:
+        done.set()
+    engine.dispose()
+    backend.give(tables)
+
+
+@pytest.mark.parametrize("places", [1, 2, 64])
+def test_sqlite_goes_by_the_handles_of_charges_and_not_through_all_keys(places: int) -> None:
+    backend = BACKENDS["sqlite"]
+    tables = backend.take()
+    flavour = Sqlite()
+    statements = Statements(tables, backend.admin.dialect, flavour.clock, flavour.insert_missing)
+    both = statements.written(statements.both, places).text
+    with backend.admin.connect() as connection:
+        plan = connection.exec_driver_sql(
+            f"EXPLAIN QUERY PLAN {both}", (b"x",) * both.count("?")
+        ).all()
+    assert "(handle=?)" in str(plan)
+    assert "(organization=?)" not in str(plan)
+    backend.give(tables)
 
 
 def test_an_option_that_pymysql_does_not_know_is_told_at_once() -> None:

@@ -34,13 +34,17 @@ from .statements import Hand, Rows, Statements, Written, filled, places_for
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
 _MYSQL_DEADLOCK: Final = 1213
+_MARIADB_CHANGED: Final = 1020
+"""Under a snapshot (innodb_snapshot_isolation, from 11.6 on by default), what was read is old."""
 
 _SCHEMA_LOCK: Final = 7_033_177_426
 """A number of our own among the advisory locks of the database."""
-_POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
-_MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 _SCHEMA_PATIENCE: Final = 60
 """Seconds to wait for whoever else changes the tables."""
+_POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+
+_MYSQL_LEVEL: Final = "READ COMMITTED"
 
 _CLOCK: Final = 13
 """The column of the clock, after those of a key."""
@@ -165,14 +169,14 @@ class Postgresql(Flavour):
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
+        # Longer than for any other lock: a table may be large. Nobody waits for who waits here.
+        connection.execute(text(f"SET LOCAL lock_timeout = {_SCHEMA_PATIENCE * 1000}"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
+        connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
         yield
 
     def hold(self, hand: Hand, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
-        # Longer than for any other lock: a table may be large. Nobody waits for who waits here.
-        connection.execute(text(f"SET LOCAL lock_timeout = {_SCHEMA_PATIENCE * 1000}"))
         return _joined(hand, hand.statements.lock_both, owners, handles)
-        connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
 
     def writing(self, statements: Statements) -> Sequence[Written]:
         return (statements.keep_and_use,)
@@ -192,6 +196,13 @@ class Mysql(Flavour):
     # From UTC: a local time occurs twice when summer time ends. It is the time at which its
     # statement began, so it is never asked for by the one that waits for the lock.
     clock = literal_column(_MYSQL_CLOCK, BigInteger())
+
+    def begin(self, connection: Connection) -> None:
+        _joining(connection)
+        connection.begin()
+
+    def begin_charging(self, hand: Hand) -> None:
+        _joining(hand.connection)
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
@@ -219,7 +230,19 @@ class Mysql(Flavour):
     def passing(self, failure: Exception) -> bool:
         cause = failure.orig if isinstance(failure, DBAPIError) else failure
         code = cause.args[0] if cause is not None and cause.args else None
-        return code == _MYSQL_DEADLOCK
+        return code in {_MYSQL_DEADLOCK, _MARIADB_CHANGED}
+
+
+def _joining(connection: Connection) -> None:
+    """See that statements make one transaction on a connection that begins none by itself.
+
+    The host may have its engine commit each statement: a lock would be gone before anything is
+    read. To ask for another level takes round trips, so it is done only there.
+    """
+    driver = connection.connection.dbapi_connection
+    assert driver is not None, "the connection is open"
+    if connection.dialect.detect_autocommit_setting(driver):
+        connection.execution_options(isolation_level=_MYSQL_LEVEL)
 
 
 def _free(driver: object) -> sqlite3.Connection:

@@ -28,6 +28,8 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import UnaryExpression
+from sqlalchemy.sql.operators import custom_op
 
 from .tables import Tables
 
@@ -105,9 +107,15 @@ class Statements:
 
     def both(self, places: int) -> Select[*tuple[Any, ...]]:
         """Read the keys ``h0``... of organizations, the clock, and these: for whoever has locked
-        everything."""
+        everything.
+
+        By the plus SQLite goes by their handles. Else, for more than a few, it would go through all
+        the keys that an organization ever had.
+        """
         table, keys = self._organizations, self._keys
-        theirs = and_(_among(keys.c.handle, "h", places), keys.c.organization == table.c.id)
+        plus = custom_op[Any]("+")
+        owner: ColumnElement[Any] = UnaryExpression(keys.c.organization, operator=plus)
+        theirs = and_(_among(keys.c.handle, "h", places), owner == table.c.id)
         return (
             select(keys, self._clock, *_owner(table))
             .outerjoin_from(table, keys, theirs)

@@ -200,10 +200,13 @@ class SqlStore(Truth):
         if not _NAME.fullmatch(handle):
             return False
 
+        # Whose it is never changes. What is read before the lock stays out of the transaction: its
+        # snapshot would be from then.
+        id = await self._lanes.here().read(lambda c: self._keys.owner(c, handle))
+        if id is None:
+            return False
+
         def work(connection: Connection) -> bool:
-            id = self._keys.owner(connection, handle)
-            if id is None:
-                return False
             self._organizations.lock(connection, id)
             moved = self._keys.rehash(connection, handle, old, new)
             if moved:
