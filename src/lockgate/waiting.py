@@ -32,6 +32,15 @@ async def outcome(future: "Future[T]", timeout: float | None = None) -> T:
         raise
 
 
+async def pause() -> None:
+    """Let whatever else the event loop serves go on first."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return  # A loop of another kind.
+    await asyncio.sleep(0)
+
+
 async def together(flows: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """What each of some flows gives: all at once in an event loop, or else one after the other."""
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import pytest
@@ -330,6 +331,33 @@ async def test_d15_claiming_and_acting_for_what_was_claimed() -> None:
         answer = await ask(desk.app, "POST", CLAIM, session=person(user), json_body=body)
         assert (answer.status, answer.json()["code"]) == (403, "CLAIM_REFUSED")
     assert desk.names().count("claimed") == 2
+
+
+async def test_g5_others_are_served_while_thousands_of_keys_are_shown() -> None:
+    """What one caller has collected in days is no reason for all others to wait (G5)."""
+    desk = Desk()
+    for _ in range(3):
+        await desk.register()
+    accounts = desk.gate.accounts
+    assert accounts is not None
+    found = await accounts.claims.list(Session(None, "ada", "ada@example.com"))
+    for _ in range(1_000 - 1):
+        await desk.gate.keys.create(found[0].account.organization, "x")
+    session = person(organization=found[0].account.organization)
+    assert await turns_while(ask(desk.app, "GET", CLAIM, session=session)) >= 4
+    assert await turns_while(ask(desk.app, "GET", KEYS, session=session)) >= 2
+
+
+async def turns_while(asked: Coroutine[Any, Any, Answer]) -> int:
+    """How often others in the event loop have their turn while somebody is answered."""
+    answering = asyncio.create_task(asked)
+    await asyncio.sleep(0)  # It begins.
+    turns = 0
+    while not answering.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert answering.result().status == 200
+    return turns
 
 
 async def test_the_header_chooses_among_ones_own_organizations() -> None:

@@ -38,6 +38,9 @@ class Asking:
         values = found if isinstance(found, list) else [found]
         return [value.encode("latin-1") for value in values]
 
+    async def pause(self) -> None:
+        pass
+
 
 def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal | None]:
     """The code of the refusal, or "in", and who came in."""

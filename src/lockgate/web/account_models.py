@@ -12,7 +12,8 @@ from ..flows.claims import Claimable
 from ..flows.emails import read_email
 from ..rules.accounts import read_company
 from ..rules.instants import iso8601
-from .models import In, KeyInList, Out, display_name, fail, written_instant
+from .caller import Caller
+from .models import In, KeyInList, Out, display_name, fail, listed, written_instant
 
 
 class _FromAgent(BaseModel):
@@ -105,7 +106,7 @@ class Claimed(Out):
     keys: list[KeyInList]
 
     @classmethod
-    def of(cls, found: Claimable, now: int) -> "Claimed":
+    async def of(cls, found: Claimable, now: int, caller: Caller) -> "Claimed":
         """An account as it is at an instant."""
         account = found.account
         return cls(
@@ -116,7 +117,7 @@ class Claimed(Out):
             company_name=account.company_name,
             created_at=iso8601(account.created_at),
             claimed_at=written_instant(account.claimed_at),
-            keys=[KeyInList.of(key, now) for key in found.keys],
+            keys=await listed(found.keys, now, caller),
         )
 
 

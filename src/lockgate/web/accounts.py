@@ -69,7 +69,7 @@ async def list_claims(call: Call) -> ClaimList:
     session = await session_of(call.gate, call.caller)
     found = await _accounts(call).claims.list(session)
     now = await call.gate.keys.now()
-    return ClaimList(data=[Claimed.of(one, now) for one in found])
+    return ClaimList(data=[await Claimed.of(one, now, call.caller) for one in found])
 
 
 async def claim(call: Call) -> ClaimDetail:
@@ -79,7 +79,8 @@ async def claim(call: Call) -> ClaimDetail:
     claimed = await _accounts(call).claims.claim(
         session, wanted.organization_id, revoke_keys=wanted.revoke_keys
     )
-    return ClaimDetail(data=Claimed.of(claimed, await call.gate.keys.now()))
+    now = await call.gate.keys.now()
+    return ClaimDetail(data=await Claimed.of(claimed, now, call.caller))
 
 
 def _accounts(call: Call) -> Accounts:

@@ -28,10 +28,10 @@ from .models import (
     KeyCreated,
     KeyDetail,
     KeyInDetail,
-    KeyInList,
     KeyList,
     KeyRevoked,
     RateLimitStatus,
+    listed,
 )
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -41,7 +41,7 @@ async def list_keys(call: Call) -> KeyList:
     """All keys of the caller's organization (spec 4.1)."""
     keys = await call.gate.keys.list(call.principal.organization)
     now = await call.gate.keys.now()
-    return KeyList(data=[KeyInList.of(key, now) for key in keys])
+    return KeyList(data=await listed(keys, now, call.caller))
 
 
 async def create_key(call: Call) -> KeyCreated:

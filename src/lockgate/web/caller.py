@@ -46,6 +46,10 @@ class Caller(Protocol):
         """Every value of a header, by its lower-case name."""
         ...
 
+    async def pause(self) -> None:
+        """Let other requests go on, where they share a thread with this one."""
+        ...
+
 
 def address_of(gate: Gate, caller: Caller) -> str:
     """The address of a client, to count by (D24)."""

@@ -12,6 +12,7 @@ from ..flows.slot import Slot
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
+from ..waiting import pause
 from .api import refused
 from .caller import GATE, PRINCIPAL, SLOT
 from .endpoint import Reply
@@ -56,6 +57,10 @@ class AsgiCaller:
     def header(self, name: bytes) -> list[bytes]:
         """Every value of a header, by its lower-case name."""
         return [value for key, value in self._headers if key == name]
+
+    async def pause(self) -> None:
+        """Let what else the event loop serves go on."""
+        await pause()
 
 
 def principal_of(scope: Scope) -> Principal | None:

@@ -48,6 +48,9 @@ class WsgiCaller:
         """
         return _values(self._environ.get(_variable(name)))
 
+    async def pause(self) -> None:
+        """Nothing else is served in this thread."""
+
 
 def _values(joined: str | None) -> list[bytes]:
     if joined is None:

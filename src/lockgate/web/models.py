@@ -1,6 +1,7 @@
 """The bodies of lockgate's own operations, as pydantic models (spec 2)."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 from pydantic.alias_generators import to_camel
@@ -10,6 +11,9 @@ from ..flows.status import Status
 from ..gate import Gate
 from ..rules.instants import iso8601
 from ..rules.keys import ApiKey, KeyState, read_lifetime, read_name, read_scopes
+from .caller import Caller
+
+_AT_ONCE: Final = 500
 
 
 class In(BaseModel):
@@ -106,6 +110,15 @@ class KeyInList(Out):
     def of(cls, key: ApiKey, now: int) -> "KeyInList":
         """A key as it is at an instant."""
         return cls.model_validate(cls.fields_of(key, now))
+
+
+async def listed(keys: Sequence[ApiKey], now: int, caller: Caller) -> list[KeyInList]:
+    """Keys as the list shows them at an instant: some at a time, as there may be thousands (G5)."""
+    shown: list[KeyInList] = []
+    for start in range(0, len(keys), _AT_ONCE):
+        await caller.pause()
+        shown += [KeyInList.of(key, now) for key in keys[start : start + _AT_ONCE]]
+    return shown
 
 
 class KeyInDetail(KeyInList):
