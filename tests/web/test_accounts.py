@@ -377,6 +377,7 @@ async def test_the_header_chooses_among_ones_own_organizations() -> None:
     assert await keys(chosen) == (200, 1)
     assert await keys([]) == (200, 0)
     assert await keys([("x-organization-id", "org_work")]) == (200, 0)
+    assert await keys([("x-organization-id", f" {mine['organizationId']}\t")]) == (200, 1)
     for headers in (
         [("x-organization-id", "org_other")],
         [("x-organization-id", "")],

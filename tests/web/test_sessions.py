@@ -67,6 +67,7 @@ FACES = pytest.mark.parametrize("face", [by_asgi, by_wsgi])
         ([JSON, ("origin", ORIGIN)], 201),
         ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-origin")], 201),
         ([JSON, ("sec-fetch-site", "none")], 201),
+        ([JSON, ("origin", f" {ORIGIN} \t")], 201),
         ([("content-type", "Application/JSON; charset=utf-8"), ("origin", ORIGIN)], 201),
         ([("content-type", "application/json;"), ("origin", ORIGIN)], 201),
         ([JSON, ("origin", "https://evil.example")], 403),

@@ -55,8 +55,11 @@ class AsgiCaller:
         return client[0] if client else None
 
     def header(self, name: bytes) -> list[bytes]:
-        """Every value of a header, by its lower-case name."""
-        return [value for key, value in self._headers if key == name]
+        """Every value of a header, by its lower-case name.
+
+        White space around one is none of it (RFC 9110, 5.5); not every server takes it away.
+        """
+        return [value.strip(b" \t") for key, value in self._headers if key == name]
 
     async def pause(self) -> None:
         """Let what else the event loop serves go on."""
