@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+import sys
+from pathlib import Path
 from threading import Event
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, run
 from lockgate.rules.digests import Digest
+from lockgate.rules.instants import MINUTE
 from lockgate.stores.contract import Usage
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.dialects import Sqlite
 from lockgate.stores.sql.statements import Statements
 from lockgate.testing.mint import minute
 
-from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
+from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import BACKENDS, Backend
 
 
@@ -73,6 +78,24 @@ def test_an_engine_of_mariadb_that_refuses_what_its_snapshot_does_not_show() -> 
     backend.give(tables)
 
 
+def test_an_engine_that_locks_gaps_makes_many_organizations_at_once(served: Backend) -> None:
+    """As MariaDB does by default: who looked in vain keeps others from making theirs."""
+    tables = served.take()
+    engine = create_engine(served.admin.url, pool_size=16)
+
+    def begin(number: int) -> None:
+        store = SqlStore(engine, prefix=tables.prefix)
+        for turn in range(8):
+            name = f"{turn * 37 + number * 11}"
+            assert run(store.hit(f"{name}_hit", minute(3), 1, NOW)).allowed
+            assert run(store.acquire(f"{name}_slot", "job", "me", 2, MINUTE, NOW)).lease
+            run(store.insert(draft(f"{name}_key"), 5, NOW))
+
+    at_once(16, begin)
+    engine.dispose()
+    served.give(tables)
+
+
 @pytest.mark.parametrize("places", [1, 2, 64])
 def test_sqlite_goes_by_the_handles_of_charges_and_not_through_all_keys(places: int) -> None:
     backend = BACKENDS["sqlite"]
@@ -87,6 +110,26 @@ def test_sqlite_goes_by_the_handles_of_charges_and_not_through_all_keys(places: 
     assert "(handle=?)" in str(plan)
     assert "(organization=?)" not in str(plan)
     backend.give(tables)
+
+
+async def test_sqlite_by_its_asynchronous_driver_is_served_by_threads(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite+aiosqlite:///{tmp_path}/keys.db")
+    assert store.io == "either"
+    assert await store.list("org_1") == []
+    await store.close()
+
+
+def test_an_asynchronous_engine_of_sqlite_is_none_for_a_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiosqlite", sqlite3)
+    with pytest.raises(ConfigurationError, match="give the store its URL"):
+        SqlStore(create_async_engine("sqlite+aiosqlite:///keys.db"))
+
+
+def test_a_url_of_mariadb_names_a_database() -> None:
+    with pytest.raises(ConfigurationError, match="names no database"):
+        SqlStore("mysql://user:secret@localhost")
 
 
 def test_an_option_that_pymysql_does_not_know_is_told_at_once() -> None:

@@ -181,9 +181,10 @@ class Ledger:
             accounts = {account.id: account for account in map(_Account, held.owners)}
             if len(accounts) == len(ids):
                 return accounts, held
-            for id in ids:
-                if id not in accounts:
-                    hand.run(hand.statements.make, 1, {"o0": id})
+            with self._flavour.making(hand.driver):
+                for id in ids:
+                    if id not in accounts:
+                        hand.run(hand.statements.make, 1, {"o0": id})
 
     def _write(self, hand: Hand, changed: Sequence[_Account]) -> None:
         later = [account for account in changed if account.later]

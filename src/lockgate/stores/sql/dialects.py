@@ -25,6 +25,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ...errors import ConfigurationError
@@ -80,6 +81,14 @@ class Flavour(ABC):
     def begin_charging(self, hand: Hand) -> None:
         """Begin a transaction on the driver itself; here its first statement does."""
         return
+
+    @contextmanager
+    def making(self, transaction: Connection | DBAPIConnection) -> Generator[None]:
+        """While this is open, make rows that were looked for in vain; then look for them again.
+
+        Here the transaction that looked for them makes them.
+        """
+        yield
 
     def prepare(self, connection: Connection) -> None:
         """Set what stays with the database, before its first table; here nothing does."""
@@ -203,6 +212,14 @@ class Mysql(Flavour):
 
     def begin_charging(self, hand: Hand) -> None:
         _joining(hand.connection)
+
+    @contextmanager
+    def making(self, transaction: Connection | DBAPIConnection) -> Generator[None]:
+        # Under REPEATABLE READ, the default, who looked for a row in vain keeps all others from
+        # making theirs beside it: two of them would wait for each other.
+        transaction.rollback()
+        yield
+        transaction.commit()
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:

@@ -45,11 +45,17 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
 
     Raises:
         ConfigurationError: the URL cannot be read or names a database that lockgate does not know,
-            or its driver is not installed. The message never repeats the URL.
+            or its driver is not installed; or it is an AsyncEngine of SQLite. The message never
+            repeats the URL.
     """
     if isinstance(source, str):
         return _opened(_read(source))
     if isinstance(source, AsyncEngine):
+        if source.dialect.name == "sqlite":
+            raise ConfigurationError(
+                "SQLite has no AsyncEngine here: give the store its URL or an Engine, "
+                "which serve event loops as well."
+            )
         engine = AsyncEngine(_own(source.sync_engine))
         return Engines(source.dialect, None, lambda: engine, ours=False, patience=0)
     return Engines(source.dialect, _own(source), None, ours=False, patience=0)
@@ -93,6 +99,13 @@ def _read(text: str) -> URL:
             "SQLite in memory forgets all with each connection: name a file, "
             "as in 'sqlite:///lockgate.db', or use 'memory://'."
         )
+    named = {"database", "db", "read_default_file"} & url.query.keys()
+    if _DRIVERS[base] == "pymysql" and not (url.database or named):
+        raise ConfigurationError(
+            "The store's URL names no database: use 'mysql://user:password@host/database'."
+        )
+    if driver == "aiosqlite":
+        driver = ""  # Threads take less time than it does, and serve event loops as well.
     return url.set(drivername=f"{base}+{driver or _DRIVERS[base]}")
 
 

@@ -36,12 +36,16 @@ class Organizations:
         self._flavour: Final = flavour
 
     def lock(self, connection: Connection, id: bytes) -> Any:
-        """Lock an organization, and make it if it is not there; gives its slots and idle day."""
+        """Lock an organization, and make it if it is not there; gives its slots and idle day.
+
+        It comes before anything else in its transaction, which may begin anew here.
+        """
         table = self._table
         mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
         while (row := connection.execute(mine).one_or_none()) is None:
             made = {"id": id, "idle_day": 0}
-            connection.execute(self._flavour.insert_missing(table), made)
+            with self._flavour.making(connection):
+                connection.execute(self._flavour.insert_missing(table), made)
         return row
 
     def get(self, connection: Connection, id: str) -> Organization | None:
