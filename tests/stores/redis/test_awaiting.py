@@ -102,6 +102,25 @@ async def test_what_waits_at_the_same_time_goes_together_and_is_answered_in_orde
         assert len(server.batches) < len(words) / 10
 
 
+@pytest.mark.parametrize(("first", "then", "halves"), [(2, 6, [4, 2]), (6, 2, [2]), (1, 1, [1])])
+async def test_what_waited_for_a_pipeline_goes_in_halves(
+    first: int, then: int, halves: list[int]
+) -> None:
+    """The first ones are being served meanwhile, and come again when the others are."""
+    async with line_to(silence) as (line, server):
+        early = [asyncio.ensure_future(ask(line)) for _ in range(first)]
+        while not server.batches:
+            await asyncio.sleep(0.001)
+        late = [asyncio.ensure_future(ask(line)) for _ in range(then)]
+        await asyncio.sleep(0)
+        server._answer = echo
+        server.writers[0].write(echo([b"word"]) * first)
+        assert await asyncio.gather(*early, *late) == [b"word"] * (first + then)
+        assert [len(batch) for batch in server.batches] == [first, *halves]
+        assert await asyncio.gather(*(ask(line) for _ in range(9))) == [b"word"] * 9
+        assert len(server.batches[-1]) == 9, "nothing was on its way"
+
+
 async def test_one_that_asks_for_a_moving_slot_gets_its_own_reply() -> None:
     async with line_to(echo) as (line, _):
         calls = [saying(b"one"), saying(b"two").asking(), saying(b"three")]

@@ -40,6 +40,8 @@ class AwaitingLine(Line):
         self._stale = False
         self._busy = False
         """Whether the next turn is certain to come."""
+        self._answered = 0
+        """How many calls the latest pipeline had; 0: nothing was on its way."""
         self._looks_at = inf
 
     @property
@@ -52,6 +54,7 @@ class AwaitingLine(Line):
         self._waiting.append((answer, until, call))
         if not self._busy:
             self._busy = True
+            self._answered = 0
             self._loop.call_soon(self._send)
         if until < self._looks_at:
             self._look_at(until)
@@ -71,7 +74,10 @@ class AwaitingLine(Line):
             self._reach()
             return
         waiting, texts = self._waiting, list[bytes]()
-        while waiting and len(texts) < TOGETHER_AT_MOST:
+        most = TOGETHER_AT_MOST
+        if self._answered:  # They take turns: one half is served here while the other is there.
+            most = min(most, (self._answered + len(waiting) + 1) // 2)
+        while waiting and len(texts) < most:
             asked = waiting.popleft()
             answer, _, call = asked
             if not answer.done():  # Who went away before is not charged.
@@ -79,6 +85,7 @@ class AwaitingLine(Line):
                     link.expected.append(None)
                 link.expected.append(asked)
                 texts.append(call.text)
+        self._answered = len(texts)
         if texts:
             link.due = due = monotonic() + self._timeout
             link.seen = self.seen
