@@ -162,7 +162,8 @@ def test_d8_unknown_scopes_are_refused_by_name(client: Client, org: Organization
     answer = post(client, org, json.dumps(body)).is_error(400, "VALIDATION_ERROR")
     (detail,) = answer.json()["details"]
     assert detail["field"] == "scopes"
-    assert re.findall(r"\w+:\w+", detail["message"]) == ["models:fly"]
+    assert re.findall(r"'(.*?)'", detail["message"]) == ["models:fly"]
+    assert "Use some of *, " in detail["message"]
 
 
 def test_d16_a_field_is_a_dotted_path(client: Client, org: Organization) -> None:

@@ -164,13 +164,21 @@ def test_every_unknown_scope_is_named() -> None:
         "There is no scope 'jobs:reed'.",
         "There is no scope ''.",
         "There is no scope 'JOBS:READ'.",
-        "There is no scope ' jobs:read'.",
+        "There is no scope ' jobs:read'. Use some of *, account:*, account:read, account:write, "
+        "jobs:*, jobs:read, jobs:write, models:*, models:read, models:write, "
+        "upload:*, upload:read, upload:write.",
     ]
+
+
+def test_of_a_large_catalogue_not_all_is_named() -> None:
+    _, (problem,) = read_scopes(["nope"], Catalogue.of(f"area{n}:read" for n in range(14)))
+    assert problem.count(",") == 40
+    assert problem.endswith(", or another that there is.")
 
 
 def test_an_unknown_scope_is_repeated_in_plain_characters_and_not_whole() -> None:
     _, (problem,) = read_scopes(["\ud800\u202e" + "x" * 100], CATALOGUE)
-    assert problem == r"There is no scope '\ud800\u202e" + "x" * 62 + "'."
+    assert problem.startswith(r"There is no scope '\ud800\u202e" + "x" * 62 + "'. ")
     assert problem.isascii()
 
 

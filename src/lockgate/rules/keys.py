@@ -14,6 +14,8 @@ SCOPES_AT_MOST: Final = 50
 DAYS_AT_MOST: Final = 36_500
 _SHOWN: Final = 64
 """Characters of an unknown scope that an error repeats."""
+_NAMED: Final = 40
+"""Scopes that an error says there are."""
 _DIRECTIONS: Final = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
@@ -105,7 +107,12 @@ def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str,
     if not 1 <= len(values) <= SCOPES_AT_MOST:
         return scopes, [f"Give 1 to {SCOPES_AT_MOST} scopes."]
     unknown = [scope for scope in scopes if scope not in catalogue.scopes]
-    return scopes, [f"There is no scope {scope[:_SHOWN]!a}." for scope in unknown]
+    problems = [f"There is no scope {scope[:_SHOWN]!a}." for scope in unknown]
+    if unknown:
+        known = sorted(catalogue.scopes)
+        others = ", or another that there is" if len(known) > _NAMED else ""
+        problems[-1] += f" Use some of {', '.join(known[:_NAMED])}{others}."
+    return scopes, problems
 
 
 def read_lifetime(days: float | None) -> tuple[int | None, list[str]]:

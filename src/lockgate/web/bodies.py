@@ -94,7 +94,7 @@ def field_at(location: Sequence[int | str], gate: Gate | None) -> str:
 
 def _sentence(kind: str, message: str) -> str:
     if kind == "extra_forbidden":
-        return "There is no such field."
+        return "There is no such field: leave it out, or look at its spelling."
     if kind == "missing":
         return "This field is required."
     return message if kind == "unfit" else f"{message}."
