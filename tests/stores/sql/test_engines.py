@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
@@ -15,7 +16,7 @@ from lockgate import ConfigurationError, run
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
 from lockgate.stores.contract import Usage
-from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql import SqlStore, engines
 from lockgate.stores.sql.dialects import Sqlite
 from lockgate.stores.sql.statements import Statements
 from lockgate.testing.mint import minute
@@ -110,6 +111,24 @@ def test_sqlite_goes_by_the_handles_of_charges_and_not_through_all_keys(places: 
     assert "(handle=?)" in str(plan)
     assert "(organization=?)" not in str(plan)
     backend.give(tables)
+
+
+def test_a_table_that_somebody_changes_is_waited_for_like_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By default MariaDB waits a day for it."""
+    backend = BACKENDS["mysql"]
+    monkeypatch.setattr(engines, "_SECONDS", 1)
+    store = backend.open()
+    run(store.list("org_1"))
+    with backend.admin.connect() as holder, ThreadPoolExecutor(1) as pool:
+        holder.execute(text(f"LOCK TABLES {store.tables.prefix}keys WRITE"))
+        listed = pool.submit(lambda: run(store.list("org_1")))
+        try:
+            assert listed.exception(30) is not None
+        finally:
+            holder.execute(text("UNLOCK TABLES"))
+    run(store.close())
 
 
 async def test_sqlite_by_its_asynchronous_driver_is_served_by_threads(tmp_path: Path) -> None:

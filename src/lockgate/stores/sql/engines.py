@@ -186,9 +186,11 @@ def _options(url: URL) -> dict[str, Any]:
                 arguments = {"connect_timeout": _SECONDS, "options": " ".join([*words, str(given)])}
         case _:
             options["isolation_level"] = "READ COMMITTED"
+            waits = ("innodb_lock_wait_timeout", "lock_wait_timeout")  # Of rows, and of tables.
+            settings = [f"{name}={_SECONDS}" for name in waits]
             arguments = {
                 "connect_timeout": _SECONDS,
-                "init_command": f"SET SESSION innodb_lock_wait_timeout={_SECONDS}",
+                "init_command": f"SET SESSION {', '.join(settings)}",
             }
     return {
         **options,
