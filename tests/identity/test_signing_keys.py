@@ -260,6 +260,22 @@ def test_a_provider_that_fails_later(idp: Provider, how: str) -> None:
     assert desk.find() == "ec"
 
 
+def test_keys_that_the_provider_has_withdrawn_serve_no_longer(idp: Provider) -> None:
+    """One that was stolen is of no use where the provider publishes others, of whatever kind."""
+    desk = Desk(idp.url)
+    assert desk.find() == "ec"
+    idp.keys = [ECKey.generate_key("P-384", parameters={"kid": "other", "use": "sig"})]
+    desk.clock.now += 601
+    for _ in range(3):
+        with pytest.raises(NoSigningKeys):
+            desk.find()
+    assert idp.asked == 2
+    assert desk.told[-1].fields == {"error": "Withdrawn"}
+    idp.keys = [EC]
+    desk.clock.now += 5
+    assert desk.find() == "ec"
+
+
 def test_nobody_listens(idp: Provider) -> None:
     idp.close()
     desk = Desk(idp.url)

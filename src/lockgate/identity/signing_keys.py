@@ -34,6 +34,10 @@ class NoSigningKeys(Exception):
     """No token can be judged: the provider's keys were not to be had, and none are at hand."""
 
 
+class Withdrawn(ValueError):
+    """A set of public keys, and none of them is for these algorithms."""
+
+
 def read_keys(document: Any, algorithms: Collection[str]) -> Keys:
     """The keys of a JWKS that may verify a signature of these algorithms.
 
@@ -41,20 +45,19 @@ def read_keys(document: Any, algorithms: Collection[str]) -> Keys:
     something else are passed over, and so are private and symmetric ones (RFC 7517, 5).
 
     Raises:
-        ValueError: there is no such key.
+        Withdrawn: there are keys, all of them for other algorithms.
+        ValueError: there are no keys.
     """
     try:
         entries: list[Any] = list(document["keys"])
     except (TypeError, KeyError):
         entries = []
-    found: list[PyJWK] = []
-    for entry in entries:
-        key = _read_key(entry)
-        if key is not None and key.algorithm_name in algorithms:
-            found.append(key)
+    public = [key for key in map(_read_key, entries) if key is not None and key.key_type != "oct"]
+    found = tuple(key for key in public if key.algorithm_name in algorithms)
     if not found:
-        raise ValueError("The set holds no public key for these algorithms.")
-    return tuple(found)
+        problem = Withdrawn if public else ValueError
+        raise problem("The set holds no public key for these algorithms.")
+    return found
 
 
 def _read_key(entry: Any) -> PyJWK | None:
@@ -213,18 +216,20 @@ class FetchedKeys(SigningKeys):
 
     def _fetch(self, fetching: "Future[None]") -> None:
         keys: Keys = ()
+        withdrawn = False
         try:
             keys = read_keys(json.loads(fetch(self._address, self._timeout)), self._algorithms)
         except Exception as failure:  # Whatever it was, those who wait are to be told.
             # By its type only: what an address answered is not ours to repeat.
             error = type(failure).__qualname__
+            withdrawn = isinstance(failure, Withdrawn)
             self._events.tell("signing_keys_failed", logging.WARNING, error=error)
         else:
             self._events.tell("signing_keys_fetched", keys=len(keys))
         with self._lock:
             if self._fetching is fetching:  # Else it was given up, and there is a later one.
                 self._failed = not keys
-                if keys:
-                    self._keys, self._fetched_at = keys, self._clock()
+                if keys or withdrawn:  # Those at hand serve where nobody says that they are void.
+                    self._keys, self._fetched_at = keys, self._clock() if keys else None
                 self._fetching = None
         fetching.set_result(None)
