@@ -187,10 +187,10 @@ def _options(url: URL) -> dict[str, Any]:
         case _:
             options["isolation_level"] = "READ COMMITTED"
             waits = ("innodb_lock_wait_timeout", "lock_wait_timeout")  # Of rows, and of tables.
-            settings = [f"{name}={_SECONDS}" for name in waits]
+            words = [f"{name}={_SECONDS}" for name in waits]
             arguments = {
                 "connect_timeout": _SECONDS,
-                "init_command": f"SET SESSION {', '.join(settings)}",
+                "init_command": f"SET SESSION {', '.join(words)}",
             }
     return {
         **options,
