@@ -635,12 +635,20 @@ class LastClaimWins(Mutant):
     killed_by: ClassVar = {"R3"}
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Any:
         row = self._accounts._rows.get(organization)
         if row is not None and not revoke:
             self._accounts._rows[organization] = (*row[:8], None, None, *row[10:])
-        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        return await super().claim_if_unclaimed(
+            organization, user, revoke=revoke, keep_token=keep_token, now=now
+        )
 
 
 class RenewNeverShortens(Mutant):
@@ -692,12 +700,20 @@ class ClaimPassesOverExpired(Mutant):
     killed_by: ClassVar = {"K4"}
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Any:
         handles = self._handles_by_organization.get(organization, ())
         keys = [self._key(handle) for handle in handles]
         expired = [key for key in keys if key.state(self.at(now)) is KeyState.EXPIRED]
-        claimed = await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        claimed = await super().claim_if_unclaimed(
+            organization, user, revoke=revoke, keep_token=keep_token, now=now
+        )
         self._rows.update({key.handle: key[:11] for key in expired})
         return claimed
 

@@ -58,10 +58,18 @@ class ClaimsByHost(Mutant):
     killed_by: ClassVar = {"W12"}
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Any:
         at = self.at(None) - AHEAD if now is None else now
-        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=at)
+        return await super().claim_if_unclaimed(
+            organization, user, revoke=revoke, keep_token=keep_token, now=at
+        )
 
 
 class PlansReplaceRows(Mutant):
@@ -204,12 +212,20 @@ class EpochOfClaims(Mutant):
         return await super().revoke_if_live(organization, id, now)
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Any:
         account = await self.account(organization)
         if account is not None and account.claimed_by is None:
             self.changes += 1
-        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        return await super().claim_if_unclaimed(
+            organization, user, revoke=revoke, keep_token=keep_token, now=now
+        )
 
 
 class FloatCounts(Mutant):

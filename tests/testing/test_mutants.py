@@ -10,7 +10,10 @@ import pytest
 from lockgate import MemoryStore, Store, run
 from lockgate.testing import SENTENCES, Broken, certify
 
-from . import mutants_between  # noqa: F401 - they are found once they are there
+from . import (
+    mutants_between,  # noqa: F401 - they are found once they are there
+    mutants_of_accounts,  # noqa: F401
+)
 from .mutants import Mutant, every
 
 

@@ -4,10 +4,11 @@ An account knows whom to bill, the digest of its dashboard token, and the user w
 organizations have none: they were made by the host application, not by an agent.
 """
 
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from .instants import MILLISECOND
-from .keys import read_name
+from .keys import ApiKey, read_name
 
 AccountType = Literal["personal", "company"]
 
@@ -37,6 +38,8 @@ class Account(NamedTuple):
     """When the dashboard token was revoked; set once and for ever."""
     sign_outs: int = 0
     """How often the sessions of its agent were ended: one that began at another count is over."""
+    signed_in_at: int | None = None
+    """When its agent last began a session with the dashboard token; it never goes back."""
 
     @property
     def account_type(self) -> AccountType:
@@ -64,6 +67,28 @@ class AccountDraft(NamedTuple):
 
     def __repr__(self) -> str:
         return f"AccountDraft(organization={self.organization!r}, agent_name={self.agent_name!r})"
+
+
+class Position(NamedTuple):
+    """Where a page of accounts ended: at the account of this instant and organization.
+
+    The instant is ``created_at`` in a list of unclaimed accounts, ``claimed_at`` in one of claimed
+    accounts.
+    """
+
+    at: int
+    organization: str
+
+
+def last_use(account: Account, keys: Iterable[ApiKey]) -> int:
+    """Return the latest instant at which an account was in use, in microseconds.
+
+    Registering, an agent's sign-in, creating a key and a request with a key count as uses.
+    """
+    latest = max(account.created_at, account.signed_in_at or 0)
+    for key in keys:
+        latest = max(latest, key.created_at, key.last_used_at or 0)
+    return latest
 
 
 def read_company(

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from ..rules.accounts import Account, AccountDraft
+from ..rules.accounts import Account, AccountDraft, Position
 from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.keys import ApiKey, KeyDraft, KeyState
@@ -85,7 +85,11 @@ class PartStore(ABC):
 
 
 class KeyStore(PartStore):
-    """Keeps keys. A key is never deleted, and nothing ever makes a revoked one good again (K3)."""
+    """Keeps keys. Nothing ever makes a revoked one good again (K3).
+
+    A key is deleted only with its account (:meth:`AccountStore.remove_unclaimed`), and its handle
+    stays taken.
+    """
 
     @abstractmethod
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
@@ -95,7 +99,7 @@ class KeyStore(PartStore):
         any concurrency (K8).
 
         Raises:
-            HandleTaken: another key, of whichever organization, has this handle.
+            HandleTaken: another key, of whichever organization, has this handle or had it.
             KeyLimitReached: the organization has ``cap`` live keys.
         """
 
@@ -194,7 +198,7 @@ class SlotStore(PartStore):
 
 class AccountStore(PartStore):
     """Keeps organizations, which plan each is on and the limits of its own; and the accounts of
-    those that an agent registered. An account is never deleted.
+    those that an agent registered.
     """
 
     @abstractmethod
@@ -216,8 +220,8 @@ class AccountStore(PartStore):
         the default one holds for it.
 
         Raises:
-            HandleTaken: another key has the key's handle, another account has the token's handle,
-                or the organization has an account already. Nothing is kept.
+            HandleTaken: another key has or had the key's handle, another account has the token's
+                handle, or the organization has an account already. Nothing is kept.
         """
 
     @abstractmethod
@@ -229,34 +233,82 @@ class AccountStore(PartStore):
         """The account whose dashboard token has this handle, revoked or not."""
 
     @abstractmethod
-    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
-        """All accounts with exactly this billing e-mail, claimed or not: newest first, then by
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        """Return unclaimed accounts with exactly this billing e-mail: oldest first, then by
         organization.
+
+        At most ``limit`` accounts are returned, and about as many are read, however many there are.
+
+        Args:
+            billing_email: in lower case, as accounts keep it.
+            limit: 1 or more.
+            after: return only accounts that come after this position; None: from the first on.
         """
 
     @abstractmethod
-    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
-        """All accounts that exactly this user has claimed: the latest claim first, then by
-        organization.
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        """Return accounts that exactly this user has claimed: the latest claim first, then by
+        organization, the greatest id first. ``limit`` and ``after`` are as above.
         """
 
     @abstractmethod
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Account | None:
-        """Make an account the user's if nobody has claimed it yet, and return it as it is then.
+        """Make an account the user's if it is unclaimed, and return it as it is then.
 
         One atomic step, with one winner (R3): ``claimed_by`` and ``claimed_at`` are set together
-        and never again, so whoever claims later sees in the answer whose it is, and has changed
+        and never again, so a later claimer sees in the answer whose it is, and has changed
         nothing. None: the organization has no account.
 
-        With ``revoke``, if the account is the user's then, by this call or an earlier one, the same
-        step revokes all that existed before: it sets ``revoked_at`` of every key of the
-        organization that has none, and ``token_revoked_at`` if it is not set. As with
-        :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after this
-        has returned succeeds, on any process that shares the store (K4). A key that is inserted at
-        the same time is revoked with the others, or was inserted after the whole step: whoever
-        inserted it then finds ``token_revoked_at`` set.
+        If the account is the user's then, by this call or an earlier one, the same step also
+
+        - sets ``token_revoked_at`` if it is not set, unless ``keep_token`` is true (D46);
+        - with ``revoke``, sets ``revoked_at`` of every key of the organization that has none. As
+          with :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after
+          this has returned succeeds, on any process that shares the store (K4).
+
+        A key that is inserted at the same time exists before the whole step, or is inserted after
+        it: then its creator finds ``token_revoked_at`` set, where the step sets it.
+        """
+
+    @abstractmethod
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        """Remove accounts that were neither claimed nor used for a time, and return the ids of
+        their organizations in ascending order (D46).
+
+        An account goes if it is unclaimed, its organization was never put on a plan, and its
+        :func:`~lockgate.rules.accounts.last_use` is at most ``now - idle``. All keys of the
+        organization go with it, in one atomic step: a claim, a sign-in or an admission at the same
+        time finds everything or nothing, and where it came first, nothing is removed. No admission
+        by one of these keys that starts after this has returned succeeds (K4). The handles of the
+        keys stay taken. Windows and slots are left alone: they end by themselves (W10).
+
+        Args:
+            idle: how long an account must have been unused, in microseconds.
+            limit: how many accounts to look at, at most. Accounts that were found in use are looked
+                at again when they can be idle, so that they never keep the others from their turn.
+            now: the present; None: the store's clock.
+        """
+
+    @abstractmethod
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        """Note that the agent of an account begins a session, and return the account as it is then.
+
+        Atomic: ``signed_in_at`` becomes ``now``, or stays if it is later. None: the organization has
+        no account, or its dashboard token was revoked; nothing is changed.
         """
 
     @abstractmethod

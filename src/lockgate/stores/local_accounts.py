@@ -1,9 +1,11 @@
 """Accounts kept in this process: those of the memory store."""
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 
 from ..errors import HandleTaken
-from ..rules.accounts import Account
+from ..rules.accounts import Account, Position
 from ..rules.digests import Digest
 
 
@@ -16,8 +18,11 @@ class LocalAccounts:
     def __init__(self) -> None:
         self._rows: dict[str, tuple[object, ...]] = {}
         self._organization_by_handle: dict[str, str] = {}
-        self._organizations_by_email: dict[str, tuple[str, ...]] = {}
-        self._organizations_by_user: dict[str, tuple[str, ...]] = {}
+        self._unclaimed_by_email: dict[str, tuple[tuple[int, str], ...]] = {}
+        """Positions in ascending order; likewise by user."""
+        self._claimed_by_user: dict[str, tuple[tuple[int, str], ...]] = {}
+        self._reviews: list[tuple[int, str]] = []
+        """A heap of unclaimed accounts by the instant since which each may be unused."""
 
     def add(self, account: Account) -> Account:
         """Keep a new account.
@@ -25,12 +30,14 @@ class LocalAccounts:
         Raises:
             HandleTaken: its organization or its token's handle is here already.
         """
-        organization, email = account.organization, account.billing_email
+        organization = account.organization
         if organization in self._rows or account.handle in self._organization_by_handle:
             raise HandleTaken
         self._rows[organization] = tuple(account)
         self._organization_by_handle[account.handle] = organization
-        _append(self._organizations_by_email, email, organization)
+        position = (account.created_at, organization)
+        _insert(self._unclaimed_by_email, account.billing_email, position)
+        heappush(self._reviews, position)
         return account
 
     def get(self, organization: str) -> Account | None:
@@ -43,26 +50,63 @@ class LocalAccounts:
         organization = self._organization_by_handle.get(handle)
         return None if organization is None else self.get(organization)
 
-    def by_email(self, billing_email: str) -> tuple[Account, ...]:
-        """The accounts with this billing e-mail: newest first, then by organization."""
-        accounts = self._those(self._organizations_by_email.get(billing_email, ()))
-        return tuple(sorted(accounts, key=lambda a: (-a.created_at, a.organization)))
+    def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None
+    ) -> tuple[Account, ...]:
+        """Unclaimed accounts with this billing e-mail: oldest first, then by organization."""
+        positions = self._unclaimed_by_email.get(billing_email, ())
+        start = 0 if after is None else bisect_right(positions, after)
+        return self._those(positions[start : start + limit])
 
-    def by_user(self, user: str) -> tuple[Account, ...]:
-        """The accounts that a user claimed: latest claim first, then by organization."""
-        accounts = self._those(self._organizations_by_user.get(user, ()))
-        return tuple(sorted(accounts, key=lambda a: (-(a.claimed_at or 0), a.organization)))
+    def by_user(self, user: str, limit: int, after: Position | None) -> tuple[Account, ...]:
+        """The accounts that a user claimed: latest claim first, then by organization backwards."""
+        positions = self._claimed_by_user.get(user, ())
+        end = len(positions) if after is None else bisect_left(positions, after)
+        return self._those(reversed(positions[max(0, end - limit) : end]))
 
-    def claim(self, organization: str, user: str, revoke: bool, now: int) -> Account | None:
-        """Make an account the user's if nobody has claimed it, and revoke its token if asked to."""
+    def claim(self, organization: str, user: str, *, keep_token: bool, now: int) -> Account | None:
+        """Make an account the user's if it is unclaimed, and revoke its token unless it is kept."""
         account = self.get(organization)
         if account is None:
             return None
         if account.claimed_by is None:
             account = account._replace(claimed_by=user, claimed_at=now)
-            _append(self._organizations_by_user, user, organization)
-        if revoke and account.claimed_by == user and account.token_revoked_at is None:
+            _insert(self._claimed_by_user, user, (now, organization))
+            position = (account.created_at, organization)
+            _discard(self._unclaimed_by_email, account.billing_email, position)
+        if not keep_token and account.claimed_by == user and account.token_revoked_at is None:
             account = account._replace(token_revoked_at=now)
+        self._rows[organization] = tuple(account)
+        return account
+
+    def due(self, edge: int) -> Account | None:
+        """Take an unclaimed account out of review that may have been unused since ``edge``.
+
+        A claimed account needs no review any more and is passed over.
+        """
+        while self._reviews and self._reviews[0][0] <= edge:
+            account = self.get(heappop(self._reviews)[1])
+            if account is not None and account.claimed_by is None:
+                return account
+        return None
+
+    def review(self, organization: str, since: int) -> None:
+        """Put an account under review once it can have been unused from this instant on."""
+        heappush(self._reviews, (since, organization))
+
+    def remove(self, account: Account) -> None:
+        """Forget an unclaimed account that is due."""
+        del self._rows[account.organization]
+        del self._organization_by_handle[account.handle]
+        position = (account.created_at, account.organization)
+        _discard(self._unclaimed_by_email, account.billing_email, position)
+
+    def sign_in(self, organization: str, now: int) -> Account | None:
+        """Note a sign-in, if the token is good."""
+        account = self.get(organization)
+        if account is None or account.token_revoked_at is not None:
+            return None
+        account = account._replace(signed_in_at=max(now, account.signed_in_at or now))
         self._rows[organization] = tuple(account)
         return account
 
@@ -87,9 +131,20 @@ class LocalAccounts:
             if account.token_revoked_at is None:
                 yield account.scheme
 
-    def _those(self, organizations: Iterable[str]) -> Iterator[Account]:
-        return (Account._make(self._rows[organization]) for organization in organizations)
+    def _those(self, positions: Iterable[tuple[int, str]]) -> tuple[Account, ...]:
+        return tuple(Account._make(self._rows[organization]) for _, organization in positions)
 
 
-def _append(index: dict[str, tuple[str, ...]], name: str, organization: str) -> None:
-    index[name] = (*index.get(name, ()), organization)
+Index = dict[str, tuple[tuple[int, str], ...]]
+
+
+def _insert(index: Index, name: str, position: tuple[int, str]) -> None:
+    positions = list(index.get(name, ()))
+    insort(positions, position)
+    index[name] = tuple(positions)
+
+
+def _discard(index: Index, name: str, position: tuple[int, str]) -> None:
+    index[name] = tuple(other for other in index[name] if other != position)
+    if not index[name]:
+        del index[name]

@@ -5,7 +5,7 @@ from time import time_ns
 from typing import Final, cast
 
 from ..errors import HandleTaken, KeyLimitReached
-from ..rules.accounts import Account, AccountDraft
+from ..rules.accounts import Account, AccountDraft, Position, last_use
 from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.instants import DAY
@@ -64,6 +64,7 @@ class MemoryStore(Store):
         self._streaks = windows.streaks
         self._leases: dict[str, Leases] = {}
         self._accounts = LocalAccounts()
+        self._removed_handles: set[str] = set()
 
     async def now(self) -> int:
         return self._clock()
@@ -105,7 +106,7 @@ class MemoryStore(Store):
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         with self._lock:
             now = self._clock() if now is None else now
-            if draft.handle in self._rows:
+            if self._is_taken(draft.handle):
                 raise HandleTaken
             live_keys = self._live_by_organization.setdefault(draft.organization, {})
             if cap is not None and len(live_keys) >= cap:
@@ -233,7 +234,7 @@ class MemoryStore(Store):
     ) -> tuple[Account, ApiKey]:
         with self._lock:
             now = self._clock() if now is None else now
-            if key.handle in self._rows:
+            if self._is_taken(key.handle):
                 raise HandleTaken
             return self._accounts.add(account.created(now)), self._insert(key, now)
 
@@ -245,24 +246,62 @@ class MemoryStore(Store):
         with self._lock:
             return self._accounts.by_handle(handle)
 
-    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
         with self._lock:
-            return self._accounts.by_email(billing_email)
+            return self._accounts.unclaimed_by_email(billing_email, limit, after)
 
-    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
         with self._lock:
-            return self._accounts.by_user(user)
+            return self._accounts.by_user(user, limit, after)
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Account | None:
         with self._lock:
             now = self._clock() if now is None else now
-            account = self._accounts.claim(organization, user, revoke, now)
+            account = self._accounts.claim(organization, user, keep_token=keep_token, now=now)
             if account is not None and account.claimed_by == user and revoke:
                 for handle in self._handles_by_organization[organization]:
                     self._revoked(self._key(handle), now)
             return account
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        with self._lock:
+            edge = (self._clock() if now is None else now) - idle
+            removed: list[str] = []
+            for _ in range(limit):
+                account = self._accounts.due(edge)
+                if account is None:
+                    break
+                if account.organization in self._placed:
+                    continue  # Nothing takes a plan away again.
+                handles = self._handles_by_organization.get(account.organization, ())
+                latest = last_use(account, map(self._key, handles))
+                if latest > edge:
+                    self._accounts.review(account.organization, latest)
+                else:
+                    self._remove(account)
+                    removed.append(account.organization)
+            if removed:
+                self.edition = object()
+            return tuple(sorted(removed))
+
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._accounts.sign_in(organization, now)
 
     async def sign_out(self, organization: str) -> None:
         with self._lock:
@@ -279,6 +318,19 @@ class MemoryStore(Store):
         self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
         self._live_by_organization.setdefault(draft.organization, {})[draft.handle] = None
         return key
+
+    def _remove(self, account: Account) -> None:
+        self._accounts.remove(account)
+        self._live_by_organization.pop(account.organization, None)
+        for handle in self._handles_by_organization.pop(account.organization, ()):
+            row = self._rows.pop(handle)
+            del self._handles_by_id[row[0]]
+            self._requests.pop(handle, None)
+            self._last_used.pop(handle, None)
+            self._removed_handles.add(handle)
+
+    def _is_taken(self, handle: str) -> bool:
+        return handle in self._rows or handle in self._removed_handles
 
     def _revoked(self, key: ApiKey, now: int) -> ApiKey:
         if key.revoked_at is None:

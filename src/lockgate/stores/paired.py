@@ -110,10 +110,28 @@ class Paired(Wrapper):
         await self._changing(organization.id, self.truth.put_organization(organization))
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Account | None:
-        claim = self.truth.claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        claim = self.truth.claim_if_unclaimed(
+            organization, user, revoke=revoke, keep_token=keep_token, now=now
+        )
         return await self._changing(organization, claim)
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        await self.write_usage()
+        removed: tuple[str, ...] = await self.truth.remove_unclaimed(idle, limit, now)
+        # What fails here, compare() does within a second.
+        for organization in removed:
+            await self.cache.forget(organization)
+        return removed
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         moved = await self.truth.rehash_if(handle, old, new)

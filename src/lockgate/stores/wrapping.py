@@ -57,9 +57,11 @@ class Wrapper(Store):
     register = passed(Store.register)
     account = passed(Store.account)
     account_by_token = passed(Store.account_by_token)
-    accounts_by_email = passed(Store.accounts_by_email)
+    unclaimed_by_email = passed(Store.unclaimed_by_email)
     accounts_by_user = passed(Store.accounts_by_user)
     claim_if_unclaimed = passed(Store.claim_if_unclaimed)
+    remove_unclaimed = passed(Store.remove_unclaimed)
+    sign_in = passed(Store.sign_in)
     sign_out = passed(Store.sign_out)
     rehash_token_if = passed(Store.rehash_token_if)
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
+from ..rules.accounts import Position
 from ..rules.credentials import NewKey
 from ..rules.digests import Digest
 from ..rules.instants import DAY, HOUR, MINUTE, SECOND
@@ -158,7 +159,8 @@ class StoreMachine(RuleBasedStateMachine):
         That one without a cap: where both say no, which of them is told is up to the store.
         """
         draft = self._keys[which][1]
-        known = draft.handle in self._witness.world.keys
+        world = self._witness.world
+        known = draft.handle in world.keys or draft.handle in world.removed_handles
         self._call("insert", draft, None if known else cap, self.now)
 
     @precondition(needs("keys"))
@@ -206,22 +208,43 @@ class StoreMachine(RuleBasedStateMachine):
         draft = self._keys[which][1]._replace(organization=organization)
         account = self._mint.account(organization, email=email)
         self._call("register", account, draft, self.now)
-        self._call("accounts_by_email", email)
         self._call("account_by_token", account.handle)
 
     @precondition(needs("accounts"))
-    @rule(organization=ORGANIZATION, user=OWNER, revoke=st.booleans())
-    def claim(self, organization: str, user: str, revoke: bool) -> None:
-        """Somebody claims an organization, and may want all keys revoked."""
-        arguments = ("claim_if_unclaimed", (organization, user))
-        self._drive(self._witness.see(Call(*arguments, (("revoke", revoke), ("now", self.now)))))
-        self._call("accounts_by_user", user)
+    @rule(email=EMAIL, user=OWNER, limit=st.integers(1, 3))
+    def page(self, email: str, user: str, limit: int) -> None:
+        """Accounts are listed, page by page."""
+        for verb, name in (("unclaimed_by_email", email), ("accounts_by_user", user)):
+            found = self._drive(self._witness.see(Call(verb, (name, limit))))
+            while len(found) == limit:
+                last = found[-1]
+                at = last.created_at if last.claimed_at is None else last.claimed_at
+                position = Position(at, last.organization)
+                found = self._drive(self._witness.see(Call(verb, (name, limit, position))))
+
+    @precondition(needs("accounts"))
+    @rule(organization=ORGANIZATION, user=OWNER, revoke=st.booleans(), keep=st.booleans())
+    def claim(self, organization: str, user: str, revoke: bool, keep: bool) -> None:
+        """A user claims an organization, and may want all keys revoked, or the token kept."""
+        options = (("revoke", revoke), ("keep_token", keep), ("now", self.now))
+        call = Call("claim_if_unclaimed", (organization, user), options)
+        self._drive(self._witness.see(call))
         self._call("list", organization)
+
+    @precondition(needs("accounts"))
+    @rule(idle=st.sampled_from([0, 1, MINUTE, HOUR, DAY]))
+    def remove(self, idle: int) -> None:
+        """Unclaimed accounts that were not used for a time are removed."""
+        self._call("remove_unclaimed", idle, 100, self.now)
+        for organization in ORGANIZATIONS:
+            self._call("account", organization)
+            self._call("list", organization)
 
     @precondition(needs("accounts"))
     @rule(organization=ORGANIZATION, scheme=st.sampled_from(SCHEMES))
     def sign_out(self, organization: str, scheme: str) -> None:
-        """The sessions of an agent end, and its token gets another digest."""
+        """An agent signs in and out, and its token gets another digest."""
+        self._call("sign_in", organization, self.now)
         self._call("sign_out", organization)
         account = self._witness.world.accounts.get(organization)
         if account is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import HandleTaken, KeyLimitReached
 from ..rules import slots
-from ..rules.accounts import Account, AccountDraft
+from ..rules.accounts import Account, AccountDraft, Position, last_use
 from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.keys import ApiKey, KeyDraft, KeyState
@@ -33,6 +33,7 @@ class World(NamedTuple):
     leases: Mapping[str, Leases] = {}
     organizations: Mapping[str, Organization] = {}
     accounts: Mapping[str, Account] = {}
+    removed_handles: Mapping[str, None] = {}
 
     def fingerprint(self) -> object:
         """Equal for worlds that are; unlike a world it can be a member of a set."""
@@ -53,7 +54,7 @@ def expect(world: World, call: Call) -> tuple[Any, World]:
 
 
 def insert(world: World, draft: KeyDraft, cap: int | None, now: int) -> tuple[ApiKey, World]:
-    if draft.handle in world.keys:
+    if draft.handle in world.keys or draft.handle in world.removed_handles:
         raise HandleTaken
     live = [key for key in world.of(draft.organization) if key.state(now) is KeyState.ACTIVE]
     if cap is not None and len(live) >= cap:
@@ -196,29 +197,70 @@ def account_by_token(world: World, handle: str) -> tuple[Account | None, World]:
     return next((one for one in world.accounts.values() if one.handle == handle), None), world
 
 
-def accounts_by_email(world: World, billing_email: str) -> tuple[tuple[Account, ...], World]:
-    theirs = (one for one in world.accounts.values() if one.billing_email == billing_email)
-    return tuple(sorted(theirs, key=lambda one: (-one.created_at, one.organization))), world
+def unclaimed_by_email(
+    world: World, billing_email: str, limit: int, after: Position | None = None
+) -> tuple[tuple[Account, ...], World]:
+    found = [
+        (Position(one.created_at, one.organization), one)
+        for one in world.accounts.values()
+        if one.billing_email == billing_email and one.claimed_by is None
+    ]
+    later = sorted(pair for pair in found if after is None or pair[0] > after)
+    return tuple(one for _, one in later[:limit]), world
 
 
-def accounts_by_user(world: World, user: str) -> tuple[tuple[Account, ...], World]:
-    theirs = (one for one in world.accounts.values() if one.claimed_by == user)
-    return tuple(sorted(theirs, key=lambda one: (-(one.claimed_at or 0), one.organization))), world
+def accounts_by_user(
+    world: World, user: str, limit: int, after: Position | None = None
+) -> tuple[tuple[Account, ...], World]:
+    found = [
+        (Position(one.claimed_at or 0, one.organization), one)
+        for one in world.accounts.values()
+        if one.claimed_by == user
+    ]
+    later = sorted((pair for pair in found if after is None or pair[0] < after), reverse=True)
+    return tuple(one for _, one in later[:limit]), world
 
 
 def claim_if_unclaimed(
-    world: World, organization: str, user: str, *, revoke: bool, now: int
+    world: World, organization: str, user: str, *, revoke: bool, keep_token: bool, now: int
 ) -> tuple[Account | None, World]:
     one = world.accounts.get(organization)
     if one is None:
         return None, world
     if one.claimed_by is None:
         one = one._replace(claimed_by=user, claimed_at=now)
-    if revoke and one.claimed_by == user:
-        if one.token_revoked_at is None:
+    if one.claimed_by == user:
+        if not keep_token and one.token_revoked_at is None:
             one = one._replace(token_revoked_at=now)
-        for key in world.of(organization):
+        for key in world.of(organization) if revoke else ():
             _, world = revoke_if_live(world, organization, key.id, now)
+    return one, _with_account(world, one)
+
+
+def remove_unclaimed(
+    world: World, idle: int, limit: int, now: int
+) -> tuple[tuple[str, ...], World]:
+    """Which accounts go where more could than the limit allows is up to the store: see crowds."""
+    removed: list[str] = []
+    for organization, one in world.accounts.items():
+        keys = world.of(organization)
+        if one.claimed_by is not None or organization in world.organizations:
+            continue
+        if last_use(one, keys) <= now - idle:
+            removed.append(organization)
+    assert len(removed) <= limit, "a check looks at fewer accounts than could go"
+    accounts = {name: one for name, one in world.accounts.items() if name not in removed}
+    kept = {handle: key for handle, key in world.keys.items() if key.organization not in removed}
+    gone = {**world.removed_handles, **dict.fromkeys(world.keys.keys() - kept.keys())}
+    world = world._replace(accounts=accounts, keys=kept, removed_handles=gone)
+    return tuple(sorted(removed)), world
+
+
+def sign_in(world: World, organization: str, now: int) -> tuple[Account | None, World]:
+    one = world.accounts.get(organization)
+    if one is None or one.token_revoked_at is not None:
+        return None, world
+    one = one._replace(signed_in_at=max(now, one.signed_in_at or now))
     return one, _with_account(world, one)
 
 
@@ -257,9 +299,11 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "register": register,
     "account": account,
     "account_by_token": account_by_token,
-    "accounts_by_email": accounts_by_email,
+    "unclaimed_by_email": unclaimed_by_email,
     "accounts_by_user": accounts_by_user,
     "claim_if_unclaimed": claim_if_unclaimed,
+    "remove_unclaimed": remove_unclaimed,
+    "sign_in": sign_in,
     "sign_out": sign_out,
     "rehash_token_if": rehash_token_if,
 }

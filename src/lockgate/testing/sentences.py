@@ -48,10 +48,12 @@ SENTENCES: Final[Mapping[str, str]] = {
     "D5": "Whoever remembers answers hears of every change: the epoch has grown and the edition is "
     "another, where the store keeps them, when the verb that changed something returns.",
     "D10": "Keys are listed newest first and then by id, whichever their state.",
-    "D14": "Accounts are found by exactly their token, e-mail or user: the newest first, then by "
-    "organization.",
+    "D14": "Accounts are found by exactly their token, e-mail or user, page by page: unclaimed "
+    "ones the oldest first, claimed ones the latest claim first, then by organization.",
     "D15": "A claim, the end of its sessions and a new digest change that of an account, and "
     "nothing else.",
+    "D46": "An account goes with its keys if it is unclaimed, on no plan and unused for so long, "
+    "in one step, and only then; the handles of its keys stay taken.",
     "D25": "An organization's plan and limits are kept as they were put.",
 }
 """Each sentence by the id that docs and failures call it by."""

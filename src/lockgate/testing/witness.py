@@ -143,9 +143,11 @@ _BY_VERB = {
     "register": "R1",
     "account": "R1",
     "account_by_token": "D14",
-    "accounts_by_email": "D14",
+    "unclaimed_by_email": "D14",
     "accounts_by_user": "D14",
     "claim_if_unclaimed": "R3",
+    "remove_unclaimed": "D46",
+    "sign_in": "D15",
     "sign_out": "D15",
     "rehash_token_if": "K9",
 }

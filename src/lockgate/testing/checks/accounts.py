@@ -1,12 +1,12 @@
 """Organizations, their plans and their accounts, by one caller."""
 
 from ...errors import HandleTaken
-from ...rules.accounts import AccountDraft
+from ...rules.accounts import AccountDraft, Position
 from ...rules.digests import Digest
-from ...rules.instants import DAY, SECOND
+from ...rules.instants import DAY, HOUR, SECOND
 from ...rules.keys import KeyDraft
 from ...rules.plans import LARGEST, Organization
-from ...stores.contract import Store
+from ...stores.contract import Store, Usage
 from ..calls import Raised
 from ..mint import HOSTILE, NOW, Mint
 from .check import Check, alone
@@ -47,8 +47,8 @@ async def what_was_registered_is_found_by_every_verb(store: Store, mint: Mint) -
     await store.register(account, key, NOW)
     await store.account("org_1")
     await store.account_by_token(account.handle)
-    await store.accounts_by_email(EMAIL)
-    await store.accounts_by_user("ada")
+    await store.unclaimed_by_email(EMAIL, 9)
+    await store.accounts_by_user("ada", 9)
     await store.find(key.handle)
     await store.get("org_1", key.id)
     await store.list("org_1")
@@ -62,12 +62,12 @@ async def an_account_that_is_not_there_is_none(store: Store, mint: Mint) -> None
     await store.register(account, key, NOW)
     for stranger in ("org_2", "org_3", "org_", "ORG_1", "org_1 ", "org_1\0"):
         await store.account(stranger)
-        await store.claim_if_unclaimed(stranger, "ada", revoke=True, now=NOW)
+        await store.claim_if_unclaimed(stranger, "ada", revoke=True, keep_token=False, now=NOW)
         await store.sign_out(stranger)
     for handle in ("........", key.handle, account.handle.swapcase(), "\0", "", "\u00e9"):
         await store.account_by_token(handle)
     for email in ("Ada@example.com", "ada@example.co", "ada@example.com ", "\0", ""):
-        await store.accounts_by_email(email)
+        await store.unclaimed_by_email(email, 9)
     await store.find(account.handle)
     await store.list("org_3")
     await store.account("org_1")
@@ -91,33 +91,59 @@ async def what_is_taken_leaves_nothing_of_the_rest(store: Store, mint: Mint) -> 
             await store.list(organization)
         await store.find(first.handle)
         await store.account_by_token(other.handle)
-        await store.accounts_by_email(EMAIL)
+        await store.unclaimed_by_email(EMAIL, 9)
     # The handles of keys and of tokens are no kin.
     await store.register(other._replace(handle=key.handle), first, NOW)
     await store.account_by_token(key.handle)
 
 
 @alone("D14", "accounts")
-async def accounts_are_listed_newest_first(store: Store, mint: Mint) -> None:
+async def accounts_are_listed_in_order(store: Store, mint: Mint) -> None:
+    """Nothing that is registered later comes before an account that is there."""
     times = ((3, "org_c"), (0, "org_d"), (2, "org_b"), (2, "org_a"), (2, "Org"))
     for step, organization in times:
         await registered(store, mint, organization, NOW + step * SECOND)
-    await store.accounts_by_email(EMAIL)
+    await store.unclaimed_by_email(EMAIL, 9)
     for step, organization in ((2, "org_a"), (3, "org_b"), (3, "Org"), (1, "org_d")):
-        await store.claim_if_unclaimed(organization, "ada", revoke=False, now=NOW + step)
-    await store.claim_if_unclaimed("org_c", "eve", revoke=False, now=NOW)
-    await store.accounts_by_user("ada")
+        await store.claim_if_unclaimed(
+            organization, "ada", revoke=False, keep_token=True, now=NOW + step
+        )
+    await store.claim_if_unclaimed("org_c", "eve", revoke=False, keep_token=True, now=NOW)
+    await store.accounts_by_user("ada", 9)
+    await store.unclaimed_by_email(EMAIL, 9)
+
+
+@alone("D14", "accounts")
+async def a_page_goes_on_where_the_last_one_ended(store: Store, mint: Mint) -> None:
+    """Also where accounts share an instant, and where the last account of a page has left."""
+    for index in range(7):
+        await registered(store, mint, f"org_{index}", NOW + index // 3 * SECOND)
+    page = await store.unclaimed_by_email(EMAIL, 2)
+    while page:
+        after = Position(page[-1].created_at, page[-1].organization)
+        page = await store.unclaimed_by_email(EMAIL, 2, after)
+    for index in range(6):
+        await store.claim_if_unclaimed(
+            f"org_{index}", "ada", revoke=False, keep_token=True, now=NOW + index // 3
+        )
+    for at in (NOW - 1, NOW, NOW + 1, NOW + SECOND):
+        for organization in ("org_2", "org_4", "p", "\0", "\U0010ffff"):
+            after = Position(at, organization)
+            await store.unclaimed_by_email(EMAIL, 9, after)
+            await store.accounts_by_user("ada", 2, after)
 
 
 @alone("R3", "accounts")
 async def who_claims_later_changes_nothing(store: Store, mint: Mint) -> None:
     await registered(store, mint, "org_1")
-    await store.claim_if_unclaimed("org_1", "ada", revoke=False, now=NOW + 5)
+    await store.claim_if_unclaimed("org_1", "ada", revoke=False, keep_token=True, now=NOW + 5)
     for user in ("eve", "Ada", "ada ", "ad", "ada"):
-        await store.claim_if_unclaimed("org_1", user, revoke=False, now=NOW + 6)
+        await store.claim_if_unclaimed("org_1", user, revoke=False, keep_token=True, now=NOW + 6)
         if user != "ada":
-            await store.claim_if_unclaimed("org_1", user, revoke=True, now=NOW + 6)
-        await store.accounts_by_user(user)
+            await store.claim_if_unclaimed(
+                "org_1", user, revoke=True, keep_token=False, now=NOW + 6
+            )
+        await store.accounts_by_user(user, 9)
     await store.account("org_1")
     await store.list("org_1")
 
@@ -131,7 +157,9 @@ async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) 
     await store.revoke_if_live("org_1", gone.id, NOW + 1)
     await store.insert(mint.draft("org_2"), None, NOW)
     for step in (5, 6):
-        await store.claim_if_unclaimed("org_1", "ada", revoke=True, now=NOW + step)
+        await store.claim_if_unclaimed(
+            "org_1", "ada", revoke=True, keep_token=False, now=NOW + step
+        )
         await store.account("org_1")
         await store.list("org_1")
         await store.list("org_2")
@@ -139,11 +167,109 @@ async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) 
         await store.list("org_1")
 
 
+@alone("D46", "accounts")
+async def a_claim_ends_the_token_unless_it_is_kept(store: Store, mint: Mint) -> None:
+    for index, (revoke, keep_token) in enumerate(
+        ((False, False), (False, True), (True, False), (True, True))
+    ):
+        organization = f"org_{index}"
+        await registered(store, mint, organization)
+        for user, keep, step in (("ada", keep_token, 1), ("eve", False, 2), ("ada", True, 3)):
+            await store.claim_if_unclaimed(
+                organization, user, revoke=revoke, keep_token=keep, now=NOW + step
+            )
+            await store.account(organization)
+        await store.sign_in(organization, NOW + 4)
+        # Asked for again, it is done, once.
+        for step in (5, 6):
+            await store.claim_if_unclaimed(
+                organization, "ada", revoke=False, keep_token=False, now=NOW + step
+            )
+        await store.account(organization)
+        await store.list(organization)
+
+
+@alone("D15", "accounts")
+async def a_sign_in_is_noted_while_the_token_is_good(store: Store, mint: Mint) -> None:
+    await registered(store, mint, "org_1")
+    await registered(store, mint, "org_2")
+    await store.sign_in("org_3", NOW)
+    for step in (5, 3, 9):
+        await store.sign_in("org_1", NOW + step)
+    await store.account("org_1")
+    await store.account("org_2")
+    await store.claim_if_unclaimed("org_1", "ada", revoke=False, keep_token=False, now=NOW)
+    await store.sign_in("org_1", NOW + 10)
+    await store.account("org_1")
+
+
+@alone("D46", "accounts")
+async def an_account_goes_when_it_was_unused_for_so_long(store: Store, mint: Mint) -> None:
+    """Each use begins the time anew: a sign-in, a key, a request with a key."""
+    first = mint.draft("used")
+    await store.register(mint.account("used"), first, NOW)
+    for organization in ("idle", "signed in", "given a key", "claimed", "placed", "young"):
+        later = HOUR if organization == "young" else 0
+        await registered(store, mint, organization, NOW + later)
+    await store.insert(mint.draft("of the host"), None, NOW)
+    await store.put_organization(Organization("placed", "starter"))
+    await store.claim_if_unclaimed("claimed", "ada", revoke=False, keep_token=False, now=NOW)
+    await store.remove_unclaimed(1, 9, NOW)
+    await store.sign_in("signed in", NOW + HOUR)
+    await store.insert(mint.draft("given a key"), None, NOW + HOUR)
+    await store.add_usage({first.handle: Usage(1, NOW + HOUR)})
+    for idle, step in ((DAY, DAY - 1), (DAY, DAY), (DAY, DAY + HOUR - 1), (DAY, DAY + HOUR)):
+        await store.remove_unclaimed(idle, 9, NOW + step)
+        for organization in ("idle", "used", "signed in", "given a key", "young"):
+            await store.account(organization)
+            await store.list(organization)
+    await store.remove_unclaimed(0, 9, NOW + 9 * DAY)
+    for organization in ("claimed", "placed", "of the host"):
+        await store.account(organization)
+        await store.list(organization)
+
+
+@alone("D46", "accounts")
+async def nothing_finds_what_was_removed_and_its_handles_stay_taken(
+    store: Store, mint: Mint
+) -> None:
+    account, first, second = mint.account(), mint.draft(), mint.draft()
+    await store.register(account, first, NOW)
+    await store.insert(second, None, NOW)
+    await store.revoke_if_live("org_1", second.id, NOW)
+    await store.remove_unclaimed(DAY, 9, NOW + DAY)
+    await store.account("org_1")
+    await store.account_by_token(account.handle)
+    await store.unclaimed_by_email(EMAIL, 9)
+    await store.list("org_1")
+    await store.census(NOW + DAY)
+    for key in (first, second):
+        await store.find(key.handle)
+        await store.get("org_1", key.id)
+        await store.add_usage({key.handle: Usage(1, NOW + DAY)})
+        await store.revoke_if_live("org_1", key.id, NOW + DAY)
+        await store.rehash_if(key.handle, Digest(key.scheme, key.digest), Digest("new", b"1"))
+        other = mint.draft("org_2")._replace(handle=key.handle)
+        await store.insert(other, None, NOW + DAY)
+        await store.register(mint.account("org_2"), other, NOW + DAY)
+    await store.claim_if_unclaimed("org_1", "ada", revoke=True, keep_token=False, now=NOW + DAY)
+    await store.sign_in("org_1", NOW + DAY)
+    await store.sign_out("org_1")
+    await store.rehash_token_if(
+        account.handle, Digest(account.scheme, account.digest), Digest("new", b"1")
+    )
+    await store.account("org_1")
+    await store.accounts_by_user("ada", 9)
+    await store.account("org_2")
+    await store.insert(mint.draft(), 1, NOW + DAY)
+    await store.list("org_1")
+
+
 @alone("D15", "accounts")
 async def signing_out_is_counted_and_changes_nothing_else(store: Store, mint: Mint) -> None:
     await registered(store, mint, "org_1")
     await registered(store, mint, "org_2")
-    await store.claim_if_unclaimed("org_1", "ada", revoke=False, now=NOW)
+    await store.claim_if_unclaimed("org_1", "ada", revoke=False, keep_token=True, now=NOW)
     for _ in range(3):
         await store.sign_out("org_1")
     await store.account("org_1")
@@ -159,12 +285,12 @@ async def neither_a_plan_nor_an_account_changes_the_other(store: Store, mint: Mi
     await store.register(account, mint.draft(), NOW)
     await store.organization("org_1")
     await store.sign_out("org_1")
-    await store.claim_if_unclaimed("org_1", "ada", revoke=True, now=NOW)
+    await store.claim_if_unclaimed("org_1", "ada", revoke=True, keep_token=False, now=NOW)
     await store.put_organization(starter._replace(plan="creator"))
     await store.account("org_1")
     await store.account_by_token(account.handle)
-    await store.accounts_by_email(EMAIL)
-    await store.accounts_by_user("ada")
+    await store.unclaimed_by_email(EMAIL, 9)
+    await store.accounts_by_user("ada", 9)
     await store.list("org_1")
     await store.sign_out("org_1")
     await store.account("org_1")
@@ -176,7 +302,7 @@ async def rehashing_a_token_replaces_its_digest_and_nothing_else(store: Store, m
     account = mint.account()
     old, new = Digest(account.scheme, account.digest), Digest("new", b"\1" * 32)
     await store.register(account, mint.draft(), NOW)
-    await store.claim_if_unclaimed("org_1", "ada", revoke=True, now=NOW)
+    await store.claim_if_unclaimed("org_1", "ada", revoke=True, keep_token=False, now=NOW)
     await store.rehash_token_if(account.handle, old._replace(scheme="md5"), new)
     await store.rehash_token_if(account.handle, old._replace(value=bytes(32)), new)
     await store.rehash_token_if("........", old, new)
@@ -191,7 +317,7 @@ async def the_census_counts_tokens_that_are_not_revoked(store: Store, mint: Mint
         account = mint.account(f"org_{index}")._replace(scheme=scheme)
         await store.register(account, mint.draft(f"org_{index}")._replace(scheme="a"), NOW)
     await store.census(NOW)
-    await store.claim_if_unclaimed("org_2", "ada", revoke=True, now=NOW)
+    await store.claim_if_unclaimed("org_2", "ada", revoke=True, keep_token=False, now=NOW)
     await store.census(NOW)
 
 
@@ -200,11 +326,11 @@ async def hostile_ids_have_accounts_of_their_own(store: Store, mint: Mint) -> No
     for index, id in enumerate(HOSTILE):
         account = mint.account(id, email=f"{index}@example.com")
         await store.register(account, mint.draft(id), NOW)
-        await store.claim_if_unclaimed(id, (id * 2)[:255], revoke=False, now=NOW)
+        await store.claim_if_unclaimed(id, (id * 2)[:255], revoke=False, keep_token=True, now=NOW)
     for index, id in enumerate(HOSTILE):
         await store.account(id)
-        await store.accounts_by_email(f"{index}@example.com")
-        await store.accounts_by_user((id * 2)[:255])
+        await store.unclaimed_by_email(f"{index}@example.com", 9)
+        await store.accounts_by_user((id * 2)[:255], 9)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -213,9 +339,14 @@ CHECKS: tuple[Check, ...] = (
     what_was_registered_is_found_by_every_verb,
     an_account_that_is_not_there_is_none,
     what_is_taken_leaves_nothing_of_the_rest,
-    accounts_are_listed_newest_first,
+    accounts_are_listed_in_order,
+    a_page_goes_on_where_the_last_one_ended,
     who_claims_later_changes_nothing,
     who_has_claimed_may_revoke_all_that_existed,
+    a_claim_ends_the_token_unless_it_is_kept,
+    a_sign_in_is_noted_while_the_token_is_good,
+    an_account_goes_when_it_was_unused_for_so_long,
+    nothing_finds_what_was_removed_and_its_handles_stay_taken,
     signing_out_is_counted_and_changes_nothing_else,
     neither_a_plan_nor_an_account_changes_the_other,
     rehashing_a_token_replaces_its_digest_and_nothing_else,

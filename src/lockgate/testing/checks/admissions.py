@@ -75,7 +75,9 @@ async def a_claim_that_revokes_all_refuses_at_once(store: Store, mint: Mint) -> 
     for step, revoke in enumerate((False, True, True)):
         for key in made:
             await store.admit(mint.token(key), 1, EVERYTHING, NOW + step)
-        await store.claim_if_unclaimed("org_1", "ada", revoke=revoke, now=NOW + step)
+        await store.claim_if_unclaimed(
+            "org_1", "ada", revoke=revoke, keep_token=not revoke, now=NOW + step
+        )
     for key in made:
         await store.admit(mint.token(key), 1, EVERYTHING, NOW + 3)
 

@@ -37,7 +37,12 @@ async def without_now_the_stores_own_clock_decides(store: Store) -> None:
     times.append(await _admitted_by_the_stores_clock(store, mint))
     account, _ = await store.register(mint.account("org_2"), mint.draft("org_2"))
     times.append(account.created_at)
-    claimed = await store.claim_if_unclaimed("org_2", "ada", revoke=True)
+    signed_in = await store.sign_in("org_2")
+    times.append(signed_in and signed_in.signed_in_at)
+    removed = await store.remove_unclaimed(MINUTE, 9)
+    if removed:
+        raise Broken("W12", f"Called without now, the store removed {removed}, used just before.")
+    claimed = await store.claim_if_unclaimed("org_2", "ada", revoke=True, keep_token=False)
     times.append(claimed and claimed.claimed_at)
     revoked = await store.revoke_if_live("org_1", key.id)
     times.append(revoked and revoked.revoked_at)
@@ -70,17 +75,19 @@ async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
     mint = Mint()
     draft = mint.draft()
     await store.insert(draft, None, NOW)
-    for organization in ("org_2", "org_3"):
+    for organization in ("org_2", "org_3", "org_4"):
         await store.register(mint.account(organization), mint.draft(organization), NOW)
-    await store.claim_if_unclaimed("org_3", "ada", revoke=False, now=NOW)
+    await store.claim_if_unclaimed("org_3", "ada", revoke=False, keep_token=True, now=NOW)
+    revoking = (("revoke", True), ("keep_token", False), ("now", NOW))
     old, new = Digest(draft.scheme, draft.digest), Digest(draft.scheme, b"\x07" * 32)
     for change in (
         Call("rehash_if", (draft.handle, old, new)),
         Call("put_organization", (Organization("org_1", EXACT.name),)),
         Call("put_organization", (Organization("org_1", EXACT.name, (("rpm", 4),)),)),
         Call("revoke_if_live", ("org_1", draft.id, NOW)),
-        Call("claim_if_unclaimed", ("org_2", "ada"), (("revoke", True), ("now", NOW))),
-        Call("claim_if_unclaimed", ("org_3", "ada"), (("revoke", True), ("now", NOW))),
+        Call("claim_if_unclaimed", ("org_2", "ada"), revoking),
+        Call("claim_if_unclaimed", ("org_3", "ada"), revoking),
+        Call("remove_unclaimed", (DAY, 9, NOW + DAY)),
     ):
         epoch, edition = await store.epoch(), store.edition
         await change.on(store)

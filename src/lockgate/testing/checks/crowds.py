@@ -6,7 +6,7 @@ from contextlib import suppress
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules.credentials import NewKey
 from ...rules.digests import Digest
-from ...rules.instants import MINUTE, SECOND
+from ...rules.instants import DAY, MINUTE, SECOND
 from ...rules.keys import ApiKey
 from ...stores.contract import Store, Usage, Verdict
 from ..history import Recorder, assert_linearizable
@@ -287,8 +287,9 @@ async def one_caller_wins_a_claim(crowd: Crowd) -> None:
     await store.register(mint.account(), mint.draft(), NOW)
 
     async def work(index: int) -> str | None:
-        claim = store.claim_if_unclaimed("org_1", f"user {index}", revoke=True, now=NOW + index)
-        found = await claim
+        found = await store.claim_if_unclaimed(
+            "org_1", f"user {index}", revoke=True, keep_token=False, now=NOW + index
+        )
         return found.claimed_by if found else None
 
     winners = set(await crowd.at_once(12, work))
@@ -312,7 +313,9 @@ async def _inserts_beside_a_claim(crowd: Crowd, organization: str) -> None:
 
     async def work(index: int) -> str | None:
         if index == 0:
-            await store.claim_if_unclaimed(organization, "ada", revoke=True, now=NOW + 1)
+            await store.claim_if_unclaimed(
+                organization, "ada", revoke=True, keep_token=False, now=NOW + 1
+            )
             return None
         key = await store.insert(drafts[index], None, NOW)
         after = await store.account(organization)
@@ -324,6 +327,96 @@ async def _inserts_beside_a_claim(crowd: Crowd, organization: str) -> None:
             found is not None and found.revoked_at == NOW + 1,
             "A key that was there before a claim that revokes all outlived it.",
         )
+
+
+@crowded("D46", "accounts")
+async def no_key_escapes_the_claimer_who_ends_the_token(crowd: Crowd) -> None:
+    """A key whose creator finds the token good afterwards is among those that the claimer sees."""
+    for turn in range(ROUNDS // 2):
+        await _inserts_beside_a_claim_without_revoking(crowd, f"org_{turn}")
+
+
+async def _inserts_beside_a_claim_without_revoking(crowd: Crowd, organization: str) -> None:
+    store, mint = crowd.store, crowd.mint
+    await store.register(mint.account(organization), mint.draft(organization), NOW)
+    drafts = [mint.draft(organization) for _ in range(6)]
+
+    async def work(index: int) -> set[str]:
+        if index == 0:
+            await store.claim_if_unclaimed(
+                organization, "ada", revoke=False, keep_token=False, now=NOW + 1
+            )
+            return {key.handle for key in await store.list(organization)}
+        key = await store.insert(drafts[index], None, NOW)
+        after = await store.account(organization)
+        return {key.handle} if after is not None and after.token_revoked_at is None else set()
+
+    shown, *good = await crowd.at_once(6, work)
+    escaped = set[str]().union(*good) - shown
+    crowd.see(not escaped, f"{len(escaped)} keys that the claimer was not shown were given out.")
+
+
+@crowded("D46", "admission")
+async def an_account_is_removed_whole_or_in_use(crowd: Crowd) -> None:
+    """A claim, a sign-in or an admission beside the removal finds everything, or nothing."""
+    for turn in range(ROUNDS):
+        await _uses_beside_a_removal(crowd, f"org_{turn}", turn % 3)
+
+
+async def _uses_beside_a_removal(crowd: Crowd, organization: str, use: int) -> None:
+    store, mint, made = crowd.store, crowd.mint, crowd.mint.key()
+    await store.register(mint.account(organization), mint.draft(organization, key=made), NOW)
+    late = NOW + DAY
+
+    async def work(index: int) -> bool:
+        if index == 0:
+            return organization in await store.remove_unclaimed(DAY, 100, late)
+        if use == 0:
+            return (await store.admit(mint.token(made), 1, OPEN, late)).verdict is Verdict.ADMITTED
+        if use == 1:
+            return await store.sign_in(organization, late) is not None
+        return (
+            await store.claim_if_unclaimed(
+                organization, "ada", revoke=False, keep_token=False, now=late
+            )
+            is not None
+        )
+
+    removed, *used = await crowd.at_once(4, work)
+    account, key = await store.account(organization), await store.find(made.handle)
+    crowd.see((account is None) == (key is None), "Half of an account was removed.")
+    crowd.see((account is None) == removed, f"removed is {removed}, and kept is {account!r}.")
+    if removed:
+        verdict = (await store.admit(mint.token(made), 1, OPEN, late)).verdict
+        crowd.see(verdict is Verdict.UNKNOWN, f"A removed key is {verdict.value}.")
+        # The use of a key may be written a little later (D6).
+        before = use != 0 and any(used)
+        crowd.see(not before, "An account was claimed or signed in to, and removed all the same.")
+    else:
+        crowd.see(all(used), "An account in use was kept, and one of its uses was refused.")
+
+
+@crowded("D46", "accounts")
+async def removals_take_turns_and_reach_every_account(crowd: Crowd) -> None:
+    """Few at a time, whatever is in use before them, and none by two callers."""
+    store, mint = crowd.store, crowd.mint
+    for index in range(12):
+        draft = mint.draft(f"org_{index:02}")
+        await store.register(mint.account(f"org_{index:02}"), draft, NOW + index)
+        if index < 5:
+            await store.add_usage({draft.handle: Usage(1, NOW + DAY)})
+
+    async def work(_: int) -> list[str]:
+        removed: list[str] = []
+        for _ in range(12):
+            found = await store.remove_unclaimed(DAY, 2, NOW + DAY + MINUTE)
+            crowd.see(len(found) <= 2, f"{len(found)} accounts were removed; the limit is 2.")
+            removed += found
+        return removed
+
+    removed = sorted(name for part in await crowd.at_once(3, work) for name in part)
+    expected = [f"org_{index:02}" for index in range(5, 12)]
+    crowd.see(removed == expected, f"Removed were {removed}, and unused {expected}.")
 
 
 @crowded("D15", "accounts")
@@ -375,4 +468,7 @@ CHECKS: tuple[Check, ...] = (
     one_caller_wins_a_claim,
     no_sign_out_of_many_is_lost,
     no_key_outlives_a_claim_that_revokes_all,
+    no_key_escapes_the_claimer_who_ends_the_token,
+    an_account_is_removed_whole_or_in_use,
+    removals_take_turns_and_reach_every_account,
 )
