@@ -305,10 +305,10 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        """Note that the agent of an account begins a session, and return the account as it is then.
+        """Note that the agent of an account begins a session; return the account as it is then.
 
-        Atomic: ``signed_in_at`` becomes ``now``, or stays if it is later. None: the organization has
-        no account, or its dashboard token was revoked; nothing is changed.
+        Atomic: ``signed_in_at`` becomes ``now``, or stays if it is later. None: the organization
+        has no account, or its dashboard token was revoked; nothing is changed.
         """
 
     @abstractmethod

@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, and_, case, delete, insert, or_, select, update
 
-from ...rules.accounts import Account, AccountDraft
+from ...rules.accounts import Account, AccountDraft, Position, last_use
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
-from .encoding import read_account, write_account, write_id, write_key
+from .encoding import read_account, read_id, write_account, write_id
+from .keys import Keys
 from .tables import Tables
 
 
@@ -16,21 +17,22 @@ class Accounts:
 
     Args:
         tables: where.
+        keys: the statements of their keys.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, keys: Keys) -> None:
         self._organizations: Final = tables.organizations
         self._accounts: Final = tables.accounts
         self._keys: Final = tables.keys
+        self._statements_of_keys: Final = keys
 
     def register(
         self, connection: Connection, account: AccountDraft, key: KeyDraft, now: int
     ) -> tuple[Account, ApiKey]:
         """Insert an account and a key; their organization is there, and locked."""
-        made, first = account.created(now), key.created(now)
+        made = account.created(now)
         connection.execute(insert(self._accounts), write_account(made))
-        connection.execute(insert(self._keys), write_key(first))
-        return made, first
+        return made, self._statements_of_keys.add(connection, key.created(now))
 
     def taken(self, connection: Connection, account: AccountDraft, key: KeyDraft) -> bool:
         """Whether something that is to be unique is there already."""
@@ -50,16 +52,32 @@ class Accounts:
         """The account whose token has this handle."""
         return self._one(connection, self._accounts.c.handle == handle)
 
-    def by_email(self, connection: Connection, billing_email: str) -> tuple[Account, ...]:
-        """The accounts with this billing e-mail: newest first, then by organization."""
+    def unclaimed_by_email(
+        self, connection: Connection, billing_email: str, limit: int, after: Position | None
+    ) -> tuple[Account, ...]:
+        """Unclaimed accounts with this billing e-mail: oldest first, then by organization."""
         columns = self._accounts.c
-        mine = columns.billing_email == write_id(billing_email)
-        return self._all(connection, mine, columns.created_at)
+        which = [columns.billing_email == write_id(billing_email), columns.claimed_at.is_(None)]
+        if after is not None:
+            at, id = columns.created_at, write_id(after.organization)
+            which += [at >= after.at, or_(at > after.at, columns.organization > id)]
+        # By the whole index, so that PostgreSQL reads it in order: the second column is NULL here.
+        order = columns.billing_email, columns.claimed_at, columns.created_at, columns.organization
+        statement = select(self._accounts).where(*which).order_by(*order).limit(limit)
+        return tuple(read_account(row) for row in connection.execute(statement))
 
-    def by_user(self, connection: Connection, user: str) -> tuple[Account, ...]:
-        """The accounts that a user claimed: latest claim first, then by organization."""
+    def by_user(
+        self, connection: Connection, user: str, limit: int, after: Position | None
+    ) -> tuple[Account, ...]:
+        """The accounts that a user claimed: latest claim first, then by organization backwards."""
         columns = self._accounts.c
-        return self._all(connection, columns.claimed_by == write_id(user), columns.claimed_at)
+        which = [columns.claimed_by == write_id(user)]
+        if after is not None:
+            at, id = columns.claimed_at, write_id(after.organization)
+            which += [at <= after.at, or_(at < after.at, columns.organization < id)]
+        order = columns.claimed_at.desc(), columns.organization.desc()
+        statement = select(self._accounts).where(*which).order_by(*order).limit(limit)
+        return tuple(read_account(row) for row in connection.execute(statement))
 
     def lock(self, connection: Connection, organization: str) -> bool:
         """Lock an organization, as it is where a key is inserted; whether there is one.
@@ -71,24 +89,83 @@ class Accounts:
         return connection.scalar(mine) is not None
 
     def claim(
-        self, connection: Connection, organization: str, user: str, revoke: bool, now: int
+        self,
+        connection: Connection,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int,
     ) -> Account | None:
-        """Make an account the user's if nobody has claimed it; revoke what there is, if asked to.
+        """Make an account the user's if it is unclaimed; end its token and revoke keys as asked.
 
         The organization is locked.
         """
         id, columns = write_id(organization), self._accounts.c
         mine = columns.organization == id
         claim = update(self._accounts).where(mine, columns.claimed_by.is_(None))
-        connection.execute(claim.values(claimed_by=write_id(user), claimed_at=now))
+        values = {"claimed_by": write_id(user), "claimed_at": now, "review_at": None}
+        connection.execute(claim.values(values))
         account = self._one(connection, mine)
-        if account is None or account.claimed_by != user or not revoke:
+        if account is None or account.claimed_by != user:
             return account
-        live = update(self._keys).where(self._keys.c.organization == id)
-        connection.execute(live.where(self._keys.c.revoked_at.is_(None)).values(revoked_at=now))
-        good = update(self._accounts).where(mine, columns.token_revoked_at.is_(None))
-        connection.execute(good.values(token_revoked_at=now))
+        if revoke:
+            live = update(self._keys).where(self._keys.c.organization == id)
+            connection.execute(live.where(self._keys.c.revoked_at.is_(None)).values(revoked_at=now))
+        if not keep_token:
+            good = update(self._accounts).where(mine, columns.token_revoked_at.is_(None))
+            connection.execute(good.values(token_revoked_at=now))
         return self._one(connection, mine)
+
+    def due(self, connection: Connection, edge: int, limit: int) -> list[str]:
+        """Organizations whose accounts may have been unused since ``edge``, the longest first."""
+        columns = self._accounts.c
+        statement = (
+            select(columns.organization)
+            .where(columns.review_at <= edge)
+            .order_by(columns.review_at)
+            .limit(limit)
+        )
+        return [read_id(id) for id in connection.scalars(statement)]
+
+    def remove(self, connection: Connection, organization: str, edge: int, *, placed: bool) -> bool:
+        """Delete an account and its keys if it is unclaimed, on no plan and unused since ``edge``.
+
+        If it is not, note when it is to be looked at again. The organization is locked, so no key
+        of it is used or inserted meanwhile.
+        """
+        mine = self._accounts.c.organization == write_id(organization)
+        account = self._one(connection, mine)
+        if account is None:
+            return False
+        keys = self._statements_of_keys.list(connection, organization)
+        latest = last_use(account, keys)
+        if placed or account.claimed_by is not None or latest > edge:
+            again = None if placed or account.claimed_by is not None else latest
+            connection.execute(update(self._accounts).where(mine).values(review_at=again))
+            return False
+        # The agent may have signed in since it was read: that takes no lock of the organization.
+        signed_in = self._accounts.c.signed_in_at
+        unused = or_(signed_in.is_(None), signed_in <= edge)
+        if connection.execute(delete(self._accounts).where(mine, unused)).rowcount == 0:
+            return False
+        self._statements_of_keys.remove(connection, organization)
+        return True
+
+    def sign_in(self, connection: Connection, organization: str, now: int) -> Account | None:
+        """Note a sign-in, if the token is good."""
+        columns = self._accounts.c
+        good = and_(
+            columns.organization == write_id(organization), columns.token_revoked_at.is_(None)
+        )
+        before = columns.signed_in_at
+        later = case((before > now, before), else_=now)
+        if connection.execute(
+            update(self._accounts).where(good).values(signed_in_at=later)
+        ).rowcount:
+            return self._one(connection, columns.organization == write_id(organization))
+        return None
 
     def sign_out(self, connection: Connection, organization: str) -> None:
         """Count that the sessions of an account's agent were ended."""
@@ -109,11 +186,3 @@ class Accounts:
     def _one(self, connection: Connection, which: Any) -> Account | None:
         row = connection.execute(select(self._accounts).where(which)).one_or_none()
         return None if row is None else read_account(row)
-
-    def _all(self, connection: Connection, which: Any, latest: Any) -> tuple[Account, ...]:
-        statement = (
-            select(self._accounts)
-            .where(which)
-            .order_by(latest.desc(), self._accounts.c.organization)
-        )
-        return tuple(read_account(row) for row in connection.execute(statement))

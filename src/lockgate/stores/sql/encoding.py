@@ -16,6 +16,7 @@ _HEAD = Struct("<BB")
 _CELLS = Struct("<qqqqqI")
 _FORMAT = 1
 _USE = Struct("<Bqq")
+_ACCOUNT_COLUMNS = len(Account._fields)
 
 Uses: TypeAlias = dict[str, tuple[int, int]]
 """Requests to add to keys, and when the last of them was, by handle: the latest key last."""
@@ -163,12 +164,13 @@ def write_account(account: Account) -> dict[str, Any]:
     row["organization"] = write_id(account.organization)
     row["billing_email"] = write_id(account.billing_email)
     row["claimed_by"] = account.claimed_by and write_id(account.claimed_by)
+    row["review_at"] = account.created_at
     return row
 
 
 def read_account(row: Any) -> Account:
     """An account from its row, the columns in the table's order."""
-    account = Account._make(row)
+    account = Account._make(row[:_ACCOUNT_COLUMNS])
     claimed_by = row[8]
     return account._replace(
         organization=read_id(row[0]),

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
-from ...errors import KeyLimitReached
+from ...errors import HandleTaken, KeyLimitReached
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
 from .encoding import read_key, read_uses, write_id, write_key
@@ -20,6 +20,7 @@ class Keys:
 
     def __init__(self, tables: Tables) -> None:
         self._table: Final = tables.keys
+        self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
         # Some of its usage lies beside the windows: one statement reads both as they are at once.
         self._with_usage: Final = select(tables.keys, tables.organizations.c.used).outerjoin_from(
@@ -33,8 +34,19 @@ class Keys:
             mine = and_(keys.c.organization == write_id(draft.organization), self._live(now))
             if (connection.scalar(select(func.count()).where(mine)) or 0) >= cap:
                 raise KeyLimitReached(cap)
-        key = draft.created(now)
-        connection.execute(insert(keys), write_key(key))
+        return self.add(connection, draft.created(now))
+
+    def add(self, connection: Connection, key: ApiKey) -> ApiKey:
+        """Insert the row of a key.
+
+        Raises:
+            HandleTaken: a removed key had its handle.
+        """
+        connection.execute(insert(self._table), write_key(key))
+        # Asked after the insert, which waits for a removal of the same handle.
+        gone = self._removed.c.handle == key.handle
+        if connection.scalar(select(1).where(gone)) is not None:
+            raise HandleTaken
         return key
 
     def taken(self, connection: Connection, draft: KeyDraft) -> bool:
@@ -42,6 +54,14 @@ class Keys:
         columns = self._table.c
         taken = or_(columns.handle == draft.handle, columns.id == draft.id)
         return connection.scalar(select(1).where(taken)) is not None
+
+    def remove(self, connection: Connection, organization: str) -> None:
+        """Delete the keys of an organization; their handles stay taken. It is locked."""
+        keys = self._table
+        mine = keys.c.organization == write_id(organization)
+        handles = select(keys.c.handle).where(mine)
+        connection.execute(insert(self._removed).from_select(["handle"], handles))
+        connection.execute(delete(keys).where(mine))
 
     def by_handle(self, connection: Connection, handle: str) -> ApiKey | None:
         """The key with this handle."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, case, select, update
 
 from ...rules.plans import Organization
 from ...rules.slots import Lease, Leases, live
@@ -61,6 +61,17 @@ class Organizations:
         mine = update(table).where(table.c.id == write_id(organization.id))
         overrides = write_overrides(organization)
         connection.execute(mine.values(plan=organization.plan, overrides=overrides))
+
+    def leave(self, connection: Connection, id: str) -> None:
+        """Let pruning delete a locked organization whose account and keys were removed.
+
+        Not before the day after tomorrow: until then a pair of stores reads here that it changed.
+        """
+        table = self._table
+        mine = table.c.id == write_id(id)
+        day = idle_day(self._flavour.now(connection)) + 1
+        later = case((table.c.idle_day > day, table.c.idle_day), else_=day)
+        connection.execute(update(table).where(mine).values(used=None, idle_day=later))
 
     def look(
         self,

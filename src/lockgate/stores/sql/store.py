@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ...errors import ConfigurationError, HandleTaken
-from ...rules.accounts import Account, AccountDraft
+from ...rules.accounts import Account, AccountDraft, Position
 from ...rules.credentials import Token
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
@@ -104,7 +104,7 @@ class SqlStore(Truth):
         )
         self._keys: Final = Keys(tables)
         self._organizations: Final = Organizations(tables, flavour)
-        self._accounts: Final = Accounts(tables)
+        self._accounts: Final = Accounts(tables, self._keys)
         self._epochs: Final = Epochs(tables, flavour)
         self._flavour = flavour
         self._engines = engines
@@ -300,25 +300,74 @@ class SqlStore(Truth):
             return None
         return await self._lanes.here().read(lambda c: self._accounts.by_handle(c, handle))
 
-    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
-        return await self._lanes.here().read(lambda c: self._accounts.by_email(c, billing_email))
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        return await self._lanes.here().read(
+            lambda c: self._accounts.unclaimed_by_email(c, billing_email, limit, after)
+        )
 
-    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
-        return await self._lanes.here().read(lambda c: self._accounts.by_user(c, user))
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        return await self._lanes.here().read(
+            lambda c: self._accounts.by_user(c, user, limit, after)
+        )
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Account | None:
         def work(connection: Connection) -> Account | None:
             if not self._accounts.lock(connection, organization):
                 return None
-            instant = self._at(connection, now)
-            account = self._accounts.claim(connection, organization, user, revoke, instant)
+            account = self._accounts.claim(
+                connection,
+                organization,
+                user,
+                revoke=revoke,
+                keep_token=keep_token,
+                now=self._at(connection, now),
+            )
             if revoke:
                 self._epochs.advance(connection, write_id(organization))
             return account
 
         return await self._lanes.here().write(work)
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        edge = (await self.now() if now is None else now) - idle
+        due = await self._lanes.here().read(lambda c: self._accounts.due(c, edge, limit))
+        removed = [name for name in due if await self._remove_unclaimed(name, edge)]
+        return tuple(sorted(removed))
+
+    async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
+        """Remove one account, in a transaction of its own: admissions wait for one row at most."""
+        resolved = await self._resolved(organization)
+
+        def work(connection: Connection) -> bool:
+            if not self._accounts.lock(connection, organization):
+                return False
+            placed = resolved or self._organizations.get(connection, organization)
+            if not self._accounts.remove(connection, organization, edge, placed=placed is not None):
+                return False
+            self._organizations.leave(connection, organization)
+            self._epochs.advance(connection, write_id(organization))
+            return True
+
+        return await self._lanes.here().write(work)
+
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        return await self._lanes.here().write(
+            lambda c: self._accounts.sign_in(c, organization, self._at(c, now))
+        )
 
     async def sign_out(self, organization: str) -> None:
         await self._lanes.here().write(lambda c: self._accounts.sign_out(c, organization))

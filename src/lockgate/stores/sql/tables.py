@@ -158,15 +158,37 @@ class Tables:
                 primary_key=True,
             ),
             Column("agent_name", String(200), nullable=False),
-            Column("billing_email", opaque(EMAIL_BYTES), nullable=False, index=True),
+            Column("billing_email", opaque(EMAIL_BYTES), nullable=False),
             Column("company_name", String(200)),
             Column("handle", ascii_text(64), nullable=False, unique=True),
             Column("scheme", ascii_text(64), nullable=False),
             Column("digest", opaque(255), nullable=False),
             Column("created_at", BigInteger, nullable=False),
-            Column("claimed_by", opaque(USER_BYTES), index=True),
+            Column("claimed_by", opaque(USER_BYTES)),
             Column("claimed_at", BigInteger),
             Column("token_revoked_at", BigInteger),
             Column("sign_outs", BigInteger, nullable=False, default=0),
+            Column("signed_in_at", BigInteger),
+            # The instant since which an account may have been unused. Claiming one or finding it
+            # on a plan sets NULL: it is never removed.
+            Column("review_at", BigInteger, index=True),
             **OPTIONS,
         )
+        accounts = self.accounts.c
+        # The column in the middle is NULL for all unclaimed accounts: they are listed in order.
+        Index(
+            f"ix_{prefix}accounts_unclaimed",
+            *(accounts.billing_email, accounts.claimed_at, accounts.created_at),
+            accounts.organization,
+        )
+        Index(
+            f"ix_{prefix}accounts_claimed",
+            *(accounts.claimed_by, accounts.claimed_at, accounts.organization),
+        )
+        self.removed_handles: Final = Table(
+            f"{prefix}removed_handles",
+            self.metadata,
+            Column("handle", ascii_text(64), primary_key=True),
+            **OPTIONS,
+        )
+        """Handles of keys that were deleted: they stay taken."""

@@ -1,0 +1,46 @@
+"""Indexes that list accounts page by page, and what removing unclaimed accounts needs."""
+
+from alembic import op
+from sqlalchemy import BigInteger, Column, column, table, update
+
+from lockgate.stores.sql.tables import OPTIONS, ascii_text
+
+revision = "0009"
+down_revision = "0006"
+
+
+def upgrade() -> None:
+    """Add two columns, a table and the indexes; accounts that exist come up for review."""
+    prefix = op.get_context().opts["prefix"]
+    accounts = f"{prefix}accounts"
+    op.add_column(accounts, Column("signed_in_at", BigInteger))
+    op.add_column(accounts, Column("review_at", BigInteger))
+    rows = table(accounts, column("created_at"), column("claimed_at"), column("review_at"))
+    unclaimed = update(rows).where(rows.c.claimed_at.is_(None))
+    op.execute(unclaimed.values(review_at=rows.c.created_at))
+    op.create_index(f"ix_{accounts}_review_at", accounts, ["review_at"])
+    listed = ["billing_email", "claimed_at", "created_at", "organization"]
+    op.create_index(f"ix_{accounts}_unclaimed", accounts, listed)
+    op.create_index(
+        f"ix_{accounts}_claimed", accounts, ["claimed_by", "claimed_at", "organization"]
+    )
+    for name in ("billing_email", "claimed_by"):
+        op.drop_index(f"ix_{accounts}_{name}", accounts)
+    op.create_table(
+        f"{prefix}removed_handles",
+        Column("handle", ascii_text(64), primary_key=True),
+        **OPTIONS,
+    )
+
+
+def downgrade() -> None:
+    """Take them away: handles of removed keys are free again."""
+    prefix = op.get_context().opts["prefix"]
+    accounts = f"{prefix}accounts"
+    op.drop_table(f"{prefix}removed_handles")
+    for name in ("billing_email", "claimed_by"):
+        op.create_index(f"ix_{accounts}_{name}", accounts, [name])
+    for name in ("claimed", "unclaimed", "review_at"):
+        op.drop_index(f"ix_{accounts}_{name}", accounts)
+    for name in ("review_at", "signed_in_at"):
+        op.drop_column(accounts, name)
