@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ...rules.accounts import Account
+from ...rules.accounts import Account, Position
 from ...rules.instants import DAY
 from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Organization
@@ -101,6 +101,16 @@ class Record:
             None if placed is None else _organization(*placed),
             None if account is None else _account(account),
         )
+
+    @staticmethod
+    def write_positions(positions: Iterable[Position]) -> bytes | None:
+        """The entries of an index, as bytes; None: there are none."""
+        return _json(list(positions)) if positions else None
+
+    @staticmethod
+    def read_positions(value: bytes | None) -> list[Position]:
+        """The entries that :meth:`write_positions` wrote."""
+        return [] if value is None else [Position(*entry) for entry in json.loads(value)]
 
     @staticmethod
     def write_names(names: Iterable[str]) -> bytes:

@@ -9,7 +9,7 @@ from time import sleep
 from typing import Final, TypeAlias, TypeVar
 
 from ...errors import HandleTaken
-from ...rules.accounts import Account
+from ...rules.accounts import Position
 from ..contract import Io, OutcomeUnknown
 from ..local import wall_clock
 from .record import Record
@@ -132,23 +132,30 @@ class Shelf:
         kept = await self._records.get(_name(kind, handle))
         return None if kept is None else Record.read_names(kept[0])[0]
 
-    async def enter(self, kind: str, name: str, organization: str) -> None:
-        """Put an organization into an index, once."""
+    async def enter(self, kind: str, name: str, position: Position) -> None:
+        """Put an organization into an index, in place of any entry that it has there."""
+        await self._index(kind, name, position.organization, [position])
 
+    async def leave(self, kind: str, name: str, organization: str) -> None:
+        """Take an organization out of an index."""
+        await self._index(kind, name, organization, [])
+
+    async def _index(
+        self, kind: str, name: str, organization: str, entries: list[Position]
+    ) -> None:
         def step(value: bytes | None, _: int) -> tuple[None, bytes | None, int | None]:
-            names = Record.read_names(value)
-            if organization not in names:
-                value = Record.write_names([*names, organization])
-            return None, value, None
+            before = Record.read_positions(value)
+            others = [entry for entry in before if entry.organization != organization]
+            after = sorted([*others, *entries])
+            changed = value if after == before else Record.write_positions(after)
+            return None, changed, None
 
         await self._swap(_name(kind, name), step, 0)
 
-    async def entered(self, kind: str, name: str) -> list[Account]:
-        """The accounts that an index leads to."""
+    async def entered(self, kind: str, name: str) -> list[Position]:
+        """The entries of an index, in ascending order."""
         kept = await self._records.get(_name(kind, name))
-        names = Record.read_names(None if kept is None else kept[0])
-        found = [(await self.read(organization)).account for organization in names]
-        return [account for account in found if account is not None]
+        return Record.read_positions(None if kept is None else kept[0])
 
     async def all(self) -> AsyncIterator[Record]:
         """The record of every organization."""

@@ -1,11 +1,13 @@
 """Every verb of the contract, on records that are written on a condition."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from random import randrange
 from typing import Any, Final, TypeVar
 
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules import slots
-from ...rules.accounts import Account, AccountDraft
+from ...rules.accounts import Account, AccountDraft, Position, last_use
 from ...rules.credentials import Token
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft, KeyState
@@ -17,6 +19,8 @@ from .record import Record
 from .shelf import Records, Shelf
 
 T = TypeVar("T")
+
+_BUCKETS: Final = 64
 
 
 class RecordStore(Store):
@@ -189,13 +193,17 @@ class RecordStore(Store):
             return record.account, record.keys[key.handle]
 
         organization = account.organization
+        now = await self.now() if now is None else now
+        entry = Position(account.created(now).created_at, organization)
         await self._shelf.claim("key", key.handle, organization)
         try:
             await self._shelf.claim("token", account.handle, organization)
         except HandleTaken:
             await self._shelf.waive("key", key.handle)
             raise
-        await self._shelf.enter("email", account.billing_email, organization)
+        if (await self._shelf.read(organization)).account is None:
+            await self._shelf.enter("email", account.billing_email, entry)
+            await self._shelf.enter("review", _bucket(organization), entry)
         try:
             return await self._shelf.change(organization, work, now)
         except HandleTaken:
@@ -211,17 +219,34 @@ class RecordStore(Store):
         account = None if organization is None else await self.account(organization)
         return account if account is not None and account.handle == handle else None
 
-    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
-        found = await self._shelf.entered("email", billing_email)
-        those = [one for one in found if one.billing_email == billing_email]
-        return tuple(sorted(those, key=lambda one: (-one.created_at, one.organization)))
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        entries = await self._shelf.entered("email", billing_email)
+        return await self._page(
+            [entry for entry in entries if after is None or entry > after],
+            lambda one: one.billing_email == billing_email and one.claimed_by is None,
+            limit,
+        )
 
-    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
-        those = [one for one in await self._shelf.entered("user", user) if one.claimed_by == user]
-        return tuple(sorted(those, key=lambda one: (-(one.claimed_at or 0), one.organization)))
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        entries = reversed(await self._shelf.entered("user", user))
+        return await self._page(
+            [entry for entry in entries if after is None or entry < after],
+            lambda one: one.claimed_by == user,
+            limit,
+        )
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Account | None:
         def work(record: Record, at: int) -> Account | None:
             account = record.account
@@ -229,16 +254,79 @@ class RecordStore(Store):
                 return None
             if account.claimed_by is None:
                 account = account._replace(claimed_by=user, claimed_at=at)
-            if revoke and account.claimed_by == user:
-                account = account._replace(token_revoked_at=account.token_revoked_at or at)
-                for key in [*record.keys.values()]:
+            if account.claimed_by == user:
+                if not keep_token:
+                    account = account._replace(token_revoked_at=account.token_revoked_at or at)
+                for key in [*record.keys.values()] if revoke else ():
                     record.revoke(key, at)
             record.account = account
             return account
 
-        if await self.account(organization) is None:
+        before = await self.account(organization)
+        if before is None:
             return None
-        await self._shelf.enter("user", user, organization)
+        now = await self.now() if now is None else now
+        if before.claimed_by is None:
+            await self._shelf.enter("user", user, Position(now, organization))
+        account = await self._shelf.change(organization, work, now)
+        if account is None or account.claimed_by != user:
+            await self._shelf.leave("user", user, organization)
+        elif account != before:
+            await self._shelf.enter("user", user, Position(account.claimed_at or now, organization))
+            await self._shelf.leave("email", account.billing_email, organization)
+            await self._shelf.leave("review", _bucket(organization), organization)
+        return account
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        edge = (await self.now() if now is None else now) - idle
+        removed: list[str] = []
+        looked_at = 0
+        first = randrange(_BUCKETS)  # noqa: S311 - no secret
+        for number in range(_BUCKETS):
+            bucket = str((first + number) % _BUCKETS)
+            for at, organization in await self._shelf.entered("review", bucket):
+                if at > edge or looked_at == limit:
+                    break
+                looked_at += 1
+                if await self._remove_unclaimed(organization, edge):
+                    removed.append(organization)
+        return tuple(sorted(removed))
+
+    async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
+        def work(record: Record, _: int) -> tuple[Account | None, int | None]:
+            account = record.account
+            if account is None or account.claimed_by is not None or record.placed is not None:
+                return None, None
+            latest = last_use(account, record.keys.values())
+            if latest > edge:
+                return None, latest
+            record.account = None
+            record.keys.clear()
+            return account, None
+
+        account, latest = await self._shelf.change(organization, work, 0)
+        bucket = _bucket(organization)
+        if latest is not None:
+            await self._shelf.enter("review", bucket, Position(latest, organization))
+            return False
+        # The handles of its keys stay claimed; that of its token is free.
+        if account is not None:
+            await self._shelf.leave("email", account.billing_email, organization)
+            await self._shelf.waive("token", account.handle)
+        await self._shelf.leave("review", bucket, organization)
+        return account is not None
+
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        def work(record: Record, at: int) -> Account | None:
+            account = record.account
+            if account is None or account.token_revoked_at is not None:
+                return None
+            later = max(at, account.signed_in_at or at)
+            record.account = account._replace(signed_in_at=later)
+            return record.account
+
         return await self._shelf.change(organization, work, now)
 
     async def sign_out(self, organization: str) -> None:
@@ -266,6 +354,19 @@ class RecordStore(Store):
     async def close(self) -> None:
         await self.records.close()
 
+    async def _page(
+        self, entries: Iterable[Position], which: Callable[[Account], bool], limit: int
+    ) -> tuple[Account, ...]:
+        """The first accounts that an index leads to and for which a condition holds."""
+        found: list[Account] = []
+        for entry in entries:
+            if len(found) == limit:
+                break
+            account = await self.account(entry.organization)
+            if account is not None and which(account):
+                found.append(account)
+        return tuple(found)
+
     async def _lease(
         self,
         organization: str,
@@ -277,6 +378,12 @@ class RecordStore(Store):
             return value
 
         return await self._shelf.change(organization, work, now)
+
+
+def _bucket(organization: str) -> str:
+    """In which of some indexes an organization is reviewed: one for all would change too often."""
+    digest = sha256(organization.encode("utf-8", "surrogatepass")).digest()
+    return str(digest[0] % _BUCKETS)
 
 
 def _adding(handle: str, used: Usage) -> Callable[[Record, int], Any]:

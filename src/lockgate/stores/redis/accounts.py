@@ -1,8 +1,8 @@
 """Accounts in Redis: the verbs of accounts, which a store is made of.
 
 An account lies with its organization, so both are written in one step, with the first key. Indexes
-by token, e-mail and user lie elsewhere in a Cluster: they are written before, and say only where to
-look. What they say is compared with the account itself.
+by token, e-mail, user and time of review lie elsewhere in a Cluster: they are written before, and
+say only where to look. What they say is compared with the account itself.
 """
 
 from abc import abstractmethod
@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 from redis.exceptions import RedisError, ResponseError
 
 from ...errors import HandleTaken
-from ...rules.accounts import Account, AccountDraft
+from ...rules.accounts import Account, AccountDraft, Position
 from ...rules.digests import Digest
-from ...rules.instants import MINUTE
+from ...rules.instants import HOUR, MILLISECOND, MINUTE, SECOND
 from ...rules.keys import ApiKey, KeyDraft
 from ...waiting import together
 from ..contract import Store
@@ -35,6 +35,8 @@ from .names import Names, read, slot_of, write
 
 _REGISTER: Final = Script("clock", "records", "accounts", "register")
 _CLAIM: Final = Script("clock", "records", "accounts", "claim")
+_REMOVE_UNCLAIMED: Final = Script("records", "accounts", "remove_unclaimed")
+_SIGN_IN: Final = Script("clock", "accounts", "sign_in")
 _SIGN_OUT: Final = Script("accounts", "sign_out")
 _REHASH_TOKEN: Final = Script("accounts", "rehash_token")
 _UNCLAIM: Final = Script("unclaim")
@@ -61,13 +63,17 @@ class Accounts(Store):
             (self._names.handle(key.handle), write_claim(Claim(organization, key.id))),
             (self._names.token(account.handle), write(organization)),
         )
+        now = await self._time(place.slot) if now is None else now
+        created = now - now % MILLISECOND
         mine = self._names.email(account.billing_email)
         made: list[tuple[bytes, bytes]] = []
         try:
             for name, claim in claims:
                 await self._claim(name, claim)
                 made.append((name, claim))
-            await self._ask(_index(b"SADD", mine, organization))
+            for index in (mine, self._names.reviews):
+                # Only an account that is there already has another instant, and keeps it.
+                await self._ask(_enter(index, created, organization, b"NX"))
             answer = await self._ask(
                 invocation(
                     _REGISTER,
@@ -79,7 +85,7 @@ class Accounts(Store):
             if answer is None:
                 there = await self.account(organization)
                 if there is None or there.billing_email != account.billing_email:
-                    await self._ask(_index(b"SREM", mine, organization))
+                    await self._ask(_leave(mine, organization))
                 raise HandleTaken
         except (ResponseError, HandleTaken):
             for name, claim in made:
@@ -101,37 +107,120 @@ class Accounts(Store):
         # The organization may have got its account by another token.
         return account if account is not None and account.handle == handle else None
 
-    async def accounts_by_email(self, billing_email: str) -> tuple[Account, ...]:
-        accounts = await self._listed(
-            self._names.email(billing_email), lambda a: a.billing_email == billing_email
-        )
-        return tuple(sorted(accounts, key=lambda a: (-a.created_at, a.organization)))
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        name = self._names.email(billing_email)
+        found: list[Account] = []
+        while len(found) < limit:
+            positions = await self._later(name, after, limit - len(found))
+            if not positions:
+                break
+            after = positions[-1]
+            accounts = await self._accounts_at(positions)
+            await self._forget_missing(name, positions, accounts)
+            for account in accounts:
+                if account.claimed_by is not None:  # By a caller who died before it said so here.
+                    await self._ask(_leave(name, account.organization))
+                elif account.billing_email == billing_email:
+                    found.append(account)
+        return tuple(found)
 
-    async def accounts_by_user(self, user: str) -> tuple[Account, ...]:
-        accounts = await self._listed(self._names.user(user), lambda a: a.claimed_by == user)
-        return tuple(sorted(accounts, key=lambda a: (-(a.claimed_at or 0), a.organization)))
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        name = self._names.user(user)
+        found: list[Account] = []
+        while len(found) < limit:
+            positions = await self._earlier(name, after, limit - len(found))
+            if not positions:
+                break
+            after = positions[-1]
+            accounts = await self._accounts_at(positions)
+            found += [account for account in accounts if account.claimed_by == user]
+        return tuple(found)
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Account | None:
         if await self.account(organization) is None:
             return None
-        place = self._names.place(organization)
-        await self._ask(_index(b"SADD", self._names.user(user), organization))
+        place, mine = self._names.place(organization), self._names.user(user)
+        now = await self._time(place.slot) if now is None else now
+        await self._ask(_enter(mine, now, organization, b"NX"))
         record = await self._ask(
             invocation(
                 _CLAIM,
                 place.slot,
                 (place.organization, place.live),
-                *(number(now), write_user(user), number(revoke)),
+                *(number(now), write_user(user), number(revoke), number(keep_token)),
                 repeatable=True,
             )
         )
         account = None if record is None else read_account(record)
-        if account is not None and account.claimed_by != user:
-            with suppress(RedisError):  # It says where to look, and nothing is there.
-                await self._ask(_index(b"SREM", self._names.user(user), organization))
+        # From here on the indexes only say where to look in vain.
+        with suppress(RedisError):
+            if account is None or account.claimed_by != user:
+                await self._ask(_leave(mine, organization))
+            else:
+                if account.claimed_at != now:
+                    await self._ask(_enter(mine, account.claimed_at or now, organization))
+                await self._ask(_leave(self._names.email(account.billing_email), organization))
+                await self._ask(_leave(self._names.reviews, organization))
         return account
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        edge = (await self.now() if now is None else now) - idle
+        due = await self._ask(
+            command(
+                slot_of(self._names.reviews),
+                *(b"ZRANGEBYSCORE", self._names.reviews, b"-inf", number(edge)),
+                *(b"LIMIT", b"0", number(limit)),
+                repeatable=True,
+            )
+        )
+        names = [read(member) for member in cast(list[bytes], due)]
+        removed = [name for name in names if await self._remove_unclaimed(name, edge)]
+        return tuple(sorted(removed))
+
+    async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
+        place = self._names.place(organization)
+        account, keys = await self.account(organization), await self.list(organization)
+        for key in keys:
+            # A handle was claimed for a while only. Once its key is gone, it stays taken by this.
+            claim = write_claim(Claim(organization, key.id))
+            name = self._names.handle(key.handle)
+            await self._ask(command(slot_of(name), b"SET", name, claim, b"XX", repeatable=True))
+        answer: bytes = await self._ask(
+            invocation(
+                _REMOVE_UNCLAIMED,
+                place.slot,
+                (place.organization, place.live),
+                number(edge),
+            )
+        )
+        if answer in {b"removed", b"gone"} and account is not None:
+            await self._ask(_leave(self._names.email(account.billing_email), organization))
+            await self._unclaim(self._names.token(account.handle), write(organization))
+        if answer in {b"removed", b"gone", b"never"}:
+            await self._ask(_leave(self._names.reviews, organization))
+        else:
+            await self._ask(_enter(self._names.reviews, int(answer), organization, b"XX"))
+        return answer == b"removed"
+
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        place = self._names.place(organization)
+        call = invocation(_SIGN_IN, place.slot, [place.organization], number(now), repeatable=True)
+        record = await self._ask(call)
+        return None if record is None else read_account(record)
 
     async def sign_out(self, organization: str) -> None:
         place = self._names.place(organization)
@@ -146,11 +235,65 @@ class Accounts(Store):
         call = invocation(_REHASH_TOKEN, place.slot, [place.organization], *values)
         return bool(await self._ask(call))
 
-    async def _listed(self, name: bytes, which: Callable[[Account], bool]) -> list[Account]:
-        members = await self._ask(command(slot_of(name), b"SMEMBERS", name, repeatable=True))
-        # Anybody may register with an address, every day: together they share round trips.
-        accounts = await together(self.account(read(m)) for m in cast(list[bytes], members))
-        return [account for account in accounts if account is not None and which(account)]
+    async def _later(self, name: bytes, after: Position | None, count: int) -> list[Position]:
+        """Entries of an index after a position, in ascending order."""
+        edge = b"-inf" if after is None else number(after.at)
+        return await self._entries(
+            name,
+            count,
+            lambda entry: after is None or entry > after,
+            b"ZRANGEBYSCORE",
+            edge,
+            b"+inf",
+        )
+
+    async def _earlier(self, name: bytes, before: Position | None, count: int) -> list[Position]:
+        """Entries of an index before a position, in descending order."""
+        edge = b"+inf" if before is None else number(before.at)
+        return await self._entries(
+            name,
+            count,
+            lambda entry: before is None or entry < before,
+            *(b"ZREVRANGEBYSCORE", edge, b"-inf"),
+        )
+
+    async def _entries(
+        self, name: bytes, count: int, which: Callable[[Position], bool], verb: bytes, *edges: bytes
+    ) -> list[Position]:
+        """The first entries of a range for which a condition holds; it fails for the first few."""
+        passed = 0
+        while True:
+            limit = b"WITHSCORES", b"LIMIT", number(passed), number(count)
+            call = command(slot_of(name), verb, name, *edges, *limit, repeatable=True)
+            found = cast(list[bytes], await self._ask(call))
+            pairs = zip(found[::2], found[1::2], strict=True)
+            entries = [Position(int(float(score)), read(member)) for member, score in pairs]
+            wanted = list(filter(which, entries))
+            if wanted or len(entries) < count:
+                return wanted
+            passed += count
+
+    async def _accounts_at(self, positions: list[Position]) -> list[Account]:
+        """The accounts that are there of those that an index names; in one round trip together."""
+        accounts = await together(self.account(position.organization) for position in positions)
+        return [account for account in accounts if account is not None]
+
+    async def _forget_missing(
+        self, name: bytes, positions: list[Position], accounts: list[Account]
+    ) -> None:
+        """Take entries out of an index whose accounts are not there, nor about to be registered."""
+        missing = {entry.organization for entry in positions}
+        missing -= {account.organization for account in accounts}
+        if missing:
+            long_ago = await self.now() - HOUR
+            for at, organization in positions:
+                if organization in missing and at < long_ago:
+                    await self._ask(_leave(name, organization))
+
+    async def _time(self, slot: int) -> int:
+        """The clock of the server that has a slot, so that what is written first says the same."""
+        seconds, micros = await self._ask(command(slot, b"TIME", repeatable=True))
+        return int(seconds) * SECOND + int(micros)
 
     async def _claim(self, name: bytes, claim: bytes) -> None:
         """Claim a handle.
@@ -191,5 +334,10 @@ class Accounts(Store):
             await self._ask(invocation(_UNCLAIM, slot_of(name), [name], claim))
 
 
-def _index(verb: bytes, name: bytes, organization: str) -> Call:
-    return command(slot_of(name), verb, name, write(organization))
+def _enter(name: bytes, at: int, organization: str, *options: bytes) -> Call:
+    values = *options, number(at), write(organization)
+    return command(slot_of(name), b"ZADD", name, *values, repeatable=True)
+
+
+def _leave(name: bytes, organization: str) -> Call:
+    return command(slot_of(name), b"ZREM", name, write(organization), repeatable=True)

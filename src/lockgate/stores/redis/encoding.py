@@ -57,7 +57,8 @@ def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
 
 def read_account(record: bytes) -> Account:
     """An account from its record, which ``accounts.lua`` describes."""
-    created, claimed_at, revoked, sign_outs, scheme, digest, user, fixed = record.split(b" ", 7)
+    created, claimed_at, revoked, signed_in_at, *rest = record.split(b" ", 8)
+    sign_outs, scheme, digest, user, fixed = rest
     organization, agent_name, billing_email, company_name, handle = cast(
         list[Any], json.loads(fixed)
     )
@@ -74,6 +75,7 @@ def read_account(record: bytes) -> Account:
         int(claimed_at) if claimed_at else None,
         int(revoked) if revoked else None,
         int(sign_outs),
+        int(signed_in_at) if signed_in_at else None,
     )
 
 

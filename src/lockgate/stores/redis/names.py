@@ -56,6 +56,8 @@ class Names:
         """Matches the names of all organizations' hashes."""
         self.epoch: Final = self._prefix + b":epoch"
         """A string: another one after every change to keys or plans."""
+        self.reviews: Final = self._prefix + b":reviews"
+        """A sorted set: organizations of unclaimed accounts, by since when they may be unused."""
         self.place = lru_cache(4096)(self._place)
 
     def caught_up(self, arrangement: bytes) -> bytes:
@@ -71,12 +73,13 @@ class Names:
         return b"%b:token:%b" % (self._prefix, write(handle))
 
     def email(self, billing_email: str) -> bytes:
-        """A set: organizations whose accounts may have this e-mail."""
-        return b"%b:email:%b" % (self._prefix, _hash(billing_email))
+        """A sorted set: organizations whose unclaimed accounts may have this e-mail, by when they
+        were created."""
+        return b"%b:unclaimed:%b" % (self._prefix, _hash(billing_email))
 
     def user(self, user: str) -> bytes:
-        """A set: organizations whose accounts this user may have claimed."""
-        return b"%b:user:%b" % (self._prefix, _hash(user))
+        """A sorted set: organizations whose accounts this user may have claimed, by when."""
+        return b"%b:claimed:%b" % (self._prefix, _hash(user))
 
     def _place(self, organization: str) -> Place:
         hash = b"%b:{%b}" % (self._prefix, _hash(organization))

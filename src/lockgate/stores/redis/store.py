@@ -215,12 +215,28 @@ class RedisStore(Admissions, Accounts, Copies):
         await self._move()
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        now: int | None = None,
     ) -> Account | None:
-        account = await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        account = await super().claim_if_unclaimed(
+            organization, user, revoke=revoke, keep_token=keep_token, now=now
+        )
         if revoke and account is not None:
             await self._move()
         return account
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        removed = await super().remove_unclaimed(idle, limit, now)
+        if removed:
+            await self._move()
+        return removed
 
     def start_over(self) -> None:
         self._lanes.here().start_over()

@@ -1,19 +1,22 @@
--- KEYS: the organization, its live keys. ARGV: now, the user, whether to revoke what there is.
+-- KEYS: the organization, its live keys. ARGV: now, the user, whether to revoke all keys, whether to
+-- keep the token.
 local now = instant(ARGV[1])
 local account = account_of(KEYS[1])
 if not account then
   return false
 end
-if account[7] == '' then
-  account[2], account[7] = whole_number(now), ARGV[2]
+if account[CLAIMED_BY] == '' then
+  account[CLAIMED], account[CLAIMED_BY] = whole_number(now), ARGV[2]
 end
-if ARGV[3] == '1' and account[7] == ARGV[2] then
-  if account[3] == '' then
-    account[3] = whole_number(now)
+if account[CLAIMED_BY] == ARGV[2] then
+  if ARGV[4] == '0' and account[TOKEN_REVOKED] == '' then
+    account[TOKEN_REVOKED] = whole_number(now)
   end
-  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-    if string.sub(field, 1, #KEY) == KEY then
-      revoke_key(string.sub(field, #KEY + 1), now)
+  if ARGV[3] == '1' then
+    for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+      if string.sub(field, 1, #KEY) == KEY then
+        revoke_key(string.sub(field, #KEY + 1), now)
+      end
     end
   end
 end

@@ -6,4 +6,4 @@ if account_of(KEYS[1]) or redis.call('HEXISTS', KEYS[1], KEY .. ARGV[5]) == 1 th
 end
 local key = add_key(now, 5)
 local created = whole_number(now - now % 1000)
-return { keep_account(KEYS[1], { created, '', '', '0', ARGV[2], ARGV[3], '', ARGV[4] }), key }
+return { keep_account(KEYS[1], { created, '', '', '', '0', ARGV[2], ARGV[3], '', ARGV[4] }), key }

@@ -1,8 +1,8 @@
 -- KEYS: the organization. ARGV: the scheme and digest that its token must have, those that it gets.
 local account = account_of(KEYS[1])
-if not account or account[5] ~= ARGV[1] or account[6] ~= ARGV[2] then
+if not account or account[SCHEME] ~= ARGV[1] or account[DIGEST] ~= ARGV[2] then
   return 0
 end
-account[5], account[6] = ARGV[3], ARGV[4]
+account[SCHEME], account[DIGEST] = ARGV[3], ARGV[4]
 keep_account(KEYS[1], account)
 return 1
