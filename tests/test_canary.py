@@ -49,7 +49,7 @@ AUTH = "/api/v1/auth"
 
 FAILING = {
     *("admit", "insert", "list", "get", "revoke_if_live", "hit", "look", "organization"),
-    *("register", "account", "account_by_token", "accounts_by_email", "claim_if_unclaimed"),
+    *("register", "account", "account_by_token", "unclaimed_by_email", "claim_if_unclaimed"),
 }
 
 
@@ -224,8 +224,13 @@ async def test_every_flow_of_accounts(aviary: Aviary) -> None:
     await aviary.ask("GET", KEYS, session=aviary.agent)
     organization = {"organizationId": aviary.registered.account.organization}
     await aviary.ask("GET", f"{AUTH}/claim", session=aviary.cookie)
-    await aviary.ask("POST", f"{AUTH}/claim", session=aviary.cookie, json_body=organization)
     await aviary.ask("POST", f"{AUTH}/bot-sign-out", session=aviary.agent)
+    await aviary.ask("POST", f"{AUTH}/claim", session=aviary.cookie, json_body=organization)
+    for value in (*aviary.keys, aviary.agent, aviary.cookie):
+        for query in (f"{value}=1", f"cursor={value}", f"limit={value}", f"x{value}x"):
+            where = f"{AUTH}/claim"
+            answer = await aviary.ask("GET", where, session=aviary.cookie, query=query)
+            assert answer.status == 400
     for path in ("bot-register", "bot-sign-in", "claim"):
         for session in (None, aviary.agent, aviary.cookie):
             for value in (*aviary.keys, aviary.agent, aviary.cookie):

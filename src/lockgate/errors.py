@@ -17,6 +17,7 @@ LockgateError
     ├── Forbidden                 403
     │   ├── NoOrganization        NO_ORGANIZATION
     │   ├── ClaimRefused          CLAIM_REFUSED
+    │   ├── RegistrationRefused   REGISTRATION_REFUSED
     │   ├── AgentsOnly            AGENTS_ONLY
     │   └── CrossSiteRequest      CROSS_SITE_REQUEST
     ├── InvalidRequest            400 VALIDATION_ERROR
@@ -30,6 +31,7 @@ LockgateError
     │   └── ConcurrentLimitExceeded   429 CONCURRENT_LIMIT_EXCEEDED
     └── TryAgain
         ├── StoreUnavailable      503 STORE_UNAVAILABLE
+        ├── RegistrationUnavailable   503 REGISTRATION_UNAVAILABLE
         └── SlotLost              503 SLOT_LOST
 
 No message ever repeats a credential.
@@ -210,6 +212,13 @@ class ClaimRefused(Forbidden):
     )
 
 
+class RegistrationRefused(Forbidden):
+    """The service did not approve of a registration (``Registration(approve=...)``, D13)."""
+
+    code = "REGISTRATION_REFUSED"
+    sentence = "This service did not approve of the registration: see what proof it asks for."
+
+
 class AgentsOnly(Forbidden):
     """The session is a person's, and this is for agents that signed in (D15)."""
 
@@ -378,6 +387,13 @@ class StoreUnavailable(TryAgain):
 
     code = "STORE_UNAVAILABLE"
     sentence = "The service cannot check credentials at the moment: try again shortly."
+
+
+class RegistrationUnavailable(TryAgain):
+    """The service could not decide about a registration: its ``approve`` failed (D13)."""
+
+    code = "REGISTRATION_UNAVAILABLE"
+    sentence = "The service cannot decide about registrations at the moment: try again shortly."
 
 
 class SlotLost(TryAgain):

@@ -21,7 +21,9 @@ class Event(NamedTuple):
     (``organization``, ``job``), ``signing_keys_fetched`` (``keys``, how many) and
     ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),
     ``signed_in`` and ``signed_out`` (``organization``), ``claimed`` (``organization``, ``user``,
-    ``revoked``), ``billing_failed`` (``organization``, ``error``), ``registration_refused``,
+    ``revoked``, ``token_kept``), ``account_removed`` (``organization``), ``billing_failed``
+    (``organization``, ``error``), ``approval_failed`` (``error``), ``registrations_exhausted``
+    (``limit``: the budget of the whole service is spent), ``registration_refused``,
     ``sign_in_refused`` and ``claim_refused`` (``code``, ``address``).
     """
 

@@ -303,6 +303,8 @@ class Gate:
         """Let go of the store's connections, threads and files."""
         await self.slots.finishing.settle()
         self.legacy.close()
+        if self.accounts is not None:
+            await self.accounts.close()
         await self.store.close()
 
     def _pair_store(self, face: Literal["async", "blocking"]) -> None:

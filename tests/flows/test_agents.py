@@ -40,7 +40,7 @@ def test_d15_a_token_gives_a_session_for_its_organization() -> None:
     signed_in = run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
     assert signed_in.organization == made.account.organization
     assert signed_in.seconds == 3600
-    assert verify(office, signed_in.cookie) == Session(made.account.organization)
+    assert verify(office, signed_in.cookie) == Session(made.account.organization, agent=True)
     assert signed_in.cookie not in repr(signed_in)
     assert office.names() == ["registered", "signed_in"]
 

@@ -77,5 +77,5 @@ def test_other_cookies_change_nothing(others: list[tuple[bytes, bytes]]) -> None
     assert session_cookie([b"; ".join([*pairs, b"__session=abc", *pairs])]) == "abc"
 
 
-def test_a_session_says_nothing_of_an_address_unless_told() -> None:
-    assert Session("org_1", "ada") == ("org_1", "ada", None)
+def test_a_session_is_a_persons_without_an_address_unless_told() -> None:
+    assert Session("org_1", "ada") == Session("org_1", "ada", None, agent=False)

@@ -94,6 +94,7 @@ def http_scope(
     headers: Iterable[tuple[str, str]] = (),
     root_path: str = "",
     raw_path: bytes | None = None,
+    query: str = "",
     client: tuple[str, int] | None = ("192.0.2.1", 4711),
 ) -> Scope:
     scope: Scope = {
@@ -103,7 +104,7 @@ def http_scope(
         "method": method,
         "scheme": "http",
         "path": path,
-        "query_string": b"",
+        "query_string": query.encode("latin-1"),
         "root_path": root_path,
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
         "client": client,

@@ -29,6 +29,7 @@ class Asking:
         self.method = method
         self.path = path
         self.raw_path = path.encode()
+        self.query = b""
         self.peer = peer
         self._headers = headers
         self.authorizations = self.header(b"authorization")

@@ -1,28 +1,40 @@
 """Accounts: agents register themselves and get a key, all or nothing (spec 4.5, D13, D14)."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, NamedTuple
+from time import monotonic
+from typing import Final, Literal, NamedTuple
 from uuid import uuid4
 
-from ..errors import ConfigurationError, InvalidRequest, Problem
+from ..errors import ConfigurationError, InvalidRequest, Problem, RateLimitExceeded
 from ..events import Events
 from ..identity import SessionVerifier
 from ..identity.agent_cookie import AgentCookie
-from ..rules.accounts import Account, AccountDraft, read_company
+from ..rules.accounts import Account, AccountDraft, AccountType, read_company
+from ..rules.addresses import network_of
 from ..rules.credentials import DASHBOARD, KeyFormat
-from ..rules.instants import DAY, HOUR
+from ..rules.instants import DAY, HOUR, SECOND
 from ..rules.keys import ApiKey, read_name
 from ..stores.contract import Store
 from ..stores.local import Clock
+from ..stores.upkeep import Upkeep
 from .agents import Agents
+from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .asking import asking
 from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
 from .emails import read_email
 from .keys import drafted, drawn
 from .quotas import Quota
+
+_DAYS_AT_MOST: Final = 36_500
+_REMOVED_AT_ONCE: Final = 100
+_REMOVED_EVERY: Final = 60.0
+"""Seconds between two removals of a process, as where a store prunes what is idle."""
+_WARNED_EVERY: Final = 60.0
+"""Seconds between two warnings of a process that the budget of the service is spent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +48,21 @@ class Registration:
             It is never taken from a request (D14).
         billing: knows where an account is funded; without it, on the dashboard.
         billing_timeout: seconds that it has to answer.
-        per_address: registrations that one client address may make in an hour.
+        approve: says whether an agent may register: a plain function or an ``async`` one that takes
+            a :class:`~lockgate.flows.approval.RegistrationRequest` and returns True or False. With
+            it, the body of a registration may hold a ``proof``. It runs in a thread.
+        approve_timeout: seconds that it has to answer.
+        per_address: registrations that one client address (an IPv6 one by its /64) may make in an
+            hour; None: any number, as with the three that follow.
+        per_network: registrations from one IPv6 /48 in an hour.
         per_email: registrations with one billing e-mail in a day.
+        per_service: registrations in an hour in all. It bounds what an attacker with many addresses
+            can store, and lets such an attacker keep others from registering: see the docs.
+        remove_unclaimed_after_days: days after its last use after which an account that nobody
+            claimed is removed with its keys (D46); None: never.
+        trust_provider_organizations: whether a session of the identity provider that names a
+            registered organization acts for it once it is claimed, whoever's session it is. Only
+            where no user of the provider can choose the id of an organization there.
         session_seconds: how long the session of an agent lasts.
         development: whether its cookie may travel over plain ``http``. Not where people work.
     """
@@ -46,20 +71,35 @@ class Registration:
     dashboard_url: str | None = None
     billing: BillingProvider | None = None
     billing_timeout: float = 2.0
-    per_address: int = 20
-    per_email: int = 5
+    approve: Approve | None = None
+    approve_timeout: float = 10.0
+    per_address: int | None = 20
+    per_network: int | None = 100
+    per_email: int | None = 5
+    per_service: int | None = 1000
+    remove_unclaimed_after_days: float | None = 30
+    trust_provider_organizations: bool = False
     session_seconds: int = 3600
     development: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that would let nobody in, and what is none."""
-        for name in ("per_address", "per_email", "session_seconds"):
+        for name in ("per_address", "per_network", "per_email", "per_service", "session_seconds"):
             number: object = getattr(self, name)
+            if number is None and name != "session_seconds":
+                continue
             if not isinstance(number, int) or number <= 0:
                 raise ConfigurationError(f"{name} is {number}: use a whole number of 1 or more.")
-        if not 0 < self.billing_timeout < inf:
+        for name in ("billing_timeout", "approve_timeout"):
+            if not 0 < getattr(self, name) < inf:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)}: use seconds, more than 0."
+                )
+        days = self.remove_unclaimed_after_days
+        if days is not None and not 0 < days <= _DAYS_AT_MOST:
             raise ConfigurationError(
-                f"billing_timeout is {self.billing_timeout}: use seconds, more than 0."
+                f"remove_unclaimed_after_days is {days}: use days, more than 0 and at most "
+                f"{_DAYS_AT_MOST:,}, or None."
             )
 
 
@@ -131,12 +171,28 @@ class Accounts:
         self._billing = Billing(
             registration.billing, registration.billing_timeout, dashboard_url, events
         )
-        self._addresses = Quota(
-            store, "register:address", "hour", HOUR, registration.per_address, clock, events
+        approve = registration.approve
+        self._approval = (
+            Approval(approve, registration.approve_timeout, events) if approve else None
         )
-        self._emails = Quota(
-            store, "register:email", "day", DAY, registration.per_email, clock, events
-        )
+
+        def quota(purpose: str, name: str, span: int, limit: int | None) -> Quota | None:
+            if limit is None:
+                return None
+            return Quota(store, f"register:{purpose}", name, span, limit, clock, events)
+
+        self._addresses: Final = quota("address", "hour", HOUR, registration.per_address)
+        self._networks: Final = quota("network", "hour", HOUR, registration.per_network)
+        self._emails: Final = quota("email", "day", DAY, registration.per_email)
+        self._service: Final = quota("service", "hour", HOUR, registration.per_service)
+        days = registration.remove_unclaimed_after_days
+        # A session that began with the last sign-in may have been used until its end.
+        session = registration.session_seconds * SECOND
+        self._idle = None if days is None else int(days * DAY) + session
+        self._removal: Final = Upkeep(self._remove_some)
+        self._next_removal = monotonic() + _REMOVED_EVERY
+        self._next_warning = monotonic()
+        self.trusts_provider: Final = registration.trust_provider_organizations
         self.agents: Final = Agents(
             store,
             self._tokens,
@@ -148,6 +204,11 @@ class Accounts:
         )
         self.claims: Final = Claims(store, clock, events)
 
+    @property
+    def asks_for_proof(self) -> bool:
+        """Whether the host approves of registrations, and so reads their proof."""
+        return self._approval is not None
+
     async def register(
         self,
         agent_name: str,
@@ -156,6 +217,7 @@ class Accounts:
         company_name: str | None = None,
         *,
         address: str,
+        proof: str | None = None,
     ) -> Registered:
         """Register an account: an organization on the default plan, a key, a dashboard token.
 
@@ -167,19 +229,30 @@ class Accounts:
             account_type: ``personal`` or ``company``.
             company_name: 1 to 200 characters, for a company and for nobody else.
             address: of the client, to count by.
+            proof: what ``Registration(approve=...)`` is to judge; None where there is no such hook.
 
         Raises:
             InvalidRequest: naming every argument that is not good. It is not counted.
-            RateLimitExceeded: too many from this address, or with this e-mail.
+            RateLimitExceeded: too many from this address or network, with this e-mail, or in all.
+            RegistrationRefused: ``approve`` said no. It is counted for address and network.
+            RegistrationUnavailable: ``approve`` failed; nothing is registered.
             StoreUnavailable: the store did not answer; nothing is registered.
         """
         agent_name, of_name = read_name(agent_name)
         email, of_email = read_email(billing_email)
         company, of_company = read_company(account_type, company_name)
-        found = {"agent_name": of_name, "billing_email": of_email, **of_company}
+        of_proof = read_proof(proof, asked_for=self.asks_for_proof)
+        found = {
+            "agent_name": of_name,
+            "billing_email": of_email,
+            "proof": of_proof,
+            **of_company,
+        }
         if any(found.values()):
             raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
-        await self._count(address, email)
+        kind: AccountType = "personal" if company is None else "company"
+        asked = RegistrationRequest(agent_name, email, kind, company, address, proof)
+        await self._admit(asked)
 
         async def register() -> tuple[Account, ApiKey, str, str]:
             organization = f"org_{uuid4().hex}"
@@ -187,8 +260,7 @@ class Accounts:
             token = self._tokens.generate()
             digest = self._tokens.digest(token)
             draft = AccountDraft(organization, agent_name, email, company, token.handle, *digest)
-            now = self._clock() if self._clock else None
-            return *(await self._store.register(draft, key, now)), text, token.text
+            return *(await self._store.register(draft, key, self._now())), text, token.text
 
         with asking(self._events):
             account, key, text, token = await drawn(register)
@@ -198,13 +270,82 @@ class Accounts:
         url = await self._billing.url(account)
         return Registered(account, key, text, token, self.dashboard_url, url)
 
-    async def _count(self, address: str, email: str) -> None:
-        """Count a registration, or refuse it: then it counts neither for the one nor the other.
+    async def remove_unclaimed(self, limit: int = _REMOVED_AT_ONCE) -> list[str]:
+        """Remove accounts that are unclaimed and unused for longer than the registration says.
 
-        What is left for the address is looked at before the e-mail is charged. Only who runs into
-        both limits in the same instant may lose one of the e-mail's. Looking never falls back on
-        the windows of this process, so while the store is away nobody registers (D28).
+        The operations of accounts do so by themselves, once a minute in each process. Organizations
+        that were put on a plan stay.
+
+        Args:
+            limit: how many accounts to look at, at most.
+
+        Returns:
+            The organizations that were removed: more may be left where the list is as long as the
+            limit.
+
+        Raises:
+            StoreUnavailable: the store did not answer; some may have been removed.
         """
-        await self._addresses.look(address)
-        await self._emails.hit(email)
-        await self._addresses.hit(address)
+        if self._idle is None:
+            return []
+        with asking(self._events):
+            removed = await self._store.remove_unclaimed(self._idle, limit, self._now())
+        for organization in removed:
+            self._events.tell("account_removed", organization=organization)
+        return list(removed)
+
+    def tend(self) -> None:
+        """Remove some unclaimed accounts in the background, if it is time to."""
+        if self._idle is not None and monotonic() >= self._next_removal:
+            self._next_removal = monotonic() + _REMOVED_EVERY
+            self._removal.used()
+
+    async def close(self) -> None:
+        """End what goes on in the background."""
+        await self._removal.close()
+
+    async def _remove_some(self) -> None:
+        await self.remove_unclaimed()
+
+    async def _admit(self, asked: RegistrationRequest) -> None:
+        """Judge a registration by all budgets and by the host, and count it.
+
+        Every budget is looked at before any is charged, and they are charged from the narrowest to
+        the widest, so a refusal by one costs nothing in the others; only a registration that runs
+        into two of them in the same instant may cost one in the narrower. Looking never falls back
+        on the windows of this process: while the store is away, no registration succeeds (D28).
+
+        Address and network are charged before the host is asked, which bounds how often it is. The
+        e-mail and the service are charged once the host has approved: without a proof, no stranger
+        can spend the budget of an owner's address or that of all.
+        """
+        address, email = asked.address, asked.billing_email
+        network = network_of(address)
+        if network is not None and self._networks is not None:
+            await self._networks.look(network)
+        if self._emails is not None:
+            await self._emails.look(email)
+        await self._of_service("look")
+        if self._addresses is not None:
+            await self._addresses.hit(address)
+        if network is not None and self._networks is not None:
+            await self._networks.hit(network)
+        if self._approval is not None:
+            await self._approval.ask(asked)
+        if self._emails is not None:
+            await self._emails.hit(email)
+        await self._of_service("hit")
+
+    async def _of_service(self, verb: Literal["look", "hit"]) -> None:
+        if self._service is None:
+            return
+        try:
+            await (self._service.look("all") if verb == "look" else self._service.hit("all"))
+        except RateLimitExceeded as refusal:
+            if monotonic() >= self._next_warning:
+                self._next_warning = monotonic() + _WARNED_EVERY
+                self._events.tell("registrations_exhausted", logging.WARNING, limit=refusal.limit)
+            raise
+
+    def _now(self) -> int | None:
+        return self._clock() if self._clock else None

@@ -67,6 +67,7 @@ class Agents(SessionVerifier):
         self._cookie = cookie
         self._seconds = seconds
         self._people = people
+        self._watch = clock
         self._clock = clock or wall_clock
         self._events = events
         failures = Plan("sign-in", None, FAILURES_PER_HOUR, None, 0)
@@ -102,9 +103,13 @@ class Agents(SessionVerifier):
             self._failures.charge(address)
             raise TokenNotAccepted from None
         now = await self._sign_ins.hit(account.handle)
+        with asking(self._events):
+            noted = await self._store.sign_in(account.organization, now if self._watch else None)
+        if noted is None:  # A claim or a removal came between.
+            raise TokenNotAccepted
         if account.scheme != self._tokens.peppers.scheme:
             await self._rehash(token, account)
-        ticket = AgentTicket(account.handle, account.sign_outs, now)
+        ticket = AgentTicket(account.handle, noted.sign_outs, now)
         self._events.tell("signed_in", organization=account.organization)
         return SignedIn(account.organization, self._cookie.write(ticket), self._seconds)
 
@@ -132,7 +137,9 @@ class Agents(SessionVerifier):
         account = await self._store.account_by_token(ticket.handle)
         if account is None or account.token_revoked_at is not None:
             return None
-        return Session(account.organization) if account.sign_outs == ticket.sign_outs else None
+        if account.sign_outs != ticket.sign_outs:
+            return None
+        return Session(account.organization, agent=True)
 
     async def still(self, organization: str) -> None:
         """Go on only if the dashboard token of an organization is still good.

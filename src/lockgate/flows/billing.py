@@ -1,19 +1,14 @@
 """Billing: where an account is funded, asked of a provider that may be slow, or away (D13)."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable
-from concurrent.futures import Future
-from inspect import isawaitable
-from threading import BoundedSemaphore, Thread
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from ..events import Events
 from ..rules.accounts import Account
-from ..waiting import outcome
+from .host_calls import HostCalls
 
-_HANGING_AT_MOST: Final = 16
 _LONGEST_URL: Final = 2048
 
 
@@ -51,16 +46,16 @@ class Billing:
         self._timeout = timeout
         self._fallback = fallback
         self._events = events
-        self._free = BoundedSemaphore(_HANGING_AT_MOST)
+        self._calls = HostCalls("lockgate-billing")
 
     async def url(self, account: Account) -> str:
         """Where the account is funded. Never fails."""
-        if self._provider is None:
+        provider = self._provider
+        if provider is None:
             return self._fallback
         try:
-            if not self._free.acquire(blocking=False):
-                raise TimeoutError
-            return web_address(await outcome(self._ask(self._provider, account), self._timeout))
+            answer = await self._calls.call(lambda: provider.billing_url(account), self._timeout)
+            return web_address(answer)
         except Exception as failure:
             self._events.tell(
                 "billing_failed",
@@ -69,32 +64,6 @@ class Billing:
                 error=type(failure).__qualname__,
             )
             return self._fallback
-
-    def _ask(self, provider: BillingProvider, account: Account) -> "Future[object]":
-        """Ask in a thread that can be left behind."""
-        future: Future[object] = Future()
-
-        def ask() -> None:
-            try:
-                answer = provider.billing_url(account)
-                future.set_result(asyncio.run(_awaited(answer)) if isawaitable(answer) else answer)
-            except Exception as failure:
-                future.set_exception(failure)
-            except BaseException as failure:  # What would end this thread ends no other.
-                future.set_exception(RuntimeError(type(failure).__qualname__))
-            finally:
-                self._free.release()
-
-        try:
-            Thread(target=ask, name="lockgate-billing", daemon=True).start()
-        except RuntimeError:
-            self._free.release()
-            raise
-        return future
-
-
-async def _awaited(answer: Awaitable[object]) -> object:
-    return await answer
 
 
 def web_address(answer: object) -> str:

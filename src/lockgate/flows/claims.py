@@ -1,11 +1,13 @@
 """Claims: an owner attaches what an agent registered to a login of their own (D15)."""
 
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ..errors import ClaimRefused, NoOrganization
+from ..errors import ClaimRefused, InvalidRequest, Problem
 from ..events import Events
 from ..identity import Session
-from ..rules.accounts import USER_LENGTH, Account
+from ..rules.accounts import USER_LENGTH, Account, Position
 from ..rules.instants import MINUTE
 from ..rules.keys import ApiKey
 from ..stores.contract import Store
@@ -16,19 +18,32 @@ from .keys import LONGEST_ID
 from .quotas import Quota
 
 ASKED_PER_MINUTE: Final = 60
-"""How often one user may look at what there is to claim, or claim: it shows all keys, and each of
-up to 40 organizations may have a thousand."""
-_SHOWN_AT_MOST: Final = 20
+"""How often one user may look at what there is to claim, or claim: each look shows many keys."""
+LISTED: Final = 20
+"""Accounts of one page, unless another number is asked for."""
+LISTED_AT_MOST: Final = 50
+_KEYS_SHOWN: Final = 100
+"""Keys that are shown of each account: the newest."""
+_CURSOR_LENGTH: Final = 1024
+_DIGITS: Final = 18
 _UNVERIFIED: Final = (
     "Only who has signed in with a verified e-mail address can claim an organization."
 )
 
 
 class Claimable(NamedTuple):
-    """An account that is a user's or can become it, and all its keys."""
+    """An account that is a user's or can become it, and its newest keys, 100 at most."""
 
     account: Account
     keys: list[ApiKey]
+
+
+class ClaimPage(NamedTuple):
+    """Some of the accounts that a user has claimed or may claim."""
+
+    accounts: list[Claimable]
+    next_cursor: str | None
+    """Where the next page begins; None: this is the last one."""
 
 
 class Claims:
@@ -48,33 +63,53 @@ class Claims:
             store, "claim:user", "minute", MINUTE, ASKED_PER_MINUTE, clock, events
         )
 
-    async def list(self, session: Session) -> list[Claimable]:
-        """What a session's user has claimed, and what they may claim: the newest 20 of each.
+    async def list(
+        self, session: Session, limit: int = LISTED, cursor: str | None = None
+    ) -> ClaimPage:
+        """List what a session's user has claimed, the latest claim first, then what they may claim.
+
+        Unclaimed accounts come oldest first: whoever registers more with the same address later
+        pushes none of them back.
+
+        Args:
+            session: a person's, with a verified e-mail.
+            limit: accounts of this page, 1 to 50.
+            cursor: the ``next_cursor`` of the page before; None: the first page.
 
         Raises:
+            InvalidRequest: the limit or the cursor cannot be one.
             ClaimRefused: the session is an agent's, or its e-mail is not verified.
             RateLimitExceeded: the user has asked too often.
             StoreUnavailable: the store did not answer.
         """
         user, email = _claimer(session)
+        if not 1 <= limit <= LISTED_AT_MOST:
+            raise InvalidRequest([Problem("limit", f"Use a number from 1 to {LISTED_AT_MOST}.")])
+        begin = None if cursor is None else _read_cursor(cursor)
         await self._asked.hit(user)
         with asking(self._events):
-            claimed = await self._store.accounts_by_user(user)
-            found = await self._store.accounts_by_email(email) if email else ()
-            free = [account for account in found if account.claimed_by is None]
-            shown = [*claimed[:_SHOWN_AT_MOST], *free[:_SHOWN_AT_MOST]]
-            return [Claimable(a, await self._store.list(a.organization)) for a in shown]
+            found = await self._accounts(user, email, limit + 1, begin)
+            shown = [await self._shown(account) for account in found[:limit]]
+        more = len(found) > limit
+        return ClaimPage(shown, _write_cursor(shown[-1].account) if more else None)
 
     async def claim(
-        self, session: Session, organization: str, *, revoke_keys: bool = False
+        self,
+        session: Session,
+        organization: str,
+        *,
+        revoke_keys: bool = False,
+        keep_token: bool = False,
     ) -> Claimable:
-        """Attach an organization to a session's user. Doing it again changes nothing.
+        """Attach an organization to a session's user; its dashboard token and its sessions end.
+
+        All of it is one step. Claiming again changes nothing but what is asked for in addition.
 
         Args:
             session: its e-mail is verified, and is the organization's billing e-mail.
             organization: its id.
-            revoke_keys: whether to revoke, in the same step, every key there is and the dashboard
-                token, which ends the sessions of the agent. Asked for again, it is done again.
+            revoke_keys: whether to revoke every key there is.
+            keep_token: whether the agent goes on signing in with its dashboard token (D46).
 
         Raises:
             ClaimRefused: it is not theirs to claim, or there is no such organization.
@@ -91,33 +126,63 @@ class Claims:
             if account is None or not _may_claim(session, account):
                 raise ClaimRefused
             claimed = await self._store.claim_if_unclaimed(
-                organization, user, revoke=revoke_keys, now=now
+                organization, user, revoke=revoke_keys, keep_token=keep_token, now=now
             )
             if claimed is None or claimed.claimed_by != user:
                 raise ClaimRefused
-            keys = await self._store.list(organization)
-        self._events.tell("claimed", organization=organization, user=user, revoked=revoke_keys)
-        return Claimable(claimed, keys)
+            shown = await self._shown(claimed)
+        self._events.tell(
+            "claimed",
+            organization=organization,
+            user=user,
+            revoked=revoke_keys,
+            token_kept=claimed.token_revoked_at is None,
+        )
+        return shown
 
-    async def acting(self, session: Session, wanted: str | None) -> Session:
-        """The session as it acts: for the organization that is wanted, if it is the user's.
+    async def _accounts(
+        self, user: str, email: str, count: int, begin: tuple[bool, Position] | None
+    ) -> Sequence[Account]:
+        """The first accounts from a place on: those that the user claimed, then unclaimed ones."""
+        claimed, after = begin or (True, None)
+        found: tuple[Account, ...] = ()
+        if claimed:
+            found = await self._store.accounts_by_user(user, count, after)
+            after = None
+        if email and len(found) < count:
+            found += await self._store.unclaimed_by_email(email, count - len(found), after)
+        return found
 
-        Without a wish it is the identity provider's, or else the one that was claimed last.
+    async def _shown(self, account: Account) -> Claimable:
+        keys = await self._store.list(account.organization)
+        return Claimable(account, keys[:_KEYS_SHOWN])
 
-        Raises:
-            NoOrganization: the user has not claimed that organization, or none at all.
-            StoreUnavailable: the store did not answer.
-        """
-        if session.organization is not None and wanted in (None, session.organization):
-            return session
-        if session.user is None or not 1 <= len(session.user) <= USER_LENGTH:
-            raise NoOrganization
-        with asking(self._events):
-            claimed = await self._store.accounts_by_user(session.user)
-        for account in claimed:
-            if wanted in (None, account.organization):
-                return session._replace(organization=account.organization)
-        raise NoOrganization
+
+def _write_cursor(last: Account) -> str:
+    """Where a page ended, as opaque text. It gives no right: it only says where to go on."""
+    kind, at = ("u", last.created_at) if last.claimed_at is None else ("c", last.claimed_at)
+    return urlsafe_b64encode(f"{kind}.{at}.{last.organization}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[bool, Position]:
+    """Whether a page ended among claimed accounts, and where.
+
+    Raises:
+        InvalidRequest: no page gave this cursor.
+    """
+    try:
+        if len(cursor) > _CURSOR_LENGTH:
+            raise ValueError
+        padded = cursor + "=" * (-len(cursor) % 4)
+        kind, at, organization = b64decode(padded, b"-_", validate=True).decode().split(".", 2)
+        if kind not in {"u", "c"} or not (at.isascii() and at.isdigit()) or len(at) > _DIGITS:
+            raise ValueError
+        if not 1 <= len(organization) <= LONGEST_ID:
+            raise ValueError
+    except ValueError:
+        text = "Use the nextCursor of the page before, or leave this out."
+        raise InvalidRequest([Problem("cursor", text)]) from None
+    return kind == "c", Position(int(at), organization)
 
 
 def _claimer(session: Session) -> tuple[str, str]:

@@ -22,6 +22,9 @@ class Session(NamedTuple):
     verified_email: str | None = None
     """An address of which the identity provider says that it is this person's; None if it knows
     none or has not verified it."""
+    agent: bool = False
+    """Whether an agent began the session with a dashboard token. A verifier of people never sets
+    this."""
 
 
 class SessionVerifier(Protocol):

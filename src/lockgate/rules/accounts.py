@@ -4,6 +4,7 @@ An account knows whom to bill, the digest of its dashboard token, and the user w
 organizations have none: they were made by the host application, not by an agent.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from .keys import ApiKey, read_name
 AccountType = Literal["personal", "company"]
 
 COMPANY_LENGTH: Final = 200
+_REGISTERED: Final = re.compile(r"org_[0-9a-f]{32}")
 USER_LENGTH: Final = 255
 """Characters of a user's id, as OpenID Connect bounds ``sub`` (Core 1.0, section 2)."""
 
@@ -67,6 +69,15 @@ class AccountDraft(NamedTuple):
 
     def __repr__(self) -> str:
         return f"AccountDraft(organization={self.organization!r}, agent_name={self.agent_name!r})"
+
+
+def may_be_registered(organization: str) -> bool:
+    """Whether an organization's id looks like those that registration draws.
+
+    Only such an id is looked up among the accounts, so that a session for any other organization
+    costs no call of the store.
+    """
+    return _REGISTERED.fullmatch(organization) is not None
 
 
 class Position(NamedTuple):

@@ -18,10 +18,23 @@ UNIX_SOCKET: Final = "unix"
 """Names, among the trusted proxies, a peer that has no address: one on a Unix socket."""
 
 _SUBNET_BITS: Final = 64
+_SITE_BITS: Final = 48
 _HOPS_AT_MOST: Final = 20
 _LONGEST: Final = 64
 """Characters of an address, its zone included (RFC 4007, 11.2), or of a peer's name: what is longer
 was made up to fill the memory of whoever keeps it."""
+
+
+def network_of(address: str) -> str | None:
+    """The IPv6 /48 of an address that :meth:`Addresses.find` gave; None: it is no IPv6 address.
+
+    A site commonly gets a /48, so its owner has 65,536 of the /64 that addresses are counted by.
+    """
+    try:
+        network = IPv6Network(address, strict=False)
+    except ValueError:
+        return None
+    return str(network.supernet(new_prefix=_SITE_BITS)) if network.prefixlen >= _SITE_BITS else None
 
 
 class Addresses:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
+from ..flows.approval import read_proof
 from ..flows.claims import Claimable
 from ..flows.emails import read_email
 from ..rules.accounts import read_company
@@ -36,6 +37,11 @@ def _company(value: str | None, info: ValidationInfo) -> str | None:
     return company
 
 
+def _proof(value: str | None) -> str | None:
+    fail(read_proof(value, asked_for=True))
+    return value
+
+
 class BotRegister(_FromAgent):
     """What registers an agent (spec 2.4)."""
 
@@ -51,6 +57,16 @@ class BotRegister(_FromAgent):
         default=None,
         validate_default=True,
         description="1 to 200 characters; for a company, and for nobody else.",
+    )
+
+
+class BotRegisterWithProof(BotRegister):
+    """What registers an agent where the service approves of registrations."""
+
+    proof: Annotated[str | None, AfterValidator(_proof)] = Field(
+        default=None,
+        repr=False,
+        description="What this service asks for as a proof: up to 4,096 characters of ASCII.",
     )
 
 
@@ -88,13 +104,16 @@ class Claim(In):
 
     organization_id: str = Field(description="One that the list shows.")
     revoke_keys: bool = Field(
+        default=False, description="Revoke every key there is, in the same step."
+    )
+    keep_dashboard_token: bool = Field(
         default=False,
-        description="Revoke every key there is, and the dashboard token, in the same step.",
+        description="Let the agent go on signing in with its dashboard token.",
     )
 
 
 class Claimed(Out):
-    """An organization that is the caller's, or can become it, and all its keys."""
+    """An organization that is the caller's, or can become it, and its newest keys, 100 at most."""
 
     organization_id: str
     agent_name: str
@@ -122,9 +141,12 @@ class Claimed(Out):
 
 
 class ClaimList(Out):
-    """What the caller has claimed, and then what they may claim; the newest 20 of each."""
+    """What the caller has claimed, latest first, and then what they may claim, oldest first."""
 
     data: list[Claimed]
+    next_cursor: str | None = Field(
+        description="The cursor of the next page; null where this is the last."
+    )
 
 
 class ClaimDetail(Out):

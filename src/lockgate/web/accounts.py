@@ -4,6 +4,8 @@ from typing import Final
 
 from ..errors import AgentsOnly, Header
 from ..flows.accounts import Accounts
+from ..flows.claims import LISTED, LISTED_AT_MOST
+from ..gate import Gate
 from ..identity import SESSION_COOKIE
 from ..rules.routes import Rule
 from .account_models import (
@@ -11,6 +13,7 @@ from .account_models import (
     AgentSignedOut,
     BotRegister,
     BotRegistered,
+    BotRegisterWithProof,
     Claim,
     ClaimDetail,
     Claimed,
@@ -20,18 +23,21 @@ from .account_models import (
 from .bodies import read_body
 from .caller import address_of
 from .endpoint import Call, Endpoint
+from .queries import Parameter, read_number, read_query
 from .sessions import own_page, session_of
 
 
 async def bot_register(call: Call) -> BotRegistered:
     """Register an agent; nobody needs to be known for it (spec 4.5)."""
-    wanted = read_body(call.body, BotRegister, call.gate)
-    made = await _accounts(call).register(
+    accounts = _accounts(call)
+    wanted = read_body(call.body, registration_body(call.gate), call.gate)
+    made = await accounts.register(
         wanted.agent_name,
         wanted.billing_email,
         wanted.account_type,
         wanted.company_name,
         address=address_of(call.gate, call.caller),
+        proof=wanted.proof if isinstance(wanted, BotRegisterWithProof) else None,
     )
     return BotRegistered(
         api_key=made.api_key,
@@ -56,7 +62,7 @@ async def bot_sign_in(call: Call) -> AgentSignedIn:
 async def bot_sign_out(call: Call) -> AgentSignedOut:
     """End the sessions of the caller's agent, everywhere."""
     session = call.principal.session
-    if session is None or session.user is not None:
+    if session is None or not session.agent:
         raise AgentsOnly
     accounts = _accounts(call)
     await accounts.agents.sign_out(call.principal.organization)
@@ -65,19 +71,25 @@ async def bot_sign_out(call: Call) -> AgentSignedOut:
 
 
 async def list_claims(call: Call) -> ClaimList:
-    """What the caller has claimed and may claim, with all keys there are (D15)."""
+    """What the caller has claimed and may claim, page by page, with their keys (D15, D46)."""
     session = await session_of(call.gate, call.caller)
-    found = await _accounts(call).claims.list(session)
+    query = read_query(call.caller.query, _PAGE, call.gate)
+    limit = read_number(query, "limit", LISTED, LISTED_AT_MOST)
+    page = await _accounts(call).claims.list(session, limit, query.get("cursor"))
     now = await call.gate.keys.now()
-    return ClaimList(data=[await Claimed.of(one, now, call.caller) for one in found])
+    data = [await Claimed.of(one, now, call.caller) for one in page.accounts]
+    return ClaimList(data=data, next_cursor=page.next_cursor)
 
 
 async def claim(call: Call) -> ClaimDetail:
-    """Attach an organization to the caller's login; with its keys revoked, if they say so."""
+    """Attach an organization to the caller's login; its dashboard token ends unless it is kept."""
     session = await session_of(call.gate, call.caller)
     wanted = read_body(call.body, Claim, call.gate)
     claimed = await _accounts(call).claims.claim(
-        session, wanted.organization_id, revoke_keys=wanted.revoke_keys
+        session,
+        wanted.organization_id,
+        revoke_keys=wanted.revoke_keys,
+        keep_token=wanted.keep_dashboard_token,
     )
     now = await call.gate.keys.now()
     return ClaimDetail(data=await Claimed.of(claimed, now, call.caller))
@@ -86,7 +98,21 @@ async def claim(call: Call) -> ClaimDetail:
 def _accounts(call: Call) -> Accounts:
     accounts = call.gate.accounts
     assert accounts is not None, "these operations are there only where agents may register"
+    accounts.tend()
     return accounts
+
+
+def registration_body(gate: Gate) -> type[BotRegister]:
+    """The body of a registration: with a proof where the host reads one."""
+    accounts = gate.accounts
+    proof = accounts is not None and accounts.asks_for_proof
+    return BotRegisterWithProof if proof else BotRegister
+
+
+def account_endpoints(gate: Gate) -> tuple[Endpoint, ...]:
+    """The operations of accounts as a gate with registration has them."""
+    first, *others = ACCOUNT_ENDPOINTS
+    return (first._replace(request=registration_body(gate)), *others)
 
 
 def _cookie(accounts: Accounts, value: str, seconds: int) -> Header:
@@ -97,6 +123,14 @@ def _cookie(accounts: Accounts, value: str, seconds: int) -> Header:
 
 
 _ANYBODY = Rule(public=True, own=True)
+_PAGE: Final = (
+    Parameter(
+        "limit",
+        "How many organizations to list.",
+        {"type": "integer", "minimum": 1, "maximum": LISTED_AT_MOST, "default": LISTED},
+    ),
+    Parameter("cursor", "The nextCursor of the page before.", {"type": "string"}),
+)
 
 ACCOUNT_ENDPOINTS: Final = (
     Endpoint(
@@ -135,6 +169,7 @@ ACCOUNT_ENDPOINTS: Final = (
         list_claims,
         "See what can be claimed",
         ClaimList,
+        query=_PAGE,
         reads_session=True,
         tells="claim_refused",
     ),

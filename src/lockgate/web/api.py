@@ -19,7 +19,7 @@ from ..flows.status import status_of
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.routes import Rule
-from .accounts import ACCOUNT_ENDPOINTS
+from .accounts import account_endpoints
 from .bodies import BODY_LIMIT, read_body, require_json, written
 from .caller import SAFE_METHODS, Caller, address_of
 from .endpoint import Call, Endpoint, ReadBody, Reply
@@ -52,8 +52,8 @@ async def create_key(call: Call) -> KeyCreated:
         organization, wanted.name, wanted.scopes, wanted.expires_in_days
     )
     session = call.principal.session
-    if gate.accounts is not None and session is not None and session.user is None:
-        # An agent's: a claim that revoked everything may have come between.
+    if gate.accounts is not None and session is not None and session.agent:
+        # A claim that ended the session may have come between (D46).
         try:
             await gate.accounts.agents.still(organization)
         except SessionInvalid:
@@ -126,7 +126,7 @@ ENDPOINTS: Final = (
 
 def endpoints_of(gate: Gate) -> tuple[Endpoint, ...]:
     """The operations of a gate: those of accounts only where agents may register."""
-    return ENDPOINTS if gate.accounts is None else (*ENDPOINTS, *ACCOUNT_ENDPOINTS)
+    return ENDPOINTS if gate.accounts is None else (*ENDPOINTS, *account_endpoints(gate))
 
 
 def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:

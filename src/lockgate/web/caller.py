@@ -33,6 +33,11 @@ class Caller(Protocol):
         ...
 
     @property
+    def query(self) -> bytes:
+        """The query string as it came on the wire, without ``?``; empty where there is none."""
+        ...
+
+    @property
     def authorizations(self) -> list[bytes]:
         """Every value of ``Authorization``."""
         ...

@@ -49,6 +49,12 @@ class AsgiCaller:
                 self.authorizations.append(value)
 
     @property
+    def query(self) -> bytes:
+        """The query string as it came on the wire."""
+        query: bytes = self._scope.get("query_string", b"")
+        return query
+
+    @property
     def peer(self) -> str | None:
         """The address of the connection's other end; None on a Unix socket."""
         client = self._scope.get("client")

@@ -10,6 +10,7 @@ from ..gate import Gate
 from ..principal import Principal
 from ..rules.routes import Credential, Rule
 from .caller import Caller
+from .queries import Parameter
 
 ReadBody = Callable[[int], Awaitable[bytes]]
 """Reads a request's whole body; raises :class:`PayloadTooLarge` past so many bytes."""
@@ -60,6 +61,8 @@ class Endpoint(NamedTuple):
     response: type[BaseModel]
     status: int = 200
     request: type[BaseModel] | None = None
+    query: tuple[Parameter, ...] = ()
+    """The query parameters that it reads; any other is refused where it reads some."""
     reads_session: bool = False
     """Whether the handler itself asks who has signed in, by a public rule: such a caller may have
     no organization yet, so there is none to count on."""

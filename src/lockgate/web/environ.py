@@ -37,6 +37,12 @@ class WsgiCaller:
             self.authorizations = [value.strip(" \t").encode("latin-1")]
 
     @property
+    def query(self) -> bytes:
+        """The query string as it came on the wire."""
+        query: str = self._environ.get("QUERY_STRING", "")
+        return query.encode("latin-1", "replace")
+
+    @property
     def peer(self) -> str | None:
         """The address of the connection's other end; None on a Unix socket."""
         return self._environ.get("REMOTE_ADDR") or None

@@ -115,7 +115,7 @@ def lockgate_router(gate: Gate) -> APIRouter:
 def _describe(router: APIRouter, path: str, endpoint: Endpoint) -> None:
     rule = endpoint.rule
     scopes = [rule.requires.scope] if rule.requires else []
-    extra: dict[str, Any] = {"parameters": parameters(path)}
+    extra: dict[str, Any] = {"parameters": parameters(path, endpoint.query)}
     if endpoint.request is not None:
         schema = endpoint.request.model_json_schema()
         content = {"application/json": {"schema": schema}}

@@ -15,6 +15,7 @@ from ..errors import (
     SessionRequired,
     Unauthenticated,
 )
+from ..flows.acting import acting
 from ..flows.asking import unavailable
 from ..flows.slot import Slot
 from ..gate import Gate
@@ -163,9 +164,12 @@ class Guard:
             raise MissingAuth if rule.takes_key else SessionRequired
         self._refuse_spent(caller)
         session = await verified(gate, caller, cookie)
-        if gate.accounts is not None:
-            wanted = wanted_organization(caller)
-            session = await gate.accounts.claims.acting(session, wanted)
+        accounts = gate.accounts
+        if accounts is not None:
+            wanted, trusts = wanted_organization(caller), accounts.trusts_provider
+            session = await acting(gate.store, gate.events, session, wanted, trusts_provider=trusts)
+        elif session.organization is not None:  # Another process may take registrations.
+            session = await acting(gate.store, gate.events, session, None)
         return await gate.admit_session(session, rule.cost)
 
     def _anonymous(self, caller: Caller, rule: Rule) -> Entry:

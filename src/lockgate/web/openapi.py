@@ -13,6 +13,7 @@ from ..identity import SESSION_COOKIE
 from ..rules.routes import Rule
 from .api import endpoints_of
 from .models import Error
+from .queries import Parameter
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 _REF: Final = "#/components/schemas/{model}"
@@ -60,11 +61,17 @@ def answers(status: int, model: type[BaseModel] | None = None) -> dict[int | str
     }
 
 
-def parameters(path: str) -> list[dict[str, Any]]:
-    """The parameters in a path."""
+def parameters(path: str, query: Iterable[Parameter] = ()) -> list[dict[str, Any]]:
+    """The parameters in a path, and those of a query."""
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PARAMETER.findall(path)
+        *(
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in _PARAMETER.findall(path)
+        ),
+        *(
+            {"name": name, "in": "query", "description": description, "schema": schema}
+            for name, description, schema in query
+        ),
     ]
 
 
@@ -83,6 +90,7 @@ def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[s
         )
         scopes = [endpoint.rule.requires.scope] if endpoint.rule.requires else []
         operation["security"] = [{name: scopes} for name in endpoint.credentials]
+        operation["parameters"] = parameters(endpoint.path, endpoint.query)
         if endpoint.request is not None:
             content = _content(endpoint.request.__name__)
             operation["requestBody"] = {"required": True, "content": content}

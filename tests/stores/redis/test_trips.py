@@ -158,7 +158,7 @@ def test_the_accounts_of_an_address_share_round_trips(quiet: RedisServer) -> Non
         for number in range(50):
             await store.register(account(f"org_{number}"), draft_of(new_key(), f"org_{number}"))
         before = reads(quiet)
-        found = await store.accounts_by_email("ada@example.com")
+        found = await store.unclaimed_by_email("ada@example.com", 50)
         after = reads(quiet)
         await store.close()
         assert len(found) == 50

@@ -106,7 +106,7 @@ def test_a_claim_that_revokes_moves_it(store: SqlStore) -> None:
     account = AccountDraft("org_1", "agent", "a@example.com", None, "handle", "sha256", b"d")
     run(store.register(account, draft("org_1"), NOW))
     before = run(store.epoch())
-    run(store.claim_if_unclaimed("org_1", "user", revoke=False, now=NOW))
+    run(store.claim_if_unclaimed("org_1", "user", revoke=False, keep_token=True, now=NOW))
     assert run(store.epoch()) == before
-    run(store.claim_if_unclaimed("org_1", "user", revoke=True, now=NOW))
+    run(store.claim_if_unclaimed("org_1", "user", revoke=True, keep_token=False, now=NOW))
     assert (run(store.epoch()) or 0) > (before or 0)

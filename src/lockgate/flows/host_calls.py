@@ -1,0 +1,64 @@
+"""Calls of functions that the host gave, which may block, hang or raise."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from inspect import isawaitable
+from threading import BoundedSemaphore, Thread
+from typing import Final
+
+from ..waiting import outcome
+
+_HANGING_AT_MOST: Final = 16
+
+
+class HostCalls:
+    """Makes each call in a thread of its own, where it may block.
+
+    An ``async`` function is run there in an event loop of its own, under ASGI and WSGI alike. At
+    most 16 calls run or hang at a time.
+
+    Args:
+        name: of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._free = BoundedSemaphore(_HANGING_AT_MOST)
+
+    async def call(self, function: Callable[[], object], timeout: float) -> object:
+        """Return what a function returns, awaited if it is awaitable.
+
+        Raises:
+            TimeoutError: it took longer than ``timeout`` seconds and was left behind, or too many
+                calls hang already.
+            Exception: what the function raised.
+        """
+        if not self._free.acquire(blocking=False):
+            raise TimeoutError("too many calls hang already")
+        return await outcome(self._begin(function), timeout)
+
+    def _begin(self, function: Callable[[], object]) -> "Future[object]":
+        future: Future[object] = Future()
+
+        def work() -> None:
+            try:
+                answer = function()
+                future.set_result(asyncio.run(_awaited(answer)) if isawaitable(answer) else answer)
+            except Exception as failure:
+                future.set_exception(failure)
+            except BaseException as failure:  # What would end this thread ends no other.
+                future.set_exception(RuntimeError(type(failure).__qualname__))
+            finally:
+                self._free.release()
+
+        try:
+            Thread(target=work, name=self._name, daemon=True).start()
+        except RuntimeError:
+            self._free.release()
+            raise
+        return future
+
+
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await answer
