@@ -127,6 +127,98 @@ def test_w7_a_registration_that_one_limit_refuses_costs_nothing_in_the_other() -
     office.register("bob@example.com", address="192.0.2.2")
 
 
+def site(number: int, network: str = "2001:db8:1") -> str:
+    """An IPv6 client as it is counted by: the /64 of one of a site's many."""
+    return f"{network}:{number:x}::/64"
+
+
+def test_d14_a_hundred_an_hour_from_an_ipv6_site() -> None:
+    office = Office()
+    for index in range(100):
+        office.register(f"ada{index}@example.com", address=site(index))
+    for index in range(101, 120):
+        with pytest.raises(RateLimitExceeded):
+            office.register(f"eve{index}@example.com", address=site(index))
+    with pytest.raises(RateLimitExceeded) as caught:
+        office.register("eve@example.com", address=site(100))
+    assert caught.value.body()["limits"] == {"type": "hour", "limit": 100, "used": 100}
+    office.register("eve@example.com", address=site(1, "2001:db8:2"))
+    office.register("eve@example.com", address="192.0.2.1")
+    office.clock.now += HOUR
+    office.register("eve@example.com", address=site(999))
+
+
+def test_d14_a_thousand_an_hour_in_all_and_an_event_when_they_are_spent() -> None:
+    office = Office(per_service=3)
+    for index in range(3):
+        office.register(f"ada{index}@example.com", address=f"192.0.2.{index}")
+    for index in range(2):
+        with pytest.raises(RateLimitExceeded):
+            office.register("eve@example.com", address=f"198.51.100.{index}")
+    with pytest.raises(RateLimitExceeded) as caught:
+        office.register("eve@example.com", address="198.51.100.9")
+    assert caught.value.body()["limits"] == {"type": "hour", "limit": 3, "used": 3}
+    assert office.names() == ["registered"] * 3 + ["registrations_exhausted"]
+    assert office.told[-1].fields == {"limit": 3}
+    office.clock.now += HOUR
+    office.register("eve@example.com")
+    assert Registration(session_secrets=[SECRET]).per_service == 1000
+
+
+BUDGETS: dict[str, Any] = {"per_address": 2, "per_network": 3, "per_email": 2, "per_service": 8}
+
+
+def test_w7_a_registration_that_any_budget_refuses_costs_nothing_in_the_others() -> None:
+    """Whatever is refused, as often as it likes: exactly what was admitted is counted."""
+    office = Office(**BUDGETS)
+    store, now = office.store, office.clock
+
+    def counted() -> int:
+        """How often the whole service was charged."""
+        window = office.accounts._service
+        assert window is not None
+        reading = run(store.look(window._owner("all"), window._windows, now.now))
+        return reading.used[0]
+
+    admitted = 0
+    for turn in range(3):
+        for index in range(6):
+            for email in ("ada@example.com", f"bob{turn}{index}@example.com"):
+                try:
+                    office.register(email, address=site(index % 4, f"2001:db8:{turn}"))
+                except RateLimitExceeded:
+                    pass
+                else:
+                    admitted += 1
+                assert counted() == admitted
+    assert admitted == 8
+
+
+def test_a_rush_from_one_site_spends_no_more_of_the_services_budget_than_the_sites() -> None:
+    """All of it looks at budgets before any of it is charged."""
+    office = Office(per_network=5, per_service=50)
+
+    def register(index: int) -> bool:
+        try:
+            office.register(f"ada{index}@example.com", address=site(index))
+        except RateLimitExceeded:
+            return False
+        return True
+
+    assert sum(at_once(24, register)) == 5
+    for index in range(45):
+        office.register(f"bob{index}@example.com", address=f"192.0.2.{index}")
+    with pytest.raises(RateLimitExceeded):
+        office.register("eve@example.com", address="198.51.100.1")
+
+
+def test_budgets_can_be_left_out() -> None:
+    without: dict[str, Any] = dict.fromkeys(BUDGETS)
+    office = Office(**without)
+    for _ in range(30):
+        office.register(address=site(1))
+
+
 def test_the_limits_hold_for_all_processes_that_share_the_store() -> None:
     store = MemoryStore()
     one, other = Office(store, per_email=2), Office(store, per_email=2)
@@ -396,7 +488,13 @@ def test_what_does_not_fit_together_is_told(fields: dict[str, Any], said: str) -
 
 
 @pytest.mark.parametrize("number", [0, -1, nan, inf])
-@pytest.mark.parametrize("name", ["billing_timeout", "per_address", "per_email", "session_seconds"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("billing_timeout", "approve_timeout", "session_seconds", "remove_unclaimed_after_days"),
+        *BUDGETS,
+    ],
+)
 def test_numbers_that_let_nobody_in_are_refused(name: str, number: float) -> None:
     wrong: dict[str, Any] = {name: number}
     with pytest.raises(ConfigurationError, match=name):

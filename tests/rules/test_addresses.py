@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockgate.errors import ConfigurationError
-from lockgate.rules.addresses import Addresses
+from lockgate.rules.addresses import Addresses, network_of
 
 PROXIED = Addresses(["10.0.0.0/8", "2001:db8:ffff::/48", "192.0.2.1"])
 SOCKET = Addresses(["unix"])
@@ -162,3 +162,21 @@ def test_nothing_that_is_sent_is_an_error(peer: str | None, forwarded: list[byte
 def test_a_proxy_that_is_no_network_is_refused_by_name(network: str) -> None:
     with pytest.raises(ConfigurationError, match="Trusted proxy"):
         Addresses([network])
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
+        ("2001:db8:1:ffff::/64", "2001:db8:1::/48"),
+        ("2001:db8:2::/64", "2001:db8:2::/48"),
+        ("2001:db8:1::5", "2001:db8:1::/48"),
+        ("192.0.2.1", None),
+        ("unix", None),
+        ("", None),
+        ("testclient", None),
+        ("::/0", None),
+    ],
+)
+def test_d14_the_site_of_an_ipv6_client(address: str, network: str | None) -> None:
+    assert network_of(address) == network

@@ -30,7 +30,7 @@ from lockgate.web.asgi import GateMiddleware
 from tests.servers import redis_server
 
 from .forking import AT_FORK, in_a_child
-from .making import BOOK, at_once, draft_of, new_key, token_of
+from .making import BOOK, account, at_once, draft_of, new_key, token_of
 
 WIDE = PlanBook([Plan("free", 10_000, None, None, 1), Plan("small", 3, None, None, 1)])
 _numbers = count()
@@ -479,3 +479,50 @@ def test_two_urls_make_a_pair_of_the_right_kinds(server: Any, tmp_path: Any) -> 
         with pytest.raises(ConfigurationError, match="database and then Redis"):
             open_store(wrong)
     assert threading.active_count() < others + 20
+
+
+def registered(bench: Bench) -> Any:
+    made = new_key()
+    run(bench.here.register(account("org_9"), draft_of(made, "org_9")))
+    return made
+
+
+def test_k4_a_removed_key_is_accepted_nowhere_once_that_is_answered(bench: Bench) -> None:
+    made = registered(bench)
+    for process in bench.processes:
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.ADMITTED
+    run(bench.here.write_usage())
+    run(bench.there.write_usage())
+    late = run(bench.here.now()) + 2
+    assert run(bench.there.remove_unclaimed(0, 9, late)) == ("org_9",)
+    for process in (*bench.processes, bench.process()):
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k5_a_fill_that_races_a_removal_installs_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = registered(bench)
+    install = bench.here.cache.install
+
+    async def late(*arguments: Any) -> bool:
+        run(bench.there.remove_unclaimed(0, 9))
+        return await install(*arguments)
+
+    monkeypatch.setattr(bench.here.cache, "install", late)
+    assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+    monkeypatch.undo()
+    assert run(bench.cache().admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k4_a_process_that_dies_after_a_removal_leaves_no_copy_that_is_believed(
+    bench: Bench,
+) -> None:
+    made = registered(bench)
+    run(bench.here.compare())
+    assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.ADMITTED
+    run(bench.here.write_usage())
+    late = run(bench.here.now()) + 2
+    run(bench.there.truth.remove_unclaimed(0, 9, late))  # And it tells the cache nothing.
+    run(bench.here.compare())
+    assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN

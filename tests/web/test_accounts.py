@@ -14,6 +14,7 @@ from lockgate import Event, Gate, MemoryStore, Plan, Registration, run
 from lockgate.identity import Session, SignedCookie
 from lockgate.rules.keys import ApiKey, KeyDraft
 from lockgate.web.asgi import GateMiddleware
+from lockgate.web.openapi import describe
 from lockgate.web.starlette import lockgate_routes
 
 from .driving import Answer, ask
@@ -437,7 +438,10 @@ async def test_revoking_ends_keys_token_and_sessions_in_the_same_step() -> None:
     assert again.json()["code"] == "TOKEN_NOT_ACCEPTED"
 
 
-async def test_no_key_of_an_agents_session_survives_a_claim_that_comes_between() -> None:
+@pytest.mark.parametrize("revoke_keys", [True, False])
+async def test_no_key_of_an_agents_session_survives_a_claim_that_comes_between(
+    revoke_keys: bool,
+) -> None:
     """The session is good when the request comes in, and the claim is answered before it is."""
 
     class Slow(MemoryStore):
@@ -458,12 +462,170 @@ async def test_no_key_of_an_agents_session_survives_a_claim_that_comes_between()
     assert desk.gate.accounts is not None
     claims = desk.gate.accounts.claims
     session = Session(None, "ada", BODY["billing_email"])
-    store.claim = lambda: claims.claim(session, account.organization, revoke_keys=True)
+    store.claim = lambda: claims.claim(session, account.organization, revoke_keys=revoke_keys)
     answer = await ask(desk.app, "POST", KEYS, session=cookie, json_body={"name": "too late"})
     assert (answer.status, answer.json()["code"]) == (401, "SESSION_INVALID")
     assert store.made is not None
     kept = await store.find(store.made.handle)
     assert kept is not None and kept.revoked_at is not None
+
+
+async def test_d46_after_a_claim_without_more_ado_the_token_makes_no_key() -> None:
+    """The registrant knows the token, and would make a key of every right with it."""
+    desk = Desk()
+    made = await desk.register()
+    cookie = await desk.sign_in(made["dashboard_token"])
+    (mine,) = (await ask(desk.app, "GET", CLAIM, session=person())).json()["data"]
+    body = {"organizationId": mine["organizationId"]}
+    assert (await ask(desk.app, "POST", CLAIM, session=person(), json_body=body)).status == 200
+    for path, code in ((KEYS, "SESSION_INVALID"), (SIGN_OUT, "SESSION_INVALID")):
+        answer = await ask(desk.app, "POST", path, session=cookie, json_body={"name": "x"})
+        assert (answer.status, answer.json()["code"]) == (401, code)
+    token = {"dashboard_token": made["dashboard_token"]}
+    assert (await ask(desk.app, "POST", SIGN_IN, json_body=token)).status == 401
+    assert (await ask(desk.app, "GET", KEYS, key=made["api_key"])).status == 200
+
+
+async def test_d46_a_claimer_may_keep_the_token() -> None:
+    desk = Desk()
+    made = await desk.register()
+    (mine,) = (await ask(desk.app, "GET", CLAIM, session=person())).json()["data"]
+    body = {"organizationId": mine["organizationId"], "keepDashboardToken": True}
+    assert (await ask(desk.app, "POST", CLAIM, session=person(), json_body=body)).status == 200
+    cookie = await desk.sign_in(made["dashboard_token"])
+    answer = await ask(desk.app, "POST", KEYS, session=cookie, json_body={"name": "x"})
+    assert answer.status == 201
+
+
+async def test_an_identity_providers_organization_of_the_same_id_opens_nothing() -> None:
+    """Nor does a session of a host's verifier that names no user: an agent's comes by its token."""
+    desk = Desk()
+    made = await desk.register()
+    organization = (await owned(desk))["organizationId"]
+    sessions = [
+        person("eve", "eve@example.com", organization=organization),
+        person("eve", None, organization=organization),
+        PEOPLE.issue(Session(organization)),
+    ]
+    chosen = [("x-organization-id", organization)]
+    for session in sessions:
+        for headers in ([], chosen):
+            for method, path, body in (
+                ("GET", KEYS, None),
+                ("POST", KEYS, {"name": "x"}),
+                ("POST", SIGN_OUT, None),
+            ):
+                answer = await ask(
+                    desk.app, method, path, session=session, headers=headers, json_body=body
+                )
+                assert (answer.status, answer.json()["code"]) == (403, "NO_ORGANIZATION")
+    assert len((await ask(desk.app, "GET", KEYS, key=made["api_key"])).json()["data"]) == 1
+
+
+@pytest.mark.parametrize("registers", [True, False])
+async def test_the_same_holds_at_a_gate_without_registration(registers: bool) -> None:
+    """Two services may share a store, and one of them take registrations."""
+    desk = Desk()
+    await desk.register()
+    organization = (await owned(desk))["organizationId"]
+    gate = desk.gate
+    if not registers:
+        gate = Gate(desk.gate.store, brand="acme", sessions=PEOPLE, public_url=ORIGIN)
+    app = GateMiddleware(Starlette(routes=lockgate_routes(gate)), gate)
+    forged = person("eve", organization=organization)
+    answer = await ask(app, "GET", KEYS, session=forged)
+    assert (answer.status, answer.json()["code"]) == (403, "NO_ORGANIZATION")
+    other = person("eve", organization="org_work")
+    assert (await ask(app, "GET", KEYS, session=other)).status == 200
+
+
+async def owned(desk: Desk) -> dict[str, Any]:
+    (mine,) = (await ask(desk.app, "GET", CLAIM, session=person())).json()["data"]
+    found: dict[str, Any] = mine
+    return found
+
+
+# --- pages ----------------------------------------------------------------------------------
+
+
+async def test_d45_claimable_organizations_come_page_by_page() -> None:
+    desk = Desk(per_email=None, per_address=None)
+    for number in range(7):
+        await desk.register(agent_name=f"agent {number}")
+    seen: list[str] = []
+    query = "limit=3"
+    while query:
+        answer = await ask(desk.app, "GET", CLAIM, session=person(), query=query)
+        assert answer.status == 200
+        assert answer.json().keys() == {"data", "nextCursor"}
+        seen += [one["agentName"] for one in answer.json()["data"]]
+        cursor = answer.json()["nextCursor"]
+        query = f"limit=3&cursor={cursor}" if cursor else ""
+    assert sorted(seen) == [f"agent {number}" for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        *[(f"limit={value}", "limit") for value in ("0", "51", "", "-1", "1.5", "1e1", "x")],
+        ("limit=%D9%A1", "limit"),
+        ("limit=" + "9" * 5000, "limit"),
+        ("cursor=", "cursor"),
+        ("cursor=nonsense", "cursor"),
+        ("cursor=%00", "cursor"),
+        ("cursor=dS4xLm9yZw==&cursor=dS4xLm9yZw==", "cursor"),
+        ("offset=3", "offset"),
+        ("limit=3&=x", ""),
+        ("&".join(f"a{n}" for n in range(99)), ""),
+        ("%FF%fe=\xff", "\ufffd\ufffd"),
+    ],
+)
+async def test_g3_queries_that_are_none(query: str, field: str) -> None:
+    answer = await ask(Desk().app, "GET", CLAIM, session=person(), query=query)
+    assert (answer.status, answer.json()["code"]) == (400, "VALIDATION_ERROR")
+    assert {detail["field"] for detail in answer.json()["details"]} == {field}
+
+
+# --- approval -------------------------------------------------------------------------------
+
+
+async def test_d13_a_service_that_asks_for_a_proof() -> None:
+    desk = Desk(approve=lambda asked: asked.proof == "good")
+    for body in (BODY, {**BODY, "proof": None}, {**BODY, "proof": "bad"}):
+        answer = await ask(desk.app, "POST", REGISTER, json_body=body)
+        assert (answer.status, answer.json()["code"]) == (403, "REGISTRATION_REFUSED")
+        assert header(answer, "cache-control") == "no-store"
+    assert desk.names() == ["registration_refused"] * 3
+    await desk.register(proof="good")
+    answer = await ask(desk.app, "POST", REGISTER, json_body={**BODY, "proof": "\u00e9"})
+    assert [detail["field"] for detail in answer.json()["details"]] == ["proof"]
+
+
+async def test_without_a_hook_a_proof_is_no_field() -> None:
+    answer = await ask(Desk().app, "POST", REGISTER, json_body={**BODY, "proof": "x"})
+    assert [detail["field"] for detail in answer.json()["details"]] == ["proof"]
+    assert "no such field" in answer.json()["details"][0]["message"]
+
+
+async def test_g7_a_hook_that_raises_is_no_fault_of_the_store() -> None:
+    def approve(_: object) -> bool:
+        raise OSError("as a client of an HTTP service does")
+
+    desk = Desk(approve=approve)
+    for _ in range(9):
+        answer = await ask(desk.app, "POST", REGISTER, json_body=BODY)
+        assert (answer.status, answer.json()["code"]) == (503, "REGISTRATION_UNAVAILABLE")
+    assert set(desk.names()) == {"approval_failed", "registration_refused"}
+
+
+async def test_the_document_tells_of_a_proof_where_one_is_asked_for() -> None:
+    for desk, shown in ((Desk(), False), (Desk(approve=lambda _: True), True)):
+        document = describe(desk.gate, "A service")
+        content = document["paths"][REGISTER]["post"]["requestBody"]["content"]
+        name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        assert ("proof" in document["components"]["schemas"][name]["properties"]) == shown
+        names = [one["name"] for one in document["paths"][CLAIM]["get"]["parameters"]]
+        assert names == ["limit", "cursor"]
 
 
 async def test_a_verifier_that_names_no_user_creates_keys_as_before() -> None:

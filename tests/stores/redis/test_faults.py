@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,11 @@ from lockgate.rules.plans import Organization
 from lockgate.stores.contract import OutcomeUnknown, Usage
 from lockgate.stores.guarded import Guarded
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
 from lockgate.stores.redis.calls import Call
 from tests.servers import RedisServer, redis_server
 
-from ..making import HOSTILE, account, at_once, draft_of, new_key, token_of
+from ..making import HOSTILE, NOW, account, at_once, draft_of, new_key, token_of
 from ..proxy import Proxy
 from .backends import opened, server
 
@@ -412,6 +414,10 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     claimed = run(store.claim_if_unclaimed("org_2", "somebody", revoke=True, keep_token=False))
     assert claimed is not None
     run(store.sign_out("org_2"))
+    run(store.register(account("org_4"), draft_of(new_key(), "org_4")))
+    assert run(store.sign_in("org_4")) is not None
+    late = run(store.now()) + MINUTE
+    assert run(store.remove_unclaimed(MINUTE // 2, 9, late)) == ("org_4",)
     assert len(run(store.unclaimed_by_email(claimed.billing_email, 9))) == 0
     assert len(run(store.accounts_by_user("somebody", 9))) == 1
     revoked = run(store.revoke_if_live("org_1", key.id))
@@ -456,4 +462,98 @@ def test_a_handle_that_was_claimed_for_a_key_that_never_came_can_be_had_again(
         with pytest.raises(HandleTaken):
             run(store.insert(again, None))
     assert run(store.find("~same")) == key
+    run(store.close())
+
+
+def failing_at(store: RedisStore, word: bytes) -> Callable[[Call], object]:
+    """Asks the store, and is cut off at the first call that holds this word."""
+    ask = store._ask
+
+    async def cut_off(call: Call) -> object:
+        if word in call.text:
+            raise ConnectionError("as if the process had died here")
+        return await ask(call)
+
+    return cut_off
+
+
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+def test_whatever_a_registration_leaves_half_done_hides_no_account(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index says where to look in vain: pages are as long as they are asked for."""
+    store = opened(kind)
+    script = _REGISTER.by_digest
+    monkeypatch.setattr(store, "_ask", failing_at(store, script))
+    for number in range(5):
+        half = draft_of(new_key(), f"org_a{number}")
+        with pytest.raises(ConnectionError):
+            run(store.register(account(f"org_a{number}"), half, NOW + number))
+    monkeypatch.undo()
+    for number in range(3):
+        whole = draft_of(new_key(), f"org_b{number}")
+        run(store.register(account(f"org_b{number}"), whole, NOW + 10_000 * number))
+    for _ in range(2):  # The second time those in vain are out of the index.
+        found = run(store.unclaimed_by_email("ada@example.com", 2))
+        assert [one.organization for one in found] == ["org_b0", "org_b1"]
+    assert run(store.remove_unclaimed(0, 100, NOW + MINUTE)) == ("org_b0", "org_b1", "org_b2")
+    run(store.close())
+
+
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+@pytest.mark.parametrize("word", [b"unclaimed:", b"reviews"])
+def test_a_claim_whose_caller_dies_before_the_indexes_is_a_claim(
+    kind: str, word: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(kind)
+    run(store.register(account(), draft_of(new_key()), NOW))
+    monkeypatch.setattr(store, "_ask", failing_at(store, word))
+    run(store.claim_if_unclaimed("org_1", "ada", revoke=False, keep_token=False, now=NOW))
+    monkeypatch.undo()
+    assert run(store.unclaimed_by_email("ada@example.com", 9)) == ()
+    assert len(run(store.accounts_by_user("ada", 9))) == 1
+    assert run(store.remove_unclaimed(0, 9, NOW + MINUTE)) == ()
+    assert run(store.account("org_1")) is not None
+    run(store.close())
+
+
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+@pytest.mark.parametrize("word", [b"ZREM", b":token:"])
+def test_a_removal_whose_caller_dies_on_the_way_is_whole(
+    kind: str, word: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(kind)
+    made = new_key()
+    token = account()
+    run(store.register(token, draft_of(made), NOW))
+    monkeypatch.setattr(store, "_ask", failing_at(store, word))
+    with suppress(ConnectionError):
+        run(store.remove_unclaimed(0, 9, NOW + MINUTE))
+    monkeypatch.undo()
+    assert run(store.account("org_1")) is None
+    assert run(store.find(made.handle)) is None
+    assert run(store.account_by_token(token.handle)) is None
+    assert run(store.unclaimed_by_email("ada@example.com", 9)) == ()
+    assert run(store.remove_unclaimed(0, 9, NOW + MINUTE)) == ()
+    with pytest.raises(HandleTaken):
+        run(store.insert(draft_of(made, "org_2"), None))
+    run(store.close())
+
+
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+def test_a_removal_that_does_not_come_about_changes_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(kind)
+    made, second = new_key(), draft_of(new_key())
+    run(store.register(account(), draft_of(made), NOW))
+    run(store.insert(second, None, NOW))
+    before = run(store.account("org_1")), run(store.list("org_1"))
+    monkeypatch.setattr(store, "_ask", failing_at(store, _REMOVE_UNCLAIMED.by_digest))
+    with pytest.raises(ConnectionError):
+        run(store.remove_unclaimed(0, 9, NOW + MINUTE))
+    monkeypatch.undo()
+    assert (run(store.account("org_1")), run(store.list("org_1"))) == before
+    assert run(store.find(second.handle)) is not None
+    assert run(store.remove_unclaimed(0, 9, NOW + MINUTE)) == ("org_1",)
     run(store.close())

@@ -57,12 +57,11 @@ class Accounts:
     ) -> tuple[Account, ...]:
         """Unclaimed accounts with this billing e-mail: oldest first, then by organization."""
         columns = self._accounts.c
-        which = [columns.billing_email == write_id(billing_email), columns.claimed_at.is_(None)]
+        which = [columns.billing_email == write_id(billing_email), columns.unclaimed == 1]
         if after is not None:
             at, id = columns.created_at, write_id(after.organization)
             which += [at >= after.at, or_(at > after.at, columns.organization > id)]
-        # By the whole index, so that PostgreSQL reads it in order: the second column is NULL here.
-        order = columns.billing_email, columns.claimed_at, columns.created_at, columns.organization
+        order = columns.created_at, columns.organization
         statement = select(self._accounts).where(*which).order_by(*order).limit(limit)
         return tuple(read_account(row) for row in connection.execute(statement))
 
@@ -105,8 +104,8 @@ class Accounts:
         id, columns = write_id(organization), self._accounts.c
         mine = columns.organization == id
         claim = update(self._accounts).where(mine, columns.claimed_by.is_(None))
-        values = {"claimed_by": write_id(user), "claimed_at": now, "review_at": None}
-        connection.execute(claim.values(values))
+        values = {"claimed_by": write_id(user), "claimed_at": now, "unclaimed": 0}
+        connection.execute(claim.values({**values, "review_at": None}))
         account = self._one(connection, mine)
         if account is None or account.claimed_by != user:
             return account

@@ -165,6 +165,7 @@ def write_account(account: Account) -> dict[str, Any]:
     row["billing_email"] = write_id(account.billing_email)
     row["claimed_by"] = account.claimed_by and write_id(account.claimed_by)
     row["review_at"] = account.created_at
+    row["unclaimed"] = 1
     return row
 
 

@@ -1,7 +1,7 @@
 """Indexes that list accounts page by page, and what removing unclaimed accounts needs."""
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, column, table, update
+from sqlalchemy import BigInteger, Column, SmallInteger, column, table, update
 
 from lockgate.stores.sql.tables import OPTIONS, ascii_text
 
@@ -10,16 +10,19 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Add two columns, a table and the indexes; accounts that exist come up for review."""
+    """Add three columns, a table and the indexes; accounts that exist come up for review."""
     prefix = op.get_context().opts["prefix"]
     accounts = f"{prefix}accounts"
     op.add_column(accounts, Column("signed_in_at", BigInteger))
     op.add_column(accounts, Column("review_at", BigInteger))
-    rows = table(accounts, column("created_at"), column("claimed_at"), column("review_at"))
-    unclaimed = update(rows).where(rows.c.claimed_at.is_(None))
-    op.execute(unclaimed.values(review_at=rows.c.created_at))
+    op.add_column(accounts, Column("unclaimed", SmallInteger))
+    names = "created_at", "claimed_at", "review_at", "unclaimed"
+    rows = table(accounts, *map(column, names))
+    is_unclaimed = rows.c.claimed_at.is_(None)
+    op.execute(update(rows).where(is_unclaimed).values(review_at=rows.c.created_at, unclaimed=1))
+    op.execute(update(rows).where(~is_unclaimed).values(unclaimed=0))
     op.create_index(f"ix_{accounts}_review_at", accounts, ["review_at"])
-    listed = ["billing_email", "claimed_at", "created_at", "organization"]
+    listed = ["billing_email", "unclaimed", "created_at", "organization"]
     op.create_index(f"ix_{accounts}_unclaimed", accounts, listed)
     op.create_index(
         f"ix_{accounts}_claimed", accounts, ["claimed_by", "claimed_at", "organization"]
@@ -42,5 +45,5 @@ def downgrade() -> None:
         op.create_index(f"ix_{accounts}_{name}", accounts, [name])
     for name in ("claimed", "unclaimed", "review_at"):
         op.drop_index(f"ix_{accounts}_{name}", accounts)
-    for name in ("review_at", "signed_in_at"):
+    for name in ("unclaimed", "review_at", "signed_in_at"):
         op.drop_column(accounts, name)

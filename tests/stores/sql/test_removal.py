@@ -1,0 +1,192 @@
+"""Accounts in SQL: pages read what they show, and removal leaves nothing but taken handles."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import event, func, insert, select, text
+
+from lockgate import Gate, run
+from lockgate.errors import HandleTaken
+from lockgate.rules.accounts import Position
+from lockgate.rules.instants import DAY, MINUTE
+from lockgate.rules.plans import Organization
+from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql.dialects import flavour_of
+from lockgate.stores.sql.encoding import write_account, write_id
+from lockgate.stores.sql.pruning import Pruning
+from lockgate.stores.sql.tables import Tables
+
+from ..making import BOOK, NOW, account, at_once, draft, draft_of, new_key, token_of
+from .backends import Backend
+
+EMAIL = "ada@example.com"
+
+
+def test_w10_a_removed_account_leaves_its_handles_and_nothing_else(backend: Backend) -> None:
+    store = backend.open()
+    tables = store.tables
+    made = new_key()
+    run(store.register(account(), draft_of(made), NOW))
+    second = draft()
+    run(store.insert(second, None, NOW))
+    run(store.admit(token_of(made), 1, BOOK, NOW))
+    run(store.acquire("org_1", "job", "me", 2, MINUTE, NOW))
+    assert run(store.remove_unclaimed(DAY, 10, NOW + 2 * DAY)) == ("org_1",)
+    flavour, today = flavour_of(backend.admin.dialect), run(store.now())
+    with backend.admin.connect() as connection:
+        flavour.begin(connection)
+        assert connection.scalar(select(func.count()).select_from(tables.organizations)) == 1
+        Pruning(tables, flavour).prune(connection, today + 3 * DAY)
+        for table in (tables.organizations, tables.accounts, tables.keys):
+            assert connection.scalar(select(func.count()).select_from(table)) == 0
+        handles = set(connection.scalars(select(tables.removed_handles.c.handle)))
+        connection.commit()
+    assert handles == {made.handle, second.handle}
+    for key in (draft_of(made, "org_2"), second._replace(organization="org_2")):
+        with pytest.raises(HandleTaken):
+            run(store.insert(key, None, NOW))
+        with pytest.raises(HandleTaken):
+            run(store.register(account("org_2"), key, NOW))
+    assert run(store.list("org_2")) == []
+    run(store.close())
+
+
+def test_a_pair_reads_that_a_removed_organization_changed(backend: Backend) -> None:
+    """Its row stays for a day or two, so that no copy of it is believed that somebody missed."""
+    store = backend.open()
+    run(store.register(account(), draft("org_1"), NOW))
+    before = run(store.changes(None)).epoch
+    run(store.remove_unclaimed(DAY, 10, NOW + DAY))
+    flavour, today = flavour_of(backend.admin.dialect), run(store.now())
+    with backend.admin.connect() as connection:
+        flavour.begin(connection)
+        Pruning(store.tables, flavour).prune(connection, today + DAY - 1)
+        connection.commit()
+    changes = run(store.changes(before))
+    assert changes.epoch > before
+    assert changes.organizations == ["org_1"]
+    run(store.close())
+
+
+def test_where_a_resolver_names_a_plan_nothing_is_removed(backend: Backend) -> None:
+    def resolver(organization: str) -> Organization | None:
+        return Organization(organization, "starter") if organization == "org_1" else None
+
+    store = backend.open(resolver=resolver)
+    for organization in ("org_1", "org_2"):
+        run(store.register(account(organization), draft(organization), NOW))
+    assert run(store.remove_unclaimed(DAY, 10, NOW + DAY)) == ("org_2",)
+    assert run(store.account("org_1")) is not None
+    run(store.close())
+
+
+def fill(backend: Backend, tables: Tables, number: int) -> None:
+    """So many unclaimed accounts with one e-mail, and as many of other people."""
+    for start in range(0, number, 500):
+        accounts = [
+            account(f"{who}_{index:06}", email=EMAIL if who == "mine" else f"{index}@example.com")
+            for index in range(start, min(number, start + 500))
+            for who in ("mine", "other")
+        ]
+        rows = [write_account(one.created(NOW + i * 1000)) for i, one in enumerate(accounts)]
+        with backend.admin.begin() as connection:
+            ids = [{"id": row["organization"]} for row in rows]
+            connection.execute(insert(tables.organizations), ids)
+            connection.execute(insert(tables.accounts), rows)
+
+
+def test_d45_a_page_is_read_from_its_index(backend: Backend) -> None:
+    """Neither a sort nor a scan: the plan of each statement says so, with thousands of rows."""
+    store = backend.open()
+    fill(backend, store.tables, 2000)
+    with backend.admin.begin() as connection:
+        connection.execute(
+            text(
+                f"{'ANALYZE TABLE' if backend.kind == 'mysql' else 'ANALYZE'} "
+                f"{store.tables.accounts.name}"
+            )
+        )
+    first = run(store.unclaimed_by_email(EMAIL, 20))
+    position = Position(first[-1].created_at, first[-1].organization)
+    for index in range(50):
+        run(
+            store.claim_if_unclaimed(
+                f"other_{index:06}", "ada", revoke=False, keep_token=True, now=NOW + index
+            )
+        )
+    accounts = store._accounts
+    plans: list[str] = []
+
+    def explain(connection: object, cursor: object, statement: str, *more: object) -> None:
+        if statement.lstrip().upper().startswith("SELECT"):
+            explained.append((statement, more[0]))
+
+    explained: list[tuple[str, object]] = []
+    with backend.admin.connect() as connection:
+        event.listen(connection, "before_cursor_execute", explain)
+        accounts.unclaimed_by_email(connection, EMAIL, 20, position)
+        accounts.by_user(connection, "ada", 20, Position(NOW + 9, "x"))
+        accounts.due(connection, NOW + DAY, 20)
+        event.remove(connection, "before_cursor_execute", explain)
+        prefix = "EXPLAIN QUERY PLAN " if backend.kind == "sqlite" else "EXPLAIN "
+        for statement, parameters in explained:
+            rows = connection.exec_driver_sql(prefix + statement, parameters).all()  # type: ignore[arg-type]
+            plans.append(" ".join(map(str, rows)))
+    indexes = [f"ix_{store.tables.prefix}accounts_{name}" for name in ("unclaimed", "claimed")]
+    for plan, index in zip(plans, [*indexes, f"{indexes[0][:-9]}review_at"], strict=True):
+        assert index in plan, plan
+        assert "filesort" not in plan and "TEMP B-TREE" not in plan and "Sort" not in plan, plan
+    run(store.close())
+
+
+def test_accounts_that_are_there_before_the_revision_come_up_for_removal(backend: Backend) -> None:
+    tables = Tables("aged_")
+    schema.upgrade(backend.admin, tables, "0006")
+    with backend.admin.begin() as connection:
+        for name, claimed_by in (("org_1", None), ("org_2", b"ada")):
+            row = write_account(account(name).created(NOW))
+            for new in ("signed_in_at", "review_at", "unclaimed"):
+                del row[new]
+            row |= {"claimed_by": claimed_by, "claimed_at": claimed_by and NOW}
+            connection.execute(
+                text("INSERT INTO aged_organizations (id) VALUES (:id)"), {"id": write_id(name)}
+            )
+            columns = ", ".join(row)
+            values = ", ".join(f":{column}" for column in row)
+            connection.execute(
+                text(f"INSERT INTO aged_accounts ({columns}) VALUES ({values})"), row
+            )
+    schema.upgrade(backend.admin, tables)
+    store = SqlStore(backend.url, prefix="aged_")
+    assert [one.organization for one in run(store.unclaimed_by_email(EMAIL, 9))] == ["org_1"]
+    assert [one.organization for one in run(store.accounts_by_user("ada", 9))] == ["org_2"]
+    assert run(store.remove_unclaimed(DAY, 9, NOW + DAY)) == ("org_1",)
+    assert run(store.account("org_2")) is not None
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_d46_whoever_comes_first_finds_everything_or_nothing(backend: Backend) -> None:
+    """Claims, sign-ins and admissions against removals: two connections of one database."""
+    store = backend.open()
+    gate = Gate(store, brand="acme")
+    for turn in range(12):
+        organization, made = f"org_{turn}", new_key()
+        run(store.register(account(organization), draft_of(made, organization), NOW))
+
+        def use(index: int, organization: str = organization, turn: int = turn) -> bool:
+            late = NOW + DAY
+            if index == 0:
+                return organization in run(store.remove_unclaimed(DAY, 50, late))
+            if turn % 2:
+                return run(store.sign_in(organization, late)) is not None
+            claimed = store.claim_if_unclaimed(
+                organization, "ada", revoke=False, keep_token=True, now=late
+            )
+            return run(claimed) is not None
+
+        removed, used = at_once(2, use)
+        assert removed is not used
+        kept = run(store.account(organization)), run(store.find(made.handle))
+        assert [part is None for part in kept] == [removed, removed]
+    run(gate.close())
