@@ -66,6 +66,7 @@ CODES: Mapping[int, frozenset[str]] = {
             "CROSS_SITE_REQUEST",
             "NO_ORGANIZATION",
             "CLAIM_REFUSED",
+            "REGISTRATION_REFUSED",
             "AGENTS_ONLY",
         }
     ),

@@ -51,6 +51,18 @@ def signed_in(client: Client, token: str) -> str:
     return found[1]
 
 
+def claimable(client: Client, session: str) -> list[dict[str, Any]]:
+    """Every organization that the list shows, page by page."""
+    found: list[dict[str, Any]] = []
+    path = f"{CLAIM}?limit=50"
+    while path:
+        page = client.get(path, session=session).is_ok().json()
+        found += page["data"]
+        cursor = page["nextCursor"]
+        path = f"{CLAIM}?limit=50&cursor={cursor}" if cursor else ""
+    return found
+
+
 def test_d13_registration_gives_what_the_specification_names(demo: Demo, client: Client) -> None:
     longest = {"agent_name": "a" * 100, "company_name": "c" * 200}
     answer = register(client, account_type="company", **longest).is_ok(201)
@@ -178,7 +190,7 @@ def test_d15_a_person_claims_by_the_cookie_of_the_demo(demo: Demo, client: Clien
     """The owner of each plan's organization has a verified address: ``owner@<plan>.example``."""
     made = registered(client, billing_email="Owner@Starter.example")
     owner, stranger = demo["starter"].session_cookie, demo["creator"].session_cookie
-    data = client.get(CLAIM, session=owner).is_ok().json()["data"]
+    data = claimable(client, owner)
     (mine,) = [one for one in data if one["keys"][0]["keyPrefix"] == made["api_key"][:15]]
     assert mine.keys() == {
         *("organizationId", "agentName", "billingEmail", "accountType", "companyName"),
@@ -238,11 +250,7 @@ def test_d15_a_claim_keeps_keys_plan_and_usage(demo: Demo, client: Client) -> No
     key = registered(client, billing_email="owner@enterprise.example", **company)["api_key"]
     owner = demo["enterprise"].session_cookie
     before = client.get(STATUS, key=key).is_ok().json()
-    (mine,) = [
-        one
-        for one in client.get(CLAIM, session=owner).is_ok().json()["data"]
-        if one["keys"][0]["keyPrefix"] == key[:15]
-    ]
+    (mine,) = [one for one in claimable(client, owner) if one["keys"][0]["keyPrefix"] == key[:15]]
     assert (mine["accountType"], mine["companyName"]) == ("company", "Ada & Co")
     body = {"organizationId": mine["organizationId"]}
     claimed = client.send("POST", CLAIM, session=owner, json_body=body).is_ok().json()["data"]
@@ -250,6 +258,97 @@ def test_d15_a_claim_keeps_keys_plan_and_usage(demo: Demo, client: Client) -> No
     after = client.get(STATUS, key=key).is_ok().json()
     assert (after["plan"], after["limits"]) == (before["plan"], before["limits"])
     assert [window["used"] for window in after["usage"].values()] == [2, 2, 2]
+
+
+def claim(client: Client, owner: str, key: str, **fields: object) -> dict[str, Any]:
+    """Claim the organization that this key was registered with."""
+    listed = claimable(client, owner)
+    (mine,) = [one for one in listed if one["keys"][-1]["keyPrefix"] == key[:15]]
+    body = {"organizationId": mine["organizationId"], **fields}
+    claimed: dict[str, Any] = (
+        client.send("POST", CLAIM, session=owner, json_body=body).is_ok().json()["data"]
+    )
+    return claimed
+
+
+def test_d46_a_claim_ends_the_dashboard_token_and_its_sessions(demo: Demo, client: Client) -> None:
+    made = registered(client, billing_email="owner@starter.example")
+    session = signed_in(client, made["dashboard_token"])
+    claim(client, demo["starter"].session_cookie, made["api_key"])
+    client.post_key(session, {"name": "too late"}).is_error(401, "SESSION_INVALID")
+    token = {"dashboard_token": made["dashboard_token"]}
+    client.send("POST", SIGN_IN, json_body=token).is_error(401, "TOKEN_NOT_ACCEPTED")
+    client.get(MODELS, key=made["api_key"]).is_ok()
+
+
+def test_d46_unless_the_claimer_keeps_it(demo: Demo, client: Client) -> None:
+    made = registered(client, billing_email="owner@starter.example")
+    session = signed_in(client, made["dashboard_token"])
+    owner = demo["starter"].session_cookie
+    claim(client, owner, made["api_key"], keepDashboardToken=True, revokeKeys=True)
+    client.get(MODELS, key=made["api_key"]).is_error(401, "KEY_REVOKED")
+    client.post_key(session, {"name": "another"}).is_ok(201)
+    signed_in(client, made["dashboard_token"])
+
+
+def test_d46_claims_and_new_keys_at_once_leave_no_key_that_the_owner_was_not_shown(
+    demo: Demo, client: Client
+) -> None:
+    """Whoever is told of a key made it before the claim, whose answer then shows it."""
+    owner = demo["starter"].session_cookie
+    made = registered(client, billing_email="owner@starter.example")
+    session = signed_in(client, made["dashboard_token"])
+
+    def work(index: int) -> Any:
+        if index == 0:
+            return claim(client, owner, made["api_key"])
+        return client.post_key(session, {"name": f"key {index}"})
+
+    claimed, *answers = at_once(6, work)
+    assert {answer.status for answer in answers} <= {201, 401}
+    told = {answer.json()["id"] for answer in answers if answer.status == 201}
+    shown = {key["id"] for key in claimed["keys"]}
+    assert told <= shown
+    named = {"X-Organization-Id": claimed["organizationId"]}
+    listed = client.send("GET", KEYS, session=owner, headers=named).is_ok().json()["data"]
+    assert {key["id"] for key in listed if key["isActive"]} <= shown
+
+
+def test_d46_later_registrations_in_an_owners_name_hide_no_older_one(
+    demo: Demo, client: Client
+) -> None:
+    owner = demo["enterprise"].session_cookie
+    email = "owner@enterprise.example"
+    first = claimable(client, owner)
+    if not first:
+        registered(client, billing_email=email)
+        first = claimable(client, owner)
+    register(client, billing_email=email)
+    page = client.get(CLAIM, session=owner).is_ok().json()
+    assert page["data"][0]["organizationId"] == first[0]["organizationId"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=51", "limit"),
+        ("limit=%00", "limit"),
+        ("limit=1&limit=2", "limit"),
+        ("cursor=%ff", "cursor"),
+        ("cursor=" + "a" * 2000, "cursor"),
+        ("page=2", "page"),
+    ],
+)
+def test_d45_a_page_that_is_none(demo: Demo, client: Client, query: str, field: str) -> None:
+    answer = client.get(f"{CLAIM}?{query}", session=demo["free"].session_cookie)
+    answer.is_error(400, "VALIDATION_ERROR")
+    assert [detail["field"] for detail in answer.json()["details"]] == [field]
+
+
+def test_d13_a_proof_that_nobody_asks_for_is_refused(client: Client) -> None:
+    answer = register(client, proof="x").is_error(400, "VALIDATION_ERROR")
+    assert [detail["field"] for detail in answer.json()["details"]] == ["proof"]
 
 
 def test_the_document_describes_them(client: Client) -> None:

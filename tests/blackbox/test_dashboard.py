@@ -107,12 +107,12 @@ def test_an_agent_signs_in_creates_a_key_revokes_it_and_leaves(
 def test_d15_an_owner_claims_and_is_asked_about_the_keys(
     browser: Browser, demo: Demo, client: Client
 ) -> None:
-    known = registered(client, "owner@creator.example", "known bot")
     strange = registered(client, "owner@creator.example", "strange bot")
+    known = registered(client, "owner@creator.example", "known bot")
     person = Person(browser, demo)
     person.submit("owner", demo["creator"].session_cookie)
     person.sees("known bot")
-    person.press("No: connect, and revoke all keys")  # The newest is shown first.
+    person.press("No: connect, and revoke all keys")  # The oldest is shown first.
     person.sees("This workspace is connected to your login.")
     client.get(MODELS, key=strange["api_key"]).is_error(401, "KEY_REVOKED")
     token = {"dashboard_token": strange["dashboard_token"]}

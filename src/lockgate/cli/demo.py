@@ -76,6 +76,8 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
         session_secrets=[secret],
         dashboard_url=f"{url}{dashboard.PATH}",
         per_address=REGISTRATIONS_PER_HOUR,
+        per_network=None,
+        per_service=None,
         development=True,
     )
     gate = Gate(
