@@ -3,6 +3,7 @@
 from .errors import ConfigurationError, LockgateError, Refusal
 from .events import Event
 from .flows.accounts import Registration
+from .flows.approval import RegistrationRequest
 from .flows.slot import Slot
 from .gate import Gate
 from .principal import Principal
@@ -28,6 +29,7 @@ __all__ = [
     "Principal",
     "Refusal",
     "Registration",
+    "RegistrationRequest",
     "Rule",
     "Slot",
     "Store",

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from lockgate import MemoryStore, run
+from lockgate import ConfigurationError, MemoryStore, Registration, RegistrationRequest, run
 from lockgate.errors import (
     InvalidRequest,
     RateLimitExceeded,
     RegistrationRefused,
     RegistrationUnavailable,
 )
-from lockgate.flows.approval import PROOF_LENGTH, RegistrationRequest
+from lockgate.flows.approval import PROOF_LENGTH
 
 from .accounting import ADDRESS, EMAIL, Office
 
@@ -131,6 +131,12 @@ def test_what_is_not_valid_is_not_put_to_the_host() -> None:
         assert [problem.field for problem in caught.value.problems] == ["proof"]
     with pytest.raises(RegistrationUnavailable):
         register(office, proof="x" * PROOF_LENGTH)
+
+
+def test_what_cannot_be_called_is_told_when_the_program_starts() -> None:
+    wrong: Any = "captcha"
+    with pytest.raises(ConfigurationError, match="approve"):
+        Registration(session_secrets=["a session secret of the tests"], approve=wrong)
 
 
 def test_a_proof_that_nobody_reads_is_refused() -> None:

@@ -172,7 +172,9 @@ class Removing(Mutant):
         return unclaimed and latest <= edge
 
     def take(self, account: Account) -> None:
-        self._remove(account)
+        with self._lock:
+            if account.organization in self._accounts._rows:
+                self._remove(account)
 
 
 class RemovesUsed(Removing):
@@ -226,11 +228,11 @@ class RemovesClaimed(Removing):
         with self._lock:
             current = self._accounts.get(account.organization)
             if current is not None and current.claimed_by is None:
-                return super().take(account)
+                self._remove(current)
+                return
             self._accounts._rows.pop(account.organization, None)
             for handle in self._handles_by_organization.pop(account.organization, ()):
                 self._rows.pop(handle, None)
-        return None
 
 
 class LeavesKeys(Removing):
@@ -239,7 +241,9 @@ class LeavesKeys(Removing):
     killed_by: ClassVar = {"D46"}
 
     def take(self, account: Account) -> None:
-        self._accounts.remove(account)
+        with self._lock:
+            if account.organization in self._accounts._rows:
+                self._accounts.remove(account)
 
 
 class FreesHandles(Removing):
@@ -258,7 +262,7 @@ class FreesInserted(Removing):
     killed_by: ClassVar = {"D46"}
 
     def take(self, account: Account) -> None:
-        (first, *_) = self._handles_by_organization[account.organization]
+        (first, *_) = self._handles_by_organization.get(account.organization, ("",))
         super().take(account)
         self._removed_handles.intersection_update({first})
 

@@ -49,7 +49,7 @@ class Registration:
         billing: knows where an account is funded; without it, on the dashboard.
         billing_timeout: seconds that it has to answer.
         approve: says whether an agent may register: a plain function or an ``async`` one that takes
-            a :class:`~lockgate.flows.approval.RegistrationRequest` and returns True or False. With
+            a :class:`~lockgate.RegistrationRequest` and returns True or False. With
             it, the body of a registration may hold a ``proof``. It runs in a thread.
         approve_timeout: seconds that it has to answer.
         per_address: registrations that one client address (an IPv6 one by its /64) may make in an
@@ -95,6 +95,8 @@ class Registration:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)}: use seconds, more than 0."
                 )
+        if self.approve is not None and not callable(self.approve):
+            raise ConfigurationError("approve is no function: give one that takes a registration.")
         days = self.remove_unclaimed_after_days
         if days is not None and not 0 < days <= _DAYS_AT_MOST:
             raise ConfigurationError(
