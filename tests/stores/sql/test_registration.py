@@ -101,7 +101,7 @@ def test_r1_what_fails_between_the_two_is_undone(
 
     mine, key = account("org_1"), draft("org_1")
     with monkeypatch.context() as patched:
-        patched.setattr("lockgate.stores.sql.accounts.write_key", fail)
+        patched.setattr("lockgate.stores.sql.keys.write_key", fail)
         with pytest.raises(OSError, match="between"):
             run(store.register(mine, key, NOW))
     assert run(store.account("org_1")) is None
