@@ -14,7 +14,7 @@ from lockgate import MemoryStore, PlanBook, Store
 from lockgate.errors import KeyLimitReached
 from lockgate.rules.credentials import Token
 from lockgate.rules.digests import Digest
-from lockgate.rules.instants import DAY, SECOND
+from lockgate.rules.instants import SECOND
 from lockgate.rules.keys import ApiKey, KeyDraft, KeyState
 from lockgate.rules.plans import Organization
 from lockgate.rules.slots import Lease, SlotReading
@@ -585,7 +585,7 @@ class LaterRevocationWins(Mutant):
     ) -> ApiKey | None:
         key = await super().revoke_if_live(organization, id, now)
         if key is not None:
-            self._rows[key.handle] = (*key[:10], self.at(now))
+            self._rows[key.handle] = (*key[:11], self.at(now))
             return await self.find(key.handle)
         return None
 
@@ -598,7 +598,7 @@ class RehashRevives(Mutant):
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         done = await super().rehash_if(handle, old, new)
         if done:
-            self._rows[handle] = (*self._rows[handle][:10], None, *self._rows[handle][11:])
+            self._rows[handle] = (*self._rows[handle][:11], None)
         return done
 
 
@@ -635,12 +635,12 @@ class LastClaimWins(Mutant):
     killed_by: ClassVar = {"R3"}
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None, **seals: Any
     ) -> Any:
         row = self._accounts._rows.get(organization)
         if row is not None and not revoke:
-            self._accounts._rows[organization] = (*row[:8], None, None, *row[10:])
-        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+            self._accounts._rows[organization] = (*row[:9], None, None, *row[11:])
+        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now, **seals)
 
 
 class RenewNeverShortens(Mutant):
@@ -692,13 +692,15 @@ class ClaimPassesOverExpired(Mutant):
     killed_by: ClassVar = {"K4"}
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None, **seals: Any
     ) -> Any:
         handles = self._handles_by_organization.get(organization, ())
         keys = [self._key(handle) for handle in handles]
         expired = [key for key in keys if key.state(self.at(now)) is KeyState.EXPIRED]
-        claimed = await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
-        self._rows.update({key.handle: key[:11] for key in expired})
+        claimed = await super().claim_if_unclaimed(
+            organization, user, revoke=revoke, now=now, **seals
+        )
+        self._rows.update({key.handle: key[:12] for key in expired})
         return claimed
 
 
@@ -732,8 +734,7 @@ class ShortTimes(ShortColumns):
     """Ends in 2038."""
 
     def cut(self, draft: KeyDraft) -> KeyDraft:
-        lifetime = draft.lifetime and min(draft.lifetime, 4_000 * DAY)
-        return draft._replace(lifetime=lifetime)
+        return draft._replace(expires_at=draft.expires_at and min(draft.expires_at, 2**31 * SECOND))
 
 
 class SortedScopes(ShortColumns):

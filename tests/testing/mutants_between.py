@@ -58,10 +58,10 @@ class ClaimsByHost(Mutant):
     killed_by: ClassVar = {"W12"}
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None, **seals: Any
     ) -> Any:
         at = self.at(None) - AHEAD if now is None else now
-        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=at)
+        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=at, **seals)
 
 
 class PlansReplaceRows(Mutant):
@@ -73,7 +73,7 @@ class PlansReplaceRows(Mutant):
         await super().put_organization(organization)
         row = self._accounts._rows.get(organization.id)
         if row is not None:
-            self._accounts._rows[organization.id] = (*row[:8], None, None, *row[10:])
+            self._accounts._rows[organization.id] = (*row[:9], None, None, *row[11:])
 
 
 class AccountsReplaceRows(Mutant):
@@ -151,14 +151,14 @@ class RemembersSecrets(Mutant):
         if row is None or proven is None:
             admission = await super().admit(token, cost, plans, now)
             if admission.verdict is Verdict.ADMITTED and row is not None:
-                self.proven[token.handle] = Digest(row[6], row[7])
+                self.proven[token.handle] = Digest(*row[6:9])
             return admission
-        self._rows[token.handle] = (*row[:6], proven.scheme, proven.value, *row[8:])
+        self._rows[token.handle] = (*row[:6], *proven, *row[9:])
         try:
             return await super().admit(token, cost, plans, now)
         finally:
             now_there = self._rows[token.handle]
-            self._rows[token.handle] = (*now_there[:6], row[6], row[7], *now_there[8:])
+            self._rows[token.handle] = (*now_there[:6], *row[6:9], *now_there[9:])
 
 
 class RemembersStrangers(Mutant):
@@ -204,12 +204,12 @@ class EpochOfClaims(Mutant):
         return await super().revoke_if_live(organization, id, now)
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None, **seals: Any
     ) -> Any:
         account = await self.account(organization)
         if account is not None and account.claimed_by is None:
             self.changes += 1
-        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now, **seals)
 
 
 class FloatCounts(Mutant):

@@ -14,6 +14,7 @@ from ..rules.accounts import Account, AccountDraft, read_company
 from ..rules.credentials import DASHBOARD, KeyFormat
 from ..rules.instants import DAY, HOUR
 from ..rules.keys import ApiKey, read_name
+from ..rules.seals import sealed_account_draft
 from ..stores.contract import Store
 from ..stores.local import Clock
 from .agents import Agents
@@ -23,6 +24,7 @@ from .claims import Claims
 from .emails import read_email
 from .keys import drafted, drawn
 from .quotas import Quota
+from .rejections import Rejections
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,7 @@ class Accounts:
         people: SessionVerifier | None,
         clock: Clock | None,
         events: Events,
+        rejections: Rejections,
     ) -> None:
         dashboard_url = registration.dashboard_url or public_url
         if dashboard_url is None:
@@ -131,11 +134,12 @@ class Accounts:
         self._billing = Billing(
             registration.billing, registration.billing_timeout, dashboard_url, events
         )
+        quotas = store, format.peppers
         self._addresses = Quota(
-            store, "register:address", "hour", HOUR, registration.per_address, clock, events
+            *quotas, "register:address", "hour", HOUR, registration.per_address, clock, events
         )
         self._emails = Quota(
-            store, "register:email", "day", DAY, registration.per_email, clock, events
+            *quotas, "register:email", "day", DAY, registration.per_email, clock, events
         )
         self.agents: Final = Agents(
             store,
@@ -145,8 +149,9 @@ class Accounts:
             people,
             clock,
             events,
+            rejections,
         )
-        self.claims: Final = Claims(store, clock, events)
+        self.claims: Final = Claims(store, format.peppers, clock, events, rejections)
 
     async def register(
         self,
@@ -187,6 +192,7 @@ class Accounts:
             token = self._tokens.generate()
             digest = self._tokens.digest(token)
             draft = AccountDraft(organization, agent_name, email, company, token.handle, *digest)
+            draft = sealed_account_draft(draft, self._format.peppers)
             now = self._clock() if self._clock else None
             return *(await self._store.register(draft, key, now)), text, token.text
 

@@ -1,24 +1,29 @@
 """Claims: an owner attaches what an agent registered to a login of their own (D15)."""
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ..errors import ClaimRefused, NoOrganization
 from ..events import Events
 from ..identity import Session
 from ..rules.accounts import USER_LENGTH, Account
+from ..rules.digests import Peppers
 from ..rules.instants import MINUTE
 from ..rules.keys import ApiKey
+from ..rules.seals import resealed_account
 from ..stores.contract import Store
 from ..stores.local import Clock
 from .asking import asking
 from .emails import is_same_email, read_email
 from .keys import LONGEST_ID
 from .quotas import Quota
+from .rejections import Rejections, believed
 
 ASKED_PER_MINUTE: Final = 60
 """How often one user may look at what there is to claim, or claim: it shows all keys, and each of
 up to 40 organizations may have a thousand."""
 _SHOWN_AT_MOST: Final = 20
+_TRIES: Final = 3
 _UNVERIFIED: Final = (
     "Only who has signed in with a verified e-mail address can claim an organization."
 )
@@ -36,16 +41,27 @@ class Claims:
 
     Args:
         store: where the accounts are.
+        peppers: seal the rows of accounts.
         clock: gives the present in microseconds; None: the store's own.
         events: is told of each claim.
+        rejections: is told of accounts that are not believed.
     """
 
-    def __init__(self, store: Store, clock: Clock | None, events: Events) -> None:
+    def __init__(
+        self,
+        store: Store,
+        peppers: Peppers,
+        clock: Clock | None,
+        events: Events,
+        rejections: Rejections,
+    ) -> None:
         self._store = store
+        self._peppers = peppers
+        self._rejections = rejections
         self._clock = clock
         self._events = events
         self._asked: Final = Quota(
-            store, "claim:user", "minute", MINUTE, ASKED_PER_MINUTE, clock, events
+            store, peppers, "claim:user", "minute", MINUTE, ASKED_PER_MINUTE, clock, events
         )
 
     async def list(self, session: Session) -> list[Claimable]:
@@ -59,8 +75,8 @@ class Claims:
         user, email = _claimer(session)
         await self._asked.hit(user)
         with asking(self._events):
-            claimed = await self._store.accounts_by_user(user)
-            found = await self._store.accounts_by_email(email) if email else ()
+            claimed = self._believed(await self._store.accounts_by_user(user))
+            found = self._believed(await self._store.accounts_by_email(email)) if email else ()
             free = [account for account in found if account.claimed_by is None]
             shown = [*claimed[:_SHOWN_AT_MOST], *free[:_SHOWN_AT_MOST]]
             return [Claimable(a, await self._store.list(a.organization)) for a in shown]
@@ -87,12 +103,20 @@ class Claims:
             raise ClaimRefused
         now = self._clock() if self._clock else None
         with asking(self._events):
-            account = await self._store.account(organization)
-            if account is None or not _may_claim(session, account):
-                raise ClaimRefused
-            claimed = await self._store.claim_if_unclaimed(
-                organization, user, revoke=revoke_keys, now=now
-            )
+            claimed = None
+            for _ in range(_TRIES):
+                account = await self._store.account(organization)
+                if account is None or not _may_claim(session, account):
+                    raise ClaimRefused
+                if not self._believed((account,)):
+                    raise ClaimRefused
+                mine = resealed_account(account._replace(claimed_by=user), self._peppers)
+                seals = account.seal, mine.seal
+                claimed = await self._store.claim_if_unclaimed(
+                    organization, user, revoke=revoke_keys, seals=seals, now=now
+                )
+                if claimed is None or claimed.claimed_by is not None:
+                    break  # Else its token has moved to another pepper meanwhile.
             if claimed is None or claimed.claimed_by != user:
                 raise ClaimRefused
             keys = await self._store.list(organization)
@@ -113,11 +137,15 @@ class Claims:
         if session.user is None or not 1 <= len(session.user) <= USER_LENGTH:
             raise NoOrganization
         with asking(self._events):
-            claimed = await self._store.accounts_by_user(session.user)
+            claimed = self._believed(await self._store.accounts_by_user(session.user))
         for account in claimed:
             if wanted in (None, account.organization):
                 return session._replace(organization=account.organization)
         raise NoOrganization
+
+    def _believed(self, accounts: Iterable[Account]) -> tuple[Account, ...]:
+        """Those of the accounts whose seal is good."""
+        return tuple(a for a in accounts if believed(a, self._peppers, self._rejections))
 
 
 def _claimer(session: Session) -> tuple[str, str]:

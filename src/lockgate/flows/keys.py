@@ -5,11 +5,19 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
-from ..errors import HandleTaken, InvalidRequest, NotFound, Problem
+from ..errors import ConfigurationError, HandleTaken, InvalidRequest, NotFound, Problem
 from ..events import Events
 from ..rules.credentials import KeyFormat
 from ..rules.keys import ApiKey, KeyDraft, read_lifetime, read_name, read_scopes
 from ..rules.scopes import Catalogue
+from ..rules.seals import (
+    UNSEALED_ROWS,
+    judge_seal,
+    resealed_account,
+    resealed_key,
+    sealed_by,
+    sealed_draft,
+)
 from ..stores.contract import Store
 from ..stores.local import Clock
 from .asking import asking
@@ -31,12 +39,19 @@ class CreatedKey(NamedTuple):
         return f"<CreatedKey {self.key!r}>"
 
 
+class Sealing(NamedTuple):
+    """What :meth:`Keys.seal` did: rows that it sealed, and rows that it did not believe."""
+
+    sealed: int
+    refused: int
+
+
 def drafted(
     format: KeyFormat,
     organization: str,
     name: str,
     scopes: tuple[str, ...] = ("*",),
-    lifetime: int | None = None,
+    expires_at: int | None = None,
 ) -> tuple[KeyDraft, str]:
     """Draw a key for an organization: what to keep of it, and its text."""
     new = format.generate()
@@ -50,9 +65,10 @@ def drafted(
         scopes=scopes,
         scheme=digest.scheme,
         digest=digest.value,
-        lifetime=lifetime,
+        seal=None,
+        expires_at=expires_at,
     )
-    return draft, new.text
+    return sealed_draft(draft, format.peppers), new.text
 
 
 async def drawn(attempt: Callable[[], Awaitable[T]]) -> T:
@@ -107,11 +123,16 @@ class Keys:
             organization, name, scopes, self._catalogue, {"expires_in_days": of_days}
         )
 
-        async def insert() -> CreatedKey:
-            draft, text = drafted(self._format, organization, name, scopes, lifetime)
-            return CreatedKey(await self._store.insert(draft, self._cap, self._now()), text)
-
+        now = self._now()
         with asking(self._events):
+            expires_at = None
+            if lifetime is not None:
+                expires_at = lifetime + (await self._store.now() if now is None else now)
+
+            async def insert() -> CreatedKey:
+                draft, text = drafted(self._format, organization, name, scopes, expires_at)
+                return CreatedKey(await self._store.insert(draft, self._cap, now), text)
+
             created = await drawn(insert)
         self._events.tell("key_created", organization=organization, id=created.key.id)
         return created
@@ -149,9 +170,60 @@ class Keys:
         return key
 
     async def census(self) -> dict[str, int]:
-        """Live keys by digest scheme: a pepper with none left can be dropped (K9)."""
+        """Live keys by digest scheme: a pepper with none left can be dropped (K9).
+
+        ``seal:<pepper id>`` counts those whose seal needs another pepper than their digest does,
+        and ``unsealed`` those that have no seal.
+        """
         with asking(self._events):
-            return await self._store.census(self._now())
+            counts = await self._store.census(self._now())
+        if not self._format.peppers.seals:
+            counts.pop(UNSEALED_ROWS, None)
+        return counts
+
+    async def seal(self, *, at_once: int = 500) -> Sealing:
+        """Seal, with the newest pepper, all rows of keys and accounts that are not sealed with it.
+
+        Rows without a seal are sealed only where the gate accepts them
+        (``Gate(accept_unsealed=True)``): it vouches for each as it is. Rows under an older pepper
+        are sealed if their seal verifies. It can be called again, from any process, while others
+        serve; rows that are in use need no such call.
+
+        Args:
+            at_once: about how many rows are read by one call of the store.
+
+        Raises:
+            ConfigurationError: the gate has no pepper to seal with.
+            StoreUnavailable: the store did not answer; rows that are sealed stay so.
+        """
+        peppers = self._format.peppers
+        if not peppers.seals:
+            raise ConfigurationError("There is no pepper to seal with: give Gate(peppers=[...]).")
+        sealed, refused, cursor = 0, 0, None
+        with asking(self._events):
+            while True:
+                step = await self._store.scan(cursor, at_once)
+                for key in step.keys:
+                    if sealed_by(key) == peppers.newest:
+                        continue
+                    if judge_seal(key, peppers) is None:
+                        new = resealed_key(key, peppers).kept
+                        sealed += await self._store.rehash_if(key.handle, key.kept, new)
+                    else:
+                        refused += 1
+                for account in step.accounts:
+                    if sealed_by(account) == peppers.newest:
+                        continue
+                    if judge_seal(account, peppers) is None:
+                        old, new = account.kept, resealed_account(account, peppers).kept
+                        sealed += await self._store.rehash_token_if(account.handle, old, new)
+                    else:
+                        refused += 1
+                cursor = step.cursor
+                if cursor is None:
+                    break
+        self._events.tell("rows_sealed", sealed=sealed, refused=refused)
+        return Sealing(sealed, refused)
 
     async def now(self) -> int:
         """The instant by which the states of keys are to be judged, in microseconds."""

@@ -6,6 +6,7 @@ organizations have none: they were made by the host application, not by an agent
 
 from typing import Final, Literal, NamedTuple
 
+from .digests import Digest
 from .instants import MILLISECOND
 from .keys import read_name
 
@@ -29,6 +30,8 @@ class Account(NamedTuple):
     """The ``<prefix>`` of the dashboard token, unique among tokens: it is found by this."""
     scheme: str
     digest: bytes
+    seal: str | None
+    """The MAC over the token, the billing e-mail and the claim; None: the row has none."""
     created_at: int
     claimed_by: str | None = None
     """The user who claimed the organization; set once and for ever."""
@@ -37,6 +40,11 @@ class Account(NamedTuple):
     """When the dashboard token was revoked; set once and for ever."""
     sign_outs: int = 0
     """How often the sessions of its agent were ended: one that began at another count is over."""
+
+    @property
+    def kept(self) -> Digest:
+        """What is kept of its token's text, and the seal of its row."""
+        return Digest(self.scheme, self.digest, self.seal)
 
     @property
     def account_type(self) -> AccountType:
@@ -57,6 +65,7 @@ class AccountDraft(NamedTuple):
     handle: str
     scheme: str
     digest: bytes
+    seal: str | None = None
 
     def created(self, now: int) -> Account:
         """The account as it is when registered at ``now``, in whole milliseconds like a key."""

@@ -6,6 +6,7 @@ from enum import Enum
 from math import ceil
 from typing import Final, NamedTuple
 
+from .digests import Digest
 from .instants import DAY, MILLISECOND
 from .scopes import Catalogue
 
@@ -46,11 +47,18 @@ class ApiKey(NamedTuple):
     scopes: tuple[str, ...]
     scheme: str
     digest: bytes
+    seal: str | None
+    """The MAC over the fields that say what the key may do; None: the row has none."""
     created_at: int
     expires_at: int | None
     revoked_at: int | None = None
     request_count: int = 0
     last_used_at: int | None = None
+
+    @property
+    def kept(self) -> Digest:
+        """What is kept of its text, and the seal of its row."""
+        return Digest(self.scheme, self.digest, self.seal)
 
     def state(self, now: int) -> KeyState:
         """Which state the key is in at ``now``; ``expires_at <= now`` is expired (D4)."""
@@ -75,8 +83,9 @@ class KeyDraft(NamedTuple):
     scopes: tuple[str, ...]
     scheme: str
     digest: bytes
-    lifetime: int | None
-    """Microseconds until it expires; None: never."""
+    seal: str | None
+    expires_at: int | None
+    """When it expires, in microseconds; None: never."""
 
     def created(self, now: int) -> ApiKey:
         """The key as it is when inserted at ``now``.
@@ -84,8 +93,8 @@ class KeyDraft(NamedTuple):
         ``created_at`` is in whole milliseconds, as it is shown (D30): what sorts the keys is then
         what a reader of the list sees.
         """
-        expires = None if self.lifetime is None else now + self.lifetime
-        return ApiKey(*self[:8], created_at=now - now % MILLISECOND, expires_at=expires)
+        created_at = now - now % MILLISECOND
+        return ApiKey(*self[:9], created_at=created_at, expires_at=self.expires_at)
 
     def __repr__(self) -> str:
         return f"KeyDraft(id={self.id!r}, name={self.name!r}, organization={self.organization!r})"

@@ -22,7 +22,7 @@ A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILA
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -72,6 +72,20 @@ class Usage(NamedTuple):
 
     requests: int
     last_used_at: int
+
+
+class Rows(NamedTuple):
+    """What :meth:`Store.scan` answers."""
+
+    keys: Sequence[ApiKey]
+    accounts: Sequence[Account]
+    cursor: str | None
+    """Where to go on; None: there is no more."""
+
+
+Reseal = tuple[str | None, str | None]
+"""The seal that a row has, and the one that it gets."""
+UNSEALED: Reseal = (None, None)
 
 
 class PartStore(ABC):
@@ -124,7 +138,11 @@ class KeyStore(PartStore):
 
     @abstractmethod
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace the digest if it still is ``old``; nothing else of the key changes (K3, K9)."""
+        """Replace digest and seal if both still are ``old``, in one atomic step (K3, K9).
+
+        Nothing else of the key changes. Whatever changes a sealed field of a row changes its seal
+        as well, so a seal made for the fields as they were is never kept with others.
+        """
 
     @abstractmethod
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
@@ -138,6 +156,9 @@ class KeyStore(PartStore):
         """How many live keys there are under each digest scheme, to see if a pepper is in use.
 
         Dashboard tokens that are not revoked count as well: they are digested with the peppers too.
+        A row whose seal is of another pepper than its digest also counts under
+        ``seal:<pepper id>``, one without a seal under ``unsealed``: see
+        :func:`lockgate.rules.seals.tally`.
         """
 
 
@@ -242,13 +263,22 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
     ) -> Account | None:
         """Make an account the user's if nobody has claimed it yet, and return it as it is then.
 
         One atomic step, with one winner (R3): ``claimed_by`` and ``claimed_at`` are set together
         and never again, so whoever claims later sees in the answer whose it is, and has changed
         nothing. None: the organization has no account.
+
+        The same step replaces the account's seal, which must be the first of ``seals``, by the
+        second. If it is another, the account is not claimed and is returned as it is.
 
         With ``revoke``, if the account is the user's then, by this call or an earlier one, the same
         step revokes all that existed before: it sets ``revoked_at`` of every key of the
@@ -265,7 +295,10 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace a dashboard token's digest if it still is ``old``, and nothing else (K9)."""
+        """Replace a dashboard token's digest and seal if both still are ``old`` (K9).
+
+        Nothing else of the account changes.
+        """
 
 
 class Store(KeyStore, WindowStore, SlotStore, AccountStore):
@@ -295,7 +328,7 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         if key is None:
             token.matches_nobody()
             return UNKNOWN
-        if not token.matches(key.scheme, key.digest):
+        if not token.accepts(key):
             return UNKNOWN
         state = key.state(await self.now() if now is None else now)
         if state is not KeyState.ACTIVE:
@@ -308,6 +341,18 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         await self.add_usage({key.handle: Usage(1, last_used_at)})
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
         return Admission(Verdict.ADMITTED, key, plan, reading)
+
+    @abstractmethod
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        """Some keys and accounts of all organizations, to go through all of them in steps.
+
+        Each key and account that is there from the first step to the last is in one step at least;
+        it may be in several.
+
+        Args:
+            cursor: None begins; then what the step before answered.
+            limit: about how many rows a step is to read.
+        """
 
     async def epoch(self) -> int | None:
         """A number that grows with every change that somebody made to keys or plans.

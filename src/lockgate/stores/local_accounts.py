@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import HandleTaken
 from ..rules.accounts import Account
 from ..rules.digests import Digest
+from .contract import Reseal
 
 
 class LocalAccounts:
@@ -53,13 +54,15 @@ class LocalAccounts:
         accounts = self._those(self._organizations_by_user.get(user, ()))
         return tuple(sorted(accounts, key=lambda a: (-(a.claimed_at or 0), a.organization)))
 
-    def claim(self, organization: str, user: str, revoke: bool, now: int) -> Account | None:
+    def claim(
+        self, organization: str, user: str, revoke: bool, seals: Reseal, now: int
+    ) -> Account | None:
         """Make an account the user's if nobody has claimed it, and revoke its token if asked to."""
         account = self.get(organization)
         if account is None:
             return None
-        if account.claimed_by is None:
-            account = account._replace(claimed_by=user, claimed_at=now)
+        if account.claimed_by is None and account.seal == seals[0]:
+            account = account._replace(claimed_by=user, claimed_at=now, seal=seals[1])
             _append(self._organizations_by_user, user, organization)
         if revoke and account.claimed_by == user and account.token_revoked_at is None:
             account = account._replace(token_revoked_at=now)
@@ -75,17 +78,21 @@ class LocalAccounts:
     def rehash(self, handle: str, old: Digest, new: Digest) -> bool:
         """Replace the digest of a token if it still is ``old``."""
         account = self.by_handle(handle)
-        if account is None or (account.scheme, account.digest) != old:
+        if account is None or account.kept != old:
             return False
-        rehashed = account._replace(scheme=new.scheme, digest=new.value)
+        rehashed = account._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
         self._rows[account.organization] = tuple(rehashed)
         return True
 
-    def schemes(self) -> Iterator[str]:
-        """The digest scheme of each token that is not revoked."""
-        for account in map(Account._make, self._rows.values()):
+    def all(self) -> list[Account]:
+        """Every account."""
+        return [Account._make(row) for row in self._rows.values()]
+
+    def kept(self) -> Iterator[Digest]:
+        """The digest and seal of each token that is not revoked."""
+        for account in self.all():
             if account.token_revoked_at is None:
-                yield account.scheme
+                yield account.kept
 
     def _those(self, organizations: Iterable[str]) -> Iterator[Account]:
         return (Account._make(self._rows[organization]) for organization in organizations)

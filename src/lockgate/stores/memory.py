@@ -11,9 +11,10 @@ from ..rules.digests import Digest
 from ..rules.instants import DAY
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, PlanBook
+from ..rules.seals import tally
 from ..rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ..rules.windows import Reading, Window
-from .contract import UNKNOWN, Admission, Io, Store, Usage, Verdict
+from .contract import UNKNOWN, UNSEALED, Admission, Io, Reseal, Rows, Store, Usage, Verdict
 from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
 from .local_accounts import LocalAccounts
@@ -21,9 +22,10 @@ from .local_accounts import LocalAccounts
 _Scopes = tuple[str, ...]
 _Instant = int | None
 _Row = tuple[
-    str, str, str, str, str, _Scopes, str, bytes, int, _Instant, _Instant
+    str, str, str, str, str, _Scopes, str, bytes, str | None, int, _Instant, _Instant
 ]  # fmt: skip
 """An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
+_PLAIN_FIELDS: Final = 12
 _ADMITTED: Final = Verdict.ADMITTED
 _SWEPT_AT_ONCE: Final = 2
 """More than one, so that sweeping is faster than anybody takes slots."""
@@ -77,9 +79,10 @@ class MemoryStore(Store):
             if row is None:
                 token.matches_nobody()
                 return UNKNOWN
-            if (row[6], row[7]) != token.matched and not token.matches(row[6], row[7]):
+            # Rows change by the verbs below only: digest and seal stand for all that is sealed.
+            if row[6:9] != token.matched and not token.accepts(self._key(handle)):
                 return UNKNOWN
-            organization, expires_at, revoked_at = row[2], row[9], row[10]
+            organization, expires_at, revoked_at = row[2], row[10], row[11]
             if now is None:
                 now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
             if revoked_at is not None:
@@ -141,9 +144,9 @@ class MemoryStore(Store):
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
             row = self._rows.get(handle)
-            if row is None or (row[6], row[7]) != old:
+            if row is None or row[6:9] != old:
                 return False
-            self._rows[handle] = (*row[:6], new.scheme, new.value, *row[8:])
+            self._rows[handle] = (*row[:6], new.scheme, new.value, new.seal, *row[9:])
             self.edition = object()
             return True
 
@@ -157,13 +160,9 @@ class MemoryStore(Store):
     async def census(self, now: int | None = None) -> dict[str, int]:
         with self._lock:
             now = self._clock() if now is None else now
-            counts: dict[str, int] = {}
-            for handle, row in self._rows.items():
-                if self._key(handle).state(now) is KeyState.ACTIVE:
-                    counts[row[6]] = counts.get(row[6], 0) + 1
-            for scheme in self._accounts.schemes():
-                counts[scheme] = counts.get(scheme, 0) + 1
-            return counts
+            live = (self._key(handle) for handle in self._rows)
+            rows = [key.kept for key in live if key.state(now) is KeyState.ACTIVE]
+            return tally((kept.scheme, kept.seal, 1) for kept in (*rows, *self._accounts.kept()))
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -254,11 +253,17 @@ class MemoryStore(Store):
             return self._accounts.by_user(user)
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
     ) -> Account | None:
         with self._lock:
             now = self._clock() if now is None else now
-            account = self._accounts.claim(organization, user, revoke, now)
+            account = self._accounts.claim(organization, user, revoke, seals, now)
             if account is not None and account.claimed_by == user and revoke:
                 for handle in self._handles_by_organization[organization]:
                     self._revoked(self._key(handle), now)
@@ -272,9 +277,14 @@ class MemoryStore(Store):
         with self._lock:
             return self._accounts.rehash(handle, old, new)
 
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        with self._lock:
+            keys = [self._key(handle) for handle in self._rows]
+            return Rows(keys, self._accounts.all(), None)
+
     def _insert(self, draft: KeyDraft, now: int) -> ApiKey:
         key = draft.created(now)
-        self._rows[draft.handle] = key[:11]
+        self._rows[draft.handle] = key[:_PLAIN_FIELDS]
         self._handles_by_id[draft.id] = draft.handle
         self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
         self._live_by_organization.setdefault(draft.organization, {})[draft.handle] = None
@@ -283,7 +293,7 @@ class MemoryStore(Store):
     def _revoked(self, key: ApiKey, now: int) -> ApiKey:
         if key.revoked_at is None:
             key = key._replace(revoked_at=now)
-            self._rows[key.handle] = key[:11]
+            self._rows[key.handle] = key[:_PLAIN_FIELDS]
             self._live_by_organization[key.organization].pop(key.handle, None)
             self.edition = object()
         return key

@@ -18,7 +18,7 @@ from ..rules.keys import ApiKey, KeyState
 from ..rules.plans import Organization, PlanBook
 from ..rules.windows import Reading, Window
 from ..run import run
-from .contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, Verdict
+from .contract import REFUSED_BY_STATE, UNKNOWN, UNSEALED, Admission, Io, Reseal, Verdict
 from .counts import Counts
 from .ends import tell_of_the_end
 from .failures import is_away
@@ -110,9 +110,17 @@ class Paired(Wrapper):
         await self._changing(organization.id, self.truth.put_organization(organization))
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
     ) -> Account | None:
-        claim = self.truth.claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        claim = self.truth.claim_if_unclaimed(
+            organization, user, revoke=revoke, seals=seals, now=now
+        )
         return await self._changing(organization, claim)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
@@ -220,7 +228,7 @@ class Paired(Wrapper):
         if key is None:
             token.matches_nobody()
             return None
-        return key if token.matches(key.scheme, key.digest) else None
+        return key if token.accepts(key) else None
 
     async def _verified(
         self,

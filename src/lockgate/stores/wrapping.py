@@ -62,6 +62,7 @@ class Wrapper(Store):
     claim_if_unclaimed = passed(Store.claim_if_unclaimed)
     sign_out = passed(Store.sign_out)
     rehash_token_if = passed(Store.rehash_token_if)
+    scan = passed(Store.scan)
 
     def hurry(self) -> None:
         self.inner.hurry()

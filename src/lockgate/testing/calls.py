@@ -74,7 +74,7 @@ def show(value: object) -> str:
     if isinstance(value, int):
         return _number(value)
     if isinstance(value, KeyDraft):
-        expires = "" if value.lifetime is None else f", lifetime={_span(value.lifetime)}"
+        expires = "" if value.expires_at is None else f", expires_at={show(value.expires_at)}"
         return f"draft {value.handle} of {value.organization!r}{expires}"
     if isinstance(value, AccountDraft):
         return f"account {value.handle} of {value.organization!r}"

@@ -43,6 +43,8 @@ EMAIL: Final = st.sampled_from(["ada@example.com", "eve@example.com"])
 SPAN: Final = st.sampled_from([1, SECOND, MINUTE, HOUR])
 LIMIT: Final = st.none() | st.integers(0, 3)
 SCHEMES: Final = ("sha256", "other", "another")
+SEAL: Final = st.sampled_from([None, None, "01020304:aa"])
+KEPT: Final = st.tuples(st.sampled_from(SCHEMES), SEAL)
 
 
 def needs(part: Part) -> Callable[[Any], bool]:
@@ -168,11 +170,12 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("revoke_if_live", organization, self._keys[which][1].id, self.now)
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, old=st.sampled_from(SCHEMES), new=st.sampled_from(SCHEMES))
-    def rehash(self, which: int, old: str, new: str) -> None:
-        """A key's digest is replaced."""
+    @rule(which=WHICH, old=KEPT, new=KEPT)
+    def rehash(self, which: int, old: tuple[str, str | None], new: tuple[str, str | None]) -> None:
+        """A key's digest and seal are replaced."""
         handle, digest = self._keys[which][1].handle, self._keys[which][1].digest
-        self._call("rehash_if", handle, Digest(old, digest), Digest(new, digest))
+        before, after = (Digest(scheme, digest, seal) for scheme, seal in (old, new))
+        self._call("rehash_if", handle, before, after)
 
     @precondition(needs("keys"))
     @rule(which=st.lists(WHICH, max_size=3), requests=st.integers(1, 9))
@@ -210,23 +213,26 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("account_by_token", account.handle)
 
     @precondition(needs("accounts"))
-    @rule(organization=ORGANIZATION, user=OWNER, revoke=st.booleans())
-    def claim(self, organization: str, user: str, revoke: bool) -> None:
+    @rule(organization=ORGANIZATION, user=OWNER, revoke=st.booleans(), old=SEAL, new=SEAL)
+    def claim(
+        self, organization: str, user: str, revoke: bool, old: str | None, new: str | None
+    ) -> None:
         """Somebody claims an organization, and may want all keys revoked."""
-        arguments = ("claim_if_unclaimed", (organization, user))
-        self._drive(self._witness.see(Call(*arguments, (("revoke", revoke), ("now", self.now)))))
+        options = ("revoke", revoke), ("seals", (old, new)), ("now", self.now)
+        call = Call("claim_if_unclaimed", (organization, user), options)
+        self._drive(self._witness.see(call))
         self._call("accounts_by_user", user)
         self._call("list", organization)
 
     @precondition(needs("accounts"))
-    @rule(organization=ORGANIZATION, scheme=st.sampled_from(SCHEMES))
-    def sign_out(self, organization: str, scheme: str) -> None:
+    @rule(organization=ORGANIZATION, kept=KEPT)
+    def sign_out(self, organization: str, kept: tuple[str, str | None]) -> None:
         """The sessions of an agent end, and its token gets another digest."""
         self._call("sign_out", organization)
         account = self._witness.world.accounts.get(organization)
         if account is not None:
-            old = Digest(account.scheme, account.digest)
-            self._call("rehash_token_if", account.handle, old, Digest(scheme, old.value))
+            new = Digest(kept[0], account.digest, kept[1])
+            self._call("rehash_token_if", account.handle, account.kept, new)
         self._call("account", organization)
 
     @precondition(needs("admission"))

@@ -15,11 +15,20 @@ from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, PlanBook
+from ..rules.seals import tally
 from ..rules.slots import Lease, Leases, SlotReading
 from ..rules.windows import Reading, State, Window, empty_state
 from ..rules.windows import hit as hit_rule
 from ..rules.windows import look as look_rule
-from ..stores.contract import REFUSED_BY_STATE, UNKNOWN, Admission, Usage, Verdict
+from ..stores.contract import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Reseal,
+    Usage,
+    Verdict,
+)
 from .calls import Call, raised
 
 
@@ -86,9 +95,9 @@ def revoke_if_live(
 
 def rehash_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
     key = world.keys.get(handle)
-    if key is None or (key.scheme, key.digest) != old:
+    if key is None or key.kept != old:
         return False, world
-    return True, _with_key(world, key._replace(scheme=new.scheme, digest=new.value))
+    return True, _with_key(world, key._replace(**_columns(new)))
 
 
 def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
@@ -100,14 +109,9 @@ def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
 
 
 def census(world: World, now: int) -> tuple[dict[str, int], World]:
-    counts: dict[str, int] = {}
-    for key in world.keys.values():
-        if key.state(now) is KeyState.ACTIVE:
-            counts[key.scheme] = counts.get(key.scheme, 0) + 1
-    for one in world.accounts.values():
-        if one.token_revoked_at is None:
-            counts[one.scheme] = counts.get(one.scheme, 0) + 1
-    return counts, world
+    keys = [key.kept for key in world.keys.values() if key.state(now) is KeyState.ACTIVE]
+    tokens = [one.kept for one in world.accounts.values() if one.token_revoked_at is None]
+    return tally((kept.scheme, kept.seal, 1) for kept in (*keys, *tokens)), world
 
 
 def hit(
@@ -164,7 +168,7 @@ def admit(
     world: World, token: Token, cost: int, plans: PlanBook, now: int
 ) -> tuple[Admission, World]:
     key = world.keys.get(token.handle)
-    if key is None or not token.matches(key.scheme, key.digest):
+    if key is None or not token.accepts(key):
         return UNKNOWN, world
     state = key.state(now)
     if state is not KeyState.ACTIVE:
@@ -207,13 +211,19 @@ def accounts_by_user(world: World, user: str) -> tuple[tuple[Account, ...], Worl
 
 
 def claim_if_unclaimed(
-    world: World, organization: str, user: str, *, revoke: bool, now: int
+    world: World,
+    organization: str,
+    user: str,
+    *,
+    revoke: bool,
+    seals: Reseal = UNSEALED,
+    now: int,
 ) -> tuple[Account | None, World]:
     one = world.accounts.get(organization)
     if one is None:
         return None, world
-    if one.claimed_by is None:
-        one = one._replace(claimed_by=user, claimed_at=now)
+    if one.claimed_by is None and one.seal == seals[0]:
+        one = one._replace(claimed_by=user, claimed_at=now, seal=seals[1])
     if revoke and one.claimed_by == user:
         if one.token_revoked_at is None:
             one = one._replace(token_revoked_at=now)
@@ -231,9 +241,9 @@ def sign_out(world: World, organization: str) -> tuple[None, World]:
 
 def rehash_token_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
     one, _ = account_by_token(world, handle)
-    if one is None or (one.scheme, one.digest) != old:
+    if one is None or one.kept != old:
         return False, world
-    return True, _with_account(world, one._replace(scheme=new.scheme, digest=new.value))
+    return True, _with_account(world, one._replace(**_columns(new)))
 
 
 VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
@@ -263,6 +273,10 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "sign_out": sign_out,
     "rehash_token_if": rehash_token_if,
 }
+
+
+def _columns(digest: Digest) -> dict[str, Any]:
+    return {"scheme": digest.scheme, "digest": digest.value, "seal": digest.seal}
 
 
 def _used(key: ApiKey, requests: int, last: int) -> ApiKey:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ...rules.accounts import Account
+from ...rules.digests import Digest
 from ...rules.instants import DAY
 from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Organization
@@ -51,13 +52,13 @@ class Record:
             key = self.keys[key.handle] = key._replace(revoked_at=now)
         return key
 
-    def schemes(self, now: int) -> Iterator[str]:
-        """The digest scheme of each live key, and of the dashboard token."""
+    def kept(self, now: int) -> Iterator[Digest]:
+        """The digest and seal of each live key, and of the dashboard token."""
         for key in self.keys.values():
             if key.state(now) is KeyState.ACTIVE:
-                yield key.scheme
+                yield key.kept
         if self.account is not None and self.account.token_revoked_at is None:
-            yield self.account.scheme
+            yield self.account.kept
 
     def until(self) -> int | None:
         """From when on nothing here counts any more; None: it is to be kept for ever."""

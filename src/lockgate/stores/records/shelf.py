@@ -152,9 +152,15 @@ class Shelf:
 
     async def all(self) -> AsyncIterator[Record]:
         """The record of every organization."""
-        for name in await self._records.names("org:"):
-            kept = await self._records.get(name)
-            yield Record.read(None if kept is None else kept[0])
+        async for _, record in self.after(""):
+            yield record
+
+    async def after(self, last: str) -> AsyncIterator[tuple[str, Record]]:
+        """The records of organizations with their names, in the order of these, after one."""
+        for name in sorted(await self._records.names("org:")):
+            if name > last:
+                kept = await self._records.get(name)
+                yield name, Record.read(None if kept is None else kept[0])
 
 
 def _name(kind: str, id: str) -> str:

@@ -10,9 +10,21 @@ from ...rules.credentials import Token
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft, KeyState
 from ...rules.plans import Organization, PlanBook
+from ...rules.seals import tally
 from ...rules.slots import Lease, Leases, SlotReading
 from ...rules.windows import Reading, Window, hit, look
-from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, Store, Usage, Verdict
+from ..contract import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Io,
+    Reseal,
+    Rows,
+    Store,
+    Usage,
+    Verdict,
+)
 from .record import Record
 from .shelf import Records, Shelf
 
@@ -44,7 +56,7 @@ class RecordStore(Store):
 
         def work(record: Record, at: int) -> Admission:
             key = record.keys.get(token.handle)
-            if key is None or not token.matches(key.scheme, key.digest):
+            if key is None or not token.accepts(key):
                 return UNKNOWN
             state = key.state(at)
             if state is not KeyState.ACTIVE:
@@ -102,9 +114,9 @@ class RecordStore(Store):
 
         def work(record: Record, _: int) -> bool:
             key = record.keys.get(handle)
-            if key is None or (key.scheme, key.digest) != old:
+            if key is None or key.kept != old:
                 return False
-            record.keys[handle] = key._replace(scheme=new.scheme, digest=new.value)
+            record.keys[handle] = key._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
             return True
 
         return await self._shelf.change(organization, work, 0)
@@ -117,11 +129,8 @@ class RecordStore(Store):
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         at = await self.now() if now is None else now
-        counts: dict[str, int] = {}
-        async for record in self._shelf.all():
-            for scheme in record.schemes(at):
-                counts[scheme] = counts.get(scheme, 0) + 1
-        return counts
+        kept = [kept async for record in self._shelf.all() for kept in record.kept(at)]
+        return tally((one.scheme, one.seal, 1) for one in kept)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -221,14 +230,20 @@ class RecordStore(Store):
         return tuple(sorted(those, key=lambda one: (-(one.claimed_at or 0), one.organization)))
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
     ) -> Account | None:
         def work(record: Record, at: int) -> Account | None:
             account = record.account
             if account is None:
                 return None
-            if account.claimed_by is None:
-                account = account._replace(claimed_by=user, claimed_at=at)
+            if account.claimed_by is None and account.seal == seals[0]:
+                account = account._replace(claimed_by=user, claimed_at=at, seal=seals[1])
             if revoke and account.claimed_by == user:
                 account = account._replace(token_revoked_at=account.token_revoked_at or at)
                 for key in [*record.keys.values()]:
@@ -256,12 +271,22 @@ class RecordStore(Store):
 
         def work(record: Record, _: int) -> bool:
             mine = record.account
-            if mine is None or (mine.handle, mine.scheme, mine.digest) != (handle, *old):
+            if mine is None or mine.handle != handle or mine.kept != old:
                 return False
-            record.account = mine._replace(scheme=new.scheme, digest=new.value)
+            record.account = mine._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
             return True
 
         return await self._shelf.change(account.organization, work, 0)
+
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        keys: list[ApiKey] = []
+        accounts: list[Account] = []
+        async for name, record in self._shelf.after(cursor or ""):
+            keys += record.keys.values()
+            accounts += [] if record.account is None else [record.account]
+            if len(keys) + len(accounts) >= limit:
+                return Rows(keys, accounts, name)
+        return Rows(keys, accounts, None)
 
     async def close(self) -> None:
         await self.records.close()

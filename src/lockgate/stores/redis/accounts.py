@@ -18,7 +18,7 @@ from ...rules.digests import Digest
 from ...rules.instants import MINUTE
 from ...rules.keys import ApiKey, KeyDraft
 from ...waiting import together
-from ..contract import Store
+from ..contract import UNSEALED, Reseal, Store
 from .calls import Call, Script, command, invocation, number
 from .encoding import (
     Claim,
@@ -27,8 +27,9 @@ from .encoding import (
     read_key,
     write_account,
     write_claim,
+    write_digest,
     write_key,
-    write_scheme,
+    write_seal,
     write_user,
 )
 from .names import Names, read, slot_of, write
@@ -112,7 +113,13 @@ class Accounts(Store):
         return tuple(sorted(accounts, key=lambda a: (-(a.claimed_at or 0), a.organization)))
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
     ) -> Account | None:
         if await self.account(organization) is None:
             return None
@@ -123,7 +130,7 @@ class Accounts(Store):
                 _CLAIM,
                 place.slot,
                 (place.organization, place.live),
-                *(number(now), write_user(user), number(revoke)),
+                *(number(now), write_user(user), number(revoke), *map(write_seal, seals)),
                 repeatable=True,
             )
         )
@@ -142,7 +149,7 @@ class Accounts(Store):
         if account is None:
             return False
         place = self._names.place(account.organization)
-        values = *write_scheme(old), *write_scheme(new)
+        values = *write_digest(old), *write_digest(new)
         call = invocation(_REHASH_TOKEN, place.slot, [place.organization], *values)
         return bool(await self._ask(call))
 

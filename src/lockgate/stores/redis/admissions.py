@@ -46,7 +46,7 @@ class Admissions(Store):
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
         sight = self._sights.find(token.handle)
-        if sight is None or (token.matched != sight.digest and not token.matches(*sight.digest)):
+        if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key)):
             sight = await self._see(token)
         lane = self._lanes.here()
         while sight is not None:
@@ -152,7 +152,7 @@ class Admissions(Store):
         return self._seen(token, Sight(sight.place, record, usage, placed))
 
     def _seen(self, token: Token, sight: Sight) -> Sight | None:
-        if not token.matches(*sight.digest):
+        if not token.accepts(sight.key):
             return None
         self._sights.keep(token.handle, sight)
         return sight

@@ -17,21 +17,31 @@ from .names import RECORD, USAGE, read, write
 _USAGE: Final = Struct("<qq")
 
 
-def write_scheme(digest: Digest) -> tuple[bytes, bytes]:
-    """A digest and its scheme, each as one word."""
-    return quote(digest.scheme, safe=":").encode(), digest.value.hex().encode()
+def write_digest(digest: Digest) -> tuple[bytes, bytes, bytes]:
+    """A digest's scheme, the digest and the seal of its row, each as one word."""
+    scheme = quote(digest.scheme, safe=":").encode()
+    return scheme, digest.value.hex().encode(), write_seal(digest.seal)
+
+
+def write_seal(seal: str | None) -> bytes:
+    """A seal as one word; an empty one: there is none."""
+    return quote(seal or "", safe=":").encode()
+
+
+def _read_seal(seal: bytes) -> str | None:
+    return unquote(seal.decode("ascii", "replace")) or None
 
 
 def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
     """A key that is to be inserted, as ``add_key`` of ``records.lua`` takes it."""
-    digest = write_scheme(Digest(draft.scheme, draft.digest))
-    return write(draft.id), number(draft.lifetime), *digest, _fixed(draft)
+    digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
+    return write(draft.id), number(draft.expires_at), *digest, _fixed(draft)
 
 
 def write_record(key: ApiKey) -> bytes:
     """A key's record, which ``records.lua`` describes."""
     times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
-    return b" ".join((*times, *write_scheme(Digest(key.scheme, key.digest)), _fixed(key)))
+    return b" ".join((*times, *write_digest(key.kept), _fixed(key)))
 
 
 def _fixed(key: ApiKey | KeyDraft) -> bytes:
@@ -50,14 +60,16 @@ def write_user(user: str) -> bytes:
 
 
 def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
-    """An account that is to be registered: its scheme, its digest, what never changes."""
-    *fixed, scheme, digest = draft
-    return *write_scheme(Digest(scheme, digest)), _json(fixed)
+    """An account that is to be registered: its scheme, digest and seal, what never changes."""
+    *fixed, scheme, digest, seal = draft
+    return *write_digest(Digest(scheme, digest, seal)), _json(fixed)
 
 
 def read_account(record: bytes) -> Account:
     """An account from its record, which ``accounts.lua`` describes."""
-    created, claimed_at, revoked, sign_outs, scheme, digest, user, fixed = record.split(b" ", 7)
+    created, claimed_at, revoked, sign_outs, scheme, digest, seal, user, fixed = record.split(
+        b" ", 8
+    )
     organization, agent_name, billing_email, company_name, handle = cast(
         list[Any], json.loads(fixed)
     )
@@ -69,6 +81,7 @@ def read_account(record: bytes) -> Account:
         handle,
         unquote(scheme.decode()),
         bytes.fromhex(digest.decode()),
+        _read_seal(seal),
         int(created),
         read(unquote_to_bytes(user)) if user else None,
         int(claimed_at) if claimed_at else None,
@@ -79,7 +92,7 @@ def read_account(record: bytes) -> Account:
 
 def read_key(record: bytes, usage: bytes | None) -> ApiKey:
     """A key from its record, which ``records.lua`` describes, and its usage."""
-    created, expires, revoked, scheme, digest, fixed = record.split(b" ", 5)
+    created, expires, revoked, scheme, digest, seal, fixed = record.split(b" ", 6)
     id, handle, organization, name, prefix, scopes = cast(list[Any], json.loads(fixed))
     requests, last = read_usage(usage)
     return ApiKey(
@@ -91,6 +104,7 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
         tuple(scopes),
         unquote(scheme.decode()),
         bytes.fromhex(digest.decode()),
+        _read_seal(seal),
         int(created),
         int(expires) if expires else None,
         int(revoked) if revoked else None,
@@ -107,14 +121,22 @@ def read_keys(hash: Sequence[bytes]) -> Iterator[ApiKey]:
             yield read_key(value, fields.get(USAGE + name.removeprefix(RECORD)))
 
 
-def live_schemes(hash: Sequence[bytes], now: int) -> Iterator[str]:
-    """The digest scheme of each live key and token in the hash of an organization."""
+def live_digests(hash: Sequence[bytes], now: int) -> Iterator[Digest]:
+    """The digest and seal of each live key and token in the hash of an organization."""
     for key in read_keys(hash):
         if key.state(now) is KeyState.ACTIVE:
-            yield key.scheme
+            yield key.kept
+    account = account_in(hash)
+    if account is not None and account.token_revoked_at is None:
+        yield account.kept
+
+
+def account_in(hash: Sequence[bytes]) -> Account | None:
+    """The account in the hash of an organization."""
     for name, value in zip(hash[::2], hash[1::2], strict=True):
-        if name == b"account" and (account := read_account(value)).token_revoked_at is None:
-            yield account.scheme
+        if name == b"account":
+            return read_account(value)
+    return None
 
 
 def read_usage(usage: bytes | None) -> tuple[int, int | None]:

@@ -1,6 +1,6 @@
 """The store: its verbs, each once, over whichever lane the caller is in."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -12,12 +12,10 @@ from ...rules.digests import Digest
 from ...rules.instants import SECOND
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization
+from ...rules.seals import tally
 from ...rules.slots import Lease, SlotReading
 from ..advising import Adviser
-from ..contract import (
-    Io,
-    Usage,
-)
+from ..contract import UNSEALED, Io, Reseal, Rows, Usage
 from ..lanes import Lanes
 from .accounts import Accounts
 from .admissions import Admissions
@@ -25,16 +23,18 @@ from .advice import advice
 from .calls import Call, Script, command, invocation, number
 from .copies import Copies
 from .encoding import (
-    live_schemes,
+    account_in,
+    live_digests,
     read_key,
     read_keys,
     read_lease,
     read_placement,
+    write_digest,
     write_key,
     write_placement,
-    write_scheme,
 )
 from .lanes import Lane
+from .lines import Line
 from .names import DEFAULT_PREFIX, Names, fields_of, slot_of, write
 from .servers import Client, servers_of
 from .sights import Sights
@@ -149,7 +149,7 @@ class RedisStore(Admissions, Accounts, Copies):
             return False
         organization, id = claimed
         place = self._names.place(organization)
-        values = fields_of(id)[0], *write_scheme(old), *write_scheme(new)
+        values = fields_of(id)[0], *write_digest(old), *write_digest(new)
         call = invocation(_REHASH, place.slot, [place.organization], *values)
         moved = bool(await self._ask(call))
         if moved:
@@ -167,12 +167,11 @@ class RedisStore(Admissions, Accounts, Copies):
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         now = await self.now() if now is None else now
-        counts: dict[str, int] = {}
+        digests: list[Digest] = []
         async for hash in self._hashes():
             kept = await self._ask(command(slot_of(hash), b"HGETALL", hash, repeatable=True))
-            for scheme in live_schemes(kept, now):
-                counts[scheme] = counts.get(scheme, 0) + 1
-        return counts
+            digests += live_digests(kept, now)
+        return tally((digest.scheme, digest.seal, 1) for digest in digests)
 
     async def acquire(
         self,
@@ -215,9 +214,17 @@ class RedisStore(Admissions, Accounts, Copies):
         await self._move()
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
     ) -> Account | None:
-        account = await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now)
+        account = await super().claim_if_unclaimed(
+            organization, user, revoke=revoke, seals=seals, now=now
+        )
         if revoke and account is not None:
             await self._move()
         return account
@@ -248,20 +255,42 @@ class RedisStore(Admissions, Accounts, Copies):
         values = number(now), *values
         return await self._ask(invocation(script, place.slot, keys, *values, repeatable=repeatable))
 
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        # Server by server, each by its own cursor.
+        server, _, begun = (cursor or "0:0").partition(":")
+        number, at = int(server), begun.encode()
+        lines = await self._lanes.here().everyone()
+        keys: list[ApiKey] = []
+        accounts: list[Account] = []
+        while number < len(lines) and len(keys) + len(accounts) < limit:
+            at, names = await self._scan(lines[number], at, b"%d" % max(1, limit))
+            for name in names:
+                hash = await self._ask(command(slot_of(name), b"HGETALL", name, repeatable=True))
+                keys += read_keys(hash)
+                accounts += [] if (account := account_in(hash)) is None else [account]
+            if at == b"0":
+                number += 1
+        return Rows(keys, accounts, f"{number}:{at.decode()}" if number < len(lines) else None)
+
     async def _hashes(self) -> AsyncIterator[bytes]:
         """The names of all organizations' hashes."""
         seen: set[bytes] = set()
         for line in await self._lanes.here().everyone():
             cursor = b"0"
             while True:
-                scan = b"SCAN", cursor, b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
-                answer = await line.ask(command(0, *scan))
-                if isinstance(answer, Exception):
-                    raise answer
-                cursor, names = cast(tuple[bytes, list[bytes]], answer)
+                cursor, names = await self._scan(line, cursor, _SCANNED_AT_ONCE)
                 for name in names:
-                    if name.endswith(b"}") and name not in seen:
+                    if name not in seen:
                         seen.add(name)
                         yield name
                 if cursor == b"0":
                     break
+
+    async def _scan(self, line: Line, cursor: bytes, count: bytes) -> tuple[bytes, Sequence[bytes]]:
+        """Some of the names of organizations' hashes on a server, and where to go on."""
+        scan = b"SCAN", cursor, b"MATCH", self._names.pattern, b"COUNT", count
+        answer = await line.ask(command(0, *scan))
+        if isinstance(answer, Exception):
+            raise answer
+        cursor, names = cast(tuple[bytes, Sequence[bytes]], answer)
+        return cursor, [name for name in names if name.endswith(b"}")]

@@ -1,5 +1,6 @@
 """Accounts in SQL: what each verb does within its transaction."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert, or_, select, update
@@ -7,7 +8,9 @@ from sqlalchemy import Connection, insert, or_, select, update
 from ...rules.accounts import Account, AccountDraft
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
+from ..contract import Reseal
 from .encoding import read_account, write_account, write_id, write_key
+from .keys import columns_of, kept_as
 from .tables import Tables
 
 
@@ -71,7 +74,13 @@ class Accounts:
         return connection.scalar(mine) is not None
 
     def claim(
-        self, connection: Connection, organization: str, user: str, revoke: bool, now: int
+        self,
+        connection: Connection,
+        organization: str,
+        user: str,
+        revoke: bool,
+        seals: Reseal,
+        now: int,
     ) -> Account | None:
         """Make an account the user's if nobody has claimed it; revoke what there is, if asked to.
 
@@ -79,8 +88,10 @@ class Accounts:
         """
         id, columns = write_id(organization), self._accounts.c
         mine = columns.organization == id
-        claim = update(self._accounts).where(mine, columns.claimed_by.is_(None))
-        connection.execute(claim.values(claimed_by=write_id(user), claimed_at=now))
+        old, new = seals
+        as_read = columns.seal.is_(None) if old is None else columns.seal == old
+        claim = update(self._accounts).where(mine, columns.claimed_by.is_(None), as_read)
+        connection.execute(claim.values(claimed_by=write_id(user), claimed_at=now, seal=new))
         account = self._one(connection, mine)
         if account is None or account.claimed_by != user or not revoke:
             return account
@@ -98,13 +109,16 @@ class Accounts:
         connection.execute(more)
 
     def rehash(self, connection: Connection, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace the digest of a token if it still is ``old``."""
-        columns = self._accounts.c
-        unchanged = update(self._accounts).where(
-            columns.handle == handle, columns.scheme == old.scheme, columns.digest == old.value
-        )
-        values = unchanged.values(scheme=new.scheme, digest=new.value)
-        return connection.execute(values).rowcount == 1
+        """Replace the digest of a token and the seal if they still are ``old``."""
+        accounts = self._accounts
+        unchanged = update(accounts).where(accounts.c.handle == handle, kept_as(accounts, old))
+        return connection.execute(unchanged.values(**columns_of(new))).rowcount == 1
+
+    def scan(self, connection: Connection, after: str, limit: int) -> Sequence[Account]:
+        """The next accounts after the handle of a token, in the order of these handles."""
+        handle = self._accounts.c.handle
+        some = select(self._accounts).where(handle > after).order_by(handle).limit(limit)
+        return [read_account(row) for row in connection.execute(some)]
 
     def _one(self, connection: Connection, which: Any) -> Account | None:
         row = connection.execute(select(self._accounts).where(which)).one_or_none()

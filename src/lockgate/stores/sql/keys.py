@@ -1,14 +1,19 @@
 """Keys in SQL: what each verb does within its transaction."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Table, and_, func, insert, or_, select, update
 
 from ...errors import KeyLimitReached
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
+from ...rules.seals import tally
 from .encoding import read_key, read_uses, write_id, write_key
 from .tables import Tables
+
+_PEPPER_ID: Final = 8
+"""Characters of a seal that name its pepper."""
 
 
 class Keys:
@@ -71,24 +76,28 @@ class Keys:
         return None if id is None else bytes(id)
 
     def rehash(self, connection: Connection, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace a digest if it still is ``old``."""
+        """Replace digest and seal if they still are ``old``."""
         keys = self._table
-        unchanged = update(keys).where(
-            keys.c.handle == handle, keys.c.scheme == old.scheme, keys.c.digest == old.value
-        )
-        values = unchanged.values(scheme=new.scheme, digest=new.value)
-        return connection.execute(values).rowcount == 1
+        unchanged = update(keys).where(keys.c.handle == handle, kept_as(keys, old))
+        return connection.execute(unchanged.values(**columns_of(new))).rowcount == 1
+
+    def scan(self, connection: Connection, after: str, limit: int) -> Sequence[ApiKey]:
+        """The next keys after a handle, in the order of their handles."""
+        handle = self._table.c.handle
+        some = self._with_usage.where(handle > after).order_by(handle).limit(limit)
+        return [_key(row) for row in connection.execute(some)]
 
     def census(self, connection: Connection, now: int) -> dict[str, int]:
         """How many keys and tokens are digested by each scheme."""
         key, account = self._table.c, self._accounts.c
-        counts: dict[str, int] = {}
         good = account.token_revoked_at.is_(None)
-        for scheme, those in ((key.scheme, self._live(now)), (account.scheme, good)):
-            rows = select(scheme, func.count()).where(those).group_by(scheme)
-            for name, number in connection.execute(rows):
-                counts[name] = counts.get(name, 0) + number
-        return counts
+        rows: list[tuple[str, str | None, int]] = []
+        for columns, those in ((key, self._live(now)), (account, good)):
+            seal = func.substr(columns.seal, 1, _PEPPER_ID).label("pepper")
+            grouped = select(columns.scheme, seal, func.count()).where(those)
+            grouped = grouped.group_by(columns.scheme, seal)
+            rows += [(scheme, by, number) for scheme, by, number in connection.execute(grouped)]
+        return tally(rows)
 
     def _one(self, connection: Connection, which: Any) -> ApiKey | None:
         row = connection.execute(self._with_usage.where(which)).one_or_none()
@@ -101,6 +110,18 @@ class Keys:
     def _live(self, now: int) -> Any:
         expires = self._table.c.expires_at
         return and_(self._table.c.revoked_at.is_(None), or_(expires.is_(None), expires > now))
+
+
+def kept_as(table: Table, digest: Digest) -> Any:
+    """Whether a row has this digest and this seal."""
+    columns = table.c
+    seal = columns.seal.is_(None) if digest.seal is None else columns.seal == digest.seal
+    return and_(columns.scheme == digest.scheme, columns.digest == digest.value, seal)
+
+
+def columns_of(digest: Digest) -> dict[str, Any]:
+    """A digest and its seal as the columns of a row."""
+    return {"scheme": digest.scheme, "digest": digest.value, "seal": digest.seal}
 
 
 def _key(row: Any) -> ApiKey:

@@ -15,10 +15,11 @@ from ...rules.credentials import Token
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization, PlanBook
+from ...rules.seals import sealed_fields
 from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew
 from ...rules.windows import Reading, Window
 from ..advising import Adviser
-from ..contract import UNKNOWN, Admission, Io, Usage
+from ..contract import UNKNOWN, UNSEALED, Admission, Io, Reseal, Rows, Usage
 from ..halves import Changes, Truth
 from .accounts import Accounts
 from .advice import advice
@@ -55,8 +56,9 @@ _SIGHTS_AT_MOST: Final = 50_000
 class _Sight(NamedTuple):
     """What was last seen of a key, to know whose lock to take. Nobody is let in by it."""
 
-    organization: str
-    digest: Digest
+    key: ApiKey
+    sealed: tuple[object, ...]
+    """The fields that its seal covers."""
 
 
 class SqlStore(Truth):
@@ -128,20 +130,22 @@ class SqlStore(Truth):
         lane = self._lanes.here()
         while True:
             sight = self._sights.get(token.handle)
-            if sight is None or not token.matches(*sight.digest):
+            if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key)):
                 sight = await self._sight(token)
                 if sight is None:
                     return UNKNOWN
-            organization, digest = sight
+            organization = sight.key.organization
             resolved = self._resolver is not None
             placed = await self._resolved(organization) if resolved else None
-            charge = Admit(organization, token, digest, cost, plans, now, resolved, placed)
+            charge = Admit(
+                organization, token.handle, sight.sealed, cost, plans, now, resolved, placed
+            )
             outcome = await lane.charge(charge)
             if isinstance(outcome, Admission):
                 return outcome
             if isinstance(outcome, Exception):
                 raise outcome
-            self._sights.pop(token.handle, None)  # It has moved.
+            self._sights.pop(token.handle, None)  # It has changed.
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -307,13 +311,19 @@ class SqlStore(Truth):
         return await self._lanes.here().read(lambda c: self._accounts.by_user(c, user))
 
     async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
     ) -> Account | None:
         def work(connection: Connection) -> Account | None:
             if not self._accounts.lock(connection, organization):
                 return None
             instant = self._at(connection, now)
-            account = self._accounts.claim(connection, organization, user, revoke, instant)
+            account = self._accounts.claim(connection, organization, user, revoke, seals, instant)
             if revoke:
                 self._epochs.advance(connection, write_id(organization))
             return account
@@ -327,6 +337,15 @@ class SqlStore(Truth):
         if not _NAME.fullmatch(handle):
             return False
         return await self._lanes.here().write(lambda c: self._accounts.rehash(c, handle, old, new))
+
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        # Keys come first, then accounts, each by handle.
+        of_accounts, after = (cursor or "k")[0] == "a", (cursor or "k")[1:]
+        if of_accounts:
+            accounts = await self._lanes.here().read(lambda c: self._accounts.scan(c, after, limit))
+            return Rows((), accounts, f"a{accounts[-1].handle}" if accounts else None)
+        keys = await self._lanes.here().read(lambda c: self._keys.scan(c, after, limit))
+        return Rows(keys, (), f"k{keys[-1].handle}" if keys else "a")
 
     async def epoch(self) -> int | None:
         if self._resolver is not None:
@@ -352,13 +371,11 @@ class SqlStore(Truth):
         if key is None:
             token.matches_nobody()
             return None
-        if not token.matches(key.scheme, key.digest):
+        if not token.accepts(key):
             return None
         if len(self._sights) >= _SIGHTS_AT_MOST:
             self._sights.clear()
-        sight = self._sights[token.handle] = _Sight(
-            key.organization, Digest(key.scheme, key.digest)
-        )
+        sight = self._sights[token.handle] = _Sight(key, sealed_fields(key))
         return sight
 
     async def _resolved(self, organization: str) -> Organization | None:

@@ -78,6 +78,9 @@ USER_BYTES: Final = 1020
 EMAIL_BYTES: Final = 1016
 """254 characters of at most 4 bytes (RFC 5321, 4.5.3.1.3)."""
 
+SEAL_LENGTH: Final = 80
+"""Characters of a seal, and some to spare: the id of a pepper, a colon, 64 hexadecimal digits."""
+
 
 def naming() -> MetaData:
     """An empty catalogue that names constraints as ours are named, the migrations' included."""
@@ -140,6 +143,7 @@ class Tables:
             Column("scopes", Text, nullable=False),
             Column("scheme", ascii_text(64), nullable=False),
             Column("digest", opaque(255), nullable=False),
+            Column("seal", ascii_text(SEAL_LENGTH)),
             Column("created_at", BigInteger, nullable=False),
             Column("expires_at", BigInteger),
             Column("revoked_at", BigInteger),
@@ -163,6 +167,7 @@ class Tables:
             Column("handle", ascii_text(64), nullable=False, unique=True),
             Column("scheme", ascii_text(64), nullable=False),
             Column("digest", opaque(255), nullable=False),
+            Column("seal", ascii_text(SEAL_LENGTH)),
             Column("created_at", BigInteger, nullable=False),
             Column("claimed_by", opaque(USER_BYTES), index=True),
             Column("claimed_at", BigInteger),

@@ -53,7 +53,7 @@ async def _admitted_by_the_stores_clock(store: Store, mint: Mint) -> int | None:
     # One key ended a second ago, and one ends in a minute.
     made, begun, admission = [mint.key(), mint.key()], await store.now() - SECOND, UNKNOWN
     for key, lifetime in zip(made, (1, MINUTE), strict=True):
-        await store.insert(mint.draft("org_3", key=key, lifetime=lifetime), None, begun)
+        await store.insert(mint.draft("org_3", key=key, lifetime=lifetime, at=begun), None, begun)
     for key, right in zip(made, (Verdict.EXPIRED, Verdict.ADMITTED), strict=True):
         admission = await store.admit(mint.token(key), 1, PLANS)
         if admission.verdict is not right:

@@ -1,6 +1,7 @@
--- The record of an account: created, claimed at, token revoked at, sign-outs, scheme, digest, claimed
--- by, and what never changes, each but the last without spaces. Empty: that has not happened.
-local ACCOUNT = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
+-- The record of an account: created, claimed at, token revoked at, sign-outs, scheme, digest, seal,
+-- claimed by, and what never changes, each but the last without spaces. Empty: that has not happened,
+-- or there is no seal.
+local ACCOUNT = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
 
 local function account_of(organization)
   local kept = redis.call('HGET', organization, 'account')
