@@ -19,7 +19,7 @@ from lockgate.rules.keys import ApiKey, KeyDraft, KeyState
 from lockgate.rules.plans import Organization
 from lockgate.rules.slots import Lease, SlotReading
 from lockgate.rules.windows import Reading, State, Window, empty_state, hit, look
-from lockgate.stores.contract import Admission, Usage
+from lockgate.stores.contract import Admission, Rows, Usage, Verdict
 
 Windows = tuple[Window, ...]
 START_SKEW = 300 * SECOND
@@ -627,6 +627,100 @@ class EpochOfRevocations(Mutant):
     ) -> ApiKey | None:
         self.revocations += 1
         return await super().revoke_if_live(organization, id, now)
+
+
+class Trusting(Token):
+    """Believes every row whose digest matches."""
+
+    def __init__(self, token: Token) -> None:
+        super().__init__(token.handle, token._secret, token._peppers)
+        self.told = token
+
+    def matches(self, scheme: str, digest: bytes) -> bool:
+        return self.told.matches(scheme, digest)
+
+    def believes(self, row: object) -> bool:
+        return True
+
+
+class BelievesDigests(Mutant):
+    """Compares the digest of a key, and no seal."""
+
+    killed_by: ClassVar = {"K1"}
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        return await super().admit(Trusting(token), cost, plans, now)
+
+
+class SealsOnce(Mutant):
+    """Remembers that the seal of a key was good."""
+
+    killed_by: ClassVar = {"K1"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.good: dict[str, ApiKey] = {}
+
+    async def find(self, handle: str) -> ApiKey | None:
+        key = await super().find(handle)
+        good = self.good.get(handle)
+        if key is None or good is None or key.kept[:2] != good.kept[:2]:
+            return key
+        return key._replace(seal=good.seal)
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        admission = await super().admit(token, cost, plans, now)
+        if admission.verdict is Verdict.ADMITTED and admission.key is not None:
+            self.good[token.handle] = admission.key
+        return admission
+
+
+class SealStays(Mutant):
+    """Writes a fresh digest and leaves the seal of the one before."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        return await super().rehash_if(handle, old, new._replace(seal=old.seal))
+
+
+class AnySealWillDo(Mutant):
+    """Compares the digest before it writes another, and not the seal."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        row = self._rows.get(handle)
+        seal = None if row is None else row[8]
+        return await super().rehash_if(handle, old._replace(seal=seal), new)
+
+
+class ClaimsUnderAnySeal(Mutant):
+    """Claims an account whatever its seal is by now."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None, **seals: Any
+    ) -> Any:
+        account = await self.account(organization)
+        if account is not None and "seals" in seals:
+            seals = {"seals": (account.seal, seals["seals"][1])}
+        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now, **seals)
+
+
+class ScansOnePage(Mutant):
+    """Answers the first rows, and that there is no more."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        rows = await super().scan(cursor, limit)
+        return Rows(rows.keys[:limit], rows.accounts[:limit], None)
 
 
 class LastClaimWins(Mutant):

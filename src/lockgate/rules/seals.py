@@ -6,8 +6,8 @@ its life. So a row carries a seal, made with the newest pepper over the fields b
 verifies it when it reads a row that it does not remember, and treats a row whose seal does not
 verify as if it were not there.
 
-Each field is written with its length before it, so no two rows are written alike; the first field
-says what kind of row it is, and the key of the MAC is derived from the pepper for this purpose only.
+Each field is written with its length before it, so no two rows are written alike. The first field
+says what kind of row it is, and the key of the MAC is derived from the pepper for this purpose.
 """
 
 from collections.abc import Iterable
@@ -139,14 +139,30 @@ def seal_scheme(seal: str | None) -> str:
     return UNSEALED_ROWS if seal is None else f"seal:{str(seal).partition(':')[0][:8]}"
 
 
-def tally(rows: Iterable[tuple[str, str | None, int]]) -> dict[str, int]:
-    """A census: how many rows depend on each digest scheme, and on each seal that is another's.
+Counted = tuple[str | None, str | None, int]
+"""A digest scheme, a seal or the start of one up to the ``:``, and how many such rows there are.
 
-    Args:
-        rows: a digest scheme, a seal or the start of one up to the ``:``, how many such rows.
-    """
+None for the scheme: the digest is good for nothing any more, and the seal still is."""
+
+
+def counted_key(key: ApiKey) -> Counted:
+    """A key as :func:`tally` counts it."""
+    return key.scheme, key.seal, 1
+
+
+def counted_account(account: Account) -> Counted:
+    """An account as :func:`tally` counts it: who claimed it needs its seal, whatever the token."""
+    return None if account.token_revoked_at is not None else account.scheme, account.seal, 1
+
+
+def tally(rows: Iterable[Counted]) -> dict[str, int]:
+    """A census: how many rows depend on each digest scheme, and on each seal that is another's."""
     counts: dict[str, int] = {}
     for scheme, seal, number in rows:
+        if scheme is None:
+            if seal is not None:
+                counts[seal_scheme(seal)] = counts.get(seal_scheme(seal), 0) + number
+            continue
         counts[scheme] = counts.get(scheme, 0) + number
         with_ = seal_scheme(seal)
         same = scheme == PEPPER_SCHEME + with_.removeprefix("seal:")

@@ -157,8 +157,8 @@ class KeyStore(PartStore):
 
         Dashboard tokens that are not revoked count as well: they are digested with the peppers too.
         A row whose seal is of another pepper than its digest also counts under
-        ``seal:<pepper id>``, one without a seal under ``unsealed``: see
-        :func:`lockgate.rules.seals.tally`.
+        ``seal:<pepper id>``, one without a seal under ``unsealed``; so does an account whose token
+        is revoked. :func:`lockgate.rules.seals.tally` counts.
         """
 
 

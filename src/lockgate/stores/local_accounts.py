@@ -88,12 +88,6 @@ class LocalAccounts:
         """Every account."""
         return [Account._make(row) for row in self._rows.values()]
 
-    def kept(self) -> Iterator[Digest]:
-        """The digest and seal of each token that is not revoked."""
-        for account in self.all():
-            if account.token_revoked_at is None:
-                yield account.kept
-
     def _those(self, organizations: Iterable[str]) -> Iterator[Account]:
         return (Account._make(self._rows[organization]) for organization in organizations)
 

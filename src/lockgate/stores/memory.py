@@ -11,7 +11,7 @@ from ..rules.digests import Digest
 from ..rules.instants import DAY
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, PlanBook
-from ..rules.seals import tally
+from ..rules.seals import counted_account, counted_key, tally
 from ..rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ..rules.windows import Reading, Window
 from .contract import UNKNOWN, UNSEALED, Admission, Io, Reseal, Rows, Store, Usage, Verdict
@@ -161,8 +161,8 @@ class MemoryStore(Store):
         with self._lock:
             now = self._clock() if now is None else now
             live = (self._key(handle) for handle in self._rows)
-            rows = [key.kept for key in live if key.state(now) is KeyState.ACTIVE]
-            return tally((kept.scheme, kept.seal, 1) for kept in (*rows, *self._accounts.kept()))
+            keys = [counted_key(key) for key in live if key.state(now) is KeyState.ACTIVE]
+            return tally([*keys, *map(counted_account, self._accounts.all())])
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None

@@ -15,7 +15,7 @@ from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.keys import ApiKey, KeyDraft, KeyState
 from ..rules.plans import Organization, PlanBook
-from ..rules.seals import tally
+from ..rules.seals import counted_account, counted_key, tally
 from ..rules.slots import Lease, Leases, SlotReading
 from ..rules.windows import Reading, State, Window, empty_state
 from ..rules.windows import hit as hit_rule
@@ -109,9 +109,9 @@ def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
 
 
 def census(world: World, now: int) -> tuple[dict[str, int], World]:
-    keys = [key.kept for key in world.keys.values() if key.state(now) is KeyState.ACTIVE]
-    tokens = [one.kept for one in world.accounts.values() if one.token_revoked_at is None]
-    return tally((kept.scheme, kept.seal, 1) for kept in (*keys, *tokens)), world
+    live = [key for key in world.keys.values() if key.state(now) is KeyState.ACTIVE]
+    rows = *map(counted_key, live), *map(counted_account, world.accounts.values())
+    return tally(rows), world
 
 
 def hit(

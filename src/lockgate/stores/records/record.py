@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ...rules.accounts import Account
-from ...rules.digests import Digest
 from ...rules.instants import DAY
 from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Organization
+from ...rules.seals import Counted, counted_account, counted_key
 from ...rules.slots import Lease, Leases
 from ...rules.windows import State, Window, empty_state
 from ..contract import Usage
@@ -52,13 +52,13 @@ class Record:
             key = self.keys[key.handle] = key._replace(revoked_at=now)
         return key
 
-    def kept(self, now: int) -> Iterator[Digest]:
-        """The digest and seal of each live key, and of the dashboard token."""
+    def counted(self, now: int) -> Iterator[Counted]:
+        """Each live key and the account, as a census counts them."""
         for key in self.keys.values():
             if key.state(now) is KeyState.ACTIVE:
-                yield key.kept
-        if self.account is not None and self.account.token_revoked_at is None:
-            yield self.account.kept
+                yield counted_key(key)
+        if self.account is not None:
+            yield counted_account(self.account)
 
     def until(self) -> int | None:
         """From when on nothing here counts any more; None: it is to be kept for ever."""

@@ -129,8 +129,7 @@ class RecordStore(Store):
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         at = await self.now() if now is None else now
-        kept = [kept async for record in self._shelf.all() for kept in record.kept(at)]
-        return tally((one.scheme, one.seal, 1) for one in kept)
+        return tally([row async for record in self._shelf.all() for row in record.counted(at)])
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None

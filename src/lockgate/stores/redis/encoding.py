@@ -10,6 +10,7 @@ from ...rules.accounts import Account, AccountDraft
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft, KeyState
 from ...rules.plans import Organization
+from ...rules.seals import Counted, counted_account, counted_key
 from ...rules.slots import Lease
 from .calls import number
 from .names import RECORD, USAGE, read, write
@@ -121,14 +122,14 @@ def read_keys(hash: Sequence[bytes]) -> Iterator[ApiKey]:
             yield read_key(value, fields.get(USAGE + name.removeprefix(RECORD)))
 
 
-def live_digests(hash: Sequence[bytes], now: int) -> Iterator[Digest]:
-    """The digest and seal of each live key and token in the hash of an organization."""
+def counted(hash: Sequence[bytes], now: int) -> Iterator[Counted]:
+    """Each live key and the account in the hash of an organization, as a census counts them."""
     for key in read_keys(hash):
         if key.state(now) is KeyState.ACTIVE:
-            yield key.kept
+            yield counted_key(key)
     account = account_in(hash)
-    if account is not None and account.token_revoked_at is None:
-        yield account.kept
+    if account is not None:
+        yield counted_account(account)
 
 
 def account_in(hash: Sequence[bytes]) -> Account | None:

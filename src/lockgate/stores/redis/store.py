@@ -12,7 +12,7 @@ from ...rules.digests import Digest
 from ...rules.instants import SECOND
 from ...rules.keys import ApiKey, KeyDraft
 from ...rules.plans import Organization
-from ...rules.seals import tally
+from ...rules.seals import Counted, tally
 from ...rules.slots import Lease, SlotReading
 from ..advising import Adviser
 from ..contract import UNSEALED, Io, Reseal, Rows, Usage
@@ -24,7 +24,7 @@ from .calls import Call, Script, command, invocation, number
 from .copies import Copies
 from .encoding import (
     account_in,
-    live_digests,
+    counted,
     read_key,
     read_keys,
     read_lease,
@@ -167,11 +167,11 @@ class RedisStore(Admissions, Accounts, Copies):
 
     async def census(self, now: int | None = None) -> dict[str, int]:
         now = await self.now() if now is None else now
-        digests: list[Digest] = []
+        rows: list[Counted] = []
         async for hash in self._hashes():
             kept = await self._ask(command(slot_of(hash), b"HGETALL", hash, repeatable=True))
-            digests += live_digests(kept, now)
-        return tally((digest.scheme, digest.seal, 1) for digest in digests)
+            rows += counted(kept, now)
+        return tally(rows)
 
     async def acquire(
         self,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Table, and_, func, insert, not_, null, or_, select, update
 
 from ...errors import KeyLimitReached
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft
-from ...rules.seals import tally
+from ...rules.seals import Counted, tally
 from .encoding import read_key, read_uses, write_id, write_key
 from .tables import Tables
 
@@ -91,12 +91,16 @@ class Keys:
         """How many keys and tokens are digested by each scheme."""
         key, account = self._table.c, self._accounts.c
         good = account.token_revoked_at.is_(None)
-        rows: list[tuple[str, str | None, int]] = []
-        for columns, those in ((key, self._live(now)), (account, good)):
-            seal = func.substr(columns.seal, 1, _PEPPER_ID).label("pepper")
-            grouped = select(columns.scheme, seal, func.count()).where(those)
-            grouped = grouped.group_by(columns.scheme, seal)
-            rows += [(scheme, by, number) for scheme, by, number in connection.execute(grouped)]
+        rows: list[Counted] = []
+        for scheme, seal, those in (
+            (key.scheme, key.seal, self._live(now)),
+            (account.scheme, account.seal, good),
+            (null(), account.seal, not_(good)),
+        ):
+            pepper = func.substr(seal, 1, _PEPPER_ID)
+            grouped = select(scheme.label("s"), pepper.label("p"), func.count()).where(those)
+            for name, by, number in connection.execute(grouped.group_by("s", "p")):
+                rows.append((name, by, number))
         return tally(rows)
 
     def _one(self, connection: Connection, which: Any) -> ApiKey | None:

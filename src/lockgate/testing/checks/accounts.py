@@ -12,6 +12,7 @@ from ..mint import HOSTILE, NOW, Mint
 from .check import Check, alone
 
 EMAIL = "ada@example.com"
+TOKEN = Digest("new", b"\1" * 32, f"01020305:{'ef' * 32}")
 
 
 async def registered(store: Store, mint: Mint, organization: str, now: int = NOW) -> None:
@@ -186,6 +187,27 @@ async def rehashing_a_token_replaces_its_digest_and_nothing_else(store: Store, m
 
 
 @alone("K9", "accounts")
+async def a_claim_replaces_the_seal_and_needs_the_old_one(store: Store, mint: Mint) -> None:
+    """Else a seal that was made for another digest would be kept with this one."""
+    one, two = f"01020304:{'ab' * 32}", f"01020304:{'cd' * 32}"
+    sealed = mint.account()._replace(seal=one)
+    await store.register(sealed, mint.draft(), NOW)
+    await store.register(mint.account("org_2"), mint.draft("org_2"), NOW)
+    for organization in ("org_1", "org_2"):
+        for seals in ((two, one), (None, two), (one, two), (two, one)):
+            for revoke in (False, True):
+                await store.claim_if_unclaimed(
+                    organization, "ada", revoke=revoke, seals=seals, now=NOW + 1
+                )
+                await store.account(organization)
+    await store.rehash_token_if(sealed.handle, Digest(sealed.scheme, sealed.digest, one), TOKEN)
+    await store.rehash_token_if(sealed.handle, Digest(sealed.scheme, sealed.digest), TOKEN)
+    await store.rehash_token_if(sealed.handle, Digest(sealed.scheme, sealed.digest, two), TOKEN)
+    await store.account("org_1")
+    await store.census(NOW)
+
+
+@alone("K9", "accounts")
 async def the_census_counts_tokens_that_are_not_revoked(store: Store, mint: Mint) -> None:
     for index, scheme in enumerate(("a", "a", "b")):
         account = mint.account(f"org_{index}")._replace(scheme=scheme)
@@ -219,6 +241,7 @@ CHECKS: tuple[Check, ...] = (
     signing_out_is_counted_and_changes_nothing_else,
     neither_a_plan_nor_an_account_changes_the_other,
     rehashing_a_token_replaces_its_digest_and_nothing_else,
+    a_claim_replaces_the_seal_and_needs_the_old_one,
     the_census_counts_tokens_that_are_not_revoked,
     hostile_ids_have_accounts_of_their_own,
 )

@@ -45,6 +45,7 @@ async def the_longest_that_can_be_is_kept_whole(store: Store, mint: Mint) -> Non
         prefix="\U0001f511" * 15,
         scheme=f"legacy:{'n' * 20}:django_bcrypt_sha256",
         digest=b"$2b$" + b"a/." * 83 + b"==",
+        seal=f"01020304:{'0a' * 32}",
     )
     for draft in (ours, other):
         await store.insert(draft, None, NOW)
@@ -191,6 +192,27 @@ async def rehashing_replaces_the_digest_and_nothing_else(store: Store, mint: Min
     await store.find(key.handle)
 
 
+@alone("K9", "keys")
+async def a_seal_is_replaced_only_while_it_is_the_old_one(store: Store, mint: Mint) -> None:
+    """With a digest or alone, whether or not there was one."""
+    key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
+    bare = key.kept
+    seals = [bare._replace(seal=f"0102030{index}:{'ab' * 32}") for index in range(2)]
+    for old, new in (
+        (seals[0], bare),
+        (bare, seals[0]),
+        (bare, seals[1]),
+        (seals[1], bare),
+        (seals[0], seals[1]),
+        (seals[0], OTHER),
+        (seals[1], OTHER._replace(seal=seals[0].seal)),
+        (OTHER, seals[0]),
+    ):
+        await store.rehash_if(key.handle, old, new)
+        await store.find(key.handle)
+        await store.census(NOW)
+
+
 @alone("K3", "keys")
 async def nothing_undoes_a_revocation(store: Store, mint: Mint) -> None:
     key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
@@ -258,6 +280,7 @@ CHECKS: tuple[Check, ...] = (
     an_expired_key_can_still_be_revoked,
     nothing_undoes_a_revocation,
     rehashing_replaces_the_digest_and_nothing_else,
+    a_seal_is_replaced_only_while_it_is_the_old_one,
     usage_adds_up_and_the_last_use_never_goes_back,
     usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept,
     the_census_counts_live_keys_by_scheme,
