@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from starlette.applications import Starlette
 
 from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
-from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
+from lockgate.errors import KeyNotFound, KeyRevoked, RateLimitExceeded, StoreUnavailable
 from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
 from lockgate.stores import upkeep
@@ -25,6 +25,9 @@ from lockgate.stores.contract import Verdict
 from lockgate.stores.denials import Remembering
 from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.calls import command
+from lockgate.stores.redis.encoding import write_record
+from lockgate.stores.redis.names import fields_of
 from lockgate.stores.sql import SqlStore
 from lockgate.web.asgi import GateMiddleware
 from tests.servers import redis_server
@@ -479,3 +482,41 @@ def test_two_urls_make_a_pair_of_the_right_kinds(server: Any, tmp_path: Any) -> 
         with pytest.raises(ConfigurationError, match="database and then Redis"):
             open_store(wrong)
     assert threading.active_count() < others + 20
+
+
+def test_k1_a_copy_that_somebody_changed_gives_nothing_that_the_database_does_not(
+    bench: Bench,
+) -> None:
+    """Whoever writes to the cache has no pepper: the copy is refused and made anew."""
+    peppers = [b"a pepper of the tests, long enough"]
+    gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
+    created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))
+    token = gate.format.parse(created.text)
+    assert run(gate.admit(token)).organization == "org_1"
+    cache = bench.cache()
+    known = token.without_secret(created.key)
+    for changed in (
+        created.key._replace(organization="org_2"),
+        created.key._replace(scopes=("*",)),
+        created.key._replace(seal=None, scopes=("*",)),
+    ):
+        forged = write_record(changed)
+        place = cache._names.place("org_1")
+        field = fields_of(created.key.id)[0]
+        run(cache._ask(command(place.slot, b"HSET", place.organization, field, forged)))
+        for shown in (known, gate.format.parse(created.text)):
+            admission = run(bench.here.admit(shown, 1, WIDE))
+            assert admission.key is not None
+            assert admission.key[:9] == created.key[:9]
+    run(cache.close())
+
+
+def test_k1_a_row_that_somebody_changed_in_the_database_is_not_copied(bench: Bench) -> None:
+    peppers = [b"a pepper of the tests, long enough"]
+    gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
+    created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))
+    wrong = created.key.kept._replace(seal=None)
+    assert run(bench.there.truth.rehash_if(created.key.handle, created.key.kept, wrong))
+    with pytest.raises(KeyNotFound):
+        run(gate.admit(gate.format.parse(created.text)))
+    assert run(bench.cache().find(created.key.handle)) is None
