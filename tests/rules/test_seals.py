@@ -171,8 +171,9 @@ def test_rows_are_written_as_they_always_were() -> None:
     """What is written here is sealed in databases: another form would refuse every key."""
     parts = b"key", b"Handle01", b"org_1", b"s", b"d", b"7", b"jobs:read", b"*"
     assert key_row(KEY) == b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-    parts = b"account", b"org_1", b"Handle01", b"s", b"d", b"ada@example.com", b"unclaimed"
-    assert account_row(ACCOUNT) == b"".join(len(p).to_bytes(4, "big") + p for p in parts)
+    of_account = b"account", b"org_1", b"Handle01", b"s", b"d", b"ada@example.com", b"unclaimed"
+    written = b"".join(len(part).to_bytes(4, "big") + part for part in of_account)
+    assert account_row(ACCOUNT) == written
     assert isinstance(ACCOUNT, Account)
     wanted = "9fe0aadf:6e3a312196ba29883990ad617484012a1b2188f712c5731fa34414dcd6bce465"
     assert KEY.seal == wanted

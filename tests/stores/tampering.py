@@ -111,9 +111,11 @@ def check_tampering(store: Store, write: Write, again: Store) -> None:
             assert attack.admit(gate, made.text).organization == "org_1"
     # The digest of a key of the attacker's own, with its handle, in a row of the victim's.
     mine, theirs = attack.key(), attack.key(VICTIM)
-    kept = {"handle": mine.key.handle, "scheme": mine.key.scheme, "digest": mine.key.digest}
     write(mine.key, mine.key._replace(handle="gone0000"))
-    write(theirs.key, theirs.key._replace(**kept))
+    stolen = theirs.key._replace(
+        handle=mine.key.handle, scheme=mine.key.scheme, digest=mine.key.digest
+    )
+    write(theirs.key, stolen)
     attack.refuses(mine, "wrong_seal")
     for gate in (attack.gate, attack.later):
         run(gate.close())
