@@ -44,7 +44,7 @@ from lockgate.errors import (
     StoreUnavailable,
 )
 from lockgate.flows.hashes import Hashes
-from lockgate.flows.slow_checks import SlowChecks
+from lockgate.flows.slow_checks import _AT_ONCE, SlowChecks
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import DAY, MINUTE
 from lockgate.rules.keys import ApiKey
@@ -541,24 +541,78 @@ def _roomy() -> Any:
     return PlanBook([Plan("free", rpm=1000, rph=None, rpd=None, concurrent=1)])
 
 
-async def test_who_knows_one_handle_fills_two_places_and_no_more(gated: Gated) -> None:
+async def test_an_attack_on_one_handle_takes_few_places_and_delays_no_other(gated: Gated) -> None:
     desk = Desk()
     for handle in ("abc123", "def456"):
         digest = bcrypt_of(sk(handle))
         await desk.gate.legacy.adopt(
             "slow", organization="org_1", name="x", handle=handle, digest=digest
         )
+    places = min(_AT_ONCE, 2) + 8
     attack = [
         asyncio.create_task(desk.admit_async(sk("abc123", f"wrong{n}"), f"203.0.113.{n}"))
         for n in range(50)
     ]
-    await until(lambda: sum(task.done() for task in attack) == 48)
+    await until(lambda: sum(task.done() for task in attack) == 50 - places)
     owner = asyncio.create_task(desk.admit_async(sk("def456"), "192.0.2.1"))
     await asyncio.sleep(0.01)
     gated.go.set()
     assert await outcomes([owner]) == ["Principal"]
-    assert sorted(await outcomes(attack)) == ["KeyNotFound"] * 2 + ["StoreUnavailable"] * 48
-    assert gated.begun == 3
+    assert gated.begun <= 2 * _AT_ONCE + 1, "it waited for those that had begun, and no other"
+    refused = ["StoreUnavailable"] * (50 - places)
+    assert sorted(await outcomes(attack)) == ["KeyNotFound"] * places + refused
+
+
+async def test_wrong_keys_from_other_addresses_keep_the_right_one_of_a_handle_not_out(
+    gated: Gated,
+) -> None:
+    """Whoever has shown a wrong key gives way to an address that has not."""
+    desk = Desk()
+    await desk.gate.legacy.adopt(
+        "slow", organization="org_1", name="x", handle="abc123", digest=bcrypt_of(sk("abc123"))
+    )
+    checks: Any = desk.gate.legacy._checks
+    for number in range(30):
+        checks._failures.charge(f"203.0.113.{number}")
+    attack = [
+        asyncio.create_task(desk.admit_async(sk("abc123", f"w{n}x{m}"), f"203.0.113.{n}"))
+        for n in range(30)
+        for m in range(5)
+    ]
+    await until(lambda: gated.begun == min(_AT_ONCE, 2))
+    owner = asyncio.create_task(desk.admit_async(sk("abc123"), "192.0.2.1"))
+    for number in range(30):  # And they go on, while it waits.
+        attack.append(
+            asyncio.create_task(
+                desk.admit_async(sk("abc123", f"more{number}"), f"203.0.113.{number}")
+            )
+        )
+    await asyncio.sleep(0.01)
+    gated.go.set()
+    assert await outcomes([owner]) == ["Principal"]
+    assert gated.begun <= 2 * _AT_ONCE + 1
+    assert set(await outcomes(attack)) <= {"KeyNotFound", "StoreUnavailable", "RateLimitExceeded"}
+
+
+def test_a_check_that_waits_gives_way_to_an_address_with_fewer_failures(gated: Gated) -> None:
+    checks = SlowChecks(Hashes(["bcrypt"]), None)
+    digest = bcrypt_of("right").encode()
+
+    def check(text: str, address: str) -> Future[bool]:
+        return checks.check("handle", "bcrypt", text.encode(), digest, address)
+
+    for number in range(40):
+        for _ in range(number % 5 + 1):
+            checks._failures.charge(f"a{number}")
+    asked = [(number % 5, check(f"{number}", f"a{number}")) for number in range(40)]
+    owner = check("right", "owner")
+    assert check("right", "a1") is owner, "the same key is checked once"
+    left = [failures for failures, future in asked if not future.done()]
+    assert len(left) <= min(_AT_ONCE, 2) + 7
+    assert left.count(0) >= 7, "those with the fewest failures are left"
+    gated.go.set()
+    assert owner.result(30) is True
+    checks.close()
 
 
 async def test_an_address_cannot_outrun_its_budget(gated: Gated) -> None:

@@ -73,7 +73,6 @@ def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
 def test_a_folder_that_is_missing_is_told_as_before(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/nowhere/keys.db")
     with pytest.raises(Exception, match="unable to open database file"):
-        run(store.now())
         run(store.insert(draft_of(new_key()), None))
     run(store.close())
 
