@@ -52,7 +52,7 @@ from lockgate.rules.seals import resealed_key
 from lockgate.web.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.web.wsgi import GateMiddleware as WsgiMiddleware
 from tests.stores.forking import AT_FORK, in_a_child
-from tests.stores.making import HandClock
+from tests.stores.making import HandClock, draft_of, new_key
 from tests.web.driving import ask
 
 PEPPER = b"a pepper of the tests, long enough"
@@ -828,6 +828,41 @@ def test_a_row_that_moved_meanwhile_is_not_moved_back(monkeypatch: pytest.Monkey
     with pytest.raises(KeyNotFound):
         desk.admit(sk("abc123"))
     assert desk.kept(key).digest == other.value
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_k1_a_row_that_somebody_else_wrote_is_refused_whatever_its_digest(
+    slow: bool, hashed: list[str]
+) -> None:
+    """Else a writer of the database would mint keys in the form of another system."""
+    desk = Desk()
+    text = sk("abc123") if slow else "pk_abc123_" + "s" * 24
+    scheme = "legacy:slow:bcrypt" if slow else "legacy:plain:sha256"
+    digest = bcrypt_of(text).encode() if slow else hashlib.sha256(text.encode()).digest()
+    token = desk.gate.format.parse(text)
+    forged = draft_of(new_key(), scopes=("*",))._replace(
+        handle=token.handle, scheme=scheme, digest=digest
+    )
+    run(desk.gate.store.insert(forged, None))
+    for _ in range(2):
+        with pytest.raises(KeyNotFound):
+            desk.admit(text)
+    assert hashed == [], "an unsealed row costs no hash"
+    assert desk.names == ["key_row_rejected"]
+    assert desk.told[0].fields["reason"] == "unsealed"
+
+
+def test_k9_an_imported_row_without_a_seal_moves_where_that_is_asked_for() -> None:
+    store = MemoryStore()
+    text, before = sk("abc123"), Gate(store, brand="acme", legacy=[SLOW])
+    adopting = before.legacy.adopt(
+        "slow", organization="org_1", name="x", handle="abc123", digest=bcrypt_of(text)
+    )
+    assert run(adopting).seal is None
+    with pytest.raises(KeyNotFound):
+        Desk(store=store).admit(text)
+    Desk(store=store, accept_unsealed=True).admit(text)
+    assert Desk(store=store).admit(text).organization == "org_1"
 
 
 @pytest.mark.parametrize("verb", ["find", "rehash_if"])

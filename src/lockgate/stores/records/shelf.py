@@ -57,7 +57,7 @@ class Records(ABC):
 
     @abstractmethod
     async def names(self, prefix: str) -> list[str]:
-        """Every name that begins with these characters. Asked for a census only."""
+        """Every name that begins with these characters. Asked for a census and a scan only."""
 
     async def now(self) -> int:
         """The present in microseconds; give the server's own clock where there is one (D27)."""
