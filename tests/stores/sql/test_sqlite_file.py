@@ -83,3 +83,19 @@ def test_a_uri_that_says_its_mode_creates_what_it_says(tmp_path: Path) -> None:
         run(store.insert(draft_of(new_key()), None))
     assert list(tmp_path.iterdir()) == []
     run(store.close())
+
+
+def test_a_file_that_is_there_is_not_opened_and_closed_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By POSIX, closing a file releases the locks that the process has on it by another way."""
+    store = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    run(store.insert(draft_of(new_key()), None))
+    closed: list[int] = []
+    monkeypatch.setattr(os, "close", closed.append)
+    for _ in range(3):
+        run(SqlStore(f"sqlite:///{tmp_path}/keys.db").now())
+        run(SqlStore(f"sqlite:///{tmp_path}/keys.db").census())
+    monkeypatch.undo()
+    assert closed == []
+    run(store.close())

@@ -15,9 +15,11 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ...errors import ConfigurationError
+from ..forks import own_lock
 from .dialects import flavour_of
 
 logger: Final = logging.getLogger("lockgate")
+_creating: Final = own_lock()
 
 _SECONDS: Final = 5
 """How long to wait for a connection, for one of the pool, and for a lock."""
@@ -226,12 +228,14 @@ def _create_private(url: URL) -> None:
     """Create the file of SQLite with mode 0600, if it is not there yet.
 
     SQLite itself would let everybody read it, as the umask says. Its log and its shared memory get
-    the mode of the file.
+    the mode of the file. A file that is there is never opened: closing it would release the locks
+    that other connections of this process have on it (POSIX), and the next one waits until a new
+    one is closed.
     """
     if "mode" in url.query:
         return  # Of a URI: it says itself whether the file may be created.
-    with suppress(OSError):  # SQLite says what is wrong.
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    with _creating, suppress(OSError):  # It is there, or SQLite says what is wrong.
         os.close(os.open(sqlite_file(url), flags, 0o600))
 
 
