@@ -402,7 +402,7 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     assert used(store) == 1
     run(store.add_usage({key.handle: Usage(1, key.created_at)}))
     assert run(store.rehash_if(key.handle, Digest(key.scheme, key.digest), Digest("b", b"")))
-    assert run(store.census()) == {"b": 1}
+    assert run(store.census()) == {"b": 1, "unsealed": 1}
     for job in ("a", "b"):
         assert run(store.acquire("org_1", job, "me", 2, 10**9)).lease
     assert run(store.renew("org_1", "a", "me", 10**9))
