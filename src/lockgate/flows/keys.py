@@ -127,7 +127,9 @@ class Keys:
         with asking(self._events):
             expires_at = None
             if lifetime is not None:
-                expires_at = lifetime + (await self._store.now() if now is None else now)
+                # The instant is sealed, so it is known before the insert, which goes by it as well.
+                now = await self._store.now() if now is None else now
+                expires_at = now + lifetime
 
             async def insert() -> CreatedKey:
                 draft, text = drafted(self._format, organization, name, scopes, expires_at)
