@@ -6,7 +6,7 @@ from typing import Any
 from litestar import Litestar, Request, get, post
 
 from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.web.asgi import GateMiddleware
+from lockgate.web.litestar import RouteMiddleware, protect
 
 gate = Gate(
     "memory://",
@@ -35,7 +35,8 @@ rules = {
     "GET /models": "models:read",
     "POST /jobs": Rule("jobs:write", cost=5),
 }
-app = GateMiddleware(Litestar([health, models, start_job], openapi_config=None), gate, rules)
+service = Litestar([health, models, start_job], openapi_config=None, middleware=[RouteMiddleware])
+app = protect(service, gate, rules, strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -46,7 +46,7 @@ def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal |
     """The code of the refusal, or "in", and who came in."""
     guard = Guard(bench.gate, fields.pop("rules", None), **fields)
     try:
-        principal, measured, _ = run(guard.enter(caller))
+        principal, measured, *_ = run(guard.enter(caller))
     except Refusal as refusal:
         code, rate = refusal.code, refusal.rate
         principal = None
@@ -170,7 +170,8 @@ def test_an_ipv6_client_counts_by_its_network() -> None:
         ({"GET": PUBLIC}, "GET"),
         ({"/x": PUBLIC}, "GET /path"),
         ({"get /x": PUBLIC}, "get /x"),
-        ({"GET x": PUBLIC}, "start with '/'"),
+        ({"GET x": PUBLIC}, "cannot be read"),
+        ({"GET /v1/<int:id>": PUBLIC}, "parameters are written '{name}'"),
         ({"GET /x//y": PUBLIC}, "empty"),
         ({"GET /x": "no:such"}, "no:such.*catalogue"),
         ({"GET /x": "jobs:*"}, "one exact scope"),

@@ -18,7 +18,7 @@ from ..errors import (
 from ..flows.status import status_of
 from ..gate import Gate
 from ..principal import Principal
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from .accounts import ACCOUNT_ENDPOINTS
 from .bodies import BODY_LIMIT, read_body, require_json, written
 from .caller import SAFE_METHODS, Caller, address_of

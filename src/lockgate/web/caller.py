@@ -6,8 +6,10 @@ from ..gate import Gate
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods that write nothing."""
-GATE: Final = "lockgate.gate"
-"""Where a scope or an environment holds the gate that let the request in."""
+GUARD: Final = "lockgate.guard"
+"""Where a scope or an environment holds the guard that admitted the request last."""
+RULE: Final = "lockgate.rule"
+"""Where it holds the rule that this guard charged."""
 PRINCIPAL: Final = "lockgate.principal"
 """Where it holds who is calling."""
 SLOT: Final = "lockgate.slot"

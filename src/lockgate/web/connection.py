@@ -14,7 +14,7 @@ from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
 from ..waiting import pause
 from .api import refused
-from .caller import GATE, PRINCIPAL, SLOT
+from .caller import GUARD, PRINCIPAL, SLOT
 from .endpoint import Reply
 
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -75,7 +75,7 @@ def principal_of(scope: Scope) -> Principal | None:
 def slot_for(scope: Scope, principal: Principal) -> AbstractAsyncContextManager[Slot]:
     """A slot to hold, as the gate gives it that let the request in; the same one, if it has one."""
     held: Slot | None = scope.get(SLOT)
-    gate: Gate = scope[GATE]
+    gate: Gate = scope[GUARD].gate
     return gate.slot(principal) if held is None else nullcontext(held)
 
 
