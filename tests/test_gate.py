@@ -30,7 +30,7 @@ from lockgate.rules.windows import Reading, Window
 from lockgate.stores.contract import Admission
 from tests.stores.making import NOW, HandClock
 
-OLD, NEW = b"o" * 32, b"n" * 32
+OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"
 
 
 def token_of(gate: Gate, text: str) -> Token:

@@ -37,7 +37,7 @@ class Bench:
         self.clock = HandClock()
         self.store = store or MemoryStore()
         self.told: list[Event] = []
-        self.format = format or KeyFormat("acme", peppers=Peppers([b"p" * 32]))
+        self.format = format or KeyFormat("acme", peppers=Peppers([b"a pepper of the tests"]))
         self.keys = Keys(
             self.store,
             self.format,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
+from .weak_secrets import refuse_weak
 
 
 class Digest(NamedTuple):
@@ -17,7 +18,6 @@ class Digest(NamedTuple):
 
 Digester = Callable[[bytes], bytes]
 PLAIN_SCHEME: Final = "sha256"
-_SHORTEST_PEPPER: Final = 16
 
 
 class Peppers:
@@ -30,6 +30,9 @@ class Peppers:
     Args:
         peppers: at least 16 random bytes each, the newest first. New keys use the newest; keys of
             the others stay good and move to the newest when they are next used (K9).
+
+    Raises:
+        ConfigurationError: not a list of bytes, or one of them can be guessed.
     """
 
     def __init__(self, peppers: Sequence[bytes] = ()) -> None:
@@ -38,11 +41,7 @@ class Peppers:
             raise ConfigurationError("The peppers are a list of bytes: [b'...'].")
         digesters: dict[str, Digester] = {}
         for pepper in peppers:
-            if len(pepper) < _SHORTEST_PEPPER:
-                raise ConfigurationError(
-                    f"A pepper has at least {_SHORTEST_PEPPER} random bytes: "
-                    "make one with secrets.token_bytes(32)."
-                )
+            refuse_weak("pepper", pepper, "secrets.token_bytes(32)")
             digesters[_scheme(pepper)] = _keyed(pepper)
         digesters[PLAIN_SCHEME] = _plain
         self.digesters: Final[Mapping[str, Digester]] = digesters
