@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockgate.cli import main
+from lockgate.rules.weak_secrets import PUBLISHED
 
 
 @pytest.fixture
@@ -48,9 +49,18 @@ def test_an_address_that_is_not_ours(capsys: pytest.CaptureFixture[str], host: s
     assert host in said(capsys, "demo", "--port", "0", "--host", host)
 
 
+def test_an_empty_address_is_refused_with_the_one_for_every_address(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "0.0.0.0" in said(capsys, "demo", "--port", "0", "--host", "")
+
+
 @pytest.mark.parametrize("store", ["nosql://user:hunter2@host/0", "hunter2", "nosql://[hunter2"])
-def test_an_unknown_store(capsys: pytest.CaptureFixture[str], store: str) -> None:
-    message = said(capsys, "demo", "--port", "0", "--store", store)
+def test_an_unknown_store(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_STORE", store)
+    message = said(capsys, "demo", "--port", "0")
     assert "memory://" in message
     assert "hunter2" not in message
 
@@ -110,11 +120,36 @@ def test_a_short_secret_in_the_environment(
     assert value not in message.replace("shorter", "")
 
 
-def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+GUESSABLE = [*sorted(PUBLISHED), "a" * 40]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("LOCKGATE_PEPPER", value) for value in GUESSABLE),
+        *(("LOCKGATE_SESSION_SECRET", value) for value in [*GUESSABLE, "not UTF-8 at all: \udcff"]),
+    ],
+)
+def test_a_secret_in_the_environment_that_can_be_guessed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    message = said(capsys, "demo", "--port", "0")
+    assert "secrets.token_" in message
+    assert value not in message
+
+
+@pytest.mark.parametrize("command", ["demo", "db"])
+def test_help_is_no_error_and_shows_no_secret_of_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_STORE", "postgresql://user:hunter2@host/database")
     with pytest.raises(SystemExit) as ended:
-        main(["demo", "--help"])
+        main([command, "--help"])
     assert ended.value.code == 0
-    assert "--store" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "--store" in out
+    assert "hunter2" not in out
 
 
 def test_as_a_module() -> None:

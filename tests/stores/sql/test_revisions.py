@@ -65,7 +65,7 @@ def test_the_tables_of_a_later_version_are_left_alone(
 def test_the_command_that_mends_the_tables_names_their_prefix(backend: Backend) -> None:
     schema.upgrade(backend.admin, Tables("other_"), "0001")
     store = SqlStore(backend.url, prefix="other_")
-    with pytest.raises(schema.OutdatedSchema, match="--store URL --prefix other_'"):
+    with pytest.raises(schema.OutdatedSchema, match="upgrade --prefix other_'"):
         run(store.list("org_1"))
     run(store.close())
     schema.downgrade(backend.admin, Tables("other_"), "base")
