@@ -18,14 +18,16 @@ from lockgate.web.django import principal, protect
 
 settings.configure(
     ROOT_URLCONF=__name__,
-    SECRET_KEY=os.environ.get("SESSION_SECRET", "a secret for development only"),
+    # export DJANGO_SECRET_KEY=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    SECRET_KEY=os.environ["DJANGO_SECRET_KEY"],
     ALLOWED_HOSTS=["*"],
     MIDDLEWARE=["lockgate.web.django.RouteMiddleware"],
 )
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    # export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
 
 

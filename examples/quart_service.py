@@ -10,7 +10,8 @@ from lockgate.web.quart import protect
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    # export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
 app = Quart(__name__, static_folder=None)
 
