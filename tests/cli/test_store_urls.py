@@ -83,6 +83,13 @@ def test_a_terminal_is_asked_without_showing_what_is_typed(monkeypatch: pytest.M
     monkeypatch.setattr("lockgate.cli.store_urls.getpass", lambda _: WITH_PASSWORD[0])
     assert store_url("-") == WITH_PASSWORD[0]
 
+    def ended(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("lockgate.cli.store_urls.getpass", ended)
+    with pytest.raises(ConfigurationError, match="holds no URL"):
+        store_url("-")
+
 
 @pytest.mark.parametrize("written", ["", "\n", "  \n"])
 def test_standard_input_without_a_url_is_told(

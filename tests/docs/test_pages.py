@@ -16,6 +16,9 @@ from tests.blackbox.demo import Demo, Face
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+SOURCES = sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "src").rglob("*.py")])
+SECRET = re.compile(r'os\.environ\["(\w+)"\]')
+GIVEN = re.compile(r"(?:peppers|session_secrets)=\[b?['\"]|SignedCookie\(\s*\[b?['\"]")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -32,7 +35,11 @@ def pages_with(language: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("page", pages_with("python"))
-def test_the_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_of_a_page_runs(
+    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in sorted({*SECRET.findall(page.read_text())}):
+        monkeypatch.setenv(name, f"{name} of these tests")
     names: dict[str, Any] = {"__name__": "page"}
     for line, source in blocks(page, "python"):
         # Line feeds in front make a traceback point at the page's own line.
@@ -41,6 +48,11 @@ def test_the_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str
         if inspect.iscoroutine(value):
             asyncio.run(value)
     assert "Traceback" not in capsys.readouterr().out
+
+
+def test_no_page_example_or_docstring_shows_a_secret_to_copy() -> None:
+    """What is shown is copied, and what all readers know protects nothing."""
+    assert [str(path) for path in (*PAGES, *SOURCES) if GIVEN.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize("page", pages_with("console"))

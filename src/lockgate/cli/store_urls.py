@@ -31,11 +31,7 @@ def store_url(given: str | None, default: str | None = None) -> str:
         ConfigurationError: there is no URL, or the option holds a password.
     """
     if given == "-":
-        # A terminal would show the password, and keep it in its scrollback.
-        line = getpass("URL of the store: ") if sys.stdin.isatty() else sys.stdin.readline()
-        if not line.strip():
-            raise ConfigurationError("Standard input holds no URL: write it there, in one line.")
-        return line.strip()
+        return _read()
     if given is not None:
         if has_password(given):
             raise ConfigurationError(
@@ -63,3 +59,14 @@ def has_password(text: str) -> bool:
         if _USER_AND_PASSWORD.match(rest) or _IN_THE_QUERY.search(_PATHS.sub("", query)):
             return True
     return False
+
+
+def _read() -> str:
+    try:
+        # A terminal would show the password, and keep it in its scrollback.
+        line = getpass("URL of the store: ") if sys.stdin.isatty() else sys.stdin.readline()
+    except EOFError:
+        line = ""
+    if not line.strip():
+        raise ConfigurationError("Standard input holds no URL: write it there, in one line.")
+    return line.strip()
