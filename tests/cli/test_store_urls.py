@@ -16,6 +16,7 @@ WITH_PASSWORD = [
     "mysql://corp@user:hunter2@host/database",
     "mysql://user:hun/ter2?@host/database",
     "mysql://user:#hunter2@host/database",
+    "mysql://user:hunter2 and more@host/database",
     "redis://:hunter2@host:6379/0",
     "rediss+cluster://user:hunter2@host,host",
     "redis+sentinel://user:hunter2@host,host/service",
@@ -44,6 +45,7 @@ WITHOUT = [
     "redis+cluster://host:7000,host:7001",
     "redis+sentinel://host:26379,host:26380/service",
     "postgresql://user@host/database redis://host:6379",
+    "postgresql://user@host:5432/database  redis://user@host:6379",
     "hunter2",
     "",
 ]

@@ -15,6 +15,7 @@ HELP: Final = (
     "option: one of these where it has a password"
 )
 
+_BETWEEN_URLS: Final = re.compile(r"\s+(?=\S+://)")
 _USER_AND_PASSWORD: Final = re.compile(r"[^:/?#]*:[^@]+@")
 _IN_THE_QUERY: Final = re.compile(r"[?&;][^=&;]*(?:pass|pwd|secret|token)[^=&;]*=(?!\Z|[&;])")
 _PATHS: Final = re.compile(r"[?&;]passfile=[^&;]*")
@@ -53,7 +54,7 @@ def has_password(text: str) -> bool:
     A user's name and password are found as SQLAlchemy finds them, with ``/`` and ``?`` in a
     password. When in doubt the answer is yes.
     """
-    for url in text.split():
+    for url in _BETWEEN_URLS.split(text):
         rest = url.partition("://")[2] or url
         query = unquote(rest).lower()
         if _USER_AND_PASSWORD.match(rest) or _IN_THE_QUERY.search(_PATHS.sub("", query)):
