@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import socket
 import subprocess
 import sys
@@ -59,10 +60,27 @@ def test_an_empty_address_is_refused_with_the_one_for_every_address(
 def test_an_unknown_store(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
-    monkeypatch.setenv("LOCKGATE_STORE", store)
-    message = said(capsys, "demo", "--port", "0")
+    monkeypatch.setattr("sys.stdin", io.StringIO(store))
+    message = said(capsys, "demo", "--port", "0", "--store", "-")
     assert "memory://" in message
     assert "hunter2" not in message
+
+
+def test_the_demo_uses_no_store_of_the_environment_with_a_development_secret(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a service's own, and every reader of lockgate could sign in to its data."""
+    secrets = ("LOCKGATE_PEPPER", "LOCKGATE_SESSION_SECRET")
+    for name in secrets:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOCKGATE_STORE", "nosql://user:hunter2@host")
+    for name in secrets:
+        message = said(capsys, "demo", "--port", "0")
+        assert f"set {name}" in message or f"and {name}" in message
+        assert "--store" in message
+        assert "hunter2" not in message
+        monkeypatch.setenv(name, f"{name} of these tests")
+    assert "No store is known for nosql://" in said(capsys, "demo", "--port", "0")
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "http", "", "8000.5", "\u0663\u0664x"])

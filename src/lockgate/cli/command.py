@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..errors import ConfigurationError, StoreUnavailable
 from ..stores.deadlines import DEADLINE
 from .store_urls import HELP as STORE_HELP
+from .store_urls import VARIABLE as STORE_VARIABLE
 from .store_urls import store_url
 
 _DEMO_STORE = "sqlite:///lockgate-demo.db"
@@ -39,12 +40,18 @@ def _extras(options: argparse.Namespace) -> str:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from .demo import demo
+    from .demo import demo, development_secrets
 
+    store = store_url(options.store, _DEMO_STORE)
+    if options.store is None and store != _DEMO_STORE and (used := development_secrets()):
+        raise ConfigurationError(
+            f"{STORE_VARIABLE} may be a service's own store, and the demo's secrets are published: "
+            f"set {' and '.join(used)} to your own, or name a store for the demo by --store."
+        )
     return demo(
         options.host,
         options.port,
-        store_url(options.store, _DEMO_STORE),
+        store,
         options.framework,
         options.deadline,
         as_json=options.json,

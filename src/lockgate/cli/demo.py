@@ -105,7 +105,7 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
 async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
     """Make the demo's organizations and tell about them."""
     organizations = {plan: await _organization(gate, sessions, plan) for plan in PLANS}
-    if used := _development_secrets():
+    if used := development_secrets():
         print(
             "lockgate demo: the secrets are fixed ones that lockgate publishes, for development "
             f"only: set {' and '.join(used)} to your own.",
@@ -134,7 +134,7 @@ def _secret(variable: str) -> str:
     return os.environ.get(variable) or sha256(_DEVELOPMENT[variable].encode()).hexdigest()
 
 
-def _development_secrets() -> list[str]:
+def development_secrets() -> list[str]:
     """Return the environment variables that give no secret, so that a published one is in use."""
     return [variable for variable in _DEVELOPMENT if not os.environ.get(variable)]
 
@@ -149,7 +149,7 @@ def _refuse_development_secrets(host: str, listener: socket.socket) -> None:
     """
     address = ip_address(listener.getsockname()[0].partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
-    if not address.is_loopback and (used := _development_secrets()):
+    if not address.is_loopback and (used := development_secrets()):
         raise ConfigurationError(
             f"Other machines can reach {host}, and the demo's own secrets are published: with them "
             f"anyone can sign in as any owner. Set {' and '.join(used)}, each to what this prints: "
