@@ -17,6 +17,7 @@ class Event(NamedTuple):
     seconds), ``limits_fell_back`` (``mode``) and ``limits_restored``; ``key_created``,
     ``key_adopted`` and ``key_revoked`` (``organization``, ``id``), ``key_rehashed`` (with
     ``scheme`` as well),
+    ``forwarded_header_ignored`` (``peer``),
     ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
     (``organization``, ``job``), ``signing_keys_fetched`` (``keys``, how many) and
     ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),

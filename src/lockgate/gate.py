@@ -15,10 +15,11 @@ from .errors import (
     Refusal,
     Unauthenticated,
 )
-from .events import Events, Observer
+from .events import Events, Observer, logger
 from .flows.accounts import Accounts, Registration
 from .flows.anonymous import Anonymous
 from .flows.asking import asking, pair, unavailable
+from .flows.forwarded_headers import ForwardedHeaders
 from .flows.keys import LONGEST_ID, Keys
 from .flows.known import KnownKeys
 from .flows.legacy import Legacies
@@ -65,14 +66,14 @@ class Gate:
         peppers: secrets that keys are digested with, the newest first, 16 bytes or more each (D3).
         plans: the plans there are; by default those of spec 8.1.
         catalogue: the scopes there are; by default those of spec 5.3.
-        anonymous: what one client address may do without a key (D24).
+        anonymous: the budget of one client address for public routes, and as much again for
+            requests without a good credential (D24).
         legacy: other systems whose keys are good here as well, the first that fits a key counts.
         sessions: verifies dashboard sessions; without it no key operation can be mounted.
         registration: lets agents register themselves; without it they cannot (D13).
         public_url: where the service's own pages live: their origin may write with a session.
-        allowed_origins: further names of that origin: a browser's page of another one may not,
-            whatever is listed (D11).
-        trusted_proxies: addresses and networks whose ``X-Forwarded-For`` is believed.
+        allowed_origins: origins of further pages that may write with a session (D11).
+        trusted_proxies: addresses and networks of proxies, whose ``X-Forwarded-For`` is believed.
         key_cap: the most live keys an organization may have; None: any number (D8).
         slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
             it three times as often, up to a day.
@@ -132,6 +133,10 @@ class Gate:
         limits = LocalLimits(on_store_failure, fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, limits, deadline)
         self.anonymous: Final = Anonymous(anonymous, clock)
+        """What client addresses ask of public routes."""
+        self.failures: Final = Anonymous(anonymous, clock)
+        """What they ask of other routes without a good credential."""
+        self.forwarding: Final = ForwardedHeaders(self.events)
         self.known: Final = KnownKeys()
         watch = clock, self.events
         self.legacy: Final = Legacies(systems, self.store, self.catalogue, key_cap, *watch)
@@ -142,6 +147,11 @@ class Gate:
         )
         self._people = sessions
         self.sessions: Final = self.accounts.agents if self.accounts else sessions
+        if sessions is not None and not self.origins:
+            logger.warning(
+                "no page can write with a session: give the gate the origin of your pages, as "
+                "Gate(public_url='https://console.example.com') or allowed_origins."
+            )
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
         lease = slot_lease, slot_retry_after
         self.slots: Final = Slots(

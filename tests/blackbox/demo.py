@@ -249,8 +249,8 @@ class Answer:
         elif self.method == "HEAD":  # Its code is not to be seen.
             assert len(self.all("www-authenticate")) <= 1, self
         elif self.status == 401:
-            nothing_came = self.code in {"MISSING_AUTH", "SESSION_REQUIRED"}
-            assert self.challenge == ({} if nothing_came else {"error": "invalid_token"}), self
+            no_token = self.code in {"MISSING_AUTH", "SESSION_REQUIRED", "SESSION_INVALID"}
+            assert self.challenge == ({} if no_token else {"error": "invalid_token"}), self
         elif self.code == "INSUFFICIENT_SCOPE":
             assert self.challenge.keys() == {"error", "scope"}, self
             assert self.challenge["error"] == "insufficient_scope", self

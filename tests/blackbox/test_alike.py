@@ -150,6 +150,8 @@ def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
         [cookie, ("Content-Type", "text/plain")],
         [cookie, json, ("Origin", "https://evil.example")],
         [cookie, json, ("Origin", demo.base_url), ("Origin", demo.base_url)],
+        [cookie, json, ("Origin", f"{demo.base_url},{demo.base_url}")],
+        [cookie, json, ("Origin", demo.base_url), ("Sec-Fetch-Site", "cross-site")],
         [cookie, json, ("Sec-Fetch-Site", "cross-site")],
         [cookie, json, ("Sec-Fetch-Site", "same-origin"), ("Sec-Fetch-Site", "cross-site")],
         [("Cookie", "a=b"), cookie, json],

@@ -745,7 +745,8 @@ async def test_g4_a_store_that_fails_is_503_with_the_addresss_headers() -> None:
     app = Recorder()
     answer = await ask(behind(bench, app), path="/x", key=bench.key())
     assert (answer.status, answer.code) == (503, "STORE_UNAVAILABLE")
-    assert answer.one("retry-after") == "1"
+    assert answer.all("retry-after") == []
+    assert answer.json()["retryAfter"] == 1
     assert answer.rate[:2] == (7, 7)
     assert "hunter2" not in answer.body.decode()
     assert app.scopes == []
@@ -779,6 +780,44 @@ async def test_without_trusted_proxies_the_peer_counts() -> None:
     for forwarded, status in (("198.51.100.1", 200), ("198.51.100.2", 429)):
         headers = [("x-forwarded-for", forwarded), ("forwarded", f"for={forwarded}")]
         assert (await ask(guarded, path="/health", headers=headers)).status == status
+
+
+FORWARDED = ["x-forwarded-for", "forwarded", "x-real-ip"]
+
+
+@pytest.mark.parametrize("name", FORWARDED)
+@pytest.mark.parametrize("path", ["/health", "/x"])
+async def test_d24_a_forwarded_header_that_is_ignored_is_reported_once(
+    name: str, path: str
+) -> None:
+    bench = Bench()
+    guarded = behind(bench, Recorder())
+    for _ in range(3):
+        await ask(guarded, path=path, headers=[(name, "198.51.100.1")])
+    reported = [event for event in bench.told if event.name == "forwarded_header_ignored"]
+    assert [dict(event.fields) for event in reported] == [{"peer": "192.0.2.1"}]
+
+
+async def test_d24_a_forwarded_header_of_a_trusted_proxy_is_not_reported() -> None:
+    bench = Bench(trusted_proxies=["192.0.2.0/24"])
+    guarded = behind(bench, Recorder())
+    headers = [(name, "198.51.100.1") for name in FORWARDED]
+    await ask(guarded, path="/health", headers=headers)
+    assert bench.told == []
+    await ask(guarded, path="/health", headers=headers, client=("203.0.113.1", 1))
+    assert [dict(fields) for fields in bench.fields()] == [{"peer": "203.0.113.1"}]
+
+
+async def test_d24_requests_of_known_keys_are_not_looked_through() -> None:
+    """Their address is not asked for; the first request of each key was looked through."""
+    bench = Bench()
+    guarded, key = behind(bench, Recorder()), bench.key()
+    await ask(guarded, path="/x", key=key)
+    await ask(guarded, path="/x", key=key, headers=[("x-forwarded-for", "198.51.100.1")])
+    assert bench.told == []
+    other = bench.key()
+    await ask(guarded, path="/x", key=other, headers=[("x-forwarded-for", "198.51.100.1")])
+    assert bench.names() == ["forwarded_header_ignored"]
 
 
 async def test_a_peer_without_an_address() -> None:

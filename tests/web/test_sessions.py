@@ -21,6 +21,8 @@ from lockgate.web.starlette import lockgate_routes
 from .driving import ORIGIN, Bench, Line, ask, websocket_scope
 
 KEYS = "/api/v1/api-keys"
+CONSOLE = "https://console.other.example"
+"""A second origin that may write."""
 BODY = b'{"name": "made by a page"}'
 JSON = ("content-type", "application/json")
 Headers = list[tuple[str, str]]
@@ -86,11 +88,22 @@ FACES = pytest.mark.parametrize("face", [by_asgi, by_wsgi])
         ([JSON, ("origin", f"https://evil.example {ORIGIN}")], 403),
         ([JSON, ("host", "evil.example"), ("origin", "https://evil.example")], 403),
         ([JSON, ("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")], 403),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "cross-site")], 403),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-site")], 403),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "CROSS-SITE")], 403),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "")], 403),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-origin, cross-site")], 403),
+        # Where there is an Origin, it decides alone.
+        ([JSON, ("origin", CONSOLE)], 201),
+        ([JSON, ("origin", CONSOLE), ("sec-fetch-site", "same-site")], 201),
+        ([JSON, ("origin", CONSOLE), ("sec-fetch-site", "cross-site")], 201),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "cross-site")], 201),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "")], 201),
+        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-origin, cross-site")], 201),
+        ([JSON, ("origin", ORIGIN), ("origin", CONSOLE)], 403),
+        ([JSON, ("origin", f"{ORIGIN}, {CONSOLE}")], 403),
+        ([JSON, ("origin", f"{ORIGIN},{ORIGIN}")], 403),
+        ([JSON, ("origin", f"{ORIGIN},")], 403),
+        ([JSON, ("sec-fetch-site", "cross-site")], 403),
+        ([JSON, ("sec-fetch-site", "same-site")], 403),
+        ([JSON, ("sec-fetch-site", "CROSS-SITE")], 403),
+        ([JSON, ("sec-fetch-site", "")], 403),
+        ([JSON, ("sec-fetch-site", "same-origin, cross-site")], 403),
         ([JSON, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], 403),
         ([JSON, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-origin")], 403),
         ([JSON, ("referer", "https://evil.example/"), ("origin", "null")], 403),
@@ -112,7 +125,7 @@ FACES = pytest.mark.parametrize("face", [by_asgi, by_wsgi])
     ids=repr,
 )
 def test_who_may_create_a_key(face: Face, headers: Headers, status: int) -> None:
-    bench = Bench()
+    bench = Bench(allowed_origins=[CONSOLE])
     cookie = ("cookie", f"__session={bench.session()}")
     assert face(bench, "POST", KEYS, [cookie, *headers], BODY) == status
     created = [event for event in bench.told if event.name == "key_created"]
@@ -159,7 +172,8 @@ def test_a_page_elsewhere_may_ask_and_is_told_nothing_by_its_browser(
         ([("origin", "null")], 403),
         ([("origin", ORIGIN), ("origin", ORIGIN)], 403),
         ([("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")], 403),
-        ([("origin", ORIGIN), ("sec-fetch-site", "same-site")], 403),
+        ([("origin", ORIGIN), ("sec-fetch-site", "same-site")], None),
+        ([("sec-fetch-site", "same-site")], 403),
     ],
     ids=repr,
 )

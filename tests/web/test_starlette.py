@@ -126,7 +126,8 @@ async def test_no_key_creates_a_key(build: Any) -> None:
         [("origin", "null")],
         [("origin", ORIGIN), ("origin", ORIGIN)],
         [("sec-fetch-site", "cross-site")],
-        [("sec-fetch-site", "same-site"), ("origin", ORIGIN)],
+        [("sec-fetch-site", "same-site")],
+        [("sec-fetch-site", "same-origin"), ("origin", "https://evil.example")],
         [("origin", ORIGIN + "."), ("host", "console.example.com.")],
     ],
 )

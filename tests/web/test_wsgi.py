@@ -13,7 +13,7 @@ from wsgiref.validate import validator
 
 import pytest
 
-from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Refusal, Rule, run
+from lockgate import PUBLIC, ConfigurationError, Event, Gate, MemoryStore, Refusal, Rule, run
 from lockgate.errors import InvalidRequest, NotFound, PayloadTooLarge
 from lockgate.identity import SignedCookie
 from lockgate.stores.contract import Io
@@ -114,6 +114,17 @@ def test_public_needs_nothing(gate: Gate) -> None:
     sent = ask(GateMiddleware(Service(), gate, RULES), environ(path="/health"))
     assert (sent.status, sent.body) == ("200 OK", b"nobody")
     assert sent.headers["x-ratelimit-limit"] == "1000"
+
+
+@pytest.mark.parametrize("name", ["X_FORWARDED_FOR", "FORWARDED", "X_REAL_IP"])
+@pytest.mark.parametrize("path", ["/health", "/x"])
+def test_d24_a_forwarded_header_that_is_ignored_is_reported_once(name: str, path: str) -> None:
+    told: list[Event] = []
+    app = GateMiddleware(Service(), Gate("memory://", brand="acme", observer=told.append), RULES)
+    for _ in range(3):
+        ask(app, environ(path=path, **{f"HTTP_{name}": "198.51.100.1"}))
+    reported = [event for event in told if event.name == "forwarded_header_ignored"]
+    assert [dict(event.fields) for event in reported] == [{"peer": "192.0.2.1"}]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

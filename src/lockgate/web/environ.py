@@ -49,6 +49,10 @@ class WsgiCaller:
         """
         return _values(self._environ.get(_variable(name)))
 
+    def has_any(self, names: frozenset[bytes]) -> bool:
+        """Return whether the request has a header of one of these lower-case names."""
+        return any(_variable(name) in self._environ for name in names)
+
     async def pause(self) -> None:
         """Nothing else is served in this thread."""
 

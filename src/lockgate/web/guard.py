@@ -6,7 +6,6 @@ from typing import Final
 
 from ..errors import (
     ConfigurationError,
-    CrossSiteRequest,
     LockgateError,
     MethodNotAllowed,
     MissingAuth,
@@ -20,7 +19,7 @@ from ..errors import (
 from ..flows.asking import unavailable
 from ..flows.slot import Slot
 from ..gate import Gate
-from ..identity import session_cookie
+from ..identity import session_cookie, verifies_offline
 from ..principal import Principal
 from ..rules.access_rule import ANY_KEY, Rule
 from ..rules.headers import rate_limit_exceeded
@@ -114,7 +113,7 @@ class Guard:
                     principal = gate.judge(admission, rule.requires)
                 except Unauthenticated:
                     self._known.forget(authorizations[0])
-                    principal = await self._enter_by_key(caller, rule, authorizations)
+                    principal = await self._enter_by_key(caller, rule, authorizations, known=True)
                 except RateLimitExceeded as refusal:
                     if not self.shadow:
                         self.denials.remember(token, rule, refusal, edition)
@@ -244,12 +243,13 @@ class Guard:
         return await self._enter_by_key(caller, rule, authorizations)
 
     async def _enter_by_key(
-        self, caller: Caller, rule: Rule, authorizations: list[bytes]
+        self, caller: Caller, rule: Rule, authorizations: list[bytes], *, known: bool = False
     ) -> Principal:
         gate = self.gate
         token = gate.format.read(authorizations)
-        self._refuse_spent(caller)
         address = address_of(gate, caller)
+        if not known:  # Else its digest may have moved to another pepper (K9).
+            self._refuse_spent(address)
         principal = await gate.admit(token, rule.requires, rule.cost, address)
         if principal.key is not None:
             self._known.remember(authorizations[0], token, principal.key)
@@ -260,12 +260,19 @@ class Guard:
         cookie = session_cookie(caller.header(b"cookie"))
         if cookie is None:
             raise MissingAuth if rule.takes_key else SessionRequired
-        self._refuse_spent(caller)
+        self._refuse_spent(address_of(gate, caller), cookie)
         session = await verified(gate, caller, cookie)
-        if gate.accounts is not None:
-            wanted = wanted_organization(caller)
-            session = await gate.accounts.claims.acting(session, wanted)
-        return await gate.admit_session(session, rule.cost)
+        # A verified session fails by itself: others at its address have their budget.
+        holder = f"session {session.user or session.organization}"
+        self._refuse_spent(holder)
+        try:
+            if gate.accounts is not None:
+                wanted = wanted_organization(caller)
+                session = await gate.accounts.claims.acting(session, wanted)
+            return await gate.admit_session(session, rule.cost)
+        except NoOrganization as refusal:
+            gate.tell(refusal, (gate.failures.plan, gate.failures.charge(holder)))
+            raise
 
     def _anonymous(self, caller: Caller, rule: Rule) -> Entry:
         """A request that needs no key: counted by its address."""
@@ -281,17 +288,18 @@ class Guard:
         """Raise a refusal, complete with headers; in shadow mode only tell of it.
 
         A failed credential is charged to the address, and once that has spent its budget the
-        answer is that. What is no fault of the caller's is not charged.
+        answer is that. What is no fault of the caller's is not charged, nor is a session that was
+        verified.
         """
-        gate, anonymous = self.gate, self.gate.anonymous
-        if isinstance(refusal, Unauthenticated | CrossSiteRequest | NoOrganization):
-            reading = anonymous.charge(address_of(self.gate, caller))
+        gate, failures = self.gate, self.gate.failures
+        if isinstance(refusal, Unauthenticated):
+            reading = failures.charge(address_of(gate, caller))
             if not reading.allowed:
-                refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-            gate.tell(refusal, (anonymous.plan, reading))
+                refusal = rate_limit_exceeded(failures.plan.windows, reading)
+            gate.tell(refusal, (failures.plan, reading))
         elif refusal.organization is None and not refusal.rate:
-            reading = anonymous.look(address_of(self.gate, caller))
-            gate.tell(refusal, (anonymous.plan, reading))
+            reading = failures.look(address_of(gate, caller))
+            gate.tell(refusal, (failures.plan, reading))
         shadowed = self.shadow and not rule.own
         if gate.events.heard:
             gate.events.tell(
@@ -306,14 +314,21 @@ class Guard:
             raise refusal
         return None, refusal.measured, None, rule
 
-    def _refuse_spent(self, caller: Caller) -> None:
-        """Refuse an address that has spent its budget, before any store is asked."""
-        anonymous = self.gate.anonymous
-        reading = anonymous.refuses(address_of(self.gate, caller))
-        if reading is not None:
-            refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-            self.gate.tell(refusal, (anonymous.plan, reading))
-            raise refusal
+    def _refuse_spent(self, address: str, cookie: str | None = None) -> None:
+        """Refuse an address that has spent its budget of failures, before any store is asked.
+
+        Not for a session that is verified without a store: another client at the address may have
+        spent the budget.
+        """
+        failures, sessions = self.gate.failures, self.gate.sessions
+        reading = failures.refuses(address)
+        if reading is None:
+            return
+        if cookie is not None and sessions is not None and verifies_offline(sessions, cookie):
+            return
+        refusal = rate_limit_exceeded(failures.plan.windows, reading)
+        self.gate.tell(refusal, (failures.plan, reading))
+        raise refusal
 
 
 def _is_preflight(caller: Caller) -> bool:

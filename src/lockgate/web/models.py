@@ -228,7 +228,7 @@ class Error(Out):
     error: str
     code: str
     details: list[Detail] = Field(default=[], description="With VALIDATION_ERROR only.")
-    retry_after: int = Field(default=1, description="Seconds to wait; with a 429 only.")
+    retry_after: int = Field(default=1, description="Seconds to wait; with a 429 or 503 only.")
     limits: RefusedLimits | None = Field(default=None, description="With a 429 only.")
 
 

@@ -26,7 +26,6 @@ _OTHER_HEADERS: Final = {
     403: ("WWW-Authenticate", "string", "The scope that is missing, where one is (RFC 6750)."),
     405: ("Allow", "string", "The methods that the path takes."),
     429: ("Retry-After", "integer", "Seconds to wait."),
-    503: ("Retry-After", "integer", "Seconds to wait."),
 }
 _ERRORS: Final = {
     400: "The request is not valid.",

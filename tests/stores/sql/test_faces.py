@@ -99,7 +99,8 @@ class Service:
             retry = [sent.headers["retry-after"]] if "retry-after" in sent.headers else []
         if status == 503:
             assert b"STORE_UNAVAILABLE" in body
-            assert len(retry) == 1
+            assert b'"retryAfter":1' in body
+            assert retry == [], "spec 8.2: only on 429"
         self.admitted += status == 200
         return status
 
