@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import math
 import os
 import queue
 import re
@@ -292,6 +293,19 @@ class Answer:
                     assert self.remaining == 0 or own, self
             case _:
                 assert not extra, self
+
+
+def refused(answer: Answer, limit: int) -> int:
+    """Hold a refusal by the minute to spec 7.2; the seconds to wait."""
+    answer.is_error(429, "RATE_LIMIT_EXCEEDED")
+    body = answer.json()
+    assert body["limits"] == {"type": "minute", "limit": limit, "used": limit}
+    assert 1 <= body["retryAfter"] <= 60
+    assert answer.limit == limit and answer.remaining == 0
+    assert answer.reset >= math.floor(time.time())
+    seconds = body["retryAfter"]
+    assert isinstance(seconds, int)
+    return seconds
 
 
 # --- a client -----------------------------------------------------------------------------
