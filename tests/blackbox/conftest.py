@@ -146,7 +146,7 @@ def fresh(face: Face) -> Iterator[Demo]:
 
 @pytest.fixture
 def client(demo: Demo) -> Iterator[Client]:
-    """At an address of its own, hence with an anonymous budget of its own (D24)."""
+    """At an address of its own, hence with budgets of its own (D24)."""
     with demo.client() as speaking:
         yield speaking
 
