@@ -6,8 +6,10 @@ import doctest
 import inspect
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -40,7 +42,9 @@ def test_the_python_of_a_page_runs(
 ) -> None:
     for name in sorted({*SECRET.findall(page.read_text())}):
         monkeypatch.setenv(name, f"{name} of these tests")
-    names: dict[str, Any] = {"__name__": "page"}
+    module = ModuleType("page")  # Some frameworks look up the types of a handler in its module.
+    monkeypatch.setitem(sys.modules, "page", module)
+    names = module.__dict__
     for line, source in blocks(page, "python"):
         # Line feeds in front make a traceback point at the page's own line.
         code = compile("\n" * line + source, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

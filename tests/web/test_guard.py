@@ -242,7 +242,7 @@ def test_d24_a_refusal_for_another_reason_is_its_own_from_a_spent_address() -> N
         ("/x", "RATE_LIMIT_EXCEEDED", b"3", b"0"),
     ):
         try:
-            _, measured, _ = run(guard.enter(Asking(path=path, authorization=key)))
+            _, measured, *_ = run(guard.enter(Asking(path=path, authorization=key)))
         except Refusal as refusal:
             found, rate = refusal.code, dict(refusal.rate)
         else:
@@ -264,7 +264,7 @@ def test_d24_a_key_that_was_refused_and_is_known_later_shows_its_plan() -> None:
     bench.clock.now += MINUTE
     assert enter(bench, caller)[0] == "in"
     spend(bench)
-    _, measured, _ = run(guard.enter(caller))
+    _, measured, *_ = run(guard.enter(caller))
     assert measured is not None
     assert dict(bench.gate.headers(*measured))[b"x-ratelimit-limit"] == b"7"
 
