@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lockgate.errors import ConfigurationError, InvalidRequest
 from lockgate.rules.access_rule import ANY_KEY, PUBLIC, Rule, both
 from lockgate.rules.paths import folded, odd
+from lockgate.rules.patterns import Pattern
 from lockgate.rules.routes import RuleBook
 from lockgate.rules.scopes import Catalogue, Grants, Requirement
 
@@ -245,6 +246,16 @@ def test_the_rules_that_may_admit_to_a_route() -> None:
     assert not book.for_route("PUT", "/a/{id}").admit(Rule("a:b"))
     assert book.for_route("PUT", "/f/{p:path}").own.public
     assert book.for_route("GET", "/elsewhere").own is ANY_KEY
+
+
+def test_d31_a_rule_for_a_route_does_not_admit_to_another_one_that_takes_its_requests() -> None:
+    """A router that goes by order gives /items/newest to /items/{id}, if that comes first."""
+    book = RuleBook({"GET /items/{id}": "a:b", "GET /items/newest": PUBLIC})
+    newest = book.match("GET", "/items/newest")
+    routes = [Pattern.of_route(path).stem for path in ("/items/{key:int}", "/items/newest/")]
+    assert book.for_route("GET", "/items/{key}").admit(newest)
+    assert not book.for_route("GET", "/items/{key}", None, routes).admit(newest)
+    assert book.for_route("GET", "/items/newest/", None, routes).admit(newest)
 
 
 @pytest.mark.parametrize("named", ["/api/admin", "/api/admin/"])

@@ -11,7 +11,7 @@ A path that :func:`~lockgate.rules.paths.odd` distrusts is held to all its readi
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Final, cast
 
@@ -107,9 +107,19 @@ class PathRules:
         """Everything that any reading of a path requires; public only if every reading is."""
         return strictest([e.rule(method) for path in paths for e in self._concerned(path)])
 
-    def inside(self, pattern: Pattern) -> list[Entry]:
-        """The entries whose paths a pattern matches, with or without their last slash."""
-        return [e for e in self.entries if pattern.stem.covers(e.pattern.stem)]
+    def inside(self, pattern: Pattern, routes: Collection[Pattern]) -> list[Entry]:
+        """The entries that name single paths of a route and have no route of their own.
+
+        A last slash makes no difference.
+
+        Args:
+            pattern: the route's.
+            routes: the stems of all routes for the same method.
+        """
+        stem = pattern.stem
+        served = {route.segments for route in routes} - {stem.segments}
+        stems = ((entry, entry.pattern.stem) for entry in self.entries)
+        return [e for e, own in stems if stem.covers(own) and own.segments not in served]
 
     def _merged(self, path: str) -> Entry:
         entries = self._concerned(path)

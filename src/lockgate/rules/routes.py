@@ -1,7 +1,7 @@
 """Which rule holds for a request: by host, method and path, closed by default (D31)."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError, InvalidRequest, Problem
@@ -118,7 +118,13 @@ class RuleBook:
             rules = [next((rule for rule in rules if rule is not ANY_KEY), ANY_KEY)]
         return strictest(rules)
 
-    def for_route(self, method: str, template: str, host: str | None = None) -> RouteRules:
+    def for_route(
+        self,
+        method: str,
+        template: str,
+        host: str | None = None,
+        routes: Collection[Pattern] = (),
+    ) -> RouteRules:
         """The rules that may admit a request to a route.
 
         Args:
@@ -126,12 +132,14 @@ class RuleBook:
             template: the route's path, parameters written ``{name}`` or ``{name:converter}``.
             host: the host that the route is bound to, parameters written alike; None: any. Only
                 rules for that host open such a route.
+            routes: the stems of the application's routes for this method. A rule that names one of
+                them is for that one alone, even where another route takes its requests.
         """
         pattern = Pattern.of_route(template)
         bound_to = [p for n, p in self._hosts if host is not None and n.fullmatch(_sample(host))]
         found = [self._anywhere, *(p for _, p in self._hosts)] if host is None else bound_to[:1]
         rules = [paths.match(method, pattern.sample) for paths in found]
-        inside = [entry.rule(method) for paths in found for entry in paths.inside(pattern)]
+        inside = [entry.rule(method) for paths in found for entry in paths.inside(pattern, routes)]
         named = [rule for rule in rules if rule is not ANY_KEY]
         return RouteRules(rules[0] if rules else ANY_KEY, frozenset(map(id, [*named, *inside])))
 

@@ -98,13 +98,15 @@ def audit(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
 
 
 def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None:
-    """Log what every route requires, once, when an application starts.
+    """Log what every route requires, and tell the guard of it, once, when an application starts.
 
     Raises:
         ConfigurationError: in strict mode, for anything that the audit finds; and always for a
             requirement that no key can satisfy.
     """
-    found = audit(guard, routes)
+    served = list(routes)
+    guard.serve((route.method, route.path, route.host) for route in served)
+    found = audit(guard, served)
     logger.info("routes and what they require:\n%s", found)
     if guard.shadow:
         logger.warning("Shadow mode is on: nothing is refused.")

@@ -1,6 +1,6 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from logging import WARNING
 from typing import Final
 
@@ -23,6 +23,7 @@ from ..identity import session_cookie, verifies_offline
 from ..principal import Principal
 from ..rules.access_rule import ANY_KEY, Rule
 from ..rules.headers import rate_limit_exceeded
+from ..rules.patterns import Pattern
 from ..rules.plans import Plan
 from ..rules.routes import RouteRules, RuleBook
 from ..rules.windows import Reading
@@ -81,6 +82,7 @@ class Guard:
         self.shadow: Final = shadow
         self.denials: Final = Denials(gate)
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
+        self._served: set[tuple[str, str | None, Pattern]] = set()
         self._known: Final = gate.known
         self._store: Final = gate.store
 
@@ -183,7 +185,9 @@ class Guard:
         key = method, template, host
         rules = self._routes.get(key)
         if rules is None:
-            rules = self.book.for_route(*key)
+            taken = {"*", "GET" if method == "HEAD" else method}
+            others = {stem for name, there, stem in self._served if name in taken and there == host}
+            rules = self.book.for_route(*key, others)
             if method in _METHODS:  # Others are the caller's to choose, without end.
                 self._routes[key] = rules
         if rule is not rules.own and not rules.admit(rule):
@@ -199,6 +203,11 @@ class Guard:
             if not self.shadow:
                 raise NotFound
         return rules.own
+
+    def serve(self, routes: Iterable[tuple[str, str, str | None]]) -> None:
+        """Learn which routes the application has: method, path and host of each."""
+        self._served = {(m, host, Pattern.of_route(path).stem) for m, path, host in routes}
+        self._routes.clear()
 
     def _rule_of(self, caller: Caller) -> Rule:
         """The rule for a request, or PREFLIGHT.
