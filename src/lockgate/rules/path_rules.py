@@ -20,29 +20,38 @@ from .paths import odd, readings
 from .patterns import Pattern
 
 
+class MethodRules(dict[str, Rule]):
+    """The rule of each method that a path names; any other method has :attr:`otherwise`.
+
+    Args:
+        named: the rules by method; ``*`` is every other method.
+    """
+
+    def __init__(self, named: Mapping[str, Rule]) -> None:
+        super().__init__(named)
+        anything = self.pop("*", None)
+        if "GET" in self:
+            self.setdefault("HEAD", self["GET"])
+        self.otherwise = anything or not_allowed(self)
+
+    def __missing__(self, method: str) -> Rule:
+        return self.otherwise
+
+
 class Entry:
     """What one pattern requires of each method."""
 
-    __slots__ = ("alone", "by_method", "otherwise", "pattern", "settled")
+    __slots__ = ("alone", "by_method", "pattern", "settled")
 
     def __init__(self, pattern: Pattern, by_method: Mapping[str, Rule]) -> None:
         self.pattern: Final = pattern
-        self.by_method = dict(by_method)
-        anything = self.by_method.pop("*", None)
-        if "GET" in self.by_method:
-            self.by_method.setdefault("HEAD", self.by_method["GET"])
-        self.otherwise: Rule = anything or not_allowed(self.by_method)
-        """The rule for a method that is not named."""
+        self.by_method: Final = MethodRules(by_method)
         self.alone = False
         """Whether no other pattern with parameters can match a spelling of what this one matches,
         but for more general ones."""
         self.settled: frozenset[Entry | None] = frozenset()
         """What another spelling may match without being considered: nothing, this entry, and more
         general ones; empty where patterns cross, for then a match does not tell of the others."""
-
-    def rule(self, method: str) -> Rule:
-        """The rule for a method; one with ``allow`` where the pattern does not take it."""
-        return self.by_method.get(method, self.otherwise)
 
 
 _UNNAMED: Final = Entry(Pattern("", ()), {"*": ANY_KEY})
@@ -85,19 +94,20 @@ class PathRules:
         Raises:
             InvalidRequest: the path can be read in too many ways.
         """
-        entry = self.exact.get(path)
-        if entry is None:
-            if odd(path):
-                return self.strictest(method, readings(path))
-            entry = self._find(self._first, path) or _UNNAMED
-            if _stem(path) in self._stems:
-                return self.strictest(method, (path,))
-            if not entry.alone and self._open:
-                twin = path[:-1] if path[-1:] == "/" else f"{path}/"
-                for spelling in (path, twin):
-                    if self._find(self._first_spelled, spelling) not in entry.settled:
-                        return self.strictest(method, (path,))
-        return entry.by_method.get(method, entry.otherwise)
+        by_method = self.exact.get(path)
+        if by_method is not None:
+            return by_method[method]
+        if odd(path):
+            return self.strictest(method, readings(path))
+        entry = self._find(self._first, path) or _UNNAMED
+        if _stem(path) in self._stems:
+            return self.strictest(method, (path,))
+        if not entry.alone and self._open:
+            twin = path[:-1] if path[-1:] == "/" else f"{path}/"
+            for spelling in (path, twin):
+                if self._find(self._first_spelled, spelling) not in entry.settled:
+                    return self.strictest(method, (path,))
+        return entry.by_method[method]
 
     def _find(self, expression: re.Pattern[str], path: str) -> Entry | None:
         found = expression.fullmatch(path) if self._open else None
@@ -105,7 +115,7 @@ class PathRules:
 
     def strictest(self, method: str, paths: Iterable[str]) -> Rule:
         """Everything that any reading of a path requires; public only if every reading is."""
-        return strictest([e.rule(method) for path in paths for e in self._concerned(path)])
+        return strictest([e.by_method[method] for path in paths for e in self._concerned(path)])
 
     def inside(self, pattern: Pattern, routes: Collection[Pattern]) -> list[Entry]:
         """The entries that name single paths of a route and have no route of their own.
@@ -121,16 +131,13 @@ class PathRules:
         stems = ((entry, entry.pattern.stem) for entry in self.entries)
         return [e for e, own in stems if stem.covers(own) and own.segments not in served]
 
-    def _merged(self, path: str) -> Entry:
-        entries = self._concerned(path)
-        if len(entries) == 1:
-            return entries[0]
-        methods = {method for entry in entries for method in entry.by_method}
-        merged = Entry(
-            entries[0].pattern,
-            {method: strictest([e.rule(method) for e in entries]) for method in methods},
-        )
-        merged.otherwise = strictest([entry.otherwise for entry in entries])
+    def _merged(self, path: str) -> MethodRules:
+        found = [entry.by_method for entry in self._concerned(path)]
+        if len(found) == 1:
+            return found[0]
+        methods = {method for by_method in found for method in by_method}
+        merged = MethodRules({m: strictest([rules[m] for rules in found]) for m in methods})
+        merged.otherwise = strictest([by_method.otherwise for by_method in found])
         return merged
 
     def _concerned(self, path: str) -> list[Entry]:

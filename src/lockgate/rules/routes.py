@@ -72,6 +72,7 @@ class RuleBook:
             (_host_expression(name), PathRules(hosts[name]))
             for name in sorted(hosts, key=lambda name: ("{" in name, name))
         ]
+        self._exact: Final = self._anywhere.exact
         self.by_host: Final = bool(self._hosts)
         """Whether some rules are for one host only."""
 
@@ -99,12 +100,12 @@ class RuleBook:
         if raw:
             if raw[0] != _SLASH:
                 raise _no_path()
-            if raw[:2] == b"//" or (_PERCENT in raw and _ENCODED_SLASH in raw.lower()):
+            if (_PERCENT in raw and _ENCODED_SLASH in raw.lower()) or raw[:2] == b"//":
                 texts = readings(path, raw)
         if texts is None and not self._hosts:
-            entry = self._anywhere.exact.get(path)  # As match() begins, without another call.
-            if entry is not None:
-                return entry.by_method.get(method, entry.otherwise)
+            by_method = self._exact.get(path)  # As match() begins, without another call.
+            if by_method is not None:
+                return by_method[method]
             if path[:1] == "/" or not path:
                 return self._anywhere.match(method, path)
         if path and path[0] != "/":
@@ -139,7 +140,9 @@ class RuleBook:
         bound_to = [p for n, p in self._hosts if host is not None and n.fullmatch(_sample(host))]
         found = [self._anywhere, *(p for _, p in self._hosts)] if host is None else bound_to[:1]
         rules = [paths.match(method, pattern.sample) for paths in found]
-        inside = [entry.rule(method) for paths in found for entry in paths.inside(pattern, routes)]
+        inside = [
+            entry.by_method[method] for paths in found for entry in paths.inside(pattern, routes)
+        ]
         named = [rule for rule in rules if rule is not ANY_KEY]
         return RouteRules(rules[0] if rules else ANY_KEY, frozenset(map(id, [*named, *inside])))
 

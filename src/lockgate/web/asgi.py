@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from functools import partial
 from typing import Any, Final
 
@@ -76,7 +76,9 @@ class GateMiddleware:
         router = router_in(app)
         self._checks: Final = None if router is None else RouteChecks(self.guard, router)
         self._routes: Final = routes if router is None else partial(routes_of, app)
-        self._audited = self._routes is None
+        # Routes may be added later; this notices it, and that the application was not started yet.
+        self._listed: Final[Sized] = () if router is None else router.routes
+        self._count = 0 if self._routes is None else -1
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
 
@@ -87,7 +89,7 @@ class GateMiddleware:
             return
         if self._rooted is not None and self._rooted.root_path:
             scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
-        if not self._audited or (self._checks is not None and not self._checks.current):
+        if len(self._listed) != self._count:
             self._start()
         caller = AsgiCaller(scope)
         guard, gate = self.guard, self._gate
@@ -144,7 +146,7 @@ class GateMiddleware:
             report(self.guard, self._routes(), strict=self._strict)
         if self._checks is not None:
             self._checks.install()
-        self._audited = True
+        self._count = len(self._listed)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Start and stop with the server; a server does not start what has a mistake in it."""

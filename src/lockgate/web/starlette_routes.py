@@ -78,16 +78,9 @@ class RouteChecks:
         self.router: Final = router
         self._guard = guard
         self._checked: dict[int, _CheckedRoute] = {}
-        self._count = -1
-
-    @property
-    def current(self) -> bool:
-        """Whether no route was added since :meth:`install` was called."""
-        return len(self.router.routes) == self._count
 
     def install(self) -> None:
         """Put the check on every route that has none yet."""
-        self._count = len(self.router.routes)
         for checked in self._checked.values():
             checked.places.clear()
             checked.admitted.clear()
@@ -100,19 +93,19 @@ class RouteChecks:
             known.places.append(place)
 
     def _handle(self, handle: _Handle, route: _CheckedRoute) -> _Handle:
-        guard, admitted = self._guard, route.admitted
+        admitted = route.admitted
 
         def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-            if scope.get(GUARD) is guard:
-                rule, method = scope[RULE], scope.get("method", "GET")
-                if rule is not admitted.get(method):
-                    self._verify(rule, method, route, scope)
+            if scope.get(RULE) is not admitted.get(scope.get("method", "GET")):
+                self._verify(route, scope)
             return handle(scope, receive, send)
 
         return checked
 
-    def _verify(self, rule: Rule, method: str, route: _CheckedRoute, scope: Scope) -> None:
-        caller = partial(AsgiCaller, scope)
+    def _verify(self, route: _CheckedRoute, scope: Scope) -> None:
+        if scope.get(GUARD) is not self._guard:
+            return  # No gate is before the application, or another one admitted the request.
+        rule, method, caller = scope[RULE], scope.get("method", "GET"), partial(AsgiCaller, scope)
         alone = len(route.places) == 1
         for place in route.places if alone else _matching(route.places, scope):
             own = self._guard.verify_route(rule, method, place.path, caller, place.host)
