@@ -428,7 +428,7 @@ def test_no_odd_path_is_more_public_than_what_it_folds_to(
     except ConfigurationError:
         assume(False)
         raise
-    if book.match(method, f"/{path}").public:
+    if odd(f"/{path}") and book.match(method, f"/{path}").public:
         assert book.match(method, folded(f"/{path}")).public
 
 
