@@ -454,7 +454,7 @@ def test_no_pickle_or_copy_holds_a_secret(aviary: Aviary) -> None:
 def test_what_the_store_keeps_is_no_secret(aviary: Aviary) -> None:
     token = aviary.gate.format.read([b"Bearer " + aviary.created.text.encode()])
     run(aviary.gate.admit(token))
-    dump = repr(vars(aviary.store)) + repr(run(aviary.store.list("org_1"))[0]._asdict())
+    dump = repr(vars(aviary.store)) + repr(run(aviary.store.list("org_1", 100))[0]._asdict())
     aviary.note(dump)
     assert aviary.created.key.handle in dump
 

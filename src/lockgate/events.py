@@ -16,8 +16,8 @@ class Event(NamedTuple):
     (``store``, ``error``), ``breaker_tried`` (``store``), ``breaker_closed`` (``store``, ``away``,
     seconds), ``limits_fell_back`` (``mode``) and ``limits_restored``; ``key_created``,
     ``key_adopted`` and ``key_revoked`` (``organization``, ``id``), ``key_rehashed`` (with
-    ``scheme`` as well),
-    ``forwarded_header_ignored`` (``peer``),
+    ``scheme`` as well), ``keys_removed`` (``number``), ``forwarded_header_ignored`` (``peer``),
+    ``route_mismatch`` (``method``, ``path``, ``charged``, ``needed``),
     ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
     (``organization``, ``job``), ``signing_keys_fetched`` (``keys``, how many) and
     ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),

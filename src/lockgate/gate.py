@@ -24,6 +24,7 @@ from .flows.keys import LONGEST_ID, Keys
 from .flows.known import KnownKeys
 from .flows.legacy import Legacies
 from .flows.organizations import Organizations
+from .flows.retention import Retention
 from .flows.slot import Slot
 from .flows.slots import Holder, Slots
 from .identity import Session, SessionVerifier
@@ -75,6 +76,8 @@ class Gate:
         allowed_origins: origins of further pages that may write with a session (D11).
         trusted_proxies: addresses and networks of proxies, whose ``X-Forwarded-For`` is believed.
         key_cap: the most live keys an organization may have; None: any number (D8).
+        key_retention_days: how long revoked and expired keys are kept, at least 1; None: for ever
+            (D45).
         slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
             it three times as often, up to a day.
         slot_retry_after: seconds that a caller is told to wait for a slot: a hint (D26).
@@ -109,6 +112,7 @@ class Gate:
         allowed_origins: Iterable[str] = (),
         trusted_proxies: Iterable[str] = (),
         key_cap: int | None = 1000,
+        key_retention_days: float | None = 400,
         slot_lease: float = 60.0,
         slot_retry_after: int = 10,
         prefix: str = "/api/v1",
@@ -140,7 +144,10 @@ class Gate:
         self.known: Final = KnownKeys()
         watch = clock, self.events
         self.legacy: Final = Legacies(systems, self.store, self.catalogue, key_cap, *watch)
-        self.keys: Final = Keys(self.store, self.format, self.catalogue, key_cap, *watch)
+        self._retention = Retention(self.store, key_retention_days, *watch)
+        self.keys: Final = Keys(
+            self.store, self.format, self.catalogue, key_cap, *watch, self._retention
+        )
         parts = self.store, self.format, sessions
         self.accounts: Final = (
             Accounts(registration, public_url, *parts, *watch) if registration else None
@@ -313,6 +320,7 @@ class Gate:
         """Let go of the store's connections, threads and files."""
         await self.slots.finishing.settle()
         self.legacy.close()
+        await self._retention.close()
         await self.store.close()
 
     def _pair_store(self, face: Literal["async", "blocking"]) -> None:

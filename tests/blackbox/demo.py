@@ -495,6 +495,8 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 # --- the process --------------------------------------------------------------------------
 
 SERVING = Path(__file__).with_name("serving.py")
+BLINK = 1e-9
+"""Days after which a key has expired at once: `serving.py` lets no other such lifetime through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,7 +541,8 @@ class Face:
         tail = ["--store", store, "--framework", self.framework, "--deadline", str(self.deadline)]
         if self.other_server:
             return [sys.executable, "-P", str(SERVING), self.other_server, *tail]
-        return [sys.executable, "-m", "lockgate", "demo", "--json", "--port", "0", *tail]
+        command = "lockgate", "demo", "--json", "--port", "0"
+        return [sys.executable, "-P", str(SERVING), *command, *tail]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 
 from .conftest import ASGI_SERVERS, everybody
 from .demo import (
+    BLINK,
     CLAIM,
     KEYS,
     MODELS,
@@ -181,7 +182,7 @@ def key_requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
     org = demo["creator"]
     with Client(demo) as client:
         narrow = client.create(org, scopes=["models:read"])
-        expired = client.create(org, expiresInDays=1e-9)
+        expired = client.create(org, expiresInDays=BLINK)
         revoked = client.create(org)
         client.revoke(org, revoked.id)
         own = client.create(org)

@@ -10,6 +10,7 @@ import pytest
 
 from .demo import (
     ANONYMOUS_RPM,
+    BLINK,
     KEYS,
     MODELS,
     PLANS,
@@ -139,7 +140,7 @@ def test_d19_what_counts_for_the_organization(fresh: Demo) -> None:
         narrow = client.create(org, scopes=["models:read"])
         revoked = client.create(org)
         client.revoke(org, revoked.id)
-        expired = client.create(org, expiresInDays=1e-9)
+        expired = client.create(org, expiresInDays=BLINK)
         left = client.get(MODELS, key=narrow.key).is_ok().remaining
         assert left == 60 - 5
 
@@ -179,7 +180,7 @@ def test_d19_the_limit_comes_before_the_scope(fresh: Demo) -> None:
         narrow = client.create(org, scopes=["upload:write"])
         revoked = client.create(org)
         client.revoke(org, revoked.id)
-        expired = client.create(org, expiresInDays=1e-9)
+        expired = client.create(org, expiresInDays=BLINK)
         for n in range(6):
             answer = client.get(MODELS, key=narrow.key).is_error(403, "INSUFFICIENT_SCOPE")
             assert answer.remaining == 5 - n

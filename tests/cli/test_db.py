@@ -28,7 +28,7 @@ def test_upgrade_makes_the_tables_and_check_is_content(url: str, capsys: Said) -
     assert main(["db", "check", "--store", url]) == 0
     assert capsys.readouterr().out.split() == ["none", HEAD, HEAD, HEAD]
     store = open_store(url)
-    assert run(store.list("org_1")) == []
+    assert run(store.list("org_1", 100)) == []
     run(store.close())
 
 

@@ -138,11 +138,11 @@ def test_who_may_create_a_key(face: Face, headers: Headers, status: int) -> None
 def test_nobody_revokes_a_key_from_elsewhere(face: Face, method: str) -> None:
     bench = Bench()
     bench.key()
-    (key,) = asyncio.run(bench.gate.keys.list("org_1"))
+    (key,) = asyncio.run(bench.gate.keys.list("org_1")).keys
     cookie = ("cookie", f"__session={bench.session()}")
     for other in (("origin", "https://evil.example"), ("sec-fetch-site", "same-site")):
         assert face(bench, method, f"{KEYS}/{key.id}", [cookie, other], b"") in {401, 403, 405}
-    (key,) = asyncio.run(bench.gate.keys.list("org_1"))
+    (key,) = asyncio.run(bench.gate.keys.list("org_1")).keys
     assert key.revoked_at is None
     assert face(bench, "DELETE", f"{KEYS}/{key.id}", [cookie, ("origin", ORIGIN)], b"") == 200
 
@@ -156,7 +156,7 @@ def test_a_page_elsewhere_may_ask_and_is_told_nothing_by_its_browser(
     bench = Bench()
     headers = [("cookie", f"__session={bench.session()}"), ("origin", "https://evil.example")]
     assert face(bench, method, KEYS, headers, BODY) == 200
-    assert asyncio.run(bench.gate.keys.list("org_1")) == []
+    assert asyncio.run(bench.gate.keys.list("org_1")).keys == []
 
 
 # --- WebSockets --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..rules.credentials import PREFIX_LENGTH
 from ..rules.digests import Digest
-from ..rules.instants import SECOND
+from ..rules.instants import MINUTE, SECOND
 from ..rules.keys import ApiKey, KeyDraft, read_name
 from ..rules.legacy import SLOW, Legacy, LegacyToken
 from ..rules.scopes import Catalogue
@@ -182,4 +182,6 @@ def _read_expiry(expires_at: datetime | None, now: int) -> tuple[int | None, lis
     if expires_at.tzinfo is None:
         return None, ["Say in which time zone: use datetime(..., tzinfo=UTC)."]
     left = int(expires_at.timestamp() * SECOND) - now
-    return left, [] if left > 0 else ["It has expired already: leave it where it is."]
+    if left <= 0:
+        return left, ["It has expired already: leave it where it is."]
+    return left, [] if left >= MINUTE else ["It expires within a minute: leave it where it is."]

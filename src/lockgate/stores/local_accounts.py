@@ -1,6 +1,7 @@
 """Accounts kept in this process: those of the memory store."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ..errors import HandleTaken
 from ..rules.accounts import Account
@@ -81,11 +82,13 @@ class LocalAccounts:
         self._rows[account.organization] = tuple(rehashed)
         return True
 
-    def schemes(self) -> Iterator[str]:
-        """The digest scheme of each token that is not revoked."""
-        for account in map(Account._make, self._rows.values()):
-            if account.token_revoked_at is None:
-                yield account.scheme
+    def schemes(self, start: int, limit: int) -> list[str]:
+        """Return the digest schemes of tokens that are not revoked, of so many accounts."""
+        accounts = map(Account._make, islice(self._rows.values(), start, start + limit))
+        return [account.scheme for account in accounts if account.token_revoked_at is None]
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def _those(self, organizations: Iterable[str]) -> Iterator[Account]:
         return (Account._make(self._rows[organization]) for organization in organizations)

@@ -9,22 +9,20 @@ from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.instants import DAY
-from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.keys import ApiKey, KeyDraft, Position
 from ..rules.plans import Organization, PlanBook
 from ..rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ..rules.windows import Reading, Window
-from .contract import UNKNOWN, Admission, Io, Store, Usage, Verdict
+from .contract import UNKNOWN, Admission, Census, Io, Page, Removal, Store, Usage, Verdict
 from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
 from .local_accounts import LocalAccounts
+from .local_keys import LocalKeys
 
-_Scopes = tuple[str, ...]
-_Instant = int | None
-_Row = tuple[
-    str, str, str, str, str, _Scopes, str, bytes, int, _Instant, _Instant
-]  # fmt: skip
-"""An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
 _ADMITTED: Final = Verdict.ADMITTED
+_REMOVED_AT_ONCE: Final = 100
+_COUNTED_AT_ONCE: Final = 1000
+"""Keys that a step of a removal takes, and rows that a step of a census reads: some 3 ms each."""
 _SWEPT_AT_ONCE: Final = 2
 """More than one, so that sweeping is faster than anybody takes slots."""
 
@@ -38,7 +36,7 @@ class MemoryStore(Store):
 
     One lock guards it all. No verb on the way of a request holds it for more than some
     microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
-    win nothing. ``list`` and ``census`` take as long as there are keys to read.
+    win nothing.
 
     Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in two of
     numbers: a garbage collection walks none of them, so a million keys cost no pauses.
@@ -53,12 +51,10 @@ class MemoryStore(Store):
         self.edition = object()
         self._clock = clock
         self._lock = own_lock()
-        self._rows: dict[str, _Row] = {}
-        self._requests: dict[str, int] = {}
-        self._last_used: dict[str, int] = {}
-        self._handles_by_id: dict[str, str] = {}
-        self._handles_by_organization: dict[str, dict[str, None]] = {}
-        self._live_by_organization: dict[str, dict[str, None]] = {}
+        self._keys = keys = LocalKeys()
+        self._rows = keys.rows
+        self._requests = keys.requests
+        self._last_used = keys.last_used
         self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
         self._windows = windows = LocalWindows()
         self._streaks = windows.streaks
@@ -83,9 +79,9 @@ class MemoryStore(Store):
             if now is None:
                 now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
             if revoked_at is not None:
-                return Admission(Verdict.REVOKED, self._key(handle))
+                return Admission(Verdict.REVOKED, self._keys.key(handle))
             if expires_at is not None and expires_at <= now:
-                return Admission(Verdict.EXPIRED, self._key(handle))
+                return Admission(Verdict.EXPIRED, self._keys.key(handle))
             placed = self._placed.get(organization)
             plan = plans.default if placed is None else plans.plan(*placed)
             windows = plan.windows
@@ -94,7 +90,7 @@ class MemoryStore(Store):
             if reading is None:
                 reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:
-                return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
+                return Admission(Verdict.LIMITED, self._keys.key(handle), plan, reading)
             self._requests[handle] = requests = self._requests.get(handle, 0) + 1
             last_used_at = self._last_used.get(handle, -1)
             if now > last_used_at:
@@ -105,38 +101,45 @@ class MemoryStore(Store):
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         with self._lock:
             now = self._clock() if now is None else now
-            if draft.handle in self._rows:
+            if self._keys.is_taken(draft.handle):
                 raise HandleTaken
-            live_keys = self._live_by_organization.setdefault(draft.organization, {})
-            if cap is not None and len(live_keys) >= cap:
-                for handle in list(live_keys):
-                    if self._key(handle).state(now) is KeyState.EXPIRED:
-                        del live_keys[handle]
-                if len(live_keys) >= cap:
-                    raise KeyLimitReached(cap)
-            return self._insert(draft, now)
+            if cap is not None and self._keys.count_live(draft.organization, now) >= cap:
+                raise KeyLimitReached(cap)
+            return self._keys.insert(draft.created(now))
 
     async def find(self, handle: str) -> ApiKey | None:
         with self._lock:
-            return self._key(handle) if handle in self._rows else None
+            return self._keys.key(handle) if handle in self._rows else None
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         with self._lock:
-            return self._owned(organization, id)
+            return self._keys.owned(organization, id)
 
-    async def list(self, organization: str) -> list[ApiKey]:
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         with self._lock:
-            keys = [self._key(h) for h in self._handles_by_organization.get(organization, ())]
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+            return self._keys.newest(organization, limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._keys.live(organization, limit, after, now)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
         with self._lock:
-            key = self._owned(organization, id)
-            if key is None:
-                return None
-            return self._revoked(key, self._clock() if now is None else now)
+            key = self._keys.owned(organization, id)
+            if key is None or key.revoked_at is not None:
+                return key
+            key = self._keys.revoke(key, self._clock() if now is None else now)
+            self.edition = object()
+            return key
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
@@ -154,16 +157,33 @@ class MemoryStore(Store):
                     self._requests[handle] = self._requests.get(handle, 0) + requests
                     self._last_used[handle] = max(self._last_used.get(handle, last_used), last_used)
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
         with self._lock:
             now = self._clock() if now is None else now
-            counts: dict[str, int] = {}
-            for handle, row in self._rows.items():
-                if self._key(handle).state(now) is KeyState.ACTIVE:
-                    counts[row[6]] = counts.get(row[6], 0) + 1
-            for scheme in self._accounts.schemes():
-                counts[scheme] = counts.get(scheme, 0) + 1
-            return counts
+            removed = self._keys.remove_ended(now - age, _REMOVED_AT_ONCE)
+            if removed:
+                self.edition = object()
+            return Removal(removed, "more" if removed == _REMOVED_AT_ONCE else None)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        kind, start = (cursor or "keys 0").split()
+        counts: dict[str, int] = {}
+        with self._lock:
+            now = self._clock() if now is None else now
+            if kind == "keys":
+                rows, following = self._keys.numbered(int(start), _COUNTED_AT_ONCE)
+                live = (row for row in rows if row[10] is None and (row[9] is None or row[9] > now))
+                schemes = [row[6] for row in live]
+                cursor = "accounts 0" if following is None else f"keys {following}"
+            else:
+                schemes = self._accounts.schemes(int(start), _COUNTED_AT_ONCE)
+                end = int(start) + _COUNTED_AT_ONCE
+                cursor = f"accounts {end}" if end < len(self._accounts) else None
+        for scheme in schemes:
+            counts[scheme] = counts.get(scheme, 0) + 1
+        return Census(counts, cursor)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -233,9 +253,9 @@ class MemoryStore(Store):
     ) -> tuple[Account, ApiKey]:
         with self._lock:
             now = self._clock() if now is None else now
-            if key.handle in self._rows:
+            if self._keys.is_taken(key.handle):
                 raise HandleTaken
-            return self._accounts.add(account.created(now)), self._insert(key, now)
+            return self._accounts.add(account.created(now)), self._keys.insert(key.created(now))
 
     async def account(self, organization: str) -> Account | None:
         with self._lock:
@@ -260,8 +280,8 @@ class MemoryStore(Store):
             now = self._clock() if now is None else now
             account = self._accounts.claim(organization, user, revoke, now)
             if account is not None and account.claimed_by == user and revoke:
-                for handle in self._handles_by_organization[organization]:
-                    self._revoked(self._key(handle), now)
+                self._keys.revoke_live(organization, now)
+                self.edition = object()
             return account
 
     async def sign_out(self, organization: str) -> None:
@@ -271,33 +291,6 @@ class MemoryStore(Store):
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
             return self._accounts.rehash(handle, old, new)
-
-    def _insert(self, draft: KeyDraft, now: int) -> ApiKey:
-        key = draft.created(now)
-        self._rows[draft.handle] = key[:11]
-        self._handles_by_id[draft.id] = draft.handle
-        self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
-        self._live_by_organization.setdefault(draft.organization, {})[draft.handle] = None
-        return key
-
-    def _revoked(self, key: ApiKey, now: int) -> ApiKey:
-        if key.revoked_at is None:
-            key = key._replace(revoked_at=now)
-            self._rows[key.handle] = key[:11]
-            self._live_by_organization[key.organization].pop(key.handle, None)
-            self.edition = object()
-        return key
-
-    def _key(self, handle: str) -> ApiKey:
-        usage = self._requests.get(handle, 0), self._last_used.get(handle)
-        return ApiKey(*self._rows[handle], *usage)
-
-    def _owned(self, organization: str, id: str) -> ApiKey | None:
-        handle = self._handles_by_id.get(id)
-        if handle is None:
-            return None
-        key = self._key(handle)
-        return key if key.organization == organization else None
 
     def _keep(self, organization: str, leases: Leases, now: int) -> None:
         self._leases.pop(organization, None)

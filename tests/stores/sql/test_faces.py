@@ -115,7 +115,7 @@ class Service:
     def counted(self, url: str, prefix: str) -> int:
         """What the database says was admitted."""
         store = SqlStore(url, prefix=prefix)
-        (key,) = run(store.list("org_1"))
+        (key,) = run(store.list("org_1", 100))
         used = run(store.look("org_1", WIDE.default.windows)).used
         run(store.close())
         assert used == (key.request_count,) * 3

@@ -1,18 +1,18 @@
 """How values are written for the scripts, and read from them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from ...rules.accounts import Account, AccountDraft
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.keys import ApiKey, KeyDraft, Position
 from ...rules.plans import Organization
 from ...rules.slots import Lease
 from .calls import number
-from .names import RECORD, USAGE, read, write
+from .names import read, write
 
 _USAGE: Final = Struct("<qq")
 
@@ -99,22 +99,20 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
     )
 
 
-def read_keys(hash: Sequence[bytes]) -> Iterator[ApiKey]:
-    """All keys in the hash of an organization."""
-    fields = dict(zip(hash[::2], hash[1::2], strict=True))
-    for name, value in fields.items():
-        if name.startswith(RECORD):
-            yield read_key(value, fields.get(USAGE + name.removeprefix(RECORD)))
+def read_keys(fields: Sequence[bytes | None]) -> list[ApiKey]:
+    """Keys from their records and usage, in turns."""
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    return [read_key(record, usage) for record, usage in pairs if record is not None]
 
 
-def live_schemes(hash: Sequence[bytes], now: int) -> Iterator[str]:
-    """The digest scheme of each live key and token in the hash of an organization."""
-    for key in read_keys(hash):
-        if key.state(now) is KeyState.ACTIVE:
-            yield key.scheme
-    for name, value in zip(hash[::2], hash[1::2], strict=True):
-        if name == b"account" and (account := read_account(value)).token_revoked_at is None:
-            yield account.scheme
+def read_key_scheme(record: bytes) -> str:
+    """The digest scheme of a key's record."""
+    return unquote(record.split(b" ", 4)[3].decode())
+
+
+def write_place(position: Position) -> bytes:
+    """A position as a member of an index, which ``records.lua`` describes."""
+    return b"%016d%b" % (position.instant, write(position.id))
 
 
 def read_usage(usage: bytes | None) -> tuple[int, int | None]:

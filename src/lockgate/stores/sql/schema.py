@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from .dialects import Flavour, flavour_of
 from .tables import DEFAULT_PREFIX, Tables
 
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 """The revision that this version of lockgate works with."""
 
 logger = logging.getLogger("lockgate")

@@ -3,7 +3,7 @@
 from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, MINUTE
 from ...rules.plans import Organization
-from ...stores.contract import Store
+from ...stores.contract import PAGE_AT_MOST, Store
 from ..mint import EXACT, NOW, PLANS, Mint, book
 from .check import Check, alone
 
@@ -151,6 +151,18 @@ async def a_plan_holds_from_the_next_admission_on(store: Store, mint: Mint) -> N
             await store.admit(token, 1, PLANS, NOW)
 
 
+@alone("D45", "admission")
+async def a_removed_key_is_unknown_at_once(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
+    await store.remove_ended(DAY, NOW + 2 * DAY)
+    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
+    await store.insert(mint.draft(), None, NOW)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
 CHECKS: tuple[Check, ...] = (
     an_admission_verifies_charges_and_counts,
     an_unknown_handle_and_a_wrong_secret_look_alike,
@@ -164,4 +176,5 @@ CHECKS: tuple[Check, ...] = (
     the_last_use_does_not_go_back_with_the_clock,
     the_keys_of_an_organization_share_its_windows,
     a_plan_holds_from_the_next_admission_on,
+    a_removed_key_is_unknown_at_once,
 )

@@ -1,4 +1,4 @@
--- KEYS: the organization, its live keys. ARGV: now, the account's scheme, its digest, what never
+-- KEYS as add_key has them. ARGV: now, the account's scheme, its digest, what never
 -- changes of it, and the key as add_key has it.
 local now = instant(ARGV[1])
 if account_of(KEYS[1]) or redis.call('HEXISTS', KEYS[1], KEY .. ARGV[5]) == 1 then
