@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from lockgate.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from lockgate.identity import Session
+from lockgate.identity import Session, SignedCookie
 from lockgate.rules.credentials import Token
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import DAY, MINUTE
@@ -30,7 +31,7 @@ from lockgate.rules.windows import Reading, Window
 from lockgate.stores.contract import Admission
 from tests.stores.making import NOW, HandClock
 
-OLD, NEW = b"o" * 32, b"n" * 32
+OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"
 
 
 def token_of(gate: Gate, text: str) -> Token:
@@ -363,6 +364,20 @@ def test_the_origins_are_those_of_the_urls() -> None:
         b"http://localhost:3000",
         b"https://[::1]:8443",
     }
+
+
+def test_d11_sessions_without_an_origin_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Such a gate is closed to every page."""
+    caplog.set_level(logging.INFO, "lockgate")
+    sessions = SignedCookie(["a session secret of the tests"])
+    Gate(brand="acme", sessions=sessions, public_url="https://console.example.com")
+    Gate(brand="acme", sessions=sessions, allowed_origins=["https://console.example.com"])
+    Gate(brand="acme")
+    assert caplog.records == []
+    assert Gate(brand="acme", sessions=sessions).origins == frozenset()
+    (record,) = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "lockgate")
+    assert "public_url=" in record.getMessage()
 
 
 def test_the_key_cap() -> None:

@@ -20,11 +20,13 @@ from .events import Events, Observer, logger
 from .flows.accounts import Accounts, Registration
 from .flows.anonymous import Anonymous
 from .flows.asking import asking, pair, unavailable
+from .flows.forwarded_headers import ForwardedHeaders
 from .flows.keys import LONGEST_ID, Keys
 from .flows.known import KnownKeys
 from .flows.legacy import Legacies
 from .flows.organizations import Organizations
 from .flows.rejections import Rejections
+from .flows.retention import Retention
 from .flows.slot import Slot
 from .flows.slots import Holder, Slots
 from .identity import Session, SessionVerifier
@@ -84,15 +86,17 @@ class Gate:
             such a row any organization and any scope.
         plans: the plans there are; by default those of spec 8.1.
         catalogue: the scopes there are; by default those of spec 5.3.
-        anonymous: what one client address may do without a key (D24).
+        anonymous: the budget of one client address for public routes, and as much again for
+            requests without a good credential (D24).
         legacy: other systems whose keys are good here as well, the first that fits a key counts.
         sessions: verifies dashboard sessions; without it no key operation can be mounted.
         registration: lets agents register themselves; without it they cannot (D13).
         public_url: where the service's own pages live: their origin may write with a session.
-        allowed_origins: further names of that origin: a browser's page of another one may not,
-            whatever is listed (D11).
-        trusted_proxies: addresses and networks whose ``X-Forwarded-For`` is believed.
+        allowed_origins: origins of further pages that may write with a session (D11).
+        trusted_proxies: addresses and networks of proxies, whose ``X-Forwarded-For`` is believed.
         key_cap: the most live keys an organization may have; None: any number (D8).
+        key_retention_days: how long revoked and expired keys are kept, at least 1; None: for ever
+            (D45).
         slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
             it three times as often, up to a day.
         slot_retry_after: seconds that a caller is told to wait for a slot: a hint (D26).
@@ -129,6 +133,7 @@ class Gate:
         allowed_origins: Iterable[str] = (),
         trusted_proxies: Iterable[str] = (),
         key_cap: int | None = 1000,
+        key_retention_days: float | None = 400,
         slot_lease: float = 60.0,
         slot_retry_after: int = 10,
         prefix: str = "/api/v1",
@@ -154,13 +159,20 @@ class Gate:
         limits = LocalLimits(on_store_failure, fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, limits, deadline)
         self.anonymous: Final = Anonymous(anonymous, clock)
+        """What client addresses ask of public routes."""
+        self.failures: Final = Anonymous(anonymous, clock)
+        """What they ask of other routes without a good credential."""
+        self.forwarding: Final = ForwardedHeaders(self.events)
         self.known: Final = KnownKeys()
         watch = clock, self.events
         self.rejections: Final = Rejections(self.events)
         self.legacy: Final = Legacies(
             systems, self.store, self._peppers, self.catalogue, key_cap, *watch
         )
-        self.keys: Final = Keys(self.store, self.format, self.catalogue, key_cap, *watch)
+        self._retention = Retention(self.store, key_retention_days, *watch)
+        self.keys: Final = Keys(
+            self.store, self.format, self.catalogue, key_cap, *watch, self._retention
+        )
         parts = self.store, self.format, sessions
         self.accounts: Final = (
             Accounts(registration, public_url, *parts, *watch, self.rejections)
@@ -169,6 +181,11 @@ class Gate:
         )
         self._people = sessions
         self.sessions: Final = self.accounts.agents if self.accounts else sessions
+        if sessions is not None and not self.origins:
+            logger.warning(
+                "no page can write with a session: give the gate the origin of your pages, as "
+                "Gate(public_url='https://console.example.com') or allowed_origins."
+            )
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
         lease = slot_lease, slot_retry_after
         self.slots: Final = Slots(
@@ -337,6 +354,7 @@ class Gate:
         """Let go of the store's connections, threads and files."""
         await self.slots.finishing.settle()
         self.legacy.close()
+        await self._retention.close()
         await self.store.close()
 
     def _pair_store(self, face: Literal["async", "blocking"]) -> None:

@@ -19,8 +19,8 @@ from wsgiref.util import setup_testing_defaults
 import argon2
 import bcrypt
 import pytest
-from django.conf import settings  # type: ignore[import-untyped]
-from django.contrib.auth.hashers import (  # type: ignore[import-untyped]
+from django.conf import settings
+from django.contrib.auth.hashers import (
     Argon2PasswordHasher,
     BCryptSHA256PasswordHasher,
     PBKDF2PasswordHasher,

@@ -237,7 +237,7 @@ def test_no_header_is_an_error_of_another_kind(values: list[bytes]) -> None:
 
 def test_peppers_rotate_as_a_list() -> None:
     """K9: what was made with an older pepper, or with none, stays good until that is dropped."""
-    old, new = b"old" * 10, b"new" * 10
+    old, new = b"an old pepper, of the tests", b"a new pepper, of the tests"
     key = FORMAT.generate()
     before = KeyFormat("acme", peppers=Peppers([old])).digest(key)
     bare = FORMAT.digest(key)

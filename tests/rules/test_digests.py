@@ -14,7 +14,11 @@ from lockgate.rules.digests import Peppers
 PEPPER = b"0123456789abcdef" * 2
 
 
-@given(st.binary(min_size=16, max_size=200), st.binary(max_size=300))
+# Fewer than 5 distinct bytes would be refused.
+STRONG = st.binary(min_size=11, max_size=200).map(b"5 of \xff".__add__)
+
+
+@given(STRONG, st.binary(max_size=300))
 def test_a_digest_is_the_standard_hmac(pepper: bytes, secret: bytes) -> None:
     peppers = Peppers([pepper])
     wanted = hmac.new(pepper, secret, hashlib.sha256).digest()

@@ -17,7 +17,13 @@ from redis.exceptions import ResponseError
 from starlette.applications import Starlette
 
 from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
-from lockgate.errors import KeyNotFound, KeyRevoked, RateLimitExceeded, StoreUnavailable
+from lockgate.errors import (
+    HandleTaken,
+    KeyNotFound,
+    KeyRevoked,
+    RateLimitExceeded,
+    StoreUnavailable,
+)
 from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
 from lockgate.stores import upkeep
@@ -202,10 +208,24 @@ def test_nobody_without_the_secret_gets_anything_copied(bench: Bench) -> None:
     assert run(bench.cache().find(bench.made.handle)) is None
 
 
+def test_d45_a_key_that_is_removed_is_unknown_to_both(bench: Bench) -> None:
+    made = new_key()
+    short = run(bench.here.insert(draft_of(made, lifetime=1), None))
+    for process in bench.processes:  # The cache has a copy, which says that it has expired.
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.EXPIRED
+    assert run(bench.there.remove_ended(0)).removed == 1
+    for process in (*bench.processes, bench.process()):
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+        assert run(process.get("org_1", short.id)) is None
+        with pytest.raises(HandleTaken):
+            run(process.insert(draft_of(made), None))
+    assert run(bench.here.list("org_1", 100)) == run(bench.here.list_live("org_1", 100))
+
+
 def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Bench) -> None:
     for _ in range(5):
         bench.admit()
-    (listed,) = run(bench.here.list("org_1"))
+    (listed,) = run(bench.here.list("org_1", 100))
     assert listed.request_count == 5
     bench.admit()
     until = monotonic() + 5
@@ -290,7 +310,7 @@ async def test_k7_a_reader_that_goes_away_takes_no_count_along(
     monkeypatch.setattr(bench.here.truth, "add_usage", slow)
     for _ in range(3):
         await bench.here.admit(token_of(bench.made), 1, WIDE)
-    reader = asyncio.create_task(bench.here.list("org_1"))
+    reader = asyncio.create_task(bench.here.list("org_1", 100))
     await asked.wait()
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -309,15 +329,15 @@ def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None
     assert bench.admit() is Verdict.ADMITTED
 
     def work() -> bytes:
-        before = run(bench.here.list("org_1"))[0].request_count
+        before = run(bench.here.list("org_1", 100))[0].request_count
         admitted = bench.admit()
-        after = run(bench.here.list("org_1"))[0].request_count
+        after = run(bench.here.list("org_1", 100))[0].request_count
         return f"{before} {admitted.value} {after}".encode()
 
     with bench.here._counts._lock, bench.here._upkeep._lock:  # As if another thread were admitting.
         said = in_a_child(work)
     assert said == b"0 admitted 1"
-    assert [key.request_count for key in run(bench.here.list("org_1"))] == [2]
+    assert [key.request_count for key in run(bench.here.list("org_1", 100))] == [2]
 
 
 def test_d6_closing_waits_for_usage_that_a_thread_is_writing(

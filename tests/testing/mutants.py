@@ -15,11 +15,19 @@ from lockgate.errors import KeyLimitReached
 from lockgate.rules.credentials import Token
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import SECOND
-from lockgate.rules.keys import ApiKey, KeyDraft, KeyState
+from lockgate.rules.keys import ApiKey, KeyDraft, KeyState, Position
 from lockgate.rules.plans import Organization
 from lockgate.rules.slots import Lease, SlotReading
 from lockgate.rules.windows import Reading, State, Window, empty_state, hit, look
-from lockgate.stores.contract import Admission, Rows, Usage, Verdict
+from lockgate.stores.contract import (
+    PAGE_AT_MOST,
+    Admission,
+    Page,
+    Removal,
+    Rows,
+    Usage,
+    Verdict,
+)
 
 Windows = tuple[Window, ...]
 START_SKEW = 300 * SECOND
@@ -348,7 +356,11 @@ class CapBeforeInsert(Mutant):
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         at = self.at(now)
-        live = [k for k in await self.list(draft.organization) if k.state(at).value == "active"]
+        live = [
+            k
+            for k in await self.list(draft.organization, PAGE_AT_MOST)
+            if k.state(at).value == "active"
+        ]
         if cap is not None and len(live) >= cap:
             raise KeyLimitReached(cap)
         gap()
@@ -383,9 +395,12 @@ class ListsByPrefix(Mutant):
 
     killed_by: ClassVar = {"K6", "W8"}
 
-    async def list(self, organization: str) -> list[ApiKey]:
-        keys = [self._key(h) for h, row in self._rows.items() if row[2].startswith(organization)]
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        rows = self._rows.items()
+        keys = [self._keys.key(h) for h, row in rows if row[2].startswith(organization)]
+        return sorted(keys, key=lambda key: (-key.created_at, key.id))[:limit]
 
 
 class AnybodyInspects(Mutant):
@@ -394,7 +409,7 @@ class AnybodyInspects(Mutant):
     killed_by: ClassVar = {"K6", "K1", "W8"}
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
-        handle = self._handles_by_id.get(id)
+        handle = self._keys.handles_by_id.get(id)
         return None if handle is None else await self.find(handle)
 
 
@@ -439,8 +454,8 @@ class StaleCacheFill(Mutant):
         self.cache: dict[str, ApiKey] = {}
 
     async def find(self, handle: str) -> ApiKey | None:
-        if handle in self.cache:
-            now = self._key(handle)
+        if handle in self.cache and handle in self._rows:
+            now = self._keys.key(handle)
             return self.cache[handle]._replace(
                 request_count=now.request_count, last_used_at=now.last_used_at
             )
@@ -780,22 +795,151 @@ class HeldByName(Mutant):
         return tuple(sorted(await super().held(organization, now)))
 
 
-class ClaimPassesOverExpired(Mutant):
-    """Revokes the keys that are good, as if an expired one could not be asked about any more."""
+class NoLimit(Mutant):
+    """Lists everything, however little was asked for."""
 
-    killed_by: ClassVar = {"K4"}
+    killed_by: ClassVar = {"D10"}
 
-    async def claim_if_unclaimed(
-        self, organization: str, user: str, *, revoke: bool, now: int | None = None, **seals: Any
-    ) -> Any:
-        handles = self._handles_by_organization.get(organization, ())
-        keys = [self._key(handle) for handle in handles]
-        expired = [key for key in keys if key.state(self.at(now)) is KeyState.EXPIRED]
-        claimed = await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, now=now, **seals
-        )
-        self._rows.update({key.handle: key[:12] for key in expired})
-        return claimed
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        return await super().list(organization, PAGE_AT_MOST, after)
+
+
+class PagesByTime(Mutant):
+    """Goes on after the instant at which a page ended: keys of the same instant are in none."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        last = None if after is None else after._replace(id="~")
+        return await super().list(organization, limit, last)
+
+
+class PagesByKey(Mutant):
+    """Goes on after the key with which a page ended, or from the start if that is gone."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        if after is not None and after.id not in self._keys.handles_by_id:
+            after = None
+        return await super().list(organization, limit, after)
+
+
+class ExpiredListed(Mutant):
+    """Lists keys as live that are not revoked."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        return await super().list_live(organization, limit, after, 0)
+
+
+class LiveByCreation(Mutant):
+    """Lists live keys as it lists all."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        keys = await self.list(organization, PAGE_AT_MOST, after)
+        return [key for key in keys if key.state(self.at(now)) is KeyState.ACTIVE][:limit]
+
+
+class HandlesComeBack(Mutant):
+    """Forgets the handles of removed keys."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        removal = await super().remove_ended(age, now, cursor)
+        self._keys.removed.clear()
+        return removal
+
+
+class RemovesByRevocation(Mutant):
+    """Counts the age of a key that expired first from its revocation."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = self.at(now) - age
+        keys = map(self._keys.key, [*self._rows])
+        if any(key.ends_at <= until < (key.revoked_at or 0) for key in keys):
+            return Removal(0, None)
+        return await super().remove_ended(age, now, cursor)
+
+
+class RemovesAtOnce(Mutant):
+    """Removes whatever ended, however lately."""
+
+    killed_by: ClassVar = {"D45", "D10"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        return await super().remove_ended(0, now, cursor)
+
+
+class RemovesOneStep(Mutant):
+    """Says after the first step that it was the last."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        return (await super().remove_ended(age, now, cursor))._replace(cursor=None)
+
+
+class RemovesTwice(Mutant):
+    """Looks for what is due, then removes it and says that it was that much."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = self.at(now) - age
+        with self._lock:
+            due = sum(self._keys.key(handle).ends_at <= until for handle in self._rows)
+        gap()
+        removal = await super().remove_ended(age, now, cursor)
+        return removal._replace(removed=max(due, removal.removed) if cursor is None else 0)
+
+
+class RemovalUnheard(Mutant):
+    """Keeps its edition when keys are removed."""
+
+    killed_by: ClassVar = {"D5"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        edition = self.edition
+        removal = await super().remove_ended(age, now, cursor)
+        self.edition = edition
+        return removal
 
 
 class ShortColumns(Mutant):

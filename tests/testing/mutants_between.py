@@ -9,11 +9,11 @@ from lockgate import PlanBook
 from lockgate.rules.credentials import Token
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
-from lockgate.rules.keys import ApiKey, KeyState
+from lockgate.rules.keys import ApiKey, KeyState, Position
 from lockgate.rules.plans import Organization
 from lockgate.rules.slots import Lease, SlotReading
 from lockgate.rules.windows import Reading
-from lockgate.stores.contract import UNKNOWN, Admission, Verdict
+from lockgate.stores.contract import UNKNOWN, Admission, Census, Page, Removal, Verdict
 
 from .mutants import Mutant, Windows
 
@@ -39,8 +39,36 @@ class CensusByHost(Mutant):
 
     killed_by: ClassVar = {"W12"}
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
-        return await super().census(self.at(None) + AHEAD if now is None else now)
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        return await super().census(self.at(None) + AHEAD if now is None else now, cursor)
+
+
+class LiveByHost(Mutant):
+    """Lists live keys by the clock of the host."""
+
+    killed_by: ClassVar = {"W12"}
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        at = self.at(None) + AHEAD if now is None else now
+        return await super().list_live(organization, limit, after, at)
+
+
+class RemovesByHost(Mutant):
+    """Removes keys by the clock of the host."""
+
+    killed_by: ClassVar = {"W12"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        at = self.at(None) + AHEAD if now is None else now
+        return await super().remove_ended(age, at, cursor)
 
 
 class AccountsByHost(Mutant):

@@ -47,7 +47,7 @@ def _current(engine: Engine, tables: Tables) -> str | None:
     """The revision of the tables; to look makes no file where there is none."""
     if engine.dialect.name == "sqlite" and not sqlite_file(engine.url).exists():
         print(
-            "lockgate db: There is no such file yet: 'lockgate db upgrade --store URL' makes it.",
+            "lockgate db: There is no such file yet: 'lockgate db upgrade' makes it.",
             file=sys.stderr,
         )
         return None

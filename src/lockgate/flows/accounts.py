@@ -32,7 +32,7 @@ class Registration:
     """Lets agents register themselves, sign in, and be claimed: ``Gate(registration=...)``.
 
     Args:
-        session_secrets: what the sessions of agents are signed with: 16 characters or more each,
+        session_secrets: what the sessions of agents are signed with: 16 bytes or more each,
             the newest first.
         dashboard_url: where an owner connects the workspace; by default the gate's ``public_url``.
             It is never taken from a request (D14).

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from ..errors import InvalidFormat, SessionInvalid, TokenNotAccepted
 from ..events import Events
-from ..identity import Session, SessionVerifier
+from ..identity import Session, SessionVerifier, verifies_offline
 from ..identity.agent_cookie import AgentCookie, AgentTicket
 from ..rules.accounts import Account
 from ..rules.credentials import KeyFormat, Token
@@ -148,6 +148,10 @@ class Agents(SessionVerifier):
         ):
             return None
         return Session(account.organization) if account.sign_outs == ticket.sign_outs else None
+
+    def verifies_offline(self, cookie: str) -> bool:
+        """Return whether a cookie is a person's that is verified offline; an agent's never is."""
+        return not self._cookie.is_one(cookie) and verifies_offline(self._people, cookie)
 
     async def still(self, organization: str) -> None:
         """Go on only if the dashboard token of an organization is still good.

@@ -15,13 +15,14 @@ from ..stores.contract import Store
 from ..stores.local import Clock
 from .asking import asking
 from .emails import is_same_email, read_email
-from .keys import LONGEST_ID
+from .keys import LONGEST_ID, sample
 from .quotas import Quota
 from .rejections import Rejections, believed
 
 ASKED_PER_MINUTE: Final = 60
-"""How often one user may look at what there is to claim, or claim: it shows all keys, and each of
-up to 40 organizations may have a thousand."""
+"""How often one user may look at what there is to claim, or claim."""
+KEYS_SHOWN: Final = 25
+"""Keys of each account that are shown, of up to 40 accounts."""
 _SHOWN_AT_MOST: Final = 20
 _TRIES: Final = 3
 _UNVERIFIED: Final = (
@@ -30,10 +31,13 @@ _UNVERIFIED: Final = (
 
 
 class Claimable(NamedTuple):
-    """An account that is a user's or can become it, and all its keys."""
+    """An account that is a user's or can become it, and some of its keys: live ones first."""
 
     account: Account
     keys: list[ApiKey]
+    """At most :data:`KEYS_SHOWN`, newest first."""
+    more_keys: bool = False
+    """Whether there are others."""
 
 
 class Claims:
@@ -79,7 +83,7 @@ class Claims:
             found = self._believed(await self._store.accounts_by_email(email)) if email else ()
             free = [account for account in found if account.claimed_by is None]
             shown = [*claimed[:_SHOWN_AT_MOST], *free[:_SHOWN_AT_MOST]]
-            return [Claimable(a, await self._store.list(a.organization)) for a in shown]
+            return [await self._claimable(account) for account in shown]
 
     async def claim(
         self, session: Session, organization: str, *, revoke_keys: bool = False
@@ -119,9 +123,9 @@ class Claims:
                     break  # Else its token has moved to another pepper meanwhile.
             if claimed is None or claimed.claimed_by != user:
                 raise ClaimRefused
-            keys = await self._store.list(organization)
+            claimable = await self._claimable(claimed)
         self._events.tell("claimed", organization=organization, user=user, revoked=revoke_keys)
-        return Claimable(claimed, keys)
+        return claimable
 
     async def acting(self, session: Session, wanted: str | None) -> Session:
         """The session as it acts: for the organization that is wanted, if it is the user's.
@@ -142,6 +146,10 @@ class Claims:
             if wanted in (None, account.organization):
                 return session._replace(organization=account.organization)
         raise NoOrganization
+
+    async def _claimable(self, account: Account) -> Claimable:
+        now = self._clock() if self._clock else None
+        return Claimable(account, *await sample(self._store, account.organization, KEYS_SHOWN, now))
 
     def _believed(self, accounts: Iterable[Account]) -> tuple[Account, ...]:
         """Those of the accounts whose seal is good."""

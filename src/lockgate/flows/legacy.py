@@ -9,7 +9,7 @@ from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..rules.credentials import PREFIX_LENGTH
 from ..rules.digests import Digest, Peppers
-from ..rules.instants import SECOND
+from ..rules.instants import MINUTE, SECOND
 from ..rules.keys import ApiKey, KeyDraft, read_name
 from ..rules.legacy import SLOW, Legacy, LegacyToken
 from ..rules.scopes import Catalogue
@@ -189,4 +189,7 @@ def _read_expiry(expires_at: datetime | None, now: int) -> tuple[int | None, lis
     if expires_at.tzinfo is None:
         return None, ["Say in which time zone: use datetime(..., tzinfo=UTC)."]
     instant = int(expires_at.timestamp() * SECOND)
-    return instant, [] if instant > now else ["It has expired already: leave it where it is."]
+    if instant <= now:
+        return instant, ["It has expired already: leave it where it is."]
+    soon = instant - now < MINUTE
+    return instant, ["It expires within a minute: leave it where it is."] if soon else []

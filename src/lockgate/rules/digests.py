@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
+from .weak_secrets import refuse_weak
 
 
 class Digest(NamedTuple):
@@ -26,7 +27,6 @@ Digester = Callable[[bytes], bytes]
 PLAIN_SCHEME: Final = "sha256"
 PEPPER_SCHEME: Final = "hmac-sha256:"
 """What the scheme of a pepper starts with; the pepper's id follows."""
-_SHORTEST_PEPPER: Final = 16
 _VERIFIED_AT_MOST: Final = 50_000
 
 
@@ -43,6 +43,9 @@ class Peppers:
             the others stay good and move to the newest when they are next used (K9).
         accept_plain: accept plain SHA-256 beside peppers.
         accept_unsealed: accept rows without a seal beside peppers.
+
+    Raises:
+        ConfigurationError: not a list of bytes, or one of them can be guessed.
     """
 
     def __init__(
@@ -58,11 +61,7 @@ class Peppers:
         digesters: dict[str, Digester] = {}
         sealers: dict[str, Digester] = {}
         for pepper in peppers:
-            if len(pepper) < _SHORTEST_PEPPER:
-                raise ConfigurationError(
-                    f"A pepper has at least {_SHORTEST_PEPPER} random bytes: "
-                    "make one with secrets.token_bytes(32)."
-                )
+            refuse_weak("pepper", pepper, "secrets.token_bytes(32)")
             id = _pepper_id(pepper)
             digesters[PEPPER_SCHEME + id] = keyed(pepper)
             sealers[id] = keyed(subkey(pepper, b"row seal"))

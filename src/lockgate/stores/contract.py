@@ -24,12 +24,12 @@ A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILA
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Token
 from ..rules.digests import Digest
-from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ..rules.plans import Organization, Plan, PlanBook
 from ..rules.slots import Lease, SlotReading
 from ..rules.windows import Reading, Window
@@ -88,6 +88,30 @@ Reseal = tuple[str | None, str | None]
 UNSEALED: Reseal = (None, None)
 
 
+class Census(NamedTuple):
+    """One step of :meth:`KeyStore.census`."""
+
+    counts: dict[str, int]
+    """Live keys and tokens of this step, by digest scheme."""
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
+
+
+class Removal(NamedTuple):
+    """One step of :meth:`KeyStore.remove_ended`."""
+
+    removed: int
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
+
+
+Page: TypeAlias = list[ApiKey]
+"""Some keys of a list, in its order."""
+
+PAGE_AT_MOST: Final = 1000
+"""Keys that one call lists at most, a bound on its time in the process and on the server."""
+
+
 class PartStore(ABC):
     """What each of the four is, whatever it keeps."""
 
@@ -99,7 +123,12 @@ class PartStore(ABC):
 
 
 class KeyStore(PartStore):
-    """Keeps keys. A key is never deleted, and nothing ever makes a revoked one good again (K3)."""
+    """Keeps keys. Nothing ever makes a revoked one good again (K3).
+
+    An organization may have many thousands of keys that ended (revoked or expired). No verb takes
+    longer on their account: lists and removals touch as many rows as they are asked for, counting
+    for the cap touches live keys only.
+    """
 
     @abstractmethod
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
@@ -109,7 +138,8 @@ class KeyStore(PartStore):
         any concurrency (K8).
 
         Raises:
-            HandleTaken: another key, of whichever organization, has this handle.
+            HandleTaken: another key, of whichever organization, has this handle, or had it before
+                it was removed.
             KeyLimitReached: the organization has ``cap`` live keys.
         """
 
@@ -122,8 +152,28 @@ class KeyStore(PartStore):
         """The key with this id, if it belongs to the organization (K6)."""
 
     @abstractmethod
-    async def list(self, organization: str) -> list[ApiKey]:
-        """All keys of the organization, whichever their state: newest first, then by id (D10)."""
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        """Return keys of the organization, whichever their state: newest first, then by id (D10).
+
+        At most ``limit`` of them (1 to :data:`PAGE_AT_MOST`), those that follow ``after`` in this
+        order: the ``created_at`` and the id of a key, which need not be there any more. Fewer than
+        ``limit``: there are no more. The call reads and decodes these keys and no others, by an
+        index.
+        """
+
+    @abstractmethod
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        """Return live keys of the organization: latest ``ends_at`` first, then by descending id.
+
+        As :meth:`list`, with ``after`` as the ``ends_at`` and the id of a key. A key that is live
+        during all calls of a walk through the pages is in exactly one of them.
+        """
 
     @abstractmethod
     async def revoke_if_live(
@@ -152,10 +202,27 @@ class KeyStore(PartStore):
         """
 
     @abstractmethod
-    async def census(self, now: int | None = None) -> dict[str, int]:
-        """How many live keys there are under each digest scheme, to see if a pepper is in use.
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        """Remove keys, with their usage, that ended at least ``age`` microseconds ago (D45).
+
+        One step, bounded in time, of a walk that begins without a cursor and goes on with that of
+        the step before. When a step returns no cursor, every key is removed that was due when the
+        walk began. Several processes may walk at once: each key is counted by one of them.
+
+        A removed key is found by no verb; its handle stays taken for ever (HandleTaken). As with
+        :meth:`revoke_if_live`, this holds on every process once the call has returned. What is
+        removed is decided in the step that removes it, so no key goes that is not due.
+        """
+
+    @abstractmethod
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        """Count live keys by digest scheme, to see if a pepper is in use.
 
         Dashboard tokens that are not revoked count as well: they are digested with the peppers too.
+        One step, bounded in time, of a walk as in :meth:`remove_ended`: the sum over its steps
+        counts every key and token that is there during all of it exactly once.
         A row whose seal is of another pepper than its digest also counts under
         ``seal:<pepper id>``, one without a seal under ``unsealed``; so does an account whose token
         is revoked. :func:`lockgate.rules.seals.tally` counts.
@@ -281,8 +348,8 @@ class AccountStore(PartStore):
         second. If it is another, the account is not claimed and is returned as it is.
 
         With ``revoke``, if the account is the user's then, by this call or an earlier one, the same
-        step revokes all that existed before: it sets ``revoked_at`` of every key of the
-        organization that has none, and ``token_revoked_at`` if it is not set. As with
+        step revokes all that existed before: it sets ``revoked_at`` of every live key of the
+        organization, and ``token_revoked_at`` if it is not set. As with
         :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after this
         has returned succeeds, on any process that shares the store (K4). A key that is inserted at
         the same time is revoked with the others, or was inserted after the whole step: whoever

@@ -1,6 +1,7 @@
 """Accounts kept in this process: those of the memory store."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ..errors import HandleTaken
 from ..rules.accounts import Account
@@ -84,9 +85,12 @@ class LocalAccounts:
         self._rows[account.organization] = tuple(rehashed)
         return True
 
-    def all(self) -> list[Account]:
-        """Every account."""
-        return [Account._make(row) for row in self._rows.values()]
+    def some(self, start: int, limit: int) -> list[Account]:
+        """Return so many accounts, in the order of their registration."""
+        return [*map(Account._make, islice(self._rows.values(), start, start + limit))]
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def _those(self, organizations: Iterable[str]) -> Iterator[Account]:
         return (Account._make(self._rows[organization]) for organization in organizations)

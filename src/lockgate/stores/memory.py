@@ -9,24 +9,34 @@ from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.instants import DAY
-from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ..rules.plans import Organization, PlanBook
 from ..rules.seals import counted_account, counted_key, tally
 from ..rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ..rules.windows import Reading, Window
-from .contract import UNKNOWN, UNSEALED, Admission, Io, Reseal, Rows, Store, Usage, Verdict
+from .contract import (
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    Io,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Store,
+    Usage,
+    Verdict,
+)
 from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
 from .local_accounts import LocalAccounts
+from .local_keys import LocalKeys
 
-_Scopes = tuple[str, ...]
-_Instant = int | None
-_Row = tuple[
-    str, str, str, str, str, _Scopes, str, bytes, str | None, int, _Instant, _Instant
-]  # fmt: skip
-"""An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
-_PLAIN_FIELDS: Final = 12
 _ADMITTED: Final = Verdict.ADMITTED
+_REMOVED_AT_ONCE: Final = 100
+_COUNTED_AT_ONCE: Final = 1000
+"""Keys that a step of a removal takes, and rows that a step of a census reads: some 3 ms each."""
 _SWEPT_AT_ONCE: Final = 2
 """More than one, so that sweeping is faster than anybody takes slots."""
 
@@ -40,7 +50,7 @@ class MemoryStore(Store):
 
     One lock guards it all. No verb on the way of a request holds it for more than some
     microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
-    win nothing. ``list`` and ``census`` take as long as there are keys to read.
+    win nothing.
 
     Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in two of
     numbers: a garbage collection walks none of them, so a million keys cost no pauses.
@@ -55,12 +65,10 @@ class MemoryStore(Store):
         self.edition = object()
         self._clock = clock
         self._lock = own_lock()
-        self._rows: dict[str, _Row] = {}
-        self._requests: dict[str, int] = {}
-        self._last_used: dict[str, int] = {}
-        self._handles_by_id: dict[str, str] = {}
-        self._handles_by_organization: dict[str, dict[str, None]] = {}
-        self._live_by_organization: dict[str, dict[str, None]] = {}
+        self._keys = keys = LocalKeys()
+        self._rows = keys.rows
+        self._requests = keys.requests
+        self._last_used = keys.last_used
         self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
         self._windows = windows = LocalWindows()
         self._streaks = windows.streaks
@@ -80,15 +88,15 @@ class MemoryStore(Store):
                 token.matches_nobody()
                 return UNKNOWN
             # Rows change by the verbs below only: digest and seal stand for all that is sealed.
-            if row[6:9] != token.matched and not token.accepts(self._key(handle)):
+            if row[6:9] != token.matched and not token.accepts(self._keys.key(handle)):
                 return UNKNOWN
             organization, expires_at, revoked_at = row[2], row[10], row[11]
             if now is None:
                 now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
             if revoked_at is not None:
-                return Admission(Verdict.REVOKED, self._key(handle))
+                return Admission(Verdict.REVOKED, self._keys.key(handle))
             if expires_at is not None and expires_at <= now:
-                return Admission(Verdict.EXPIRED, self._key(handle))
+                return Admission(Verdict.EXPIRED, self._keys.key(handle))
             placed = self._placed.get(organization)
             plan = plans.default if placed is None else plans.plan(*placed)
             windows = plan.windows
@@ -97,7 +105,7 @@ class MemoryStore(Store):
             if reading is None:
                 reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:
-                return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
+                return Admission(Verdict.LIMITED, self._keys.key(handle), plan, reading)
             self._requests[handle] = requests = self._requests.get(handle, 0) + 1
             last_used_at = self._last_used.get(handle, -1)
             if now > last_used_at:
@@ -108,38 +116,45 @@ class MemoryStore(Store):
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         with self._lock:
             now = self._clock() if now is None else now
-            if draft.handle in self._rows:
+            if self._keys.is_taken(draft.handle):
                 raise HandleTaken
-            live_keys = self._live_by_organization.setdefault(draft.organization, {})
-            if cap is not None and len(live_keys) >= cap:
-                for handle in list(live_keys):
-                    if self._key(handle).state(now) is KeyState.EXPIRED:
-                        del live_keys[handle]
-                if len(live_keys) >= cap:
-                    raise KeyLimitReached(cap)
-            return self._insert(draft, now)
+            if cap is not None and self._keys.count_live(draft.organization, now) >= cap:
+                raise KeyLimitReached(cap)
+            return self._keys.insert(draft.created(now))
 
     async def find(self, handle: str) -> ApiKey | None:
         with self._lock:
-            return self._key(handle) if handle in self._rows else None
+            return self._keys.key(handle) if handle in self._rows else None
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         with self._lock:
-            return self._owned(organization, id)
+            return self._keys.owned(organization, id)
 
-    async def list(self, organization: str) -> list[ApiKey]:
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         with self._lock:
-            keys = [self._key(h) for h in self._handles_by_organization.get(organization, ())]
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+            return self._keys.newest(organization, limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._keys.live(organization, limit, after, now)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
         with self._lock:
-            key = self._owned(organization, id)
-            if key is None:
-                return None
-            return self._revoked(key, self._clock() if now is None else now)
+            key = self._keys.owned(organization, id)
+            if key is None or key.revoked_at is not None:
+                return key
+            key = self._keys.revoke(key, self._clock() if now is None else now)
+            self.edition = object()
+            return key
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
@@ -157,12 +172,22 @@ class MemoryStore(Store):
                     self._requests[handle] = self._requests.get(handle, 0) + requests
                     self._last_used[handle] = max(self._last_used.get(handle, last_used), last_used)
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
         with self._lock:
             now = self._clock() if now is None else now
-            live = (self._key(handle) for handle in self._rows)
-            keys = [counted_key(key) for key in live if key.state(now) is KeyState.ACTIVE]
-            return tally([*keys, *map(counted_account, self._accounts.all())])
+            removed = self._keys.remove_ended(now - age, _REMOVED_AT_ONCE)
+            if removed:
+                self.edition = object()
+            return Removal(removed, "more" if removed == _REMOVED_AT_ONCE else None)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        with self._lock:
+            now = self._clock() if now is None else now
+            step = self._some(cursor, _COUNTED_AT_ONCE)
+        keys = [counted_key(key) for key in step.keys if key.state(now) is KeyState.ACTIVE]
+        return Census(tally([*keys, *map(counted_account, step.accounts)]), step.cursor)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -232,9 +257,9 @@ class MemoryStore(Store):
     ) -> tuple[Account, ApiKey]:
         with self._lock:
             now = self._clock() if now is None else now
-            if key.handle in self._rows:
+            if self._keys.is_taken(key.handle):
                 raise HandleTaken
-            return self._accounts.add(account.created(now)), self._insert(key, now)
+            return self._accounts.add(account.created(now)), self._keys.insert(key.created(now))
 
     async def account(self, organization: str) -> Account | None:
         with self._lock:
@@ -265,8 +290,8 @@ class MemoryStore(Store):
             now = self._clock() if now is None else now
             account = self._accounts.claim(organization, user, revoke, seals, now)
             if account is not None and account.claimed_by == user and revoke:
-                for handle in self._handles_by_organization[organization]:
-                    self._revoked(self._key(handle), now)
+                self._keys.revoke_live(organization, now)
+                self.edition = object()
             return account
 
     async def sign_out(self, organization: str) -> None:
@@ -279,35 +304,17 @@ class MemoryStore(Store):
 
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         with self._lock:
-            keys = [self._key(handle) for handle in self._rows]
-            return Rows(keys, self._accounts.all(), None)
+            return self._some(cursor, min(limit, _COUNTED_AT_ONCE))
 
-    def _insert(self, draft: KeyDraft, now: int) -> ApiKey:
-        key = draft.created(now)
-        self._rows[draft.handle] = key[:_PLAIN_FIELDS]
-        self._handles_by_id[draft.id] = draft.handle
-        self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
-        self._live_by_organization.setdefault(draft.organization, {})[draft.handle] = None
-        return key
-
-    def _revoked(self, key: ApiKey, now: int) -> ApiKey:
-        if key.revoked_at is None:
-            key = key._replace(revoked_at=now)
-            self._rows[key.handle] = key[:_PLAIN_FIELDS]
-            self._live_by_organization[key.organization].pop(key.handle, None)
-            self.edition = object()
-        return key
-
-    def _key(self, handle: str) -> ApiKey:
-        usage = self._requests.get(handle, 0), self._last_used.get(handle)
-        return ApiKey(*self._rows[handle], *usage)
-
-    def _owned(self, organization: str, id: str) -> ApiKey | None:
-        handle = self._handles_by_id.get(id)
-        if handle is None:
-            return None
-        key = self._key(handle)
-        return key if key.organization == organization else None
+    def _some(self, cursor: str | None, limit: int) -> Rows:
+        """Some keys, or after these some accounts, in the order in which they came."""
+        kind, start = (cursor or "keys 0").split()
+        if kind == "keys":
+            keys, following = self._keys.numbered(int(start), limit)
+            return Rows(keys, (), "accounts 0" if following is None else f"keys {following}")
+        end = int(start) + limit
+        more = end < len(self._accounts)
+        return Rows((), self._accounts.some(int(start), limit), f"accounts {end}" if more else None)
 
     def _keep(self, organization: str, leases: Leases, now: int) -> None:
         self._leases.pop(organization, None)

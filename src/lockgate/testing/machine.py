@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from ..rules.credentials import NewKey
 from ..rules.digests import Digest
 from ..rules.instants import DAY, HOUR, MINUTE, SECOND
-from ..rules.keys import KeyDraft
+from ..rules.keys import KeyDraft, Position
 from ..rules.plans import Organization, Plan
 from ..run import run
-from ..stores.contract import PartStore, Usage
+from ..stores.contract import PAGE_AT_MOST, PartStore, Usage
 from .calls import Call
 from .certify import MakeStore
 from .checks import PARTS, Part
@@ -160,7 +160,8 @@ class StoreMachine(RuleBasedStateMachine):
         That one without a cap: where both say no, which of them is told is up to the store.
         """
         draft = self._keys[which][1]
-        known = draft.handle in self._witness.world.keys
+        world = self._witness.world
+        known = draft.handle in world.keys or draft.handle in world.removed
         self._call("insert", draft, None if known else cap, self.now)
 
     @precondition(needs("keys"))
@@ -185,14 +186,25 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("add_usage", {handle: Usage(requests, self.now) for handle in handles})
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, organization=ORGANIZATION)
-    def read(self, which: int, organization: str) -> None:
-        """Somebody reads keys."""
-        draft = self._keys[which][1]
-        self._call("find", draft.handle)
-        self._call("get", organization, draft.id)
-        self._call("list", organization)
+    @rule(which=WHICH, organization=ORGANIZATION, limit=st.integers(1, 3))
+    def read(self, which: int, organization: str, limit: int) -> None:
+        """Somebody reads keys, and lists them in pages that begin anywhere."""
+        key = self._keys[which][1]
+        self._call("find", key.handle)
+        self._call("get", organization, key.id)
+        self._call("list", organization, PAGE_AT_MOST)
+        self._call("list_live", organization, PAGE_AT_MOST, None, self.now)
+        created = key.created(self.now)
+        self._call("list", organization, limit, Position(created.created_at, key.id))
+        place = Position(created.ends_at, key.id)
+        self._call("list_live", organization, limit, place, self.now)
         self._call("census", self.now)
+
+    @precondition(needs("keys"))
+    @rule(age=st.sampled_from([0, 1, SECOND, HOUR, DAY]))
+    def remove_ended(self, age: int) -> None:
+        """Keys that ended are removed."""
+        self._call("remove_ended", age, self.now)
 
     @precondition(needs("accounts"))
     @rule(organization=ORGANIZATION, plan=PLAN, rpm=st.none() | st.integers(1, 9))
@@ -222,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
         call = Call("claim_if_unclaimed", (organization, user), options)
         self._drive(self._witness.see(call))
         self._call("accounts_by_user", user)
-        self._call("list", organization)
+        self._call("list", organization, PAGE_AT_MOST)
 
     @precondition(needs("accounts"))
     @rule(organization=ORGANIZATION, kept=KEPT)

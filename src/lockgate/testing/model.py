@@ -13,7 +13,7 @@ from ..rules import slots
 from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Token
 from ..rules.digests import Digest
-from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ..rules.plans import Organization, PlanBook
 from ..rules.seals import counted_account, counted_key, tally
 from ..rules.slots import Lease, Leases, SlotReading
@@ -25,6 +25,9 @@ from ..stores.contract import (
     UNKNOWN,
     UNSEALED,
     Admission,
+    Census,
+    Page,
+    Removal,
     Reseal,
     Usage,
     Verdict,
@@ -42,6 +45,8 @@ class World(NamedTuple):
     leases: Mapping[str, Leases] = {}
     organizations: Mapping[str, Organization] = {}
     accounts: Mapping[str, Account] = {}
+    removed: Mapping[str, None] = {}
+    """Handles of removed keys."""
 
     def fingerprint(self) -> object:
         """Equal for worlds that are; unlike a world it can be a member of a set."""
@@ -62,7 +67,7 @@ def expect(world: World, call: Call) -> tuple[Any, World]:
 
 
 def insert(world: World, draft: KeyDraft, cap: int | None, now: int) -> tuple[ApiKey, World]:
-    if draft.handle in world.keys:
+    if draft.handle in world.keys or draft.handle in world.removed:
         raise HandleTaken
     live = [key for key in world.of(draft.organization) if key.state(now) is KeyState.ACTIVE]
     if cap is not None and len(live) >= cap:
@@ -79,8 +84,23 @@ def get(world: World, organization: str, id: str) -> tuple[ApiKey | None, World]
     return next((key for key in world.of(organization) if key.id == id), None), world
 
 
-def list_keys(world: World, organization: str) -> tuple[list[ApiKey], World]:
-    return sorted(world.of(organization), key=lambda key: (-key.created_at, key.id)), world
+def list_keys(
+    world: World, organization: str, limit: int, after: Position | None = None
+) -> tuple[Page, World]:
+    keys = sorted(world.of(organization), key=lambda key: (-key.created_at, key.id))
+    if after is not None:
+        keys = [k for k in keys if (-k.created_at, k.id) > (-after.instant, after.id)]
+    return keys[:limit], world
+
+
+def list_live(
+    world: World, organization: str, limit: int, after: Position | None, now: int
+) -> tuple[Page, World]:
+    live = [key for key in world.of(organization) if key.state(now) is KeyState.ACTIVE]
+    if after is not None:
+        live = [key for key in live if (key.ends_at, key.id) < after]
+    live.sort(key=lambda key: (key.ends_at, key.id), reverse=True)
+    return live[:limit], world
 
 
 def revoke_if_live(
@@ -108,10 +128,17 @@ def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
     return None, world
 
 
-def census(world: World, now: int) -> tuple[dict[str, int], World]:
+def remove_ended(world: World, age: int, now: int) -> tuple[Removal, World]:
+    due = {handle for handle, key in world.keys.items() if key.ends_at <= now - age}
+    keys = {handle: key for handle, key in world.keys.items() if handle not in due}
+    removed = {**world.removed, **dict.fromkeys(due)}
+    return Removal(len(due), None), world._replace(keys=keys, removed=removed)
+
+
+def census(world: World, now: int) -> tuple[Census, World]:
     live = [key for key in world.keys.values() if key.state(now) is KeyState.ACTIVE]
     rows = *map(counted_key, live), *map(counted_account, world.accounts.values())
-    return tally(rows), world
+    return Census(tally(rows), None), world
 
 
 def hit(
@@ -228,7 +255,8 @@ def claim_if_unclaimed(
         if one.token_revoked_at is None:
             one = one._replace(token_revoked_at=now)
         for key in world.of(organization):
-            _, world = revoke_if_live(world, organization, key.id, now)
+            if key.state(now) is KeyState.ACTIVE:
+                _, world = revoke_if_live(world, organization, key.id, now)
     return one, _with_account(world, one)
 
 
@@ -251,9 +279,11 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "find": find,
     "get": get,
     "list": list_keys,
+    "list_live": list_live,
     "revoke_if_live": revoke_if_live,
     "rehash_if": rehash_if,
     "add_usage": add_usage,
+    "remove_ended": remove_ended,
     "census": census,
     "hit": hit,
     "look": look,

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from ..rules.instants import HOUR, SECOND
 from ..rules.plans import Organization
-from ..stores.contract import Store, Verdict
+from ..stores.contract import PAGE_AT_MOST, Store, Verdict
 from .mint import Mint
 from .sentences import Broken
 
@@ -192,7 +192,7 @@ async def _slots(store: Store, workers: Sequence[Worker], lasts: int) -> None:
 
 async def _caps(store: Store, workers: Sequence[Worker]) -> None:
     counts = counted(workers, "insert", CAP)
-    listed = len(await store.list("org_3"))
+    listed = len(await store.list("org_3", PAGE_AT_MOST))
     if {counts.get("inserted"), listed} != {CAP}:
         said = f"Inserts by {PROCESSES} processes came to {counts}, and {listed} keys are listed"
         raise Broken("K8", f"{said}; the cap is {CAP}.")

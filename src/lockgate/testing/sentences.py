@@ -49,12 +49,15 @@ SENTENCES: Final[Mapping[str, str]] = {
     "expired.",
     "D5": "Whoever remembers answers hears of every change: the epoch has grown and the edition is "
     "another, where the store keeps them, when the verb that changed something returns.",
-    "D10": "Keys are listed newest first and then by id, whichever their state.",
+    "D10": "Keys are listed newest first and then by id, whichever their state; live ones by when "
+    "they end and by id, the last first; in pages that miss none and repeat none.",
     "D14": "Accounts are found by exactly their token, e-mail or user: the newest first, then by "
     "organization.",
     "D15": "A claim, the end of its sessions and a new digest change that of an account, and "
     "nothing else.",
     "D25": "An organization's plan and limits are kept as they were put.",
+    "D45": "Keys that ended long enough ago are removed with their usage, no others, each once; "
+    "their handles stay taken.",
 }
 """Each sentence by the id that docs and failures call it by."""
 

@@ -5,7 +5,7 @@ from typing import Final
 from ..errors import AgentsOnly, Header
 from ..flows.accounts import Accounts
 from ..identity import SESSION_COOKIE
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from .account_models import (
     AgentSignedIn,
     AgentSignedOut,

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ...rules.accounts import Account
 from ...rules.instants import DAY
-from ...rules.keys import ApiKey, KeyState
+from ...rules.keys import ApiKey, KeyDraft, KeyState
 from ...rules.plans import Organization
 from ...rules.seals import Counted, counted_account, counted_key
 from ...rules.slots import Lease, Leases
@@ -15,6 +15,8 @@ from ...rules.windows import State, Window, empty_state
 from ..contract import Usage
 
 _FORMAT = 1
+ENDED_AT_MOST: Final = 1000
+"""Keys that ended which a record keeps: every admission reads and writes all of it."""
 
 
 @dataclass
@@ -35,6 +37,23 @@ class Record:
     def key(self, id: str) -> ApiKey | None:
         """Its key with this id."""
         return next((key for key in self.keys.values() if key.id == id), None)
+
+    def insert(self, draft: KeyDraft, now: int) -> ApiKey:
+        """Keep a new key; beyond :data:`ENDED_AT_MOST` the keys that ended first go."""
+        ended = [key for key in self.keys.values() if key.state(now) is not KeyState.ACTIVE]
+        if len(ended) > ENDED_AT_MOST:
+            ended.sort(key=lambda key: (key.ends_at, key.id))
+            for key in ended[:-ENDED_AT_MOST]:
+                del self.keys[key.handle]
+        key = self.keys[draft.handle] = draft.created(now)
+        return key
+
+    def remove_ended(self, until: int) -> int:
+        """Remove the keys that ended at an instant or before, and return how many there were."""
+        due = [handle for handle, key in self.keys.items() if key.ends_at <= until]
+        for handle in due:
+            del self.keys[handle]
+        return len(due)
 
     def use(self, handle: str, used: Usage) -> ApiKey | None:
         """Add to the usage of a key, if it is here."""

@@ -8,7 +8,7 @@ from ...rules import slots
 from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Token
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ...rules.plans import Organization, PlanBook
 from ...rules.seals import tally
 from ...rules.slots import Lease, Leases, SlotReading
@@ -18,7 +18,10 @@ from ..contract import (
     UNKNOWN,
     UNSEALED,
     Admission,
+    Census,
     Io,
+    Page,
+    Removal,
     Reseal,
     Rows,
     Store,
@@ -35,7 +38,8 @@ class RecordStore(Store):
     """Keeps everything in :class:`Records`.
 
     Every admission writes its organization's record, keys and all: good for organizations with some
-    dozens of keys. One with a thousand has a record of 300 KB.
+    dozens of keys. One with a thousand has a record of 300 KB. So that this stays the most that
+    ended keys add, the latest 1,000 of them are kept, whatever the retention.
     """
 
     def __init__(self, records: Records) -> None:
@@ -75,8 +79,7 @@ class RecordStore(Store):
             live = sum(key.state(at) is KeyState.ACTIVE for key in record.keys.values())
             if cap is not None and live >= cap:
                 raise KeyLimitReached(cap)
-            key = record.keys[draft.handle] = draft.created(at)
-            return key
+            return record.insert(draft, at)
 
         await self._shelf.claim("key", draft.handle, draft.organization)
         try:
@@ -94,9 +97,29 @@ class RecordStore(Store):
     async def get(self, organization: str, id: str) -> ApiKey | None:
         return (await self._shelf.read(organization)).key(id)
 
-    async def list(self, organization: str) -> list[ApiKey]:
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        def place(key: ApiKey) -> tuple[int, str]:
+            return -key.created_at, key.id
+
+        keys = sorted((await self._shelf.read(organization)).keys.values(), key=place)
+        if after is not None:
+            keys = [key for key in keys if place(key) > (-after.instant, after.id)]
+        return keys[:limit]
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        at = await self.now() if now is None else now
         keys = (await self._shelf.read(organization)).keys.values()
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+        live = [key for key in keys if key.state(at) is KeyState.ACTIVE]
+        if after is not None:
+            live = [key for key in live if (key.ends_at, key.id) < after]
+        live.sort(key=lambda key: (key.ends_at, key.id), reverse=True)
+        return live[:limit]
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -127,9 +150,24 @@ class RecordStore(Store):
             if organization is not None:
                 await self._shelf.change(organization, _adding(handle, used), 0)
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = (await self.now() if now is None else now) - age
+        names, cursor = await self._shelf.some(cursor)
+        removed = 0
+        for name in names:
+            # The index by handle stays: so the handles stay taken.
+            removed += await self._shelf.change_named(
+                name, lambda record, _: record.remove_ended(until), now
+            )
+        return Removal(removed, cursor)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         at = await self.now() if now is None else now
-        return tally([row async for record in self._shelf.all() for row in record.counted(at)])
+        names, cursor = await self._shelf.some(cursor)
+        rows = [row for name in names for row in (await self._shelf.read_named(name)).counted(at)]
+        return Census(tally(rows), cursor)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -193,8 +231,7 @@ class RecordStore(Store):
             if record.account is not None:
                 raise HandleTaken
             record.account = account.created(at)
-            record.keys[key.handle] = key.created(at)
-            return record.account, record.keys[key.handle]
+            return record.account, record.insert(key, at)
 
         organization = account.organization
         await self._shelf.claim("key", key.handle, organization)
@@ -246,7 +283,8 @@ class RecordStore(Store):
             if revoke and account.claimed_by == user:
                 account = account._replace(token_revoked_at=account.token_revoked_at or at)
                 for key in [*record.keys.values()]:
-                    record.revoke(key, at)
+                    if key.state(at) is KeyState.ACTIVE:
+                        record.revoke(key, at)
             record.account = account
             return account
 
@@ -280,12 +318,14 @@ class RecordStore(Store):
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         keys: list[ApiKey] = []
         accounts: list[Account] = []
-        async for name, record in self._shelf.after(cursor or ""):
-            keys += record.keys.values()
-            accounts += [] if record.account is None else [record.account]
-            if len(keys) + len(accounts) >= limit:
-                return Rows(keys, accounts, name)
-        return Rows(keys, accounts, None)
+        while True:
+            names, cursor = await self._shelf.some(cursor)
+            for name in names:
+                record = await self._shelf.read_named(name)
+                keys += record.keys.values()
+                accounts += [] if record.account is None else [record.account]
+            if cursor is None or len(keys) + len(accounts) >= limit:
+                return Rows(keys, accounts, cursor)
 
     async def close(self) -> None:
         await self.records.close()

@@ -32,7 +32,7 @@ from .encoding import (
     write_seal,
     write_user,
 )
-from .names import Names, read, slot_of, write
+from .names import REMOVED, Names, read, slot_of, write
 
 _REGISTER: Final = Script("clock", "records", "accounts", "register")
 _CLAIM: Final = Script("clock", "records", "accounts", "claim")
@@ -73,7 +73,7 @@ class Accounts(Store):
                 invocation(
                     _REGISTER,
                     place.slot,
-                    (place.organization, place.live),
+                    place.keys,
                     *(number(now), *write_account(account), *write_key(key)),
                 )
             )
@@ -129,7 +129,7 @@ class Accounts(Store):
             invocation(
                 _CLAIM,
                 place.slot,
-                (place.organization, place.live),
+                place.keys,
                 *(number(now), write_user(user), number(revoke), *map(write_seal, seals)),
                 repeatable=True,
             )
@@ -183,6 +183,8 @@ class Accounts(Store):
             await self._claim(name, claim)
         except HandleTaken:
             there = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+            if there == REMOVED:
+                raise
             if there is not None:
                 organization, id, since = read_claim(there)
                 if since is None or now - since < _CLAIMED_AT_MOST:

@@ -1,19 +1,19 @@
 """How values are written for the scripts, and read from them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from ...rules.accounts import Account, AccountDraft
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.keys import ApiKey, KeyDraft, Position
 from ...rules.plans import Organization
-from ...rules.seals import Counted, counted_account, counted_key
+from ...rules.seals import Counted
 from ...rules.slots import Lease
 from .calls import number
-from .names import RECORD, USAGE, read, write
+from .names import read, write
 
 _USAGE: Final = Struct("<qq")
 
@@ -114,30 +114,21 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
     )
 
 
-def read_keys(hash: Sequence[bytes]) -> Iterator[ApiKey]:
-    """All keys in the hash of an organization."""
-    fields = dict(zip(hash[::2], hash[1::2], strict=True))
-    for name, value in fields.items():
-        if name.startswith(RECORD):
-            yield read_key(value, fields.get(USAGE + name.removeprefix(RECORD)))
+def read_keys(fields: Sequence[bytes | None]) -> list[ApiKey]:
+    """Keys from their records and usage, in turns."""
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    return [read_key(record, usage) for record, usage in pairs if record is not None]
 
 
-def counted(hash: Sequence[bytes], now: int) -> Iterator[Counted]:
-    """Each live key and the account in the hash of an organization, as a census counts them."""
-    for key in read_keys(hash):
-        if key.state(now) is KeyState.ACTIVE:
-            yield counted_key(key)
-    account = account_in(hash)
-    if account is not None:
-        yield counted_account(account)
+def read_counted(record: bytes) -> Counted:
+    """A key's record as a census counts it."""
+    scheme, _, seal = record.split(b" ", 6)[3:6]
+    return unquote(scheme.decode()), _read_seal(seal), 1
 
 
-def account_in(hash: Sequence[bytes]) -> Account | None:
-    """The account in the hash of an organization."""
-    for name, value in zip(hash[::2], hash[1::2], strict=True):
-        if name == b"account":
-            return read_account(value)
-    return None
+def write_place(position: Position) -> bytes:
+    """A position as a member of an index, which ``records.lua`` describes."""
+    return b"%016d%b" % (position.instant, write(position.id))
 
 
 def read_usage(usage: bytes | None) -> tuple[int, int | None]:

@@ -95,8 +95,9 @@ class Accounts:
         account = self._one(connection, mine)
         if account is None or account.claimed_by != user or not revoke:
             return account
-        live = update(self._keys).where(self._keys.c.organization == id)
-        connection.execute(live.where(self._keys.c.revoked_at.is_(None)).values(revoked_at=now))
+        keys = self._keys.c
+        live = keys.organization == id, keys.ends_at > now, keys.revoked_at.is_(None)
+        connection.execute(update(self._keys).where(*live).values(revoked_at=now, ends_at=now))
         good = update(self._accounts).where(mine, columns.token_revoked_at.is_(None))
         connection.execute(good.values(token_revoked_at=now))
         return self._one(connection, mine)

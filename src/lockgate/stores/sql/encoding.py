@@ -129,6 +129,7 @@ def write_key(key: ApiKey) -> dict[str, Any]:
     row = key._asdict()
     row["organization"] = write_id(key.organization)
     row["scopes"] = json.dumps(key.scopes)
+    row["ends_at"] = key.ends_at
     return row
 
 

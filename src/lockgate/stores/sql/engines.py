@@ -49,6 +49,10 @@ class Engines(NamedTuple):
     patience: float
     """Seconds to try again for where a locked file has been waited for; 0: that was enough."""
 
+    def __repr__(self) -> str:
+        """Name the driver without the URL: SQLAlchemy shows passwords after its ``?``."""
+        return f"<Engines {self.dialect.name}+{self.dialect.driver}>"
+
 
 def engines_of(source: Engine | AsyncEngine | str) -> Engines:
     """The engines of a store, from the host's engine or from a URL.

@@ -3,14 +3,30 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, and_, func, insert, not_, null, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Table,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from ...errors import KeyLimitReached
+from ...errors import HandleTaken, KeyLimitReached
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft
+from ...rules.keys import ApiKey, KeyDraft, Position
 from ...rules.seals import Counted, tally
-from .encoding import read_key, read_uses, write_id, write_key
-from .tables import Tables
+from ..contract import Census, Page
+from .encoding import read_key, read_uses, write_id, write_key, write_uses
+from .tables import FINITE, Tables
+
+REMOVED_AT_ONCE: Final = 50
+"""Keys that one transaction removes: their organizations are locked for some milliseconds."""
+_COUNTED_AT_ONCE: Final = 1000
 
 _PEPPER_ID: Final = 8
 """Characters of a seal that name its pepper."""
@@ -25,6 +41,8 @@ class Keys:
 
     def __init__(self, tables: Tables) -> None:
         self._table: Final = tables.keys
+        self._organizations: Final = tables.organizations
+        self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
         # Some of its usage lies beside the windows: one statement reads both as they are at once.
         self._with_usage: Final = select(tables.keys, tables.organizations.c.used).outerjoin_from(
@@ -35,12 +53,23 @@ class Keys:
         """Insert a key; its organization is there, and locked."""
         keys = self._table
         if cap is not None:
-            mine = and_(keys.c.organization == write_id(draft.organization), self._live(now))
-            if (connection.scalar(select(func.count()).where(mine)) or 0) >= cap:
+            live = select(keys.c.id).where(*self._live(draft.organization, now)).limit(cap)
+            if (connection.scalar(select(func.count()).select_from(live.subquery())) or 0) >= cap:
                 raise KeyLimitReached(cap)
         key = draft.created(now)
         connection.execute(insert(keys), write_key(key))
+        self.check_not_removed(connection, draft.handle)
         return key
+
+    def check_not_removed(self, connection: Connection, handle: str) -> None:
+        """Raise HandleTaken if a removed key had this handle.
+
+        Called after the insert, which has waited for a removal that was under way. A locking read
+        sees what that has committed, whatever this transaction's snapshot.
+        """
+        there = select(self._removed.c.handle).where(self._removed.c.handle == handle)
+        if connection.scalar(there.with_for_update(read=True)) is not None:
+            raise HandleTaken
 
     def taken(self, connection: Connection, draft: KeyDraft) -> bool:
         """Whether something that is to be unique is there already."""
@@ -56,18 +85,79 @@ class Keys:
         """The key of an organization with this id."""
         return self._one(connection, self._owned(organization, id))
 
-    def list(self, connection: Connection, organization: str) -> list[ApiKey]:
-        """The keys of an organization, newest first (D10)."""
+    def newest(
+        self, connection: Connection, organization: str, limit: int, after: Position | None
+    ) -> Page:
+        """Return keys of an organization, newest first, then by id (D10)."""
         columns = self._table.c
-        statement = self._with_usage.where(columns.organization == write_id(organization))
-        rows = connection.execute(statement.order_by(columns.created_at.desc(), columns.id))
-        return [_key(row) for row in rows]
+        mine = columns.organization == write_id(organization)
+        order = columns.created_at.desc(), columns.id
+        if after is None:
+            return self._page(connection, order, limit, mine)
+        # Two ranges of the index: databases read one condition with OR from its beginning.
+        same = mine, columns.created_at == after.instant, columns.id > after.id
+        page = self._page(connection, order, limit, *same)
+        older = mine, columns.created_at < after.instant
+        return page + self._page(connection, order, limit - len(page), *older)
+
+    def live(
+        self,
+        connection: Connection,
+        organization: str,
+        limit: int,
+        after: Position | None,
+        now: int,
+    ) -> Page:
+        """Return live keys of an organization, those that end last first, then by id downwards."""
+        columns = self._table.c
+        live = self._live(organization, now)
+        order = columns.ends_at.desc(), columns.id.desc()
+        if after is None:
+            return self._page(connection, order, limit, *live)
+        if after.instant <= now:
+            return []
+        mine, ends_later, unrevoked = live
+        same = mine, columns.ends_at == after.instant, columns.id < after.id, unrevoked
+        page = self._page(connection, order, limit, *same)
+        earlier = mine, ends_later, columns.ends_at < after.instant, unrevoked
+        return page + self._page(connection, order, limit - len(page), *earlier)
 
     def revoke(self, connection: Connection, organization: str, id: str, now: int) -> bool:
         """Revoke a key that is live; whether there was one. Its organization is locked."""
         keys = self._table
         live = and_(self._owned(organization, id), keys.c.revoked_at.is_(None))
-        return connection.execute(update(keys).where(live).values(revoked_at=now)).rowcount > 0
+        ends_at = case((keys.c.ends_at > now, now), else_=keys.c.ends_at)
+        revoked = update(keys).where(live).values(revoked_at=now, ends_at=ends_at)
+        return connection.execute(revoked).rowcount > 0
+
+    def due(self, connection: Connection, until: int) -> bytes | None:
+        """Return the organization of the key that ended first, if that was before an instant."""
+        columns = self._table.c
+        due = select(columns.organization).where(columns.ends_at <= until, FINITE)
+        id = connection.scalar(due.order_by(columns.ends_at).limit(1))
+        return None if id is None else bytes(id)
+
+    def remove_ended(self, connection: Connection, organization: bytes, until: int) -> int:
+        """Remove some keys of an organization that ended at an instant or before; locks it."""
+        keys, organizations = self._table, self._organizations
+        mine = organizations.c.id == organization
+        held = select(organizations.c.used).where(mine).with_for_update()
+        uses = read_uses(connection.scalar(held))
+        due = select(keys.c.handle).where(
+            keys.c.organization == organization, keys.c.ends_at <= until
+        )
+        some = due.order_by(keys.c.ends_at).limit(REMOVED_AT_ONCE).with_for_update()
+        handles = list(connection.scalars(some))
+        if handles:
+            connection.execute(insert(self._removed), [{"handle": handle} for handle in handles])
+            connection.execute(delete(keys).where(keys.c.handle.in_(handles)))
+            for handle in handles:
+                uses.pop(handle, None)
+            # With an idle day, the row itself goes once nothing else is in it: see Pruning.
+            idle = func.coalesce(organizations.c.idle_day, 0)
+            left = update(organizations).where(mine).values(used=write_uses(uses), idle_day=idle)
+            connection.execute(left)
+        return len(handles)
 
     def owner(self, connection: Connection, handle: str) -> bytes | None:
         """The organization of the key with this handle."""
@@ -87,21 +177,40 @@ class Keys:
         some = self._with_usage.where(handle > after).order_by(handle).limit(limit)
         return [_key(row) for row in connection.execute(some)]
 
-    def census(self, connection: Connection, now: int) -> dict[str, int]:
-        """How many keys and tokens are digested by each scheme."""
+    def census(self, connection: Connection, now: int, cursor: str | None) -> Census:
+        """Count live keys, and tokens that are not revoked, by digest scheme: one step."""
         key, account = self._table.c, self._accounts.c
-        good = account.token_revoked_at.is_(None)
+        kind, after = (cursor or "keys ").split(" ", 1)
+        if kind == "keys":
+            columns, live = key, and_(key.revoked_at.is_(None), key.ends_at > now)
+        else:
+            columns, live = account, account.token_revoked_at.is_(None)
+        pepper, counted_as = func.substr(columns.seal, 1, _PEPPER_ID), case((live, 1), else_=0)
+        some = (
+            select(columns.handle, columns.scheme, pepper.label("pepper"), counted_as.label("live"))
+            .where(columns.handle > after)
+            .order_by(columns.handle)
+            .limit(_COUNTED_AT_ONCE)
+            .subquery()
+        ).c
+        number, last = func.count(), func.max(some.handle)
+        groups = some.scheme, some.pepper, some.live
+        found = connection.execute(select(*groups, number, last).group_by(*groups)).all()
         rows: list[Counted] = []
-        for scheme, seal, those in (
-            (key.scheme, key.seal, self._live(now)),
-            (account.scheme, account.seal, good),
-            (null(), account.seal, not_(good)),
-        ):
-            pepper = func.substr(seal, 1, _PEPPER_ID)
-            grouped = select(scheme.label("s"), pepper.label("p"), func.count()).where(those)
-            for name, by, number in connection.execute(grouped.group_by("s", "p")):
-                rows.append((name, by, number))
-        return tally(rows)
+        for scheme, by, live, counted, _ in found:
+            if live or kind == "accounts":  # The seal counts, whatever the token.
+                rows.append((scheme if live else None, by, counted))
+        if sum(counted for *_, counted, _ in found) == _COUNTED_AT_ONCE:
+            return Census(tally(rows), f"{kind} {max(last for *_, last in found)}")
+        return Census(tally(rows), "accounts " if kind == "keys" else None)
+
+    def _page(self, connection: Connection, order: Any, limit: int, *which: Any) -> Page:
+        if limit < 1:
+            return []
+        page = self._with_usage.where(*which).order_by(*order).limit(limit)
+        rows = connection.execute(page).all()
+        uses = read_uses(rows[0][-1]) if rows else {}  # All of them are one organization's.
+        return [read_key(row, uses) for row in rows]
 
     def _one(self, connection: Connection, which: Any) -> ApiKey | None:
         row = connection.execute(self._with_usage.where(which)).one_or_none()
@@ -111,9 +220,10 @@ class Keys:
         columns = self._table.c
         return and_(columns.id == id, columns.organization == write_id(organization))
 
-    def _live(self, now: int) -> Any:
-        expires = self._table.c.expires_at
-        return and_(self._table.c.revoked_at.is_(None), or_(expires.is_(None), expires > now))
+    def _live(self, organization: str, now: int) -> tuple[Any, ...]:
+        columns = self._table.c
+        mine = columns.organization == write_id(organization)
+        return mine, columns.ends_at > now, columns.revoked_at.is_(None)
 
 
 def kept_as(table: Table, digest: Digest) -> Any:

@@ -13,13 +13,24 @@ from ...errors import ConfigurationError, HandleTaken
 from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Token
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft
+from ...rules.keys import ApiKey, KeyDraft, Position
 from ...rules.plans import Organization, PlanBook
 from ...rules.seals import sealed_fields
 from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew
 from ...rules.windows import Reading, Window
 from ..advising import Adviser
-from ..contract import UNKNOWN, UNSEALED, Admission, Io, Reseal, Rows, Usage
+from ..contract import (
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    Io,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Usage,
+)
 from ..halves import Changes, Truth
 from .accounts import Accounts
 from .advice import advice
@@ -182,8 +193,23 @@ class SqlStore(Truth):
             return None
         return await self._lanes.here().read(lambda c: self._keys.get(c, organization, id))
 
-    async def list(self, organization: str) -> list[ApiKey]:
-        return await self._lanes.here().read(lambda c: self._keys.list(c, organization))
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        return await self._lanes.here().read(
+            lambda connection: self._keys.newest(connection, organization, limit, after)
+        )
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        def work(connection: Connection) -> Page:
+            at = self._at(connection, now)
+            return self._keys.live(connection, organization, limit, after, at)
+
+        return await self._lanes.here().read(work)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -231,9 +257,27 @@ class SqlStore(Truth):
         statement = self._statements.use(1)
         await self._lanes.here().write(lambda connection: connection.execute(statement, values))
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        lane = self._lanes.here()
+        until = (await self.now() if now is None else now) - age
+        # Read before the transaction, whose snapshot would be from before its lock.
+        organization = await lane.read(lambda connection: self._keys.due(connection, until))
+        if organization is None:
+            return Removal(0, None)
+
+        def work(connection: Connection) -> int:
+            removed = self._keys.remove_ended(connection, organization, until)
+            if removed:
+                self._epochs.advance(connection, organization)
+            return removed
+
+        return Removal(await lane.write(work), "more")
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         return await self._lanes.here().read(
-            lambda connection: self._keys.census(connection, self._at(connection, now))
+            lambda connection: self._keys.census(connection, self._at(connection, now), cursor)
         )
 
     async def acquire(
@@ -292,7 +336,10 @@ class SqlStore(Truth):
     ) -> tuple[Account, ApiKey]:
         def work(connection: Connection) -> tuple[Account, ApiKey]:
             self._organizations.lock(connection, write_id(account.organization))
-            return self._accounts.register(connection, account, key, self._at(connection, now))
+            at = self._at(connection, now)
+            made = self._accounts.register(connection, account, key, at)
+            self._keys.check_not_removed(connection, key.handle)
+            return made
 
         return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 

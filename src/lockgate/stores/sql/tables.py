@@ -20,11 +20,13 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
 from ...errors import ConfigurationError
+from ...rules.keys import NEVER
 
 DEFAULT_PREFIX: Final = "lockgate_"
 _NAMING: Final = {
@@ -71,6 +73,8 @@ def large_bytes() -> TypeEngine[bytes]:
     )
 
 
+FINITE: Final = text(f"ends_at < {NEVER}")
+"""The condition of the index of keys that end; a query needs it in the same words to use that."""
 ORGANIZATION_BYTES: Final = 512
 """128 characters of at most 4 bytes."""
 USER_BYTES: Final = 1020
@@ -149,9 +153,23 @@ class Tables:
             Column("revoked_at", BigInteger),
             Column("request_count", BigInteger, nullable=False, default=0),
             Column("last_used_at", BigInteger),
+            # The earlier of revocation and expiry. For most keys it is NEVER.
+            Column("ends_at", BigInteger, nullable=False, server_default=str(NEVER)),
             **OPTIONS,
         )
-        Index(None, self.keys.c.organization, self.keys.c.created_at)
+        columns = self.keys.c
+        newest = columns.organization, columns.created_at.desc(), columns.id
+        Index(f"ix_{prefix}keys_newest", *newest)  # The order of lists (D10).
+        Index(f"ix_{prefix}keys_live", columns.organization, columns.ends_at, columns.id)
+        # Of keys that end at all: small, and of no use to the query for live keys.
+        name = f"ix_{prefix}keys_ends_at"
+        Index(name, columns.ends_at, postgresql_where=FINITE, sqlite_where=FINITE)
+        self.removed_handles: Final = Table(
+            f"{prefix}removed_handles",
+            self.metadata,
+            Column("handle", ascii_text(64), primary_key=True),
+            **OPTIONS,
+        )
         self.accounts: Final = Table(
             f"{prefix}accounts",
             self.metadata,

@@ -6,7 +6,7 @@ from ...rules.digests import Digest
 from ...rules.instants import DAY, SECOND
 from ...rules.keys import KeyDraft
 from ...rules.plans import LARGEST, Organization
-from ...stores.contract import Store
+from ...stores.contract import PAGE_AT_MOST, Store
 from ..calls import Raised
 from ..mint import HOSTILE, NOW, Mint
 from .check import Check, alone
@@ -52,7 +52,7 @@ async def what_was_registered_is_found_by_every_verb(store: Store, mint: Mint) -
     await store.accounts_by_user("ada")
     await store.find(key.handle)
     await store.get("org_1", key.id)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
     await store.organization("org_1")
 
 
@@ -70,7 +70,7 @@ async def an_account_that_is_not_there_is_none(store: Store, mint: Mint) -> None
     for email in ("Ada@example.com", "ada@example.co", "ada@example.com ", "\0", ""):
         await store.accounts_by_email(email)
     await store.find(account.handle)
-    await store.list("org_3")
+    await store.list("org_3", PAGE_AT_MOST)
     await store.account("org_1")
 
 
@@ -89,7 +89,7 @@ async def what_is_taken_leaves_nothing_of_the_rest(store: Store, mint: Mint) -> 
         assert answer == Raised(HandleTaken.__name__)
         for organization in ("org_1", "org_2"):
             await store.account(organization)
-            await store.list(organization)
+            await store.list(organization, PAGE_AT_MOST)
         await store.find(first.handle)
         await store.account_by_token(other.handle)
         await store.accounts_by_email(EMAIL)
@@ -120,13 +120,13 @@ async def who_claims_later_changes_nothing(store: Store, mint: Mint) -> None:
             await store.claim_if_unclaimed("org_1", user, revoke=True, now=NOW + 6)
         await store.accounts_by_user(user)
     await store.account("org_1")
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("K4", "accounts")
 async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) -> None:
     await registered(store, mint, "org_1")
-    for lifetime in (DAY, 1):  # One of them expires before it is revoked, and is revoked as well.
+    for lifetime in (DAY, 1):  # One of them expires before: it stays as it is.
         await store.insert(mint.draft(lifetime=lifetime), None, NOW)
     gone = await store.insert(mint.draft(), None, NOW)
     await store.revoke_if_live("org_1", gone.id, NOW + 1)
@@ -134,10 +134,10 @@ async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) 
     for step in (5, 6):
         await store.claim_if_unclaimed("org_1", "ada", revoke=True, now=NOW + step)
         await store.account("org_1")
-        await store.list("org_1")
-        await store.list("org_2")
+        await store.list("org_1", PAGE_AT_MOST)
+        await store.list("org_2", PAGE_AT_MOST)
         await store.insert(mint.draft(), 1, NOW)
-        await store.list("org_1")
+        await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D15", "accounts")
@@ -166,7 +166,7 @@ async def neither_a_plan_nor_an_account_changes_the_other(store: Store, mint: Mi
     await store.account_by_token(account.handle)
     await store.accounts_by_email(EMAIL)
     await store.accounts_by_user("ada")
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
     await store.sign_out("org_1")
     await store.account("org_1")
     await store.organization("org_1")

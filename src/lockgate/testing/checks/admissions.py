@@ -3,7 +3,7 @@
 from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, MINUTE
 from ...rules.plans import Organization
-from ...stores.contract import Store
+from ...stores.contract import PAGE_AT_MOST, Store
 from ..mint import EXACT, NOW, PLANS, Mint, book
 from ..sentences import Broken
 from .check import Check, alone
@@ -221,6 +221,19 @@ async def _scanned(store: Store) -> None:
 
 every_row_is_scanned = Check("K9", "admission", "every_row_is_scanned", False, _scanned)
 
+
+@alone("D45", "admission")
+async def a_removed_key_is_unknown_at_once(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
+    await store.remove_ended(DAY, NOW + 2 * DAY)
+    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
+    await store.insert(mint.draft(), None, NOW)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
 CHECKS: tuple[Check, ...] = (
     an_admission_verifies_charges_and_counts,
     an_unknown_handle_and_a_wrong_secret_look_alike,
@@ -237,4 +250,5 @@ CHECKS: tuple[Check, ...] = (
     the_last_use_does_not_go_back_with_the_clock,
     the_keys_of_an_organization_share_its_windows,
     a_plan_holds_from_the_next_admission_on,
+    a_removed_key_is_unknown_at_once,
 )

@@ -6,7 +6,7 @@ from itertools import pairwise
 from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from ...rules.plans import Organization
-from ...stores.contract import UNKNOWN, Store, Verdict
+from ...stores.contract import PAGE_AT_MOST, UNKNOWN, Store, Verdict
 from ...stores.records import RecordStore
 from ..calls import Call
 from ..mint import EXACT, NOW, PLANS, Mint
@@ -59,9 +59,15 @@ async def _admitted_by_the_stores_clock(store: Store, mint: Mint) -> int | None:
         if admission.verdict is not right:
             said = f"a key is {admission.verdict.value} where {right.value} is right"
             raise Broken("W12", f"Called without now, {said}.")
-    live = await store.census()
-    if sum(live.values()) != 2:
-        raise Broken("W12", f"Called without now, the census of 2 live keys is {live}.")
+    counts = (await Call("census", ()).on(store)).counts
+    if sum(counts.values()) != 2:
+        raise Broken("W12", f"Called without now, the census of 2 live keys is {counts}.")
+    listed = len(await store.list_live("org_3", PAGE_AT_MOST))
+    if listed != 1:
+        raise Broken("W12", f"Called without now, {listed} keys are listed where 1 is live.")
+    removed = (await Call("remove_ended", (MINUTE,)).on(store)).removed
+    if removed:
+        raise Broken("W12", f"Called without now, {removed} keys are removed that ended just now.")
     return admission.reading and admission.reading.now
 
 
@@ -81,6 +87,7 @@ async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
         Call("revoke_if_live", ("org_1", draft.id, NOW)),
         Call("claim_if_unclaimed", ("org_2", "ada"), (("revoke", True), ("now", NOW))),
         Call("claim_if_unclaimed", ("org_3", "ada"), (("revoke", True), ("now", NOW))),
+        Call("remove_ended", (DAY, NOW + DAY)),
     ):
         epoch, edition = await store.epoch(), store.edition
         await change.on(store)

@@ -3,18 +3,28 @@
 local RECORD = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
 local KEY = 'key '
 
+-- Indexes are sorted sets whose members, all of score 0, are an instant in 16 digits and a key's id:
+-- in the order of their bytes they are in that of the lists. LATEST is the end of a key that has none.
+local LATEST = 9007199254740991
+
+local function place(instant, id)
+  return string.format('%016.0f', instant) .. id
+end
+
 local function whole_number(number)
   return string.format('%.0f', number)
 end
 
 -- Keep a new key. ARGV from that place on: its id, when it expires or empty, scheme, digest, seal,
--- what never changes. KEYS: the organization, its live keys.
+-- what never changes. KEYS: the organization, and the indexes of its unrevoked keys by expiry, of all
+-- keys by creation, newest first, and of revoked keys by their end.
 local function add_key(now, at)
   local id, expires, scheme, digest, seal, fixed = unpack(ARGV, at, at + 5)
   local created = whole_number(now - now % 1000)
   local record = table.concat({ created, expires, '', scheme, digest, seal, fixed }, ' ')
   redis.call('HSET', KEYS[1], KEY .. id, record)
-  redis.call('ZADD', KEYS[2], expires == '' and '+inf' or expires, id)
+  redis.call('ZADD', KEYS[2], 0, place(expires == '' and LATEST or tonumber(expires), id))
+  redis.call('ZADD', KEYS[3], 0, place(LATEST - tonumber(created), id))
   return record
 end
 
@@ -28,7 +38,9 @@ local function revoke_key(id, now)
   if revoked == '' then
     record = table.concat({ created, expires, whole_number(now), rest }, ' ')
     redis.call('HSET', KEYS[1], KEY .. id, record)
-    redis.call('ZREM', KEYS[2], id)
+    local expiry = expires == '' and LATEST or tonumber(expires)
+    redis.call('ZREM', KEYS[2], place(expiry, id))
+    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, now), id))
   end
   return record
 end

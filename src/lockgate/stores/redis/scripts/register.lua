@@ -1,5 +1,5 @@
--- KEYS: the organization, its live keys. ARGV: now, the account's scheme, its digest, its seal, what
--- never changes of it, and the key as add_key has it.
+-- KEYS as add_key has them. ARGV: now, the account's scheme, its digest, its seal, what never
+-- changes of it, and the key as add_key has it.
 local now = instant(ARGV[1])
 if account_of(KEYS[1]) or redis.call('HEXISTS', KEYS[1], KEY .. ARGV[6]) == 1 then
   return false

@@ -6,7 +6,7 @@ from sqlalchemy import Column
 from lockgate.stores.sql.tables import SEAL_LENGTH, ascii_text
 
 revision = "0008"
-down_revision = "0006"
+down_revision = "0007"
 
 
 def upgrade() -> None:
