@@ -72,7 +72,7 @@ def stages() -> dict[str, Callable[[], float]]:
         "    format.read": _calls(lambda: gate.format.read(values)),
         "    gate.admit": _awaits(lambda: gate.admit(token, requires, 1)),
         "      store.admit": _awaits(lambda: store.admit(token, 1, gate.plans, None)),
-        "        token.matches": _calls(lambda: token.matches(*digest)),
+        "        token.matches": _calls(lambda: token.matches(*digest[:2])),
         "        windows.hit": _calls(hit),
         "    gate.headers": _calls(lambda: gate.headers(plan, reading)),
         "  AsgiCaller": _calls(lambda: AsgiCaller(scope)),

@@ -65,7 +65,7 @@ async def lockgate_(port: int) -> Work:
         admitted = (await store.admit(token, 1, PLANS)).key
         assert admitted is not None
         # As the gate presents a key that it admitted lately.
-        tokens.append(token.without_secret(admitted.scheme, admitted.digest))
+        tokens.append(token.without_secret(admitted))
     return lambda caller: store.admit(tokens[caller], 1, PLANS)
 
 

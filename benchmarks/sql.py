@@ -37,6 +37,7 @@ from sqlalchemy import Engine, bindparam, make_url, select, text, update
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.rules.credentials import KeyFormat, Token
 from lockgate.rules.keys import KeyDraft
+from lockgate.rules.seals import sealed_draft
 from lockgate.rules.windows import hit
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.encoding import read_state, read_uses, write_state, write_uses
@@ -65,9 +66,9 @@ class Keys:
             digest = FORMAT.digest(key)
             organization, id = f"org_{number}", f"id-{number}"
             draft = KeyDraft(
-                id, key.handle, organization, "n", key.prefix, ("*",), *digest, lifetime=None
+                id, key.handle, organization, "n", key.prefix, ("*",), *digest, expires_at=None
             )
-            run(store.insert(draft, None))
+            run(store.insert(sealed_draft(draft, FORMAT.peppers), None))
             token = FORMAT.read([b"Bearer " + key.text.encode()])
             self.tokens.append(token)
             self.handles.append(key.handle)

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from lockgate.rules.credentials import BASE62, KeyFormat
 from lockgate.rules.digests import Peppers
 from lockgate.rules.keys import KeyDraft
+from lockgate.rules.seals import sealed_draft
 
 BRAND = "acme"
 PEPPER = b"a pepper of the benchmarks, known to all"
@@ -51,9 +52,8 @@ def bare(handler=endpoint) -> Starlette:
 
 def draft(format: KeyFormat = FORMAT, organization: str = ORGANIZATION, key=KEY) -> KeyDraft:
     """A key as a store is given it; its id is its handle, which is as unique."""
-    return KeyDraft(
-        key.handle, key.handle, organization, "bench", key.prefix, ("*",), *format.digest(key), None
-    )
+    kept = key.handle, key.handle, organization, "bench", key.prefix, ("*",), *format.digest(key)
+    return sealed_draft(KeyDraft(*kept, None), format.peppers)
 
 
 def random_keys(numbers: Random) -> KeyFormat:

@@ -4,6 +4,7 @@ The server is told of the prefix, so that links come out right; rules name paths
 client's address is the one that the proxy adds to ``X-Forwarded-For``: what stood there before is
 the client's own word, and is not believed::
 
+    export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
     uvicorn behind_a_proxy:app --root-path /shop --no-proxy-headers
 """
 
@@ -28,9 +29,9 @@ async def models(request: Request) -> JSONResponse:
 
 
 gate = Gate(
-    os.environ.get("STORE", "memory://"),
+    os.environ.get("LOCKGATE_STORE", "memory://"),
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     trusted_proxies=["127.0.0.1"],
 )
 service = Starlette(

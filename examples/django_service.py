@@ -1,7 +1,8 @@
 """A Django service behind a gate, over WSGI and over ASGI.
 
 Serve it with ``waitress-serve django_service:wsgi`` or ``uvicorn django_service:asgi``, and paste
-what it prints. In a project of its own, wrap the ``application`` of ``wsgi.py`` and ``asgi.py``.
+what it prints. In a project of its own, name the middleware last in the settings, and protect the
+``application`` of ``wsgi.py`` and ``asgi.py``.
 """
 
 import os
@@ -12,26 +13,22 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
-from lockgate import PUBLIC, Gate, Principal, Rule, run
-from lockgate.web.asgi import GateMiddleware as AsgiGate
-from lockgate.web.wsgi import GateMiddleware as WsgiGate
+from lockgate import PUBLIC, Gate, Rule, run
+from lockgate.web.django import principal, protect
 
 settings.configure(
     ROOT_URLCONF=__name__,
-    SECRET_KEY=os.environ.get("SESSION_SECRET", "a secret for development only"),
+    # export DJANGO_SECRET_KEY=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    SECRET_KEY=os.environ["DJANGO_SECRET_KEY"],
     ALLOWED_HOSTS=["*"],
+    MIDDLEWARE=["lockgate.web.django.RouteMiddleware"],
 )
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    # export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
-
-
-def principal(request: HttpRequest) -> Principal:
-    """The caller, wherever the face has put it."""
-    scope = getattr(request, "scope", None)
-    return scope["state"]["principal"] if scope else request.environ["lockgate.principal"]
 
 
 def health(_: HttpRequest) -> JsonResponse:
@@ -39,7 +36,9 @@ def health(_: HttpRequest) -> JsonResponse:
 
 
 def models(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"for": principal(request).organization, "data": ["m-1"]})
+    caller = principal(request)
+    assert caller is not None, "the route is not public"
+    return JsonResponse({"for": caller.organization, "data": ["m-1"]})
 
 
 def start_job(_: HttpRequest) -> JsonResponse:
@@ -52,8 +51,8 @@ rules = {
     "GET /models": "models:read",
     "POST /jobs": Rule("jobs:write", cost=5),
 }
-wsgi = WsgiGate(get_wsgi_application(), gate, rules)
-asgi = AsgiGate(get_asgi_application(), gate, rules)
+wsgi = protect(get_wsgi_application(), gate, rules, strict=True)
+asgi = protect(get_asgi_application(), gate, rules, strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -1,6 +1,10 @@
 """A FastAPI service behind a gate; its documentation page shows the scopes.
 
-Serve it with ``uvicorn fastapi_service:app``, paste what it prints, and open ``/docs``.
+Make its secrets once, serve it, use the key that it prints, and open ``/docs``::
+
+    export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    export LOCKGATE_SESSION_SECRET=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    uvicorn fastapi_service:app
 """
 
 import os
@@ -13,11 +17,11 @@ from lockgate.identity import Session, SignedCookie
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.fastapi import error_handlers, lockgate_router, require
 
-sessions = SignedCookie([os.environ.get("SESSION_SECRET", "a secret for development only")])
+sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     sessions=sessions,
     public_url="http://127.0.0.1:8000",
 )

@@ -1,7 +1,10 @@
 """A Flask service behind a gate, with lockgate's own operations beside its views.
 
-Serve it with ``flask --app flask_service run`` or ``waitress-serve flask_service:app``, and paste
-what it prints.
+Make its secrets once, serve it, and use the key and the session cookie that it prints::
+
+    export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    export LOCKGATE_SESSION_SECRET=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    waitress-serve --listen 127.0.0.1:5000 flask_service:app
 """
 
 import os
@@ -12,11 +15,11 @@ from lockgate import PUBLIC, Gate, run
 from lockgate.identity import Session, SignedCookie
 from lockgate.web.flask import FlaskGate, lockgate_blueprint, requires
 
-sessions = SignedCookie([os.environ.get("SESSION_SECRET", "a secret for development only")])
+sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     sessions=sessions,
     public_url="http://127.0.0.1:5000",
 )

@@ -6,12 +6,13 @@ from typing import Any
 from litestar import Litestar, Request, get, post
 
 from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.web.asgi import GateMiddleware
+from lockgate.web.litestar import RouteMiddleware, protect
 
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    # export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
 
 
@@ -35,7 +36,8 @@ rules = {
     "GET /models": "models:read",
     "POST /jobs": Rule("jobs:write", cost=5),
 }
-app = GateMiddleware(Litestar([health, models, start_job], openapi_config=None), gate, rules)
+service = Litestar([health, models, start_job], openapi_config=None, middleware=[RouteMiddleware])
+app = protect(service, gate, rules, strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -1,8 +1,12 @@
 """Plans and scopes of one's own, behind a proxy, on plain WSGI without any framework.
 
-Serve it with ``waitress-serve own_plan:app`` behind a proxy on this machine. With
-the memory store each worker counts for itself: for several, give the gate the URL of a store that
-they share.
+Make its pepper once, and serve it behind a proxy on this machine::
+
+    export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    waitress-serve --listen 127.0.0.1:8000 own_plan:app
+
+In memory each worker counts separately: for several workers set ``LOCKGATE_STORE`` to the URL of a
+store that they share.
 """
 
 import os
@@ -19,9 +23,9 @@ plans = PlanBook(
     default="hobby",
 )
 gate = Gate(
-    os.environ.get("STORE", "memory://"),
+    os.environ.get("LOCKGATE_STORE", "memory://"),
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     plans=plans,
     catalogue=Catalogue.of(["*", "render:read", "render:start"]),
     trusted_proxies=["127.0.0.1", "unix"],

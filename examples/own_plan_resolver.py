@@ -1,9 +1,11 @@
 """Plans that the application keeps in a table of its own: lockgate asks for them, and keeps none.
 
-Subscribe an organization, then serve. What the table says holds from the next request on::
+Make the pepper once, subscribe an organization, then serve. A changed row holds from the next
+request on::
 
+    export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
     python own_plan_resolver.py org_1 creator
-    waitress-serve own_plan_resolver:app
+    waitress-serve --listen 127.0.0.1:8080 own_plan_resolver:app
 """
 
 import os
@@ -36,7 +38,7 @@ with sqlite3.connect(OURS) as database:
 gate = Gate(
     SqlStore("sqlite:///own_plan_resolver.db", resolver=subscription),
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
 app = Flask(__name__)
 FlaskGate(gate, {"GET /health": PUBLIC, "GET /plan": "account:read"}).init_app(app)

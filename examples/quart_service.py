@@ -2,30 +2,31 @@
 
 import os
 
-from quart import Quart, request
+from quart import Quart, g
 
 from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.web.asgi import GateMiddleware
+from lockgate.web.quart import protect
 
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    # export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
-service = Quart(__name__)
+app = Quart(__name__, static_folder=None)
 
 
-@service.get("/health")
+@app.get("/health")
 async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@service.get("/models")
+@app.get("/models")
 async def models() -> dict[str, object]:
-    return {"for": request.scope["state"]["principal"].organization, "data": ["m-1"]}
+    return {"for": g.principal.organization, "data": ["m-1"]}
 
 
-@service.post("/jobs")
+@app.post("/jobs")
 async def start_job() -> tuple[dict[str, str], int]:
     return {"status": "started"}, 202
 
@@ -35,7 +36,7 @@ rules = {
     "GET /models": "models:read",
     "POST /jobs": Rule("jobs:write", cost=5),
 }
-app = GateMiddleware(service, gate, rules)
+protect(app, gate, rules, strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

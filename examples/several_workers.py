@@ -1,8 +1,9 @@
 """One service in several worker processes that share a store, so that a limit holds over them all.
 
-Make a key once, then serve with as many workers as you like, also on several machines if ``STORE``
-names a database server::
+Make the pepper and a key once, then serve with any number of workers, also on several machines if
+``LOCKGATE_STORE`` is the URL of a database server::
 
+    export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
     python several_workers.py
     gunicorn several_workers:app --workers 4 --threads 8
 """
@@ -15,9 +16,9 @@ from lockgate import PUBLIC, Gate, run
 from lockgate.web.flask import FlaskGate
 
 gate = Gate(
-    os.environ.get("STORE", "sqlite:///several_workers.db"),
+    os.environ.get("LOCKGATE_STORE", "sqlite:///several_workers.db"),
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
 
 

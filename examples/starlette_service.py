@@ -1,6 +1,10 @@
 """A Starlette service behind a gate, with lockgate's own operations beside its routes.
 
-Serve it with ``uvicorn starlette_service:app`` and paste what it prints.
+Make its secrets once, serve it, and use the key and the session cookie that it prints::
+
+    export LOCKGATE_PEPPER=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    export LOCKGATE_SESSION_SECRET=$(python -c "import secrets; print(secrets.token_urlsafe())")
+    uvicorn starlette_service:app
 """
 
 import os
@@ -15,11 +19,11 @@ from lockgate.identity import Session, SignedCookie
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.starlette import error_handlers, lockgate_routes, requires
 
-sessions = SignedCookie([os.environ.get("SESSION_SECRET", "a secret for development only")])
+sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
 gate = Gate(
     "memory://",
     brand="acme",
-    peppers=[os.environ.get("PEPPER", "a pepper for development only").encode()],
+    peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     sessions=sessions,
     public_url="http://127.0.0.1:8000",
 )

@@ -12,6 +12,7 @@ import pickle
 import traceback
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -399,6 +400,30 @@ def test_no_representation_shows_a_secret(aviary: Aviary) -> None:
         aviary.note(*(repr(value) for value in reachable(root) if not isinstance(value, bytes)))
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:hunter2@127.0.0.1:1/keys?sslpassword=hunter2",
+        "mysql://user:hunter2@127.0.0.1:1/keys",
+        "redis://user:hunter2@127.0.0.1:1/0",
+        "redis+cluster://user:hunter2@127.0.0.1:1,127.0.0.1:2",
+        "redis+sentinel://user:hunter2@127.0.0.1:1/service",
+        "postgresql://user:hunter2@127.0.0.1:1/keys redis://:hunter2@127.0.0.1:1",
+    ],
+)
+def test_no_representation_shows_the_password_of_a_store(url: str) -> None:
+    """Error trackers keep the ``repr`` of every local variable of a frame."""
+    gate = Gate(url, brand="acme")
+    ours = [
+        thing
+        for thing in reachable(gate, depth=8)
+        if type(thing).__module__.startswith("lockgate") or isinstance(thing, partial)
+    ]
+    assert len(ours) > 20
+    for thing in ours:
+        assert "hunter2" not in f"{thing!r} {thing}", type(thing)
+
+
 def test_the_answer_that_holds_the_key_does_not_show_it_to_a_debugger(aviary: Aviary) -> None:
     """Error trackers keep the ``repr`` of every local variable of a frame."""
     key = aviary.created.text
@@ -434,7 +459,7 @@ def test_no_pickle_or_copy_holds_a_secret(aviary: Aviary) -> None:
 def test_what_the_store_keeps_is_no_secret(aviary: Aviary) -> None:
     token = aviary.gate.format.read([b"Bearer " + aviary.created.text.encode()])
     run(aviary.gate.admit(token))
-    dump = repr(vars(aviary.store)) + repr(run(aviary.store.list("org_1"))[0]._asdict())
+    dump = repr(vars(aviary.store)) + repr(run(aviary.store.list("org_1", 100))[0]._asdict())
     aviary.note(dump)
     assert aviary.created.key.handle in dump
 

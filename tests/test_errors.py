@@ -54,7 +54,7 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
     (KeyExpired(), 401, "KEY_EXPIRED", (INVALID_TOKEN, NO_STORE)),
     (TokenNotAccepted(), 401, "TOKEN_NOT_ACCEPTED", (INVALID_TOKEN, NO_STORE)),
     (SessionRequired(), 401, "SESSION_REQUIRED", (BEARER, NO_STORE)),
-    (SessionInvalid(), 401, "SESSION_INVALID", (INVALID_TOKEN, NO_STORE)),
+    (SessionInvalid(), 401, "SESSION_INVALID", (BEARER, NO_STORE)),
     (
         InsufficientScope("jobs:read"),
         403,
@@ -87,8 +87,8 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
         "CONCURRENT_LIMIT_EXCEEDED",
         ((b"retry-after", b"10"), NO_STORE),
     ),
-    (SlotLost(), 503, "SLOT_LOST", ((b"retry-after", b"1"), NO_STORE)),
-    (StoreUnavailable(), 503, "STORE_UNAVAILABLE", ((b"retry-after", b"1"), NO_STORE)),
+    (SlotLost(), 503, "SLOT_LOST", (NO_STORE,)),
+    (StoreUnavailable(), 503, "STORE_UNAVAILABLE", (NO_STORE,)),
 ]
 NAMES = [type(refusal).__name__ for refusal, *_ in REFUSALS]
 
@@ -132,6 +132,8 @@ def test_the_body(
         "VALIDATION_ERROR": {"details"},
         "RATE_LIMIT_EXCEEDED": limited,
         "CONCURRENT_LIMIT_EXCEEDED": limited,
+        "STORE_UNAVAILABLE": {"retryAfter"},
+        "SLOT_LOST": {"retryAfter"},
     }
     assert body.keys() == {"error", "code"} | more.get(code, set())
 
@@ -154,6 +156,13 @@ def test_a_rate_limit_says_what_was_exceeded() -> None:
         "retryAfter": 1_800,
         "limits": {"type": "hour", "limit": 100, "used": 99},
     }
+
+
+@pytest.mark.parametrize("refusal", [StoreUnavailable(), SlotLost()], ids=repr)
+def test_a_503_says_when_to_try_again_in_its_body_only(refusal: Refusal) -> None:
+    """D17; spec 8.2: ``Retry-After`` is on a 429 only."""
+    assert refusal.body()["retryAfter"] == 1
+    assert b"retry-after" not in dict(refusal.headers())
 
 
 def test_an_invalid_request_lists_every_problem() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from lockgate.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from lockgate.identity import Session
+from lockgate.identity import Session, SignedCookie
 from lockgate.rules.credentials import Token
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import DAY, MINUTE
@@ -30,7 +31,7 @@ from lockgate.rules.windows import Reading, Window
 from lockgate.stores.contract import Admission
 from tests.stores.making import NOW, HandClock
 
-OLD, NEW = b"o" * 32, b"n" * 32
+OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"
 
 
 def token_of(gate: Gate, text: str) -> Token:
@@ -226,7 +227,7 @@ def test_k9_rotating_a_pepper_breaks_no_key_and_moves_it_on_its_next_use() -> No
     plain = Gate(store, brand="acme")
     old = Gate(store, brand="acme", peppers=[OLD])
     texts = [run(gate.keys.create("org_1", "a")).text for gate in (plain, old)]
-    gate = Gate(store, brand="acme", peppers=[NEW, OLD], observer=told.append)
+    gate = Gate(store, brand="acme", peppers=[NEW, OLD], accept_plain=True, observer=told.append)
     newest = gate.format.peppers.scheme
     assert run(gate.keys.census()) == {"sha256": 1, old.format.peppers.scheme: 1}
     for text in texts:
@@ -240,6 +241,9 @@ def test_k9_rotating_a_pepper_breaks_no_key_and_moves_it_on_its_next_use() -> No
         assert told.pop() == Event(
             "key_rehashed", {"organization": "org_1", "id": moved.id, "scheme": newest}
         )
+        whose = {"organization": "org_1", "id": moved.id}
+        assert told == ([Event("plain_key_used", whose)] if text is texts[0] else [])
+        told.clear()
         run(gate.admit(token))
         assert told == []
     assert run(gate.keys.census()) == {newest: 2}
@@ -268,8 +272,8 @@ def test_a_rehash_that_fails_still_lets_the_key_in() -> None:
             raise OSError
 
     store, told = NoRehash(), list[Event]()
-    text = run(Gate(store, brand="acme").keys.create("org_1", "a")).text
-    gate = Gate(store, brand="acme", peppers=[NEW], observer=told.append)
+    text = run(Gate(store, brand="acme", peppers=[OLD]).keys.create("org_1", "a")).text
+    gate = Gate(store, brand="acme", peppers=[NEW, OLD], observer=told.append)
     assert run(gate.admit(token_of(gate, text))).organization == "org_1"
     assert told == [Event("store_failed", {"error": "OSError"})]
 
@@ -280,22 +284,23 @@ def test_a_rehash_that_somebody_else_won_is_not_told() -> None:
             return False
 
     store, told = Lost(), list[Event]()
-    text = run(Gate(store, brand="acme").keys.create("org_1", "a")).text
-    gate = Gate(store, brand="acme", peppers=[NEW], observer=told.append)
+    text = run(Gate(store, brand="acme", peppers=[OLD]).keys.create("org_1", "a")).text
+    gate = Gate(store, brand="acme", peppers=[NEW, OLD], observer=told.append)
     run(gate.admit(token_of(gate, text)))
     assert told == []
 
 
 def test_a_refused_key_is_not_rehashed() -> None:
     store = MemoryStore()
-    created = run(Gate(store, brand="acme").keys.create("org_1", "a", ["models:read"]))
-    gate = Gate(store, brand="acme", peppers=[NEW])
+    old = Gate(store, brand="acme", peppers=[OLD])
+    created = run(old.keys.create("org_1", "a", ["models:read"]))
+    gate = Gate(store, brand="acme", peppers=[NEW, OLD])
     run(gate.keys.revoke("org_1", created.key.id))
     with pytest.raises(Unauthenticated):
         run(gate.admit(token_of(gate, created.text)))
     found = run(store.find(created.key.handle))
     assert found is not None
-    assert found.scheme == "sha256"
+    assert found.scheme == old.format.peppers.scheme
 
 
 # --- how a gate is put together -------------------------------------------------------------
@@ -359,6 +364,20 @@ def test_the_origins_are_those_of_the_urls() -> None:
         b"http://localhost:3000",
         b"https://[::1]:8443",
     }
+
+
+def test_d11_sessions_without_an_origin_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Such a gate is closed to every page."""
+    caplog.set_level(logging.INFO, "lockgate")
+    sessions = SignedCookie(["a session secret of the tests"])
+    Gate(brand="acme", sessions=sessions, public_url="https://console.example.com")
+    Gate(brand="acme", sessions=sessions, allowed_origins=["https://console.example.com"])
+    Gate(brand="acme")
+    assert caplog.records == []
+    assert Gate(brand="acme", sessions=sessions).origins == frozenset()
+    (record,) = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "lockgate")
+    assert "public_url=" in record.getMessage()
 
 
 def test_the_key_cap() -> None:

@@ -7,9 +7,9 @@ from .flows.approval import RegistrationRequest
 from .flows.slot import Slot
 from .gate import Gate
 from .principal import Principal
+from .rules.access_rule import PUBLIC, Rule
 from .rules.legacy import Legacy
 from .rules.plans import Organization, Plan, PlanBook
-from .rules.routes import PUBLIC, Rule
 from .rules.scopes import Catalogue
 from .run import run
 from .stores import MemoryStore, Store, open_store

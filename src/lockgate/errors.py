@@ -167,6 +167,7 @@ class SessionInvalid(Unauthenticated):
 
     code = "SESSION_INVALID"
     sentence = "The session is not valid or has ended: sign in again."
+    challenge = b"Bearer"
 
 
 class InsufficientScope(Refusal):
@@ -376,10 +377,15 @@ class TryAgain(Refusal):
 
     status = 503
     retry_after: ClassVar[int] = 1
+    """Whole seconds to wait."""
+
+    def body(self) -> dict[str, object]:
+        """Adds ``retryAfter``; only a 429 has the ``Retry-After`` header (spec 8.2)."""
+        return {**super().body(), "retryAfter": self.retry_after}
 
     def headers(self) -> tuple[Header, ...]:
-        """``Retry-After``; not to be stored by any cache."""
-        return ((b"retry-after", b"%d" % self.retry_after), _NO_STORE)
+        """Not to be stored by any cache."""
+        return (_NO_STORE,)
 
 
 class StoreUnavailable(TryAgain):

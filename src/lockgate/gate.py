@@ -1,5 +1,6 @@
 """The gate: wires store, plans, keys and clock together, and admits requests."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, cast
 
@@ -15,32 +16,38 @@ from .errors import (
     Refusal,
     Unauthenticated,
 )
-from .events import Events, Observer
+from .events import Events, Observer, logger
 from .flows.accounts import Accounts, Registration
 from .flows.anonymous import Anonymous
 from .flows.asking import asking, pair, unavailable
+from .flows.forwarded_headers import ForwardedHeaders
 from .flows.keys import LONGEST_ID, Keys
 from .flows.known import KnownKeys
 from .flows.legacy import Legacies
 from .flows.organizations import Organizations
+from .flows.rejections import Rejections, believed
+from .flows.retention import Retention
 from .flows.slot import Slot
 from .flows.slots import Holder, Slots
 from .identity import Session, SessionVerifier
 from .principal import Principal
+from .rules.accounts import Account
 from .rules.addresses import Addresses
 from .rules.credentials import KeyFormat, Token
-from .rules.digests import Digest, Peppers
+from .rules.digests import PLAIN_SCHEME, Peppers
 from .rules.headers import all_headers, all_text, rate_headers, rate_limit_exceeded, rate_text
 from .rules.keys import ApiKey
 from .rules.legacy import Legacy, LegacyToken
 from .rules.origins import origin_of
 from .rules.plans import ANONYMOUS, LARGEST, Plan, PlanBook
 from .rules.scopes import Catalogue, Requirement
+from .rules.seals import is_current, resealed_key
 from .rules.windows import Reading
 from .stores.contract import Admission, Store, Verdict
 from .stores.deadlines import DEADLINE, within
 from .stores.fallback import Fallback, LocalLimits
 from .stores.local import Clock
+from .stores.memory import MemoryStore
 from .stores.resilience import resilient
 from .stores.urls import open_store
 
@@ -48,6 +55,15 @@ _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
     Verdict.EXPIRED: KeyExpired,
 }
+
+_NO_PEPPER: Final = (
+    "The gate has no pepper: whoever can write to the store can create keys and change what they "
+    "may do. Give Gate(peppers=[...]) 32 random bytes that are not in the store."
+)
+_ACCEPTS: Final = (
+    "The gate has {0}=True: whoever can write to the store can create keys. Take it out as soon as "
+    "gate.keys.census() counts no 'sha256' and no 'unsealed' any more."
+)
 
 # What is a name of this module is found at once, on the way of each request.
 _LIMITED: Final = Verdict.LIMITED
@@ -62,18 +78,26 @@ class Gate:
         store: where keys and windows are kept: a :class:`~lockgate.stores.Store` or its URL.
         brand: the word that the service's keys start with, as ``acme`` in ``acme_live_...``.
         environment: the second word of the keys: ``live``, or another such as ``test``.
-        peppers: secrets that keys are digested with, the newest first, 16 bytes or more each (D3).
+        peppers: secrets that keys are digested and rows are sealed with, the newest first, 16 bytes
+            or more each (D3).
+        accept_plain: accept keys without a pepper beside those with one, for a service that adds
+            its first pepper: until they have moved. A writer of the database can mint such keys.
+        accept_unsealed: accept rows without a seal beside peppers, for a service that has rows from
+            before: until ``gate.keys.seal()`` has sealed them. A writer of the database can give
+            such a row any organization and any scope.
         plans: the plans there are; by default those of spec 8.1.
         catalogue: the scopes there are; by default those of spec 5.3.
-        anonymous: what one client address may do without a key (D24).
+        anonymous: the budget of one client address for public routes, and as much again for
+            requests without a good credential (D24).
         legacy: other systems whose keys are good here as well, the first that fits a key counts.
         sessions: verifies dashboard sessions; without it no key operation can be mounted.
         registration: lets agents register themselves; without it they cannot (D13).
         public_url: where the service's own pages live: their origin may write with a session.
-        allowed_origins: further names of that origin: a browser's page of another one may not,
-            whatever is listed (D11).
-        trusted_proxies: addresses and networks whose ``X-Forwarded-For`` is believed.
+        allowed_origins: origins of further pages that may write with a session (D11).
+        trusted_proxies: addresses and networks of proxies, whose ``X-Forwarded-For`` is believed.
         key_cap: the most live keys an organization may have; None: any number (D8).
+        key_retention_days: how long revoked and expired keys are kept, at least 1; None: for ever
+            (D45).
         slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
             it three times as often, up to a day.
         slot_retry_after: seconds that a caller is told to wait for a slot: a hint (D26).
@@ -98,6 +122,8 @@ class Gate:
         brand: str,
         environment: str = "live",
         peppers: Sequence[bytes] = (),
+        accept_plain: bool = False,
+        accept_unsealed: bool = False,
         plans: PlanBook | None = None,
         catalogue: Catalogue | None = None,
         anonymous: Plan = ANONYMOUS,
@@ -108,6 +134,7 @@ class Gate:
         allowed_origins: Iterable[str] = (),
         trusted_proxies: Iterable[str] = (),
         key_cap: int | None = 1000,
+        key_retention_days: float | None = 400,
         slot_lease: float = 60.0,
         slot_retry_after: int = 10,
         prefix: str = "/api/v1",
@@ -121,7 +148,8 @@ class Gate:
         _check(key_cap, prefix, sessions)
         systems = tuple(legacy)
         self._opened = open_store(store) if isinstance(store, str) else store
-        self.format: Final = KeyFormat(brand, environment, Peppers(peppers), systems)
+        self._peppers = Peppers(peppers, accept_plain=accept_plain, accept_unsealed=accept_unsealed)
+        self.format: Final = KeyFormat(brand, environment, self._peppers, systems)
         self.plans: Final = plans or PlanBook()
         self.catalogue: Final = catalogue or Catalogue.of()
         pages = [public_url] if public_url else []
@@ -132,28 +160,45 @@ class Gate:
         limits = LocalLimits(on_store_failure, fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, limits, deadline)
         self.anonymous: Final = Anonymous(anonymous, clock)
+        """What client addresses ask of public routes."""
+        self.failures: Final = Anonymous(anonymous, clock)
+        """What they ask of other routes without a good credential."""
+        self.forwarding: Final = ForwardedHeaders(self.events)
         self.known: Final = KnownKeys()
         watch = clock, self.events
-        self.legacy: Final = Legacies(systems, self.store, self.catalogue, key_cap, *watch)
-        self.keys: Final = Keys(self.store, self.format, self.catalogue, key_cap, *watch)
+        self.rejections: Final = Rejections(self.events)
+        self.legacy: Final = Legacies(
+            systems, self.store, self._peppers, self.catalogue, key_cap, *watch
+        )
+        self._retention = Retention(self.store, key_retention_days, *watch)
+        self.keys: Final = Keys(
+            self.store, self.format, self.catalogue, key_cap, *watch, self._retention
+        )
         parts = self.store, self.format, sessions
         self.accounts: Final = (
-            Accounts(registration, public_url, *parts, *watch) if registration else None
+            Accounts(registration, public_url, *parts, *watch, self.rejections)
+            if registration
+            else None
         )
         self._people = sessions
         self.sessions: Final = self.accounts.agents if self.accounts else sessions
+        if sessions is not None and not self.origins:
+            logger.warning(
+                "no page can write with a session: give the gate the origin of your pages, as "
+                "Gate(public_url='https://console.example.com') or allowed_origins."
+            )
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
         lease = slot_lease, slot_retry_after
         self.slots: Final = Slots(
             self.store, self.organizations, self.format, *lease, *watch, self._pair_store
         )
         self.clock: Final = clock
-        self._scheme = self.format.peppers.scheme
         self._deadline = deadline
         self.headers: Final = all_headers if draft_headers else rate_headers
         """What a response carries of a reading by a plan (D23)."""
         self.text_headers: Final = all_text if draft_headers else rate_text
         """The same, as WSGI has it."""
+        self._warn()
 
     async def admit(
         self,
@@ -188,6 +233,9 @@ class Gate:
             raise
         except Exception as failure:
             raise unavailable(self.events, failure) from failure
+        finally:
+            if token.rejected is not None:
+                self.rejections.tell(token.rejected)
         if principal is None:
             assert isinstance(token, LegacyToken), "another is judged"
             try:
@@ -195,9 +243,13 @@ class Gate:
             except RateLimitExceeded as refusal:
                 self.tell(refusal, refusal.measured)
                 raise
+            finally:
+                if token.rejected is not None:
+                    self.rejections.tell(token.rejected)
             return await self.admit(token, requires, cost, address)
-        if principal.key is not None and principal.key.scheme != self._scheme:
-            return principal._replace(key=await self._rehash(token, principal.key))
+        key = principal.key
+        if key is not None and not is_current(key, self._peppers):
+            return principal._replace(key=await self._rehash(token, key))
         return principal
 
     def judge(self, admission: Admission, requires: Requirement | None = None) -> Principal:
@@ -245,6 +297,10 @@ class Gate:
             refusal = rate_limit_exceeded(plan.windows, reading)
             raise self._of(refusal, organization, plan, reading)
         return Principal(organization, None, session, plan, reading)
+
+    def believes(self, account: Account) -> bool:
+        """Whether the row of an account has a good seal; another one is an event."""
+        return believed(account, self.format.peppers, self.rejections)
 
     async def now(self) -> int:
         """The present, by the gate's clock or else by the store's, in microseconds."""
@@ -305,6 +361,7 @@ class Gate:
         self.legacy.close()
         if self.accounts is not None:
             await self.accounts.close()
+        await self._retention.close()
         await self.store.close()
 
     def _pair_store(self, face: Literal["async", "blocking"]) -> None:
@@ -330,7 +387,7 @@ class Gate:
             refusal.rate = self.headers(*measured)
 
     async def _rehash(self, token: Token, key: ApiKey) -> ApiKey:
-        """Move a key to the newest pepper, now that its text is here (K9). Not if it was lost.
+        """Move a key to the newest pepper, now that its text is here, and seal its row (K9).
 
         Returns:
             The key as it is then, for whoever recognises it by its digest.
@@ -338,19 +395,32 @@ class Gate:
         new = token.fresh_digest()
         if new is None:
             return key
+        if key.scheme == PLAIN_SCHEME:
+            told = "plain_key_used", logging.WARNING
+            self.events.tell(*told, organization=key.organization, id=key.id)
+        sealed = resealed_key(key, self._peppers, new)
         try:
             with within(self._deadline):
-                old = Digest(key.scheme, key.digest)
-                moved = await self.store.rehash_if(key.handle, old, new)
+                moved = await self.store.rehash_if(key.handle, key.kept, sealed.kept)
         except Exception as failure:
             unavailable(self.events, failure)
             return key
         if not moved:
             return key
-        self.events.tell(
-            "key_rehashed", organization=key.organization, id=key.id, scheme=new.scheme
-        )
-        return key._replace(scheme=new.scheme, digest=new.value)
+        name = "key_sealed" if new.scheme == key.scheme else "key_rehashed"
+        self.events.tell(name, organization=key.organization, id=key.id, scheme=new.scheme)
+        return sealed
+
+    def _warn(self) -> None:
+        """Warn of settings with which a writer of the database can mint keys."""
+        peppers = self._peppers
+        if not peppers.seals:
+            if not isinstance(self._opened, MemoryStore):
+                logger.warning("%s", _NO_PEPPER)
+            return
+        for name in ("accept_plain", "accept_unsealed"):
+            if getattr(peppers, name):
+                logger.warning("%s", _ACCEPTS.format(name))
 
 
 def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -> None:

@@ -24,7 +24,7 @@ MORE = {
     "flask-memory": (
         Face("flask", "memory://"),
         {
-            *("test_accounts", "test_bodies", "test_dashboard"),
+            *("test_accounts", "test_bodies", "test_budgets", "test_dashboard"),
             *("test_lifecycle", "test_paths", "test_slots"),
         },
     ),
@@ -69,7 +69,7 @@ campaigns, for time's sake."""
 BY_ONE_STORE = {
     # These hardly get as far as the store.
     "starlette-sqlite": {
-        *("test_authentication", "test_bodies", "test_errors"),
+        *("test_authentication", "test_bodies", "test_budgets", "test_errors"),
         *("test_paths", "test_scopes"),
         # Each of its tests starts a demo, and what a store does of it, the contract asks of each.
         "test_limits",
@@ -146,7 +146,7 @@ def fresh(face: Face) -> Iterator[Demo]:
 
 @pytest.fixture
 def client(demo: Demo) -> Iterator[Client]:
-    """At an address of its own, hence with an anonymous budget of its own (D24)."""
+    """At an address of its own, hence with budgets of its own (D24)."""
     with demo.client() as speaking:
         yield speaking
 

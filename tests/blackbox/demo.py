@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import math
 import os
 import queue
 import re
@@ -250,8 +251,8 @@ class Answer:
         elif self.method == "HEAD":  # Its code is not to be seen.
             assert len(self.all("www-authenticate")) <= 1, self
         elif self.status == 401:
-            nothing_came = self.code in {"MISSING_AUTH", "SESSION_REQUIRED"}
-            assert self.challenge == ({} if nothing_came else {"error": "invalid_token"}), self
+            no_token = self.code in {"MISSING_AUTH", "SESSION_REQUIRED", "SESSION_INVALID"}
+            assert self.challenge == ({} if no_token else {"error": "invalid_token"}), self
         elif self.code == "INSUFFICIENT_SCOPE":
             assert self.challenge.keys() == {"error", "scope"}, self
             assert self.challenge["error"] == "insufficient_scope", self
@@ -293,6 +294,19 @@ class Answer:
                     assert self.remaining == 0 or own, self
             case _:
                 assert not extra, self
+
+
+def refused(answer: Answer, limit: int) -> int:
+    """Hold a refusal by the minute to spec 7.2; the seconds to wait."""
+    answer.is_error(429, "RATE_LIMIT_EXCEEDED")
+    body = answer.json()
+    assert body["limits"] == {"type": "minute", "limit": limit, "used": limit}
+    assert 1 <= body["retryAfter"] <= 60
+    assert answer.limit == limit and answer.remaining == 0
+    assert answer.reset >= math.floor(time.time())
+    seconds = body["retryAfter"]
+    assert isinstance(seconds, int)
+    return seconds
 
 
 # --- a client -----------------------------------------------------------------------------
@@ -482,6 +496,8 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 # --- the process --------------------------------------------------------------------------
 
 SERVING = Path(__file__).with_name("serving.py")
+BLINK = 1e-9
+"""Days after which a key has expired at once: `serving.py` lets no other such lifetime through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,7 +542,8 @@ class Face:
         tail = ["--store", store, "--framework", self.framework, "--deadline", str(self.deadline)]
         if self.other_server:
             return [sys.executable, "-P", str(SERVING), self.other_server, *tail]
-        return [sys.executable, "-m", "lockgate", "demo", "--json", "--port", "0", *tail]
+        command = "lockgate", "demo", "--json", "--port", "0"
+        return [sys.executable, "-P", str(SERVING), *command, *tail]
 
 
 @dataclass(frozen=True, slots=True)

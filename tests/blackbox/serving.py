@@ -1,4 +1,5 @@
-"""The demo under servers that it does not come with: ``serving.py SERVER --framework ...``.
+"""The demo with keys that expire at once, and under servers that it does not come with:
+``serving.py lockgate demo ...`` as the command does, ``serving.py SERVER --framework ...``.
 
 The same application, the same line of JSON, the same end; only what speaks HTTP is another.
 """
@@ -11,13 +12,18 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib import import_module
 from typing import Any
 
+from lockgate.cli import main as lockgate
 from lockgate.cli.demo import demo
 from lockgate.cli.servers import GRACE, THREADS, Loaded, Serve, uvicorn_server
+from lockgate.flows import keys as flows_of_keys
+from lockgate.rules.keys import read_lifetime
 from lockgate.run import run
+from lockgate.web import models
 
 Load = Callable[[], Loaded]
 Message = MutableMapping[str, Any]
@@ -178,7 +184,28 @@ SERVERS: dict[str, Serve] = {
 }
 
 
+BLINK = 1e-9
+"""Days after which a key that a test asks for has expired at once."""
+
+
+def let_keys_blink() -> None:
+    """Let one lifetime through that is refused for being less than a minute (D7).
+
+    So that a test can have an expired key without waiting for a minute.
+    """
+    real = read_lifetime
+
+    def read(days: float | None) -> tuple[int | None, list[str]]:
+        return (1, []) if days == BLINK else real(days)
+
+    for module in (flows_of_keys, models):
+        setattr(module, "read_lifetime", read)  # noqa: B010 - it is no attribute that they export
+
+
 def main() -> None:
+    let_keys_blink()
+    if sys.argv[1:2] == ["lockgate"]:  # As the command does.
+        raise SystemExit(lockgate(sys.argv[2:]))
     parser = argparse.ArgumentParser()
     parser.add_argument("server", choices=SERVERS)
     parser.add_argument("--store", required=True)

@@ -13,6 +13,7 @@ import pytest
 
 from .conftest import ASGI_SERVERS, everybody
 from .demo import (
+    BLINK,
     CLAIM,
     KEYS,
     MODELS,
@@ -150,6 +151,8 @@ def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
         [cookie, ("Content-Type", "text/plain")],
         [cookie, json, ("Origin", "https://evil.example")],
         [cookie, json, ("Origin", demo.base_url), ("Origin", demo.base_url)],
+        [cookie, json, ("Origin", f"{demo.base_url},{demo.base_url}")],
+        [cookie, json, ("Origin", demo.base_url), ("Sec-Fetch-Site", "cross-site")],
         [cookie, json, ("Sec-Fetch-Site", "cross-site")],
         [cookie, json, ("Sec-Fetch-Site", "same-origin"), ("Sec-Fetch-Site", "cross-site")],
         [("Cookie", "a=b"), cookie, json],
@@ -179,7 +182,7 @@ def key_requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
     org = demo["creator"]
     with Client(demo) as client:
         narrow = client.create(org, scopes=["models:read"])
-        expired = client.create(org, expiresInDays=1e-9)
+        expired = client.create(org, expiresInDays=BLINK)
         revoked = client.create(org)
         client.revoke(org, revoked.id)
         own = client.create(org)

@@ -188,6 +188,8 @@ BAD_DAYS = [
     "1e309",
     "-1e309",
     "1e-400",  # is 0 once it is a number
+    "1e-300",
+    "0.0006944",  # less than a minute
     "1" * 400,
     "1" * 5_000,
     "-" + "1" * 5_000,

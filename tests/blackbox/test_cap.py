@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from .demo import Answer, Demo, at_once
-
-BLINK = 1e-9
-"""Days after which a key has expired at once."""
+from .demo import BLINK, Answer, Demo, at_once
 
 
 def test_d8_a_thousand_live_keys_and_no_more(fresh: Demo) -> None:

@@ -42,7 +42,10 @@ def test_the_address_that_registration_gives_shows_a_page(client: Client) -> Non
     page = answer.body.decode()
     assert not re.search(r"(src|href|action)\s*=|//\w+\.", page), "it loads nothing from elsewhere"
     policy = dict(part.split(" ", 1) for part in answer.one("content-security-policy").split("; "))
-    assert policy["default-src"] == "'none'"
+    for closed in ("default-src", "base-uri", "form-action", "frame-ancestors"):
+        assert policy[closed] == "'none'"
+    assert answer.one("referrer-policy") == "no-referrer"
+    assert answer.one("x-content-type-options") == "nosniff"
     for kind in ("script", "style"):
         (inline,) = re.findall(f"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()

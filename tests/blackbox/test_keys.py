@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from .demo import (
+    BLINK,
     CLAIM,
     FULL_KEY,
     KEYS,
@@ -41,7 +42,6 @@ LIST_FIELDS = {
     "revokedAt",
 }
 SLACK = timedelta(milliseconds=2)  # bodies hold milliseconds: cut or rounded
-BLINK = 1e-9  # days: 86 microseconds
 
 
 def moment(text: Any) -> datetime:
@@ -344,9 +344,8 @@ def test_d7_null_never_expires(client: Client, org: Organization) -> None:
     assert client.read(org, client.create(org, expiresInDays=None).id)["expiresAt"] is None
 
 
-@pytest.mark.parametrize("days", [BLINK, 1e-12, 1e-300])
-def test_d4_an_expired_key(client: Client, org: Organization, days: float) -> None:
-    created = client.create(org, expiresInDays=days)
+def test_d4_an_expired_key(client: Client, org: Organization) -> None:
+    created = client.create(org, expiresInDays=BLINK)
     data = client.read(org, created.id)
     assert data["isActive"] is False
     assert data["revokedAt"] is None

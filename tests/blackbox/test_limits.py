@@ -10,6 +10,7 @@ import pytest
 
 from .demo import (
     ANONYMOUS_RPM,
+    BLINK,
     KEYS,
     MODELS,
     PLANS,
@@ -21,23 +22,11 @@ from .demo import (
     Demo,
     at_once,
     made_up_key,
+    refused,
     wire,
 )
 
 PREFLIGHT = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
-
-
-def refused(answer: Answer, limit: int) -> int:
-    """Hold a refusal by the minute to spec 7.2; the seconds to wait."""
-    answer.is_error(429, "RATE_LIMIT_EXCEEDED")
-    body = answer.json()
-    assert body["limits"] == {"type": "minute", "limit": limit, "used": limit}
-    assert 1 <= body["retryAfter"] <= 60
-    assert answer.limit == limit and answer.remaining == 0
-    assert answer.reset >= math.floor(time.time())
-    seconds = body["retryAfter"]
-    assert isinstance(seconds, int)
-    return seconds
 
 
 # --- the plan's minute --------------------------------------------------------------------
@@ -151,7 +140,7 @@ def test_d19_what_counts_for_the_organization(fresh: Demo) -> None:
         narrow = client.create(org, scopes=["models:read"])
         revoked = client.create(org)
         client.revoke(org, revoked.id)
-        expired = client.create(org, expiresInDays=1e-9)
+        expired = client.create(org, expiresInDays=BLINK)
         left = client.get(MODELS, key=narrow.key).is_ok().remaining
         assert left == 60 - 5
 
@@ -191,7 +180,7 @@ def test_d19_the_limit_comes_before_the_scope(fresh: Demo) -> None:
         narrow = client.create(org, scopes=["upload:write"])
         revoked = client.create(org)
         client.revoke(org, revoked.id)
-        expired = client.create(org, expiresInDays=1e-9)
+        expired = client.create(org, expiresInDays=BLINK)
         for n in range(6):
             answer = client.get(MODELS, key=narrow.key).is_error(403, "INSUFFICIENT_SCOPE")
             assert answer.remaining == 5 - n
@@ -249,89 +238,6 @@ def test_d29_the_status_counts_itself(fresh: Demo) -> None:
 def test_the_timestamp_is_now(client: Client, demo: Demo) -> None:
     body = client.get(STATUS, key=demo["enterprise"].api_key).is_ok().json()
     assert abs(datetime.fromisoformat(body["timestamp"]).timestamp() - time.time()) < 2
-
-
-# --- without a key (D24) ------------------------------------------------------------------
-
-
-def test_d24_each_address_has_a_budget(demo: Demo) -> None:
-    with demo.client() as one, demo.client() as two:
-        for client in (one, two):
-            seen = [
-                client.get("/health").is_ok(),
-                client.get("/capabilities").is_ok(),
-                client.get(MODELS).is_error(401, "MISSING_AUTH"),
-                client.get(MODELS, key="x").is_error(401, "INVALID_FORMAT"),
-                client.get(MODELS, key=made_up_key()).is_error(401, "KEY_NOT_FOUND"),
-                client.get("/nope").is_error(401, "MISSING_AUTH"),
-                client.get(KEYS, session="x").is_error(401, "SESSION_INVALID"),
-                client.get("/openapi.json").is_ok(),
-            ]
-            assert [answer.limit for answer in seen] == [ANONYMOUS_RPM] * 8
-            assert [answer.remaining for answer in seen] == [999 - n for n in range(8)]
-
-
-def test_d24_forwarded_headers_are_not_believed(client: Client) -> None:
-    for n in range(5):
-        headers = {
-            "X-Forwarded-For": f"203.0.113.{n}",
-            "Forwarded": f"for=203.0.113.{n}",
-            "X-Real-IP": f"203.0.113.{n}",
-        }
-        answer = client.send("GET", "/health", headers=headers).is_ok()
-        assert answer.remaining == 999 - n
-
-
-def test_d24_a_spent_budget(fresh: Demo) -> None:
-    org = fresh["enterprise"]
-    with fresh.client() as client, fresh.client() as elsewhere:
-        known = elsewhere.create(org).key
-        unknown = elsewhere.create(org).key
-        client.get(MODELS, key=known).is_ok()
-        for n in range(ANONYMOUS_RPM):
-            answer = client.get("/health") if n % 2 else client.get(MODELS, key="x")
-            assert answer.status in (200, 401), n
-            assert answer.remaining == ANONYMOUS_RPM - 1 - n
-        # spent: nothing more for callers without a key ...
-        refused(client.get("/health"), ANONYMOUS_RPM)
-        refused(client.get(MODELS), ANONYMOUS_RPM)
-        refused(client.get("/nope"), ANONYMOUS_RPM)
-        refused(client.get(MODELS, key="x"), ANONYMOUS_RPM)
-        refused(client.get(MODELS, key=made_up_key()), ANONYMOUS_RPM)
-        # ... nor for a key that the process does not know yet
-        refused(client.get(MODELS, key=unknown), ANONYMOUS_RPM)
-        refused(client.get(KEYS, session=org.session_cookie), ANONYMOUS_RPM)
-        # ... but a key admitted before goes on
-        for _ in range(3):
-            answer = client.get(MODELS, key=known).is_ok()
-            assert answer.limit == PLANS["enterprise"]["rpm"]
-        # ... and other addresses do not notice
-        elsewhere.get("/health").is_ok()
-        elsewhere.get(MODELS, key=unknown).is_ok()
-        # a guess at the known key's secret is no key admitted before
-        guess = made_up_key(prefix=known.split("_")[2])
-        refused(client.get(MODELS, key=guess), ANONYMOUS_RPM)
-
-
-def test_d24_admitted_requests_are_not_anonymous(fresh: Demo) -> None:
-    with fresh.client() as client:
-        assert client.get("/health").remaining == 999
-        for _ in range(20):
-            client.get(MODELS, key=fresh["enterprise"].api_key).is_ok()
-        assert client.get("/health").remaining == 998
-
-
-def test_d24_budget_under_concurrency(fresh: Demo) -> None:
-    with fresh.client() as client:
-
-        def ask(_: int) -> list[Answer]:
-            with Client(fresh, client.source) as same:
-                return [same.get("/health") for _ in range(130)]
-
-        answers = [answer for part in at_once(8, ask) for answer in part]
-    admitted = [answer.remaining for answer in answers if answer.status == 200]
-    assert sorted(admitted) == list(range(ANONYMOUS_RPM))
-    assert len(answers) - len(admitted) == 40
 
 
 # --- every response (spec 8.2, G2) --------------------------------------------------------

@@ -104,7 +104,7 @@ def test_d11_session_errors_carry_a_challenge_and_no_store(client: Client) -> No
     for headers in ([], [("Cookie", "__session=x")]):
         answer = post(client, headers)
         assert answer.status == 401
-        assert answer.one("www-authenticate").startswith("Bearer")
+        assert answer.one("www-authenticate") == "Bearer"
         assert "no-store" in answer.one("cache-control")
 
 
@@ -189,9 +189,11 @@ def test_d11_sec_fetch_site_refused(client: Client, demo: Demo, site: str) -> No
     org = demo["enterprise"]
     fetch = ("Sec-Fetch-Site", site)
     post(client, [cookie(org), fetch]).is_error(403, "CROSS_SITE_REQUEST")
-    for more in (("Origin", demo.base_url), ("Sec-Fetch-Site", "same-origin")):
-        post(client, [cookie(org), fetch, more]).is_error(403, "CROSS_SITE_REQUEST")
-        post(client, [cookie(org), more, fetch]).is_error(403, "CROSS_SITE_REQUEST")
+    own = ("Sec-Fetch-Site", "same-origin")
+    post(client, [cookie(org), fetch, own]).is_error(403, "CROSS_SITE_REQUEST")
+    post(client, [cookie(org), own, fetch]).is_error(403, "CROSS_SITE_REQUEST")
+    # Where there is an Origin, it decides alone.
+    post(client, [cookie(org), fetch, ("Origin", demo.base_url)]).is_ok(201)
     victim = client.create(org)
     answer = client.exact("DELETE", f"{KEYS}/{victim.id}", [cookie(org), fetch])
     answer.is_error(403, "CROSS_SITE_REQUEST")

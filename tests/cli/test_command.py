@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from lockgate.cli import main
+from lockgate.rules.weak_secrets import PUBLISHED
 
 
 @pytest.fixture
@@ -48,11 +50,37 @@ def test_an_address_that_is_not_ours(capsys: pytest.CaptureFixture[str], host: s
     assert host in said(capsys, "demo", "--port", "0", "--host", host)
 
 
+def test_an_empty_address_is_refused_with_the_one_for_every_address(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "0.0.0.0" in said(capsys, "demo", "--port", "0", "--host", "")
+
+
 @pytest.mark.parametrize("store", ["nosql://user:hunter2@host/0", "hunter2", "nosql://[hunter2"])
-def test_an_unknown_store(capsys: pytest.CaptureFixture[str], store: str) -> None:
-    message = said(capsys, "demo", "--port", "0", "--store", store)
+def test_an_unknown_store(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(store))
+    message = said(capsys, "demo", "--port", "0", "--store", "-")
     assert "memory://" in message
     assert "hunter2" not in message
+
+
+def test_the_demo_uses_no_store_of_the_environment_with_a_development_secret(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a service's own, and every reader of lockgate could sign in to its data."""
+    secrets = ("LOCKGATE_PEPPER", "LOCKGATE_SESSION_SECRET")
+    for name in secrets:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOCKGATE_STORE", "nosql://user:hunter2@host")
+    for name in secrets:
+        message = said(capsys, "demo", "--port", "0")
+        assert f"set {name}" in message or f"and {name}" in message
+        assert "--store" in message
+        assert "hunter2" not in message
+        monkeypatch.setenv(name, f"{name} of these tests")
+    assert "No store is known for nosql://" in said(capsys, "demo", "--port", "0")
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "http", "", "8000.5", "\u0663\u0664x"])
@@ -110,11 +138,36 @@ def test_a_short_secret_in_the_environment(
     assert value not in message.replace("shorter", "")
 
 
-def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+GUESSABLE = [*sorted(PUBLISHED), "a" * 40]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("LOCKGATE_PEPPER", value) for value in GUESSABLE),
+        *(("LOCKGATE_SESSION_SECRET", value) for value in [*GUESSABLE, "not UTF-8 at all: \udcff"]),
+    ],
+)
+def test_a_secret_in_the_environment_that_can_be_guessed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    message = said(capsys, "demo", "--port", "0")
+    assert "secrets.token_" in message
+    assert value not in message
+
+
+@pytest.mark.parametrize("command", ["demo", "db"])
+def test_help_is_no_error_and_shows_no_secret_of_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_STORE", "postgresql://user:hunter2@host/database")
     with pytest.raises(SystemExit) as ended:
-        main(["demo", "--help"])
+        main([command, "--help"])
     assert ended.value.code == 0
-    assert "--store" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "--store" in out
+    assert "hunter2" not in out
 
 
 def test_as_a_module() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_upgrade_makes_the_tables_and_check_is_content(url: str, capsys: Said) -
     assert main(["db", "check", "--store", url]) == 0
     assert capsys.readouterr().out.split() == ["none", HEAD, HEAD, HEAD]
     store = open_store(url)
-    assert run(store.list("org_1")) == []
+    assert run(store.list("org_1", 100)) == []
     run(store.close())
 
 
@@ -67,17 +68,42 @@ def test_a_file_that_cannot_be_made_is_told_with_what_to_do(tmp_path: Path, caps
     [
         ["--store", "memory://"],
         ["--store", "postgresql://user:hunter2@127.0.0.1:1/none"],
-        ["--store", "postgresql+asyncpg://user:hunter2@127.0.0.1:1/none"],
+        ["--store", "-"],
         ["--store", "hunter2"],
         ["--store", "sqlite:///x.db", "--prefix", "No Prefix"],
     ],
-    ids=["memory", "nobody", "async", "text", "prefix"],
+    ids=["memory", "password", "nothing to read", "text", "prefix"],
 )
-def test_what_was_asked_wrongly_is_told(arguments: list[str], capsys: Said) -> None:
+def test_what_was_asked_wrongly_is_told(
+    arguments: list[str], capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     assert main(["db", "check", *arguments]) == 2
     said = capsys.readouterr().err
     assert said.startswith("lockgate db: ")
     assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("driver", ["postgresql", "postgresql+asyncpg"])
+@pytest.mark.parametrize("way", ["environment", "stdin"])
+def test_a_password_comes_by_the_environment_or_standard_input_and_is_not_repeated(
+    driver: str, way: str, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{driver}://user:hunter2@127.0.0.1:1/none"
+    monkeypatch.setenv("LOCKGATE_STORE", url if way == "environment" else "memory://")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\n"))
+    assert main(["db", "check", *(["--store", "-"] if way == "stdin" else [])]) == 2
+    said = capsys.readouterr().err
+    assert "The database refuses: nobody answers there" in said or driver != "postgresql"
+    assert "hunter2" not in said
+
+
+def test_without_a_store_it_says_how_to_name_one(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCKGATE_STORE", raising=False)
+    assert main(["db", "check"]) == 2
+    assert "LOCKGATE_STORE" in capsys.readouterr().err
 
 
 def test_the_tables_of_a_pair_are_those_of_its_database(

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from lockgate import Gate, run
+from lockgate.cli.demo import demo as demo_command
 from lockgate.cli.demo import other_names
+from lockgate.cli.servers import Loaded
+from lockgate.errors import ConfigurationError
+from lockgate.identity import SignedCookie
+from lockgate.rules.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 
 
 class Running:
@@ -133,3 +140,98 @@ def test_a_browser_on_this_machine_may_call_it_by_another_name(demo: Running) ->
 )
 def test_only_what_listens_here_has_these_names(url: str, names: int) -> None:
     assert len(other_names(url)) == names
+
+
+OWN = {
+    "LOCKGATE_PEPPER": "a pepper of these tests alone",
+    "LOCKGATE_SESSION_SECRET": "a session secret of these tests alone",
+}
+EVERY_ADDRESS = ["0.0.0.0", "0", "::", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"]
+LOOPBACK = ["127.0.0.1", "127.8.9.10", "127.1", "localhost", "LocalHost", "::1", "::ffff:127.0.0.1"]
+
+
+Start = Callable[[str], bool]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start the demo on an address, with a server that only loads it."""
+    for variable in OWN:
+        monkeypatch.delenv(variable, raising=False)
+
+    def start(host: str) -> bool:
+        loaded: list[Loaded] = []
+
+        def serve(load: Callable[[], Loaded], listener: socket.socket) -> None:
+            loaded.append(load())
+
+        demo_command(host, 0, "memory://", "starlette", 1.0, as_json=True, serve=serve)
+        return bool(loaded)
+
+    return start
+
+
+@pytest.mark.parametrize("host", EVERY_ADDRESS)
+@pytest.mark.parametrize("given", [[], ["LOCKGATE_PEPPER"], ["LOCKGATE_SESSION_SECRET"]])
+def test_other_machines_are_not_served_with_a_development_secret(
+    start: Start, monkeypatch: pytest.MonkeyPatch, host: str, given: list[str]
+) -> None:
+    for variable, value in OWN.items():
+        monkeypatch.setenv(variable, value if variable in given else "")
+    with pytest.raises(ConfigurationError, match=r"token_urlsafe.*127\.0\.0\.1") as caught:
+        start(host)
+    for variable in OWN:
+        assert (variable in str(caught.value)) is (variable not in given)
+
+
+@pytest.mark.parametrize("host", EVERY_ADDRESS)
+def test_other_machines_are_served_with_secrets_of_ones_own(
+    start: Start, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    for variable, value in OWN.items():
+        monkeypatch.setenv(variable, value)
+    assert start(host)
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+def test_this_machine_is_served_with_the_development_secrets(start: Start, host: str) -> None:
+    assert start(host)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "10.0.0.1", "169.254.1.1"])
+def test_a_name_is_judged_by_the_address_that_it_is_bound_to(
+    start: Start, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    class Bound(socket.socket):
+        def getsockname(self) -> tuple[str, int]:
+            return address, 8000
+
+    monkeypatch.setattr(socket, "socket", Bound)
+    with pytest.raises(ConfigurationError, match="localhost"):
+        start("localhost")
+
+
+def test_the_development_secrets_in_use_are_named(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(load: Callable[[], Loaded], listener: socket.socket) -> None:
+        run(load().announce())
+
+    monkeypatch.delenv("LOCKGATE_SESSION_SECRET", raising=False)
+    monkeypatch.setenv("LOCKGATE_PEPPER", OWN["LOCKGATE_PEPPER"])
+    demo_command("127.0.0.1", 0, "memory://", "starlette", 1.0, as_json=True, serve=serve)
+    said = capfd.readouterr().err
+    assert "LOCKGATE_SESSION_SECRET" in said
+    assert "LOCKGATE_PEPPER" not in said
+    monkeypatch.setenv("LOCKGATE_SESSION_SECRET", OWN["LOCKGATE_SESSION_SECRET"])
+    demo_command("127.0.0.1", 0, "memory://", "starlette", 1.0, as_json=True, serve=serve)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_gate_refuses_what_the_demo_publishes() -> None:
+    """Copied into a service, the texts would let everyone in."""
+    for text in (DEMO_PEPPER, DEMO_SESSION_SECRET):
+        with pytest.raises(ConfigurationError, match="published"):
+            Gate(brand="acme", peppers=[text.encode()])
+        with pytest.raises(ConfigurationError, match="published"):
+            SignedCookie([text])

@@ -21,6 +21,8 @@ from websockets.sync.client import connect
 
 from tests.tracing import untraced
 
+from .secrets_of_examples import SECRETS
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 START_SECONDS = 30
 CLOSED = ("/models", "/nowhere", "/models/", "//models", "/health%2f", "/x/%2e%2e/health")
@@ -50,7 +52,8 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 def environment(folder: Path = EXAMPLES) -> dict[str, str]:
     """That of a process that imports from a folder, whichever it runs in."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**untraced(os.environ), "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    return {**untraced(os.environ), **own, **SECRETS}
 
 
 def key_of(example: str, *arguments: str, cwd: Path) -> dict[str, str]:

@@ -6,10 +6,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from .secrets_of_examples import SECRETS
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "starlette_service.py"
 
 
-async def test_the_example_serves(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_example_serves(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
     app = runpy.run_path(str(EXAMPLE))["app"]
     lines = capsys.readouterr().out.splitlines()
     key, session = (line.split()[-1] for line in lines)

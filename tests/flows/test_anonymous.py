@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from lockgate import Plan
 from lockgate.flows import anonymous as module
 from lockgate.flows.anonymous import Anonymous
-from lockgate.rules.instants import HOUR, MINUTE
+from lockgate.rules.instants import DAY, HOUR, MINUTE
+from lockgate.rules.plans import ANONYMOUS
 from tests.stores.making import NOW, HandClock, at_once
 
 PLAN = Plan("anonymous", rpm=3, rph=5, rpd=100, concurrent=0)
@@ -28,7 +31,6 @@ def test_an_address_spends_its_budget_and_gets_it_back() -> None:
     assert anonymous.refuses("a") is not None
     clock.now += 1
     assert anonymous.refuses("a") is None
-    assert anonymous.spent == set()
     assert [anonymous.charge("a").remaining for _ in range(2)] == [1, 0]
     clock.now += MINUTE
     hour = anonymous.refuses("a")
@@ -44,13 +46,84 @@ def test_looking_charges_nothing() -> None:
     assert [anonymous.look("a").remaining for _ in range(3)] == [2, 2, 2]
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rpm", [1, 2])
+def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch, rpm: int) -> None:
     monkeypatch.setattr(module, "_ADDRESSES_AT_MOST", 20)
-    anonymous = Anonymous(Plan("anonymous", rpm=1, rph=1, rpd=1, concurrent=0), HandClock())
-    for number in range(100):
-        anonymous.charge(f"address {number}")
-        assert len(anonymous.spent) <= 20
+    monkeypatch.setattr(module, "_SPENT_AT_MOST", 10)
+    clock = HandClock()
+    anonymous = Anonymous(Plan("anonymous", rpm=rpm, rph=None, rpd=None, concurrent=0), clock)
+    for number in range(500):
+        for _ in range(1 + number % 2):
+            anonymous.charge(f"address {number}")
+        clock.now += 1
         assert len(anonymous._windows) <= 60
+        assert len(anonymous._spent) <= 30
+
+
+def test_a_hundred_thousand_addresses_at_once_keep_within_the_bound() -> None:
+    anonymous = Anonymous(ANONYMOUS, HandClock())
+    tracemalloc.start()
+    try:
+        for number in range(100_000):
+            anonymous.charge(f"2001:db8:{number >> 16:x}:{number & 0xFFFF:x}::/64")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(anonymous._windows) <= 50_000 + 25_000 // 8
+    assert kept < 40 * 2**20
+
+
+def test_many_addresses_push_no_spent_address_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes as many spent ones, each of which costs a whole budget."""
+    monkeypatch.setattr(module, "_ADDRESSES_AT_MOST", 20)
+    monkeypatch.setattr(module, "_SPENT_AT_MOST", 10)
+    anonymous = Anonymous(PLAN, HandClock())
+    for _ in range(3):
+        anonymous.charge("spent")
+    for number in range(1000):
+        anonymous.charge(f"address {number}")
+        assert anonymous.refuses("spent") is not None
+        assert not anonymous.look("spent").allowed
+    for number in range(9):
+        for _ in range(3):
+            anonymous.charge(f"also spent {number}")
+        assert anonymous.refuses("spent") is not None
+
+
+def test_a_spent_address_keeps_what_its_longer_windows_count() -> None:
+    clock = HandClock()
+    anonymous = Anonymous(PLAN, clock)
+    for _ in range(3):
+        anonymous.charge("a")
+    clock.now += MINUTE
+    assert anonymous.look("a").used == (0, 3, 3)
+    assert [anonymous.charge("a").used for _ in range(2)] == [(1, 4, 4), (2, 5, 5)]
+    refusal = anonymous.refuses("a")
+    assert refusal is not None
+    assert refusal.refused_by == 1
+
+
+def test_a_spent_address_that_rests_for_days_is_as_new() -> None:
+    clock = HandClock()
+    anonymous = Anonymous(PLAN, clock)
+    for _ in range(3):
+        anonymous.charge("a")
+    clock.now += 3 * DAY
+    assert anonymous.refuses("a") is None
+    assert anonymous.charge("a").used == (1, 1, 1)
+
+
+def test_a_streak_ends_where_its_address_is_spent() -> None:
+    """Hits of a streak are counted outside the table until it ends."""
+    clock = HandClock()
+    anonymous = Anonymous(Plan("anonymous", rpm=200, rph=None, rpd=None, concurrent=0), clock)
+    for _ in range(200):
+        clock.now += 1000
+        assert anonymous.charge("a").allowed
+    refusal = anonymous.refuses("a")
+    assert refusal is not None
+    assert refusal.used == (200,) * 3
+    assert len(anonymous._windows) == 0
 
 
 def test_exactly_the_budget_under_32_threads() -> None:

@@ -15,7 +15,7 @@ from lockgate.events import Events
 from lockgate.flows.billing import Billing
 from lockgate.rules.accounts import Account
 
-ACCOUNT = Account("org_1", "an agent", "ada@example.com", None, "handle", "sha256", b"", 0)
+ACCOUNT = Account("org_1", "an agent", "ada@example.com", None, "handle", "sha256", b"", None, 0)
 DASHBOARD = "https://console.example.com"
 CHECKOUT = "https://pay.example.com/c/1?a=b"
 

@@ -16,6 +16,7 @@ from lockgate.errors import (
 )
 from lockgate.events import Events
 from lockgate.flows.keys import Keys
+from lockgate.flows.retention import Retention
 from lockgate.rules.credentials import KeyFormat
 from lockgate.rules.digests import Peppers
 from lockgate.rules.instants import DAY
@@ -37,14 +38,14 @@ class Bench:
         self.clock = HandClock()
         self.store = store or MemoryStore()
         self.told: list[Event] = []
-        self.format = format or KeyFormat("acme", peppers=Peppers([b"p" * 32]))
+        self.format = format or KeyFormat("acme", peppers=Peppers([b"a pepper of the tests"]))
         self.keys = Keys(
             self.store,
             self.format,
             Catalogue.of(),
             cap,
-            self.clock if clocked else None,
-            Events(self.told.append),
+            *(clock := self.clock if clocked else None, events := Events(self.told.append)),
+            Retention(self.store, 400, clock, events),
         )
 
 
@@ -86,7 +87,7 @@ def test_every_bad_argument_is_named_at_once() -> None:
     fields = [problem.field for problem in caught.value.problems]
     assert fields == ["organization", "name", "scopes", "expires_in_days"]
     assert "expires_in_days, name, organization, scopes" in str(caught.value)
-    assert run(bench.store.list("")) == []
+    assert run(bench.store.list("", 100)) == []
     assert bench.told == []
 
 
@@ -148,7 +149,7 @@ def test_list_get_and_revoke() -> None:
     bench.clock.now += 1000
     second = run(bench.keys.create("org_1", "b")).key
     run(bench.keys.create("org_2", "c"))
-    assert run(bench.keys.list("org_1")) == [second, first]
+    assert run(bench.keys.list("org_1")).keys == [second, first]
     assert run(bench.keys.get("org_1", first.id)) == first
     bench.told.clear()
     revoked = run(bench.keys.revoke("org_1", first.id))

@@ -19,8 +19,8 @@ from wsgiref.util import setup_testing_defaults
 import argon2
 import bcrypt
 import pytest
-from django.conf import settings  # type: ignore[import-untyped]
-from django.contrib.auth.hashers import (  # type: ignore[import-untyped]
+from django.conf import settings
+from django.contrib.auth.hashers import (
     Argon2PasswordHasher,
     BCryptSHA256PasswordHasher,
     PBKDF2PasswordHasher,
@@ -44,14 +44,15 @@ from lockgate.errors import (
     StoreUnavailable,
 )
 from lockgate.flows.hashes import Hashes
-from lockgate.flows.slow_checks import SlowChecks
+from lockgate.flows.slow_checks import _AT_ONCE, SlowChecks
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import DAY, MINUTE
 from lockgate.rules.keys import ApiKey
+from lockgate.rules.seals import resealed_key
 from lockgate.web.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.web.wsgi import GateMiddleware as WsgiMiddleware
 from tests.stores.forking import AT_FORK, in_a_child
-from tests.stores.making import HandClock
+from tests.stores.making import HandClock, draft_of, new_key
 from tests.web.driving import ask
 
 PEPPER = b"a pepper of the tests, long enough"
@@ -364,10 +365,11 @@ def test_the_census_says_what_is_left_to_move() -> None:
     keys = [KeyGenerator().generate() for _ in range(3)]
     for _, handle, digest in keys:
         desk.adopt("drf", handle, digest)
-    assert run(desk.gate.keys.census()) == {"legacy:drf:sha512": 3}
+    seal = f"seal:{desk.gate.format.peppers.newest}"
+    assert run(desk.gate.keys.census()) == {"legacy:drf:sha512": 3, seal: 3}
     desk.admit(keys[0][0])
     ours = desk.gate.format.peppers.scheme
-    assert run(desk.gate.keys.census()) == {"legacy:drf:sha512": 2, ours: 1}
+    assert run(desk.gate.keys.census()) == {"legacy:drf:sha512": 2, seal: 2, ours: 1}
 
 
 def test_a_key_of_ours_never_pays(hashed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,11 +481,14 @@ class Gated:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.begun = 0
+        self.texts: list[bytes] = []
+        """What is checked, in the order in which it is."""
         self.asked: list[Future[bool]] = []
         verify, check = Hashes.verify, SlowChecks.check
 
         def waiting(hashes: Hashes, scheme: str, hashed: bytes, digest: str) -> bool:
             self.begun += 1
+            self.texts.append(hashed)
             assert self.go.wait(30)
             return verify(hashes, scheme, hashed, digest)
 
@@ -539,24 +544,79 @@ def _roomy() -> Any:
     return PlanBook([Plan("free", rpm=1000, rph=None, rpd=None, concurrent=1)])
 
 
-async def test_who_knows_one_handle_fills_two_places_and_no_more(gated: Gated) -> None:
+async def test_an_attack_on_one_handle_takes_few_places_and_delays_no_other(gated: Gated) -> None:
     desk = Desk()
     for handle in ("abc123", "def456"):
         digest = bcrypt_of(sk(handle))
         await desk.gate.legacy.adopt(
             "slow", organization="org_1", name="x", handle=handle, digest=digest
         )
+    places = min(_AT_ONCE, 2) + 8
     attack = [
         asyncio.create_task(desk.admit_async(sk("abc123", f"wrong{n}"), f"203.0.113.{n}"))
         for n in range(50)
     ]
-    await until(lambda: sum(task.done() for task in attack) == 48)
+    await until(lambda: sum(task.done() for task in attack) == 50 - places)
     owner = asyncio.create_task(desk.admit_async(sk("def456"), "192.0.2.1"))
     await asyncio.sleep(0.01)
     gated.go.set()
     assert await outcomes([owner]) == ["Principal"]
-    assert sorted(await outcomes(attack)) == ["KeyNotFound"] * 2 + ["StoreUnavailable"] * 48
-    assert gated.begun == 3
+    place = gated.texts.index(sk("def456").encode())
+    assert place <= 2 * _AT_ONCE, "it waited for those that had begun, and no other"
+    refused = ["StoreUnavailable"] * (50 - places)
+    assert sorted(await outcomes(attack)) == ["KeyNotFound"] * places + refused
+
+
+async def test_wrong_keys_from_other_addresses_keep_the_right_one_of_a_handle_not_out(
+    gated: Gated,
+) -> None:
+    """Whoever has shown a wrong key gives way to an address that has not."""
+    desk = Desk()
+    await desk.gate.legacy.adopt(
+        "slow", organization="org_1", name="x", handle="abc123", digest=bcrypt_of(sk("abc123"))
+    )
+    checks: Any = desk.gate.legacy._checks
+    for number in range(30):
+        checks._failures.charge(f"203.0.113.{number}")
+    attack = [
+        asyncio.create_task(desk.admit_async(sk("abc123", f"w{n}x{m}"), f"203.0.113.{n}"))
+        for n in range(30)
+        for m in range(5)
+    ]
+    await until(lambda: gated.begun == min(_AT_ONCE, 2))
+    owner = asyncio.create_task(desk.admit_async(sk("abc123"), "192.0.2.1"))
+    for number in range(30):  # And they go on, while it waits.
+        attack.append(
+            asyncio.create_task(
+                desk.admit_async(sk("abc123", f"more{number}"), f"203.0.113.{number}")
+            )
+        )
+    await asyncio.sleep(0.01)
+    gated.go.set()
+    assert await outcomes([owner]) == ["Principal"]
+    assert gated.texts.index(sk("abc123").encode()) <= 2 * _AT_ONCE
+    assert set(await outcomes(attack)) <= {"KeyNotFound", "StoreUnavailable", "RateLimitExceeded"}
+
+
+def test_a_check_that_waits_gives_way_to_an_address_with_fewer_failures(gated: Gated) -> None:
+    checks = SlowChecks(Hashes(["bcrypt"]), None)
+    digest = bcrypt_of("right").encode()
+
+    def check(text: str, address: str) -> Future[bool]:
+        return checks.check("handle", "bcrypt", text.encode(), digest, address)
+
+    for number in range(40):
+        for _ in range(number % 5 + 1):
+            checks._failures.charge(f"a{number}")
+    asked = [(number % 5, check(f"{number}", f"a{number}")) for number in range(40)]
+    owner = check("right", "owner")
+    assert check("right", "a1") is owner, "the same key is checked once"
+    left = [failures for failures, future in asked if not future.done()]
+    assert len(left) <= min(_AT_ONCE, 2) + 7
+    assert left.count(0) >= 7, "those with the fewest failures are left"
+    gated.go.set()
+    assert owner.result(30) is True
+    checks.close()
 
 
 async def test_an_address_cannot_outrun_its_budget(gated: Gated) -> None:
@@ -764,13 +824,49 @@ def test_a_row_that_moved_meanwhile_is_not_moved_back(monkeypatch: pytest.Monkey
 
     def moving(hashes: Hashes, scheme: str, hashed: bytes, digest: str) -> bool:
         kept = desk.kept(key)
-        run(desk.gate.store.rehash_if(kept.handle, Digest(kept.scheme, kept.digest), other))
+        sealed = resealed_key(kept, desk.gate.format.peppers, other).kept
+        run(desk.gate.store.rehash_if(kept.handle, kept.kept, sealed))
         return verify(hashes, scheme, hashed, digest)
 
     monkeypatch.setattr(Hashes, "verify", moving)
     with pytest.raises(KeyNotFound):
         desk.admit(sk("abc123"))
     assert desk.kept(key).digest == other.value
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_k1_a_row_that_somebody_else_wrote_is_refused_whatever_its_digest(
+    slow: bool, hashed: list[str]
+) -> None:
+    """Else a writer of the database would mint keys in the form of another system."""
+    desk = Desk()
+    text = sk("abc123") if slow else "pk_abc123_" + "s" * 24
+    scheme = "legacy:slow:bcrypt" if slow else "legacy:plain:sha256"
+    digest = bcrypt_of(text).encode() if slow else hashlib.sha256(text.encode()).digest()
+    token = desk.gate.format.parse(text)
+    forged = draft_of(new_key(), scopes=("*",))._replace(
+        handle=token.handle, scheme=scheme, digest=digest
+    )
+    run(desk.gate.store.insert(forged, None))
+    for _ in range(2):
+        with pytest.raises(KeyNotFound):
+            desk.admit(text)
+    assert hashed == [], "an unsealed row costs no hash"
+    assert desk.names == ["key_row_rejected"]
+    assert desk.told[0].fields["reason"] == "unsealed"
+
+
+def test_k9_an_imported_row_without_a_seal_moves_where_that_is_asked_for() -> None:
+    store = MemoryStore()
+    text, before = sk("abc123"), Gate(store, brand="acme", legacy=[SLOW])
+    adopting = before.legacy.adopt(
+        "slow", organization="org_1", name="x", handle="abc123", digest=bcrypt_of(text)
+    )
+    assert run(adopting).seal is None
+    with pytest.raises(KeyNotFound):
+        Desk(store=store).admit(text)
+    Desk(store=store, accept_unsealed=True).admit(text)
+    assert Desk(store=store).admit(text).organization == "org_1"
 
 
 @pytest.mark.parametrize("verb", ["find", "rehash_if"])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from hashlib import sha512
+
 import pytest
 
 from lockgate import Event, MemoryStore, run
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from lockgate.events import Events
 from lockgate.flows.quotas import Quota
+from lockgate.rules.digests import Peppers
 from lockgate.rules.instants import DAY, HOUR, SECOND
 from lockgate.rules.windows import Reading, Window
 
 from ..stores.making import HandClock
+
+PEPPERS = Peppers([b"a pepper of the tests"])
 
 
 class Recording(MemoryStore):
@@ -30,7 +35,7 @@ class Recording(MemoryStore):
 
 
 def quota(store: MemoryStore, clock: HandClock | None = None, purpose: str = "test") -> Quota:
-    return Quota(store, purpose, "day", DAY, 3, clock, Events(None))
+    return Quota(store, PEPPERS, purpose, "day", DAY, 3, clock, Events(None))
 
 
 def test_it_admits_so_many_in_every_span_to_the_microsecond() -> None:
@@ -80,11 +85,22 @@ def test_no_organization_can_have_the_owners_id_and_no_address_is_to_be_read() -
     assert "ada" not in owner
 
 
+def test_an_owners_name_is_hashed_with_the_oldest_pepper() -> None:
+    """So no list of addresses tells whose it is, and a pepper that is added changes nothing."""
+    old, new = b"an older pepper, long enough", b"a newer pepper, long enough"
+    names = [Peppers(peppers).pseudonym("test", "192.0.2.1") for peppers in ([old], [new, old])]
+    assert names[0] == names[1]
+    others = [Peppers([new]).pseudonym("test", "192.0.2.1"), Peppers().pseudonym("test", "")]
+    others += [Peppers([old]).pseudonym(*what) for what in (("test", "192.0.2.2"), ("tes", ""))]
+    assert len({*names, *others, sha512(b"192.0.2.1").hexdigest()}) == 6
+    assert all(len(name) == 128 for name in (*names, *others))
+
+
 def test_a_store_that_fails_lets_nobody_through() -> None:
     store = Recording()
     store.failing = True
     told: list[Event] = []
-    mine = Quota(store, "test", "day", DAY, 3, None, Events(told.append))
+    mine = Quota(store, PEPPERS, "test", "day", DAY, 3, None, Events(told.append))
     with pytest.raises(StoreUnavailable):
         run(mine.hit("ada"))
     assert [event.name for event in told] == ["store_failed"]

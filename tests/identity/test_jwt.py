@@ -55,6 +55,20 @@ def test_a_token_of_another_library_is_a_session(algorithm: str) -> None:
     assert verify(mint(KEYS[algorithm], algorithm)) == ADA
 
 
+def test_a_token_whose_key_was_given_is_verified_offline() -> None:
+    assert sessions().verifies_offline(mint())
+    assert sessions(session_is_live=lambda _: True).verifies_offline(mint())
+    for token in ("", "x", "a.b.c", "x" * 5000):
+        assert not sessions().verifies_offline(token)
+
+
+def test_a_token_whose_session_an_async_function_looks_up_is_not_verified_offline() -> None:
+    async def is_live(_: Any) -> bool:
+        return True
+
+    assert not sessions(session_is_live=is_live).verifies_offline(mint())
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_no_changed_character_is_accepted(algorithm: str) -> None:
     token = mint(KEYS[algorithm], algorithm)

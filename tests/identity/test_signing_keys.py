@@ -28,6 +28,7 @@ from lockgate import Event, Gate, run
 from lockgate.events import Events
 from lockgate.identity.jwt import JwtSessions
 from lockgate.identity.signing_keys import FetchedKeys, NoSigningKeys
+from lockgate.rules.instants import MINUTE
 from lockgate.web.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.web.starlette import lockgate_routes
 from tests.web.driving import Bench
@@ -85,6 +86,46 @@ def test_keys_are_fetched_once_and_again_when_they_are_old(idp: Provider) -> Non
     assert desk.find() == "ec"
     assert idp.asked == 2
     assert [event.name for event in desk.told] == ["signing_keys_fetched"] * 2
+
+
+def test_which_keys_are_at_hand(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    assert not desk.keys.at_hand("ec", "ES256")
+    assert idp.asked == 0
+    desk.find()
+    for kid, algorithm, at_hand in (
+        ("ec", "ES256", True),
+        (None, "ES256", True),
+        ("newer", "ES256", False),
+        ("ec", "RS256", False),
+    ):
+        assert desk.keys.at_hand(kid, algorithm) is at_hand
+    desk.clock.now += 600 + 3599
+    assert desk.keys.at_hand("ec", "ES256")
+    desk.clock.now += 1
+    assert not desk.keys.at_hand("ec", "ES256")
+    assert idp.asked == 1
+
+
+@pytest.mark.parametrize("face", [by_asgi, by_wsgi])
+def test_d24_a_session_comes_in_from_a_spent_address_once_the_keys_are_at_hand(
+    idp: Provider, face: Face
+) -> None:
+    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
+    bench = Bench(sessions=verifier, anonymous=2)
+    cookie = ("cookie", f"__session={mint()}")
+    while face(bench, "GET", "/x", [], b"") == 401:
+        pass
+    assert face(bench, "GET", KEYS, [cookie], b"") == 429
+    assert idp.asked == 0
+    bench.clock.now += MINUTE
+    assert face(bench, "GET", KEYS, [cookie], b"") == 200
+    while face(bench, "GET", "/x", [], b"") == 401:
+        pass
+    assert face(bench, "GET", KEYS, [cookie], b"") == 200
+    unknown = ("cookie", f"__session={mint(NEWER)}")
+    assert face(bench, "GET", KEYS, [unknown], b"") == 429
+    assert idp.asked == 1
 
 
 def test_the_provider_changes_its_keys(idp: Provider) -> None:

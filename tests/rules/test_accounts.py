@@ -12,7 +12,7 @@ DRAFT = AccountDraft("org_1", "an agent", "ada@example.com", None, "handle", "sh
 def test_what_was_drafted_is_created_in_whole_milliseconds() -> None:
     made = DRAFT.created(1_234_567)
     assert made == Account(*DRAFT, created_at=1_234_000)
-    assert made[8:] == (None, None, None, 0, None)
+    assert made[9:] == (None, None, None, 0, None)
 
 
 def test_the_type_follows_from_the_company() -> None:

@@ -63,7 +63,7 @@ def test_a_key_is_read_back(brand: str, environment: str, handle: str, random: s
     assert key.prefix == key.text[:15]
     token = form.read(bearer(key.text))
     assert token.handle == handle
-    assert token.matches(*form.digest(key))
+    assert token.matches(*form.digest(key)[:2])
     assert re.fullmatch(form.scanner, key.text)
 
 
@@ -237,20 +237,21 @@ def test_no_header_is_an_error_of_another_kind(values: list[bytes]) -> None:
 
 def test_peppers_rotate_as_a_list() -> None:
     """K9: what was made with an older pepper, or with none, stays good until that is dropped."""
-    old, new = b"old" * 10, b"new" * 10
+    old, new = b"an old pepper, of the tests", b"a new pepper, of the tests"
     key = FORMAT.generate()
     before = KeyFormat("acme", peppers=Peppers([old])).digest(key)
     bare = FORMAT.digest(key)
-    both = KeyFormat("acme", peppers=Peppers([new, old]))
+    both = KeyFormat("acme", peppers=Peppers([new, old], accept_plain=True))
     token = both.read(bearer(key.text))
-    assert token.matches(*before)
-    assert token.matches(*bare)
-    assert token.matches(*both.digest(key))
+    assert token.matches(*before[:2])
+    assert token.matches(*bare[:2])
+    assert token.matches(*both.digest(key)[:2])
     assert token.fresh_digest() == both.digest(key)
     assert both.digest(key) == KeyFormat("acme", peppers=Peppers([new])).digest(key)
     assert len({before.scheme, bare.scheme, both.digest(key).scheme}) == 3
     dropped = KeyFormat("acme", peppers=Peppers([new])).read(bearer(key.text))
-    assert not dropped.matches(*before)
+    assert not dropped.matches(*before[:2])
+    assert not dropped.matches(*bare[:2])
 
 
 @given(st.text(), st.binary())
@@ -268,7 +269,7 @@ def test_an_unknown_scheme_matches_not_even_an_empty_digest(scheme: str, digest:
 
 @given(st.integers(0, 31), st.integers(1, 255))
 def test_a_digest_that_differs_in_a_byte_does_not_match(place: int, flip: int) -> None:
-    scheme, value = FORMAT.digest(NewKey(KEY, "Handle01"))
+    scheme, value, _ = FORMAT.digest(NewKey(KEY, "Handle01"))
     wrong = bytearray(value)
     wrong[place] ^= flip
     token = FORMAT.read(bearer(KEY))
@@ -361,4 +362,4 @@ def test_only_the_right_key_matches(data: st.DataObject) -> None:
     stored = FORMAT.digest(NewKey(KEY, "Handle01"))
     random = data.draw(text_of(37))
     other = written("acme", "live", "Handle01", random)
-    assert FORMAT.read(bearer(other)).matches(*stored) == (random == "r" * 37)
+    assert FORMAT.read(bearer(other)).matches(*stored[:2]) == (random == "r" * 37)

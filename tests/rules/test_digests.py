@@ -14,16 +14,24 @@ from lockgate.rules.digests import Peppers
 PEPPER = b"0123456789abcdef" * 2
 
 
-@given(st.binary(min_size=16, max_size=200), st.binary(max_size=300))
+# Fewer than 5 distinct bytes would be refused.
+STRONG = st.binary(min_size=11, max_size=200).map(b"5 of \xff".__add__)
+
+
+@given(STRONG, st.binary(max_size=300))
 def test_a_digest_is_the_standard_hmac(pepper: bytes, secret: bytes) -> None:
     peppers = Peppers([pepper])
-    assert peppers.current(secret) == (
-        peppers.scheme,
-        hmac.new(pepper, secret, hashlib.sha256).digest(),
-    )
+    wanted = hmac.new(pepper, secret, hashlib.sha256).digest()
+    assert peppers.current(secret) == (peppers.scheme, wanted, None)
     assert peppers.scheme.startswith("hmac-sha256:")
-    assert peppers.digesters["sha256"](secret) == hashlib.sha256(secret).digest()
-    assert Peppers().current(secret) == ("sha256", hashlib.sha256(secret).digest())
+    plain = hashlib.sha256(secret).digest()
+    assert Peppers().current(secret) == ("sha256", plain, None)
+    assert Peppers([pepper], accept_plain=True).digesters["sha256"](secret) == plain
+
+
+def test_plain_digests_are_accepted_beside_peppers_only_when_asked_for() -> None:
+    assert "sha256" not in Peppers([PEPPER]).digesters
+    assert list(Peppers([PEPPER], accept_plain=True).digesters)[1] == "sha256"
 
 
 @pytest.mark.parametrize("length", [16, 63, 64, 65, 128])
@@ -50,7 +58,7 @@ def test_peppers_are_a_list_of_bytes(peppers: Any) -> None:
 
 def test_peppers_show_only_their_names() -> None:
     peppers = Peppers([PEPPER])
-    assert repr(peppers) == f"<Peppers {peppers.scheme}, sha256>"
+    assert repr(peppers) == f"<Peppers {peppers.scheme}>"
     shown = f"{peppers} {[peppers]}"
     assert PEPPER.decode() not in shown
     assert PEPPER.hex()[:8] not in shown

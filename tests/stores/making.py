@@ -49,6 +49,7 @@ def draft_of(
     name: str = "a key",
     scopes: tuple[str, ...] = ("*",),
     lifetime: int | None = None,
+    at: int = NOW,
     format: KeyFormat = FORMAT,
 ) -> KeyDraft:
     digest = format.digest(key)
@@ -61,7 +62,8 @@ def draft_of(
         scopes=scopes,
         scheme=digest.scheme,
         digest=digest.value,
-        lifetime=lifetime,
+        seal=None,
+        expires_at=None if lifetime is None else at + lifetime,
     )
 
 

@@ -44,6 +44,38 @@ FORWARD = st.lists(st.tuples(steps(0), st.sampled_from("abcd")), max_size=80)
 
 
 @settings(deadline=None)
+@given(st.lists(st.tuples(steps(0), st.sampled_from("abcd"), st.booleans()), max_size=80))
+def test_a_state_counts_in_whichever_table_it_is_put(
+    calls: list[tuple[int, str, bool]],
+) -> None:
+    """Against a dictionary: an owner's state moves between two tables at any time."""
+    tables = LocalWindows(), LocalWindows()
+    home = dict.fromkeys("abcd", 0)
+    states: dict[str, State] = {}
+    now = NOW
+    for step, owner, moves in calls:
+        now += step
+        here = tables[home[owner]]
+        if moves and (state := here.take(owner)) is not None:
+            home[owner] = 1 - home[owner]
+            assert owner not in here
+            here = tables[home[owner]]
+            here.put(owner, state, now)
+            assert owner in here
+        state = states.get(owner) or empty_state(WINDOWS)
+        expected, states[owner] = hit(state, WINDOWS, now, 1)
+        assert here.hit(owner, WINDOWS, now, 1) == expected
+
+
+def test_what_is_put_into_a_full_table_turns_its_generations() -> None:
+    table = LocalWindows(capacity=10)
+    for number in range(1000):
+        table.put(str(number), empty_state(WINDOWS), NOW)
+        assert len(table) <= 30
+        assert str(number) in table
+
+
+@settings(deadline=None)
 @given(FORWARD)
 def test_nothing_that_counts_is_dropped(calls: list[tuple[int, str]]) -> None:
     """Against a dictionary that never drops anything: the same readings, always."""

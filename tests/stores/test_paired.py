@@ -17,7 +17,13 @@ from redis.exceptions import ResponseError
 from starlette.applications import Starlette
 
 from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
-from lockgate.errors import KeyRevoked, RateLimitExceeded, StoreUnavailable
+from lockgate.errors import (
+    HandleTaken,
+    KeyNotFound,
+    KeyRevoked,
+    RateLimitExceeded,
+    StoreUnavailable,
+)
 from lockgate.rules.digests import Digest
 from lockgate.rules.plans import Organization
 from lockgate.stores import upkeep
@@ -25,6 +31,9 @@ from lockgate.stores.contract import Verdict
 from lockgate.stores.denials import Remembering
 from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.calls import command
+from lockgate.stores.redis.encoding import write_record
+from lockgate.stores.redis.names import fields_of
 from lockgate.stores.sql import SqlStore
 from lockgate.web.asgi import GateMiddleware
 from tests.servers import redis_server
@@ -199,10 +208,24 @@ def test_nobody_without_the_secret_gets_anything_copied(bench: Bench) -> None:
     assert run(bench.cache().find(bench.made.handle)) is None
 
 
+def test_d45_a_key_that_is_removed_is_unknown_to_both(bench: Bench) -> None:
+    made = new_key()
+    short = run(bench.here.insert(draft_of(made, lifetime=1), None))
+    for process in bench.processes:  # The cache has a copy, which says that it has expired.
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.EXPIRED
+    assert run(bench.there.remove_ended(0)).removed == 1
+    for process in (*bench.processes, bench.process()):
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+        assert run(process.get("org_1", short.id)) is None
+        with pytest.raises(HandleTaken):
+            run(process.insert(draft_of(made), None))
+    assert run(bench.here.list("org_1", 100)) == run(bench.here.list_live("org_1", 100))
+
+
 def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Bench) -> None:
     for _ in range(5):
         bench.admit()
-    (listed,) = run(bench.here.list("org_1"))
+    (listed,) = run(bench.here.list("org_1", 100))
     assert listed.request_count == 5
     bench.admit()
     until = monotonic() + 5
@@ -287,7 +310,7 @@ async def test_k7_a_reader_that_goes_away_takes_no_count_along(
     monkeypatch.setattr(bench.here.truth, "add_usage", slow)
     for _ in range(3):
         await bench.here.admit(token_of(bench.made), 1, WIDE)
-    reader = asyncio.create_task(bench.here.list("org_1"))
+    reader = asyncio.create_task(bench.here.list("org_1", 100))
     await asked.wait()
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -306,15 +329,15 @@ def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None
     assert bench.admit() is Verdict.ADMITTED
 
     def work() -> bytes:
-        before = run(bench.here.list("org_1"))[0].request_count
+        before = run(bench.here.list("org_1", 100))[0].request_count
         admitted = bench.admit()
-        after = run(bench.here.list("org_1"))[0].request_count
+        after = run(bench.here.list("org_1", 100))[0].request_count
         return f"{before} {admitted.value} {after}".encode()
 
     with bench.here._counts._lock, bench.here._upkeep._lock:  # As if another thread were admitting.
         said = in_a_child(work)
     assert said == b"0 admitted 1"
-    assert [key.request_count for key in run(bench.here.list("org_1"))] == [2]
+    assert [key.request_count for key in run(bench.here.list("org_1", 100))] == [2]
 
 
 def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
@@ -526,3 +549,41 @@ def test_k4_a_process_that_dies_after_a_removal_leaves_no_copy_that_is_believed(
     run(bench.there.truth.remove_unclaimed(0, 9, late))  # And it tells the cache nothing.
     run(bench.here.compare())
     assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k1_a_copy_that_somebody_changed_gives_nothing_that_the_database_does_not(
+    bench: Bench,
+) -> None:
+    """Whoever writes to the cache has no pepper: the copy is refused and made anew."""
+    peppers = [b"a pepper of the tests, long enough"]
+    gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
+    created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))
+    token = gate.format.parse(created.text)
+    assert run(gate.admit(token)).organization == "org_1"
+    cache = bench.cache()
+    known = token.without_secret(created.key)
+    for changed in (
+        created.key._replace(organization="org_2"),
+        created.key._replace(scopes=("*",)),
+        created.key._replace(seal=None, scopes=("*",)),
+    ):
+        forged = write_record(changed)
+        place = cache._names.place("org_1")
+        field = fields_of(created.key.id)[0]
+        run(cache._ask(command(place.slot, b"HSET", place.organization, field, forged)))
+        for shown in (known, gate.format.parse(created.text)):
+            admission = run(bench.here.admit(shown, 1, WIDE))
+            assert admission.key is not None
+            assert admission.key[:9] == created.key[:9]
+    run(cache.close())
+
+
+def test_k1_a_row_that_somebody_changed_in_the_database_is_not_copied(bench: Bench) -> None:
+    peppers = [b"a pepper of the tests, long enough"]
+    gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
+    created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))
+    wrong = created.key.kept._replace(seal=None)
+    assert run(bench.there.truth.rehash_if(created.key.handle, created.key.kept, wrong))
+    with pytest.raises(KeyNotFound):
+        run(gate.admit(gate.format.parse(created.text)))
+    assert run(bench.cache().find(created.key.handle)) is None

@@ -14,12 +14,20 @@ from lockgate import MemoryStore, PlanBook, Store
 from lockgate.errors import KeyLimitReached
 from lockgate.rules.credentials import Token
 from lockgate.rules.digests import Digest
-from lockgate.rules.instants import DAY, SECOND
-from lockgate.rules.keys import ApiKey, KeyDraft, KeyState
+from lockgate.rules.instants import SECOND
+from lockgate.rules.keys import ApiKey, KeyDraft, KeyState, Position
 from lockgate.rules.plans import Organization
 from lockgate.rules.slots import Lease, SlotReading
 from lockgate.rules.windows import Reading, State, Window, empty_state, hit, look
-from lockgate.stores.contract import Admission, Usage
+from lockgate.stores.contract import (
+    PAGE_AT_MOST,
+    Admission,
+    Page,
+    Removal,
+    Rows,
+    Usage,
+    Verdict,
+)
 
 Windows = tuple[Window, ...]
 START_SKEW = 300 * SECOND
@@ -348,7 +356,11 @@ class CapBeforeInsert(Mutant):
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         at = self.at(now)
-        live = [k for k in await self.list(draft.organization) if k.state(at).value == "active"]
+        live = [
+            k
+            for k in await self.list(draft.organization, PAGE_AT_MOST)
+            if k.state(at).value == "active"
+        ]
         if cap is not None and len(live) >= cap:
             raise KeyLimitReached(cap)
         gap()
@@ -383,9 +395,12 @@ class ListsByPrefix(Mutant):
 
     killed_by: ClassVar = {"K6", "W8"}
 
-    async def list(self, organization: str) -> list[ApiKey]:
-        keys = [self._key(h) for h, row in self._rows.items() if row[2].startswith(organization)]
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        rows = self._rows.items()
+        keys = [self._keys.key(h) for h, row in rows if row[2].startswith(organization)]
+        return sorted(keys, key=lambda key: (-key.created_at, key.id))[:limit]
 
 
 class AnybodyInspects(Mutant):
@@ -394,7 +409,7 @@ class AnybodyInspects(Mutant):
     killed_by: ClassVar = {"K6", "K1", "W8"}
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
-        handle = self._handles_by_id.get(id)
+        handle = self._keys.handles_by_id.get(id)
         return None if handle is None else await self.find(handle)
 
 
@@ -439,8 +454,8 @@ class StaleCacheFill(Mutant):
         self.cache: dict[str, ApiKey] = {}
 
     async def find(self, handle: str) -> ApiKey | None:
-        if handle in self.cache:
-            now = self._key(handle)
+        if handle in self.cache and handle in self._rows:
+            now = self._keys.key(handle)
             return self.cache[handle]._replace(
                 request_count=now.request_count, last_used_at=now.last_used_at
             )
@@ -585,7 +600,7 @@ class LaterRevocationWins(Mutant):
     ) -> ApiKey | None:
         key = await super().revoke_if_live(organization, id, now)
         if key is not None:
-            self._rows[key.handle] = (*key[:10], self.at(now))
+            self._rows[key.handle] = (*key[:11], self.at(now))
             return await self.find(key.handle)
         return None
 
@@ -598,7 +613,7 @@ class RehashRevives(Mutant):
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         done = await super().rehash_if(handle, old, new)
         if done:
-            self._rows[handle] = (*self._rows[handle][:10], None, *self._rows[handle][11:])
+            self._rows[handle] = (*self._rows[handle][:11], None)
         return done
 
 
@@ -629,6 +644,100 @@ class EpochOfRevocations(Mutant):
         return await super().revoke_if_live(organization, id, now)
 
 
+class Trusting(Token):
+    """Believes every row whose digest matches."""
+
+    def __init__(self, token: Token) -> None:
+        super().__init__(token.handle, token._secret, token._peppers)
+        self.told = token
+
+    def matches(self, scheme: str, digest: bytes) -> bool:
+        return self.told.matches(scheme, digest)
+
+    def believes(self, row: object) -> bool:
+        return True
+
+
+class BelievesDigests(Mutant):
+    """Compares the digest of a key, and no seal."""
+
+    killed_by: ClassVar = {"K1"}
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        return await super().admit(Trusting(token), cost, plans, now)
+
+
+class SealsOnce(Mutant):
+    """Remembers that the seal of a key was good."""
+
+    killed_by: ClassVar = {"K1"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.good: dict[str, ApiKey] = {}
+
+    async def find(self, handle: str) -> ApiKey | None:
+        key = await super().find(handle)
+        good = self.good.get(handle)
+        if key is None or good is None or key.kept[:2] != good.kept[:2]:
+            return key
+        return key._replace(seal=good.seal)
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        admission = await super().admit(token, cost, plans, now)
+        if admission.verdict is Verdict.ADMITTED and admission.key is not None:
+            self.good[token.handle] = admission.key
+        return admission
+
+
+class SealStays(Mutant):
+    """Writes a fresh digest and leaves the seal of the one before."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        return await super().rehash_if(handle, old, new._replace(seal=old.seal))
+
+
+class AnySealWillDo(Mutant):
+    """Compares the digest before it writes another, and not the seal."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        row = self._rows.get(handle)
+        seal = None if row is None else row[8]
+        return await super().rehash_if(handle, old._replace(seal=seal), new)
+
+
+class ClaimsUnderAnySeal(Mutant):
+    """Claims an account whatever its seal is by now."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def claim_if_unclaimed(
+        self, organization: str, user: str, *, revoke: bool, now: int | None = None, **seals: Any
+    ) -> Any:
+        account = await self.account(organization)
+        if account is not None and "seals" in seals:
+            seals = {"seals": (account.seal, seals["seals"][1])}
+        return await super().claim_if_unclaimed(organization, user, revoke=revoke, now=now, **seals)
+
+
+class ScansOnePage(Mutant):
+    """Answers the first rows, and that there is no more."""
+
+    killed_by: ClassVar = {"K9"}
+
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        rows = await super().scan(cursor, limit)
+        return Rows(rows.keys[:limit], rows.accounts[:limit], None)
+
+
 class LastClaimWins(Mutant):
     """Whoever claims last has it."""
 
@@ -642,12 +751,13 @@ class LastClaimWins(Mutant):
         revoke: bool,
         keep_token: bool,
         now: int | None = None,
+        **seals: Any,
     ) -> Any:
         row = self._accounts._rows.get(organization)
         if row is not None and not revoke:
-            self._accounts._rows[organization] = (*row[:8], None, None, *row[10:])
+            self._accounts._rows[organization] = (*row[:9], None, None, *row[11:])
         return await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token, now=now
+            organization, user, revoke=revoke, keep_token=keep_token, now=now, **seals
         )
 
 
@@ -694,28 +804,151 @@ class HeldByName(Mutant):
         return tuple(sorted(await super().held(organization, now)))
 
 
-class ClaimPassesOverExpired(Mutant):
-    """Revokes the keys that are good, as if an expired one could not be asked about any more."""
+class NoLimit(Mutant):
+    """Lists everything, however little was asked for."""
 
-    killed_by: ClassVar = {"K4"}
+    killed_by: ClassVar = {"D10"}
 
-    async def claim_if_unclaimed(
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        return await super().list(organization, PAGE_AT_MOST, after)
+
+
+class PagesByTime(Mutant):
+    """Goes on after the instant at which a page ended: keys of the same instant are in none."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        last = None if after is None else after._replace(id="~")
+        return await super().list(organization, limit, last)
+
+
+class PagesByKey(Mutant):
+    """Goes on after the key with which a page ended, or from the start if that is gone."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list(
+        self, organization: str, limit: int, after: Position | None = None
+    ) -> list[ApiKey]:
+        if after is not None and after.id not in self._keys.handles_by_id:
+            after = None
+        return await super().list(organization, limit, after)
+
+
+class ExpiredListed(Mutant):
+    """Lists keys as live that are not revoked."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list_live(
         self,
         organization: str,
-        user: str,
-        *,
-        revoke: bool,
-        keep_token: bool,
+        limit: int,
+        after: Position | None = None,
         now: int | None = None,
-    ) -> Any:
-        handles = self._handles_by_organization.get(organization, ())
-        keys = [self._key(handle) for handle in handles]
-        expired = [key for key in keys if key.state(self.at(now)) is KeyState.EXPIRED]
-        claimed = await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token, now=now
-        )
-        self._rows.update({key.handle: key[:11] for key in expired})
-        return claimed
+    ) -> Page:
+        return await super().list_live(organization, limit, after, 0)
+
+
+class LiveByCreation(Mutant):
+    """Lists live keys as it lists all."""
+
+    killed_by: ClassVar = {"D10"}
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        keys = await self.list(organization, PAGE_AT_MOST, after)
+        return [key for key in keys if key.state(self.at(now)) is KeyState.ACTIVE][:limit]
+
+
+class HandlesComeBack(Mutant):
+    """Forgets the handles of removed keys."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        removal = await super().remove_ended(age, now, cursor)
+        self._keys.removed.clear()
+        return removal
+
+
+class RemovesByRevocation(Mutant):
+    """Counts the age of a key that expired first from its revocation."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = self.at(now) - age
+        keys = map(self._keys.key, [*self._rows])
+        if any(key.ends_at <= until < (key.revoked_at or 0) for key in keys):
+            return Removal(0, None)
+        return await super().remove_ended(age, now, cursor)
+
+
+class RemovesAtOnce(Mutant):
+    """Removes whatever ended, however lately."""
+
+    killed_by: ClassVar = {"D45", "D10"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        return await super().remove_ended(0, now, cursor)
+
+
+class RemovesOneStep(Mutant):
+    """Says after the first step that it was the last."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        return (await super().remove_ended(age, now, cursor))._replace(cursor=None)
+
+
+class RemovesTwice(Mutant):
+    """Looks for what is due, then removes it and says that it was that much."""
+
+    killed_by: ClassVar = {"D45"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = self.at(now) - age
+        with self._lock:
+            due = sum(self._keys.key(handle).ends_at <= until for handle in self._rows)
+        gap()
+        removal = await super().remove_ended(age, now, cursor)
+        return removal._replace(removed=max(due, removal.removed) if cursor is None else 0)
+
+
+class RemovalUnheard(Mutant):
+    """Keeps its edition when keys are removed."""
+
+    killed_by: ClassVar = {"D5"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        edition = self.edition
+        removal = await super().remove_ended(age, now, cursor)
+        self.edition = edition
+        return removal
 
 
 class ShortColumns(Mutant):
@@ -748,8 +981,7 @@ class ShortTimes(ShortColumns):
     """Ends in 2038."""
 
     def cut(self, draft: KeyDraft) -> KeyDraft:
-        lifetime = draft.lifetime and min(draft.lifetime, 4_000 * DAY)
-        return draft._replace(lifetime=lifetime)
+        return draft._replace(expires_at=draft.expires_at and min(draft.expires_at, 2**31 * SECOND))
 
 
 class SortedScopes(ShortColumns):

@@ -9,11 +9,11 @@ from lockgate import PlanBook
 from lockgate.rules.credentials import Token
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
-from lockgate.rules.keys import ApiKey, KeyState
+from lockgate.rules.keys import ApiKey, KeyState, Position
 from lockgate.rules.plans import Organization
 from lockgate.rules.slots import Lease, SlotReading
 from lockgate.rules.windows import Reading
-from lockgate.stores.contract import UNKNOWN, Admission, Verdict
+from lockgate.stores.contract import UNKNOWN, Admission, Census, Page, Removal, Verdict
 
 from .mutants import Mutant, Windows
 
@@ -39,8 +39,36 @@ class CensusByHost(Mutant):
 
     killed_by: ClassVar = {"W12"}
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
-        return await super().census(self.at(None) + AHEAD if now is None else now)
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        return await super().census(self.at(None) + AHEAD if now is None else now, cursor)
+
+
+class LiveByHost(Mutant):
+    """Lists live keys by the clock of the host."""
+
+    killed_by: ClassVar = {"W12"}
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        at = self.at(None) + AHEAD if now is None else now
+        return await super().list_live(organization, limit, after, at)
+
+
+class RemovesByHost(Mutant):
+    """Removes keys by the clock of the host."""
+
+    killed_by: ClassVar = {"W12"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        at = self.at(None) + AHEAD if now is None else now
+        return await super().remove_ended(age, at, cursor)
 
 
 class AccountsByHost(Mutant):
@@ -65,10 +93,11 @@ class ClaimsByHost(Mutant):
         revoke: bool,
         keep_token: bool,
         now: int | None = None,
+        **seals: Any,
     ) -> Any:
         at = self.at(None) - AHEAD if now is None else now
         return await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token, now=at
+            organization, user, revoke=revoke, keep_token=keep_token, now=at, **seals
         )
 
 
@@ -81,7 +110,7 @@ class PlansReplaceRows(Mutant):
         await super().put_organization(organization)
         row = self._accounts._rows.get(organization.id)
         if row is not None:
-            self._accounts._rows[organization.id] = (*row[:8], None, None, *row[10:])
+            self._accounts._rows[organization.id] = (*row[:9], None, None, *row[11:])
 
 
 class AccountsReplaceRows(Mutant):
@@ -159,14 +188,14 @@ class RemembersSecrets(Mutant):
         if row is None or proven is None:
             admission = await super().admit(token, cost, plans, now)
             if admission.verdict is Verdict.ADMITTED and row is not None:
-                self.proven[token.handle] = Digest(row[6], row[7])
+                self.proven[token.handle] = Digest(*row[6:9])
             return admission
-        self._rows[token.handle] = (*row[:6], proven.scheme, proven.value, *row[8:])
+        self._rows[token.handle] = (*row[:6], *proven, *row[9:])
         try:
             return await super().admit(token, cost, plans, now)
         finally:
             now_there = self._rows[token.handle]
-            self._rows[token.handle] = (*now_there[:6], row[6], row[7], *now_there[8:])
+            self._rows[token.handle] = (*now_there[:6], *row[6:9], *now_there[9:])
 
 
 class RemembersStrangers(Mutant):
@@ -219,12 +248,13 @@ class EpochOfClaims(Mutant):
         revoke: bool,
         keep_token: bool,
         now: int | None = None,
+        **seals: Any,
     ) -> Any:
         account = await self.account(organization)
         if account is not None and account.claimed_by is None:
             self.changes += 1
         return await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token, now=now
+            organization, user, revoke=revoke, keep_token=keep_token, now=now, **seals
         )
 
 

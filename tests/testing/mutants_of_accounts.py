@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from lockgate.rules.accounts import Account, Position
+from lockgate.rules.accounts import Account
 from lockgate.rules.instants import MINUTE
+from lockgate.rules.keys import Position
 
 from .mutants import Mutant, gap
 
@@ -49,7 +50,7 @@ class PagesByInstant(Mutant):
     async def unclaimed_by_email(
         self, billing_email: str, limit: int, after: Position | None = None
     ) -> tuple[Account, ...]:
-        later = None if after is None else after._replace(organization="\U0010ffff" * 32)
+        later = None if after is None else after._replace(id="\U0010ffff" * 32)
         return await super().unclaimed_by_email(billing_email, limit, later)
 
 
@@ -77,9 +78,10 @@ class ClaimKeepsToken(Mutant):
         revoke: bool,
         keep_token: bool,
         now: int | None = None,
+        **seals: Any,
     ) -> Any:
         return await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token or not revoke, now=now
+            organization, user, revoke=revoke, keep_token=keep_token or not revoke, now=now, **seals
         )
 
 
@@ -101,9 +103,10 @@ class ClaimEndsTokenLater(Mutant):
         revoke: bool,
         keep_token: bool,
         now: int | None = None,
+        **seals: Any,
     ) -> Any:
         claimed = await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=True, now=now
+            organization, user, revoke=revoke, keep_token=True, now=now, **seals
         )
         if claimed is None or claimed.claimed_by != user or keep_token:
             return claimed
@@ -162,10 +165,7 @@ class Removing(Mutant):
         return tuple(sorted(removed))
 
     def goes(self, account: Account, edge: int) -> bool:
-        keys = [
-            self._key(handle)
-            for handle in self._handles_by_organization.get(account.organization, ())
-        ]
+        keys = self._keys.all(account.organization)
         uses = [max(key.created_at, key.last_used_at or 0) for key in keys]
         latest = max(account.created_at, account.signed_in_at or 0, *uses)
         unclaimed = account.claimed_by is None and account.organization not in self._placed
@@ -174,7 +174,8 @@ class Removing(Mutant):
     def take(self, account: Account) -> None:
         with self._lock:
             if account.organization in self._accounts._rows:
-                self._remove(account)
+                self._accounts.remove(account)
+                self._keys.remove_all(account.organization)
 
 
 class RemovesUsed(Removing):
@@ -228,11 +229,11 @@ class RemovesClaimed(Removing):
         with self._lock:
             current = self._accounts.get(account.organization)
             if current is not None and current.claimed_by is None:
-                self._remove(current)
+                self._accounts.remove(current)
+                self._keys.remove_all(current.organization)
                 return
             self._accounts._rows.pop(account.organization, None)
-            for handle in self._handles_by_organization.pop(account.organization, ()):
-                self._rows.pop(handle, None)
+            self._keys.remove_all(account.organization)
 
 
 class LeavesKeys(Removing):
@@ -253,7 +254,7 @@ class FreesHandles(Removing):
 
     def take(self, account: Account) -> None:
         super().take(account)
-        self._removed_handles.clear()
+        self._keys.removed.clear()
 
 
 class FreesInserted(Removing):
@@ -262,9 +263,10 @@ class FreesInserted(Removing):
     killed_by: ClassVar = {"D46"}
 
     def take(self, account: Account) -> None:
-        (first, *_) = self._handles_by_organization.get(account.organization, ("",))
+        *others, _ = [key.handle for key in self._keys.all(account.organization)] or [""]
         super().take(account)
-        self._removed_handles.intersection_update({first})
+        for handle in others:
+            self._keys.removed.pop(handle, None)
 
 
 class RemovesUnheard(Removing):
@@ -281,7 +283,7 @@ class RemovesUnheard(Removing):
         return removed
 
 
-class RemovesByHost(Mutant):
+class UnclaimedByHost(Mutant):
     """Judges idleness by the clock of the host."""
 
     killed_by: ClassVar = {"W12"}
@@ -302,7 +304,9 @@ class LooksAtTheFirst(Removing):
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
         edge = self.at(now) - idle
-        accounts = sorted(map(Account._make, self._accounts._rows.values()), key=lambda a: a[7])
+        accounts = sorted(
+            map(Account._make, self._accounts._rows.values()), key=lambda a: a.created_at
+        )
         open_ones = [one for one in accounts if one.claimed_by is None]
         removed = [one for one in open_ones[:limit] if self.goes(one, edge)]
         for one in removed:

@@ -87,7 +87,7 @@ class CapUnlocked(RecordStore):
     """The same with keys."""
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
-        if cap is not None and len(await self.list(draft.organization)) >= cap:
+        if cap is not None and len(await self.list(draft.organization, 1000)) >= cap:
             raise KeyLimitReached(cap)
         gap()
         return await super().insert(draft, None, now)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from lockgate import Event, Gate, MemoryStore, Plan, Registration, run
 from lockgate.identity import Session, SignedCookie
+from lockgate.rules.accounts import Account
 from lockgate.rules.keys import ApiKey, KeyDraft
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.openapi import describe
@@ -332,6 +333,57 @@ async def test_d15_claiming_and_acting_for_what_was_claimed() -> None:
         answer = await ask(desk.app, "POST", CLAIM, session=person(user), json_body=body)
         assert (answer.status, answer.json()["code"]) == (403, "CLAIM_REFUSED")
     assert desk.names().count("claimed") == 2
+
+
+async def test_d24_an_owner_revokes_what_they_claimed_from_a_spent_address() -> None:
+    """The session names no organization: which one they claimed, the store says."""
+    desk = Desk(rpm=4)
+    made = await desk.register()
+    owner = person()
+    (shown,) = (await ask(desk.app, "GET", CLAIM, session=owner)).json()["data"]
+    body = {"organizationId": shown["organizationId"]}
+    assert (await ask(desk.app, "POST", CLAIM, session=owner, json_body=body)).status == 200
+    while (await ask(desk.app, path="/x")).status == 401:
+        pass
+    assert (await ask(desk.app, "GET", KEYS, key=made["api_key"])).status == 429
+    (key,) = (await ask(desk.app, "GET", KEYS, session=owner)).json()["data"]
+    revoked = await ask(desk.app, "DELETE", f"{KEYS}/{key['id']}", session=owner)
+    assert revoked.status == 200
+
+
+async def test_d24_an_agents_session_asks_a_store_so_a_spent_address_waits() -> None:
+    class Asked(MemoryStore):
+        times = 0
+
+        async def account_by_token(self, handle: str) -> Account | None:
+            self.times += 1
+            return await super().account_by_token(handle)
+
+    store = Asked()
+    desk = Desk(store, rpm=4)
+    cookie = await desk.sign_in((await desk.register())["dashboard_token"])
+    assert (await ask(desk.app, "GET", KEYS, session=cookie)).status == 200
+    while (await ask(desk.app, path="/x")).status == 401:
+        pass
+    times = store.times
+    assert (await ask(desk.app, "GET", KEYS, session=cookie)).status == 429
+    assert (await ask(desk.app, "GET", KEYS, session="agent.forged")).status == 429
+    assert store.times == times
+    elsewhere = await ask(desk.app, "GET", KEYS, session=cookie, client=("192.0.2.2", 1))
+    assert elsewhere.status == 200
+
+
+async def test_d24_an_agent_that_names_others_spends_no_budget_but_its_own() -> None:
+    desk = Desk(rpm=4)
+    cookies = [await desk.sign_in((await desk.register())["dashboard_token"]) for _ in "ab"]
+    others = [("x-organization-id", "org_other")]
+    statuses = [
+        (await ask(desk.app, "GET", KEYS, session=cookies[0], headers=others)).status
+        for _ in range(6)
+    ]
+    assert statuses == [403] * 4 + [429] * 2
+    assert (await ask(desk.app, "GET", KEYS, session=cookies[1])).status == 200
+    assert desk.gate.failures.look("192.0.2.1").remaining == 4
 
 
 async def test_g5_others_are_served_while_thousands_of_keys_are_shown() -> None:

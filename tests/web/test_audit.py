@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
@@ -11,10 +12,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from lockgate import PUBLIC, Rule
-from lockgate.web.audit import Audit, audit, routes_of
+from lockgate import PUBLIC, ConfigurationError, Rule
+from lockgate.web.audit import Audit, audit, report
 from lockgate.web.guard import Guard
-from lockgate.web.starlette import lockgate_routes
+from lockgate.web.starlette import lockgate_routes, requires
+from lockgate.web.starlette_routes import routes_of
 
 from .driving import Bench
 
@@ -64,7 +66,7 @@ def test_every_route_is_listed_with_what_it_requires() -> None:
         "GET /sub/inner": "models:read",
         "GET /sub/deep/x": "models:read",
         "GET /app/mounted": "models:read",
-        "GET /hosted": "models:read",
+        "GET api.example.com/hosted": "models:read",
     }
     report = audited(routes, rules)
     assert report.problems == []
@@ -78,7 +80,7 @@ def test_every_route_is_listed_with_what_it_requires() -> None:
         ("GET", "/sub/inner"): "key, scope models:read",
         ("GET", "/sub/deep/x"): "key, scope models:read",
         ("GET", "/app/mounted"): "key, scope models:read",
-        ("GET", "/hosted"): "key, scope models:read",
+        ("GET", "api.example.com/hosted"): "key, scope models:read",
     }
     assert [route.path for route in report.unguarded] == ["/health"]
     text = str(report)
@@ -147,9 +149,73 @@ def test_a_mounted_application_with_one_rule_for_all_methods() -> None:
     assert [route.path for route in report.unguarded] == ["/static/{path:path}"]
 
 
-def test_shadow_mode_is_a_problem() -> None:
-    report = audited([Route("/a", page)], {"GET /a": "jobs:read"}, shadow=True)
-    assert report.problems == ["Shadow mode is on: nothing is refused."]
+def test_shadow_mode_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, shadow=True)
+    report(guard, routes_of(Starlette(routes=[Route("/a", page)])), strict=True)
+    assert "Shadow mode is on: nothing is refused." in caplog.text
+
+
+def test_a_route_that_is_bound_to_a_host_needs_a_rule_for_this_host() -> None:
+    routes = [Route("/", page), Host("admin.example", Router([Route("/", page)]))]
+    found = audited(routes, {"GET /": PUBLIC})
+    assert found.problems == [
+        "No rule names GET admin.example/: any valid key is admitted, whatever its scopes."
+    ]
+    assert audited(routes, {"GET /": PUBLIC, "GET admin.example/": "jobs:read"}).problems == []
+
+
+def test_a_method_that_no_rule_names_is_told() -> None:
+    found = audited([Route("/a", page, methods=["GET", "POST"])], {"GET /a": "jobs:read"})
+    assert found.problems == ["No rule names POST for /a: it is answered with 405."]
+    assert "405" in str(found)
+
+
+def test_d31_a_cost_above_the_smallest_limit_is_told() -> None:
+    found = audited([Route("/a", page)], {"GET /a": Rule("jobs:read", cost=1001)})
+    (problem,) = found.problems
+    assert "costs 1001" in problem and "1000" in problem
+
+
+def test_d31_a_scope_that_does_not_exist_is_told_at_the_endpoint() -> None:
+    async def typed(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    with pytest.raises(ConfigurationError, match=r"GET /a: .*'jobs:raed'"):
+        audited([Route("/a", requires("jobs:raed")(typed))], {"GET /a": Rule()})
+
+
+def test_d31_a_function_that_is_served_without_its_decorator_is_told() -> None:
+    async def undecorated(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    requires("jobs:read")(undecorated)
+    with pytest.raises(ConfigurationError, match="/a serves a function without its decorator"):
+        audited([Route("/a", undecorated)], {"GET /a": Rule()})
+
+
+def test_a_function_may_be_served_with_and_without_its_decorator() -> None:
+    async def undecorated(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    routes = [Route("/a", requires("jobs:read")(undecorated)), Route("/b", undecorated)]
+    assert audited(routes, {"GET /a": Rule(), "GET /b": Rule()}).problems == []
+
+
+def test_a_strict_audit_fails_for_what_another_one_tells() -> None:
+    guard = Guard(Bench().gate, {"GET /aa": "jobs:read"})
+    routes = routes_of(Starlette(routes=[Route("/a", page)]))
+    with pytest.raises(ConfigurationError) as caught:
+        report(guard, routes, strict=True)
+    assert "No rule names GET /a" in str(caught.value)
+    assert "'GET /aa' names no route" in str(caught.value)
+    report(guard, routes, strict=False)
+
+
+def test_a_gate_for_one_host_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, host="api.example")
+    with caplog.at_level("INFO", "lockgate"):
+        report(guard, [], strict=True)
+    assert "for the host api.example alone" in caplog.text
 
 
 def test_what_has_no_routes_to_list() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from lockgate import PUBLIC, ConfigurationError, MemoryStore, Principal, Refusal, Rule, run
 from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
+from lockgate.identity import Session
 from lockgate.rules.digests import Digest
 from lockgate.rules.instants import MINUTE
-from lockgate.stores.contract import Io
+from lockgate.stores.contract import Admission, Io
 from lockgate.web.api import answer, check, endpoints
 from lockgate.web.guard import Guard
 
@@ -39,6 +40,9 @@ class Asking:
         values = found if isinstance(found, list) else [found]
         return [value.encode("latin-1") for value in values]
 
+    def has_any(self, names: frozenset[bytes]) -> bool:
+        return any(self.header(name) for name in names)
+
     async def pause(self) -> None:
         pass
 
@@ -47,7 +51,7 @@ def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal |
     """The code of the refusal, or "in", and who came in."""
     guard = Guard(bench.gate, fields.pop("rules", None), **fields)
     try:
-        principal, measured, _ = run(guard.enter(caller))
+        principal, measured, *_ = run(guard.enter(caller))
     except Refusal as refusal:
         code, rate = refusal.code, refusal.rate
         principal = None
@@ -83,7 +87,7 @@ def test_d11_sessions(method: str, cookie: str | None, code: str) -> None:
     assert found == code
     assert bench.used() == (code == "in")
     assert (principal is not None) is (code == "in")
-    left = bench.gate.anonymous.look("192.0.2.1").remaining
+    left = bench.gate.failures.look("192.0.2.1").remaining
     assert left == (1000 if code == "in" else 999)
 
 
@@ -130,24 +134,194 @@ def test_a_spent_organization_is_spent_for_sessions_too() -> None:
     bench = Bench(rpm=1)
     caller = Asking(cookie=f"__session={bench.session()}")
     assert [enter(bench, caller)[0] for _ in range(2)] == ["in", "RATE_LIMIT_EXCEEDED"]
-    assert bench.gate.anonymous.look("192.0.2.1").remaining == 1000
+    assert bench.gate.failures.look("192.0.2.1").remaining == 1000
 
 
-def test_d24_a_spent_address_is_refused_before_its_session_is_verified() -> None:
-    verified: list[str] = []
+# --- the budget of failures (D24) -----------------------------------------------------------
 
-    class Counting:
-        io: Io = "none"
 
-        async def verify(self, cookie: str) -> None:
-            verified.append(cookie)
+class Counted(MemoryStore):
+    """Counts how often it admits or refuses."""
 
-    bench = Bench(sessions=Counting(), anonymous=2)
+    admissions = 0
+
+    async def admit(self, *arguments: Any, **fields: Any) -> Admission:
+        self.admissions += 1
+        return await super().admit(*arguments, **fields)
+
+
+class Directory:
+    """Sessions kept in a store of their own; the value of a cookie is its organization."""
+
+    def __init__(self, io: Io) -> None:
+        self.io: Io = io
+        self.verified: list[str] = []
+
+    async def verify(self, cookie: str) -> Session | None:
+        self.verified.append(cookie)
+        return Session(cookie, "ada") if cookie.startswith("org_") else None
+
+
+class Sorting(Directory):
+    """Tells for each cookie whether it is verified without that store."""
+
+    def verifies_offline(self, cookie: str) -> bool:
+        return cookie.endswith("_offline")
+
+
+def spend(bench: Bench) -> None:
+    """Spend the budget of failures of the address that requests come from."""
+    while enter(bench, Asking(path="/x"))[0] == "MISSING_AUTH":
+        pass
+
+
+@pytest.mark.parametrize("io", ["blocking", "either", "async"])
+def test_d24_a_spent_address_is_refused_before_its_session_is_verified(io: Io) -> None:
+    sessions = Directory(io)
+    bench = Bench(sessions=sessions, anonymous=2)
     codes = [enter(bench, Asking(cookie="__session=x"))[0] for _ in range(4)]
     assert codes == ["SESSION_INVALID"] * 2 + ["RATE_LIMIT_EXCEEDED"] * 2
-    assert len(verified) == 2
+    assert len(sessions.verified) == 2
+    assert enter(bench, Asking(cookie="__session=org_1"))[0] == "RATE_LIMIT_EXCEEDED"
+    assert len(sessions.verified) == 2
     bench.clock.now += MINUTE
-    assert enter(bench, Asking(cookie="__session=x"))[0] == "SESSION_INVALID"
+    assert enter(bench, Asking(cookie="__session=org_1"))[0] == "in"
+
+
+def test_d24_a_session_that_is_verified_without_a_store_comes_in_from_a_spent_address() -> None:
+    """Otherwise one client locks every other one at its address out of revoking a leaked key."""
+    bench = Bench(anonymous=2)
+    spend(bench)
+    good, cookie = bench.session(), "__session={}"
+    for _ in range(3):
+        assert enter(bench, Asking(cookie=cookie.format(good)))[0] == "in"
+    assert enter(bench, Asking(cookie=cookie.format("forged")))[0] == "RATE_LIMIT_EXCEEDED"
+    assert enter(bench, Asking(cookie=cookie.format(good + "x")))[0] == "RATE_LIMIT_EXCEEDED"
+    two = f"__session={good}; __session={good}"
+    assert enter(bench, Asking(cookie=two))[0] == "RATE_LIMIT_EXCEEDED"
+    assert enter(bench, Asking("POST"))[0] == "RATE_LIMIT_EXCEEDED"
+    assert bench.used() == 3
+
+
+def test_d24_a_verifier_tells_for_each_cookie_whether_it_needs_a_store() -> None:
+    sessions = Sorting("either")
+    bench = Bench(sessions=sessions, anonymous=2)
+    spend(bench)
+    assert enter(bench, Asking(cookie="__session=org_1_offline"))[0] == "in"
+    assert enter(bench, Asking(cookie="__session=org_1"))[0] == "RATE_LIMIT_EXCEEDED"
+    assert enter(bench, Asking(cookie="__session=bad_offline"))[0] == "RATE_LIMIT_EXCEEDED"
+    assert sessions.verified == ["org_1_offline", "bad_offline"]
+
+
+def test_d24_public_routes_and_failures_have_a_budget_each() -> None:
+    bench = Bench(anonymous=2)
+    rules = {"GET /health": PUBLIC}
+    spend(bench)
+    health = Asking(path="/health")
+    codes = [enter(bench, health, rules=rules)[0] for _ in range(3)]
+    assert codes == ["in", "in", "RATE_LIMIT_EXCEEDED"]
+    bench.clock.now += MINUTE
+    codes = [enter(bench, health, rules=rules)[0] for _ in range(3)]
+    assert codes == ["in", "in", "RATE_LIMIT_EXCEEDED"]
+    fresh = Asking(path="/x", authorization=f"Bearer {bench.key()}")
+    assert enter(bench, fresh)[0] == "in"
+    assert enter(bench, Asking(path="/x"))[0] == "MISSING_AUTH"
+
+
+def test_d24_a_refusal_for_another_reason_is_its_own_from_a_spent_address() -> None:
+    """A key that was admitted lately is told what its plan and its scopes say, as ever."""
+    bench = Bench(rpm=3, anonymous=2)
+    rules = {"GET /y": "jobs:read"}
+    key = f"Bearer {bench.key('models:read')}"
+    assert enter(bench, Asking(path="/x", authorization=key), rules=rules)[0] == "in"
+    spend(bench)
+    guard = Guard(bench.gate, rules)
+    for path, code, limit, remaining in (
+        ("/y", "INSUFFICIENT_SCOPE", b"3", b"1"),
+        ("/x", "in", b"3", b"0"),
+        ("/x", "RATE_LIMIT_EXCEEDED", b"3", b"0"),
+        ("/x", "RATE_LIMIT_EXCEEDED", b"3", b"0"),
+    ):
+        try:
+            _, measured, *_ = run(guard.enter(Asking(path=path, authorization=key)))
+        except Refusal as refusal:
+            found, rate = refusal.code, dict(refusal.rate)
+        else:
+            assert measured is not None
+            found, rate = "in", dict(bench.gate.headers(*measured))
+        assert found == code
+        assert (rate[b"x-ratelimit-limit"], rate[b"x-ratelimit-remaining"]) == (limit, remaining)
+
+
+def test_d24_a_key_that_was_refused_and_is_known_later_shows_its_plan() -> None:
+    bench = Bench(rpm=7, anonymous=2)
+    caller = Asking(path="/x", authorization=f"Bearer {bench.key()}")
+    spend(bench)
+    guard = Guard(bench.gate)
+    with pytest.raises(Refusal) as caught:
+        run(guard.enter(caller))
+    assert dict(caught.value.rate)[b"x-ratelimit-limit"] == b"2"
+    assert caught.value.headers()[0] == (b"retry-after", b"60")
+    bench.clock.now += MINUTE
+    assert enter(bench, caller)[0] == "in"
+    spend(bench)
+    _, measured, *_ = run(guard.enter(caller))
+    assert measured is not None
+    assert dict(bench.gate.headers(*measured))[b"x-ratelimit-limit"] == b"7"
+
+
+def test_d24_a_known_key_whose_digest_moved_comes_in_from_a_spent_address() -> None:
+    """Another process has moved it to a newer pepper since it was admitted here (K9)."""
+    store, old, new = MemoryStore(), b"an old pepper of the tests", b"a new pepper of the tests"
+    bench = Bench(store=store, peppers=[old, new], anonymous=2)
+    caller = Asking(path="/x", authorization=f"Bearer {bench.key()}")
+    assert enter(bench, caller)[0] == "in"
+    spend(bench)
+    other = Bench(store=store, peppers=[new, old])
+    assert enter(other, caller)[0] == "in"
+    assert "key_rehashed" in other.names()
+    assert [enter(bench, caller)[0] for _ in range(2)] == ["in", "in"]
+
+
+def test_d24_a_known_key_that_was_revoked_asks_the_store_once_more_only() -> None:
+    store = Counted()
+    bench = Bench(store=store, anonymous=2)
+    text = bench.key()
+    caller = Asking(path="/x", authorization=f"Bearer {text}")
+    assert enter(bench, caller)[0] == "in"
+    spend(bench)
+    bench.revoke(text)
+    assert enter(bench, caller)[0] == "RATE_LIMIT_EXCEEDED"
+    asked = store.admissions
+    assert [enter(bench, caller)[0] for _ in range(3)] == ["RATE_LIMIT_EXCEEDED"] * 3
+    assert store.admissions == asked
+
+
+def test_d24_a_cross_site_write_with_a_good_session_is_nobodys_failure() -> None:
+    """A page elsewhere spends no budget of its visitor's address, and learns nothing of it."""
+    bench = Bench(anonymous=2)
+    evil = {"cookie": f"__session={bench.session()}", "origin": "https://evil.example"}
+    codes = [enter(bench, Asking("POST", **evil))[0] for _ in range(4)]
+    assert codes == ["CROSS_SITE_REQUEST"] * 4
+    assert bench.gate.failures.look("192.0.2.1").remaining == 2
+    spend(bench)
+    assert enter(bench, Asking("POST", **evil))[0] == "CROSS_SITE_REQUEST"
+    forged = {**evil, "cookie": "__session=forged"}
+    assert enter(bench, Asking("POST", **forged))[0] == "RATE_LIMIT_EXCEEDED"
+    assert bench.used() == 0
+
+
+def test_d24_a_session_without_an_organization_fails_by_itself() -> None:
+    """It was verified, so its address is not charged; and no flood of it reaches a store."""
+    bench = Bench(anonymous=2)
+    homeless = {
+        user: Asking(cookie=f"__session={bench.sessions.issue(Session(None, user))}")
+        for user in ("ada", "eve")
+    }
+    codes = [enter(bench, homeless["ada"])[0] for _ in range(4)]
+    assert codes == ["NO_ORGANIZATION"] * 2 + ["RATE_LIMIT_EXCEEDED"] * 2
+    assert enter(bench, homeless["eve"])[0] == "NO_ORGANIZATION"
+    assert bench.gate.failures.look("192.0.2.1").remaining == 2
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", "2001:db8::1", None, "not an address"])
@@ -171,7 +345,8 @@ def test_an_ipv6_client_counts_by_its_network() -> None:
         ({"GET": PUBLIC}, "GET"),
         ({"/x": PUBLIC}, "GET /path"),
         ({"get /x": PUBLIC}, "get /x"),
-        ({"GET x": PUBLIC}, "start with '/'"),
+        ({"GET x": PUBLIC}, "cannot be read"),
+        ({"GET /v1/<int:id>": PUBLIC}, "parameters are written '{name}'"),
         ({"GET /x//y": PUBLIC}, "empty"),
         ({"GET /x": "no:such"}, "no:such.*catalogue"),
         ({"GET /x": "jobs:*"}, "one exact scope"),

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 
 from ..errors import ConfigurationError, StoreUnavailable
 from ..stores.deadlines import DEADLINE
+from .store_urls import HELP as STORE_HELP
+from .store_urls import VARIABLE as STORE_VARIABLE
+from .store_urls import store_url
 
+_DEMO_STORE = "sqlite:///lockgate-demo.db"
 _LAST_PORT = 65535
 
 
@@ -36,12 +40,18 @@ def _extras(options: argparse.Namespace) -> str:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from .demo import demo
+    from .demo import demo, development_secrets
 
+    store = store_url(options.store, _DEMO_STORE)
+    if options.store is None and store != _DEMO_STORE and (used := development_secrets()):
+        raise ConfigurationError(
+            f"{STORE_VARIABLE} may be a service's own store, and the demo's secrets are published: "
+            f"set {' and '.join(used)} to your own, or name a store for the demo by --store."
+        )
     return demo(
         options.host,
         options.port,
-        options.store,
+        store,
         options.framework,
         options.deadline,
         as_json=options.json,
@@ -51,7 +61,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _db(options: argparse.Namespace) -> int:
     from .db import db
 
-    return db(options.action, options.store, options.prefix)
+    return db(options.action, store_url(options.store), options.prefix)
 
 
 def _simulate(options: argparse.Namespace) -> int:
@@ -82,9 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--port", type=_port, default=8000, help="port to listen on; 0 picks one (%(default)s)"
     )
-    demo.add_argument(
-        "--store", default="sqlite:///lockgate-demo.db", help="URL of the store (%(default)s)"
-    )
+    demo.add_argument("--store", metavar="URL", help=f"{STORE_HELP}; else {_DEMO_STORE}")
     demo.add_argument(
         "--framework",
         choices=["starlette", "fastapi", "flask"],
@@ -107,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=["upgrade", "current", "check"],
         help="bring the tables up to date, say their revision, or fail if they are out of date",
     )
-    db.add_argument("--store", required=True, help="URL of the store")
+    db.add_argument("--store", metavar="URL", help=STORE_HELP)
     db.add_argument(
         "--prefix", default="lockgate_", help="what the tables' names start with (%(default)s)"
     )

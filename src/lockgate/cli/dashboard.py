@@ -7,6 +7,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from typing import Final, NamedTuple
 
@@ -25,7 +26,7 @@ class Page(NamedTuple):
 def dashboard(api: str) -> Page:
     """The page, for operations below this prefix."""
     body = files("lockgate.cli").joinpath("dashboard.html").read_bytes()
-    body = body.replace(b"{{api}}", api.encode())
+    body = body.replace(b"{{api}}", escape(api).encode())
     parts = {kind.decode(): sha256(part).digest() for kind, part in _INLINE.findall(body)}
     allowed = (f"{kind}-src 'sha256-{b64encode(of).decode()}'" for kind, of in parts.items())
     closed = ("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'")

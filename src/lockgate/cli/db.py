@@ -1,15 +1,13 @@
 """``lockgate db``: the tables of a store in SQL."""
 
 import sys
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..stores.sql import schema
 from ..stores.sql.advice import advice
-from ..stores.sql.engines import blocking_engine
+from ..stores.sql.engines import blocking_engine, sqlite_file
 from ..stores.sql.tables import Tables
 
 
@@ -47,16 +45,11 @@ def db(action: str, store: str, prefix: str) -> int:
 
 def _current(engine: Engine, tables: Tables) -> str | None:
     """The revision of the tables; to look makes no file where there is none."""
-    if engine.dialect.name == "sqlite" and not _file(engine).exists():
+    if engine.dialect.name == "sqlite" and not sqlite_file(engine.url).exists():
         print(
-            "lockgate db: There is no such file yet: 'lockgate db upgrade --store URL' makes it.",
+            "lockgate db: There is no such file yet: 'lockgate db upgrade' makes it.",
             file=sys.stderr,
         )
         return None
     with engine.connect() as connection:
         return schema.current(connection, tables)
-
-
-def _file(engine: Engine) -> Path:
-    name = engine.url.database or ""
-    return Path(unquote(urlsplit(name).path) if name.startswith("file:") else name)

@@ -7,14 +7,17 @@ import socket
 import sys
 from collections.abc import Mapping
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from ..errors import ConfigurationError
 from ..flows.accounts import Registration
 from ..gate import Gate
 from ..identity import SESSION_COOKIE, Session, SignedCookie
+from ..rules.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 from ..run import run
 from . import dashboard
 from .applications import APPLICATIONS
@@ -22,12 +25,12 @@ from .servers import Loaded, Serve, serve_asgi, serve_wsgi
 from .service import Service
 
 BRAND: Final = "acme"
-DEVELOPMENT_PEPPER: Final = "lockgate demo pepper, for development only"
-DEVELOPMENT_SESSION_SECRET: Final = "lockgate demo session secret, for development only"  # noqa: S105 - its own words say so
-_FOR_DEVELOPMENT: Final = (
-    "lockgate demo: the pepper and the session secret are fixed ones, for development only, "
-    "unless LOCKGATE_PEPPER and LOCKGATE_SESSION_SECRET are set."
-)
+_DEVELOPMENT: Final = {
+    "LOCKGATE_PEPPER": DEMO_PEPPER,
+    "LOCKGATE_SESSION_SECRET": DEMO_SESSION_SECRET,
+}
+"""The text of each development secret, by the environment variable that overrides it."""
+_MAKE: Final = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
 PLANS: Final = ("free", "starter", "creator", "enterprise")
 ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
 REGISTRATIONS_PER_HOUR: Final = 1_000
@@ -56,7 +59,8 @@ def demo(
         serve: by which server; None: by the one that the demo has for such an application.
 
     Raises:
-        ConfigurationError: the store's URL names no store.
+        ConfigurationError: the store's URL names no store, or other machines can reach the address
+            while a development secret is in use.
         StoreUnavailable: the store cannot be used.
         OSError: the address cannot be listened on.
     """
@@ -64,13 +68,14 @@ def demo(
     if serve is None:
         serve = serve_wsgi if framework == "flask" else serve_asgi
     with _listen(host, port) as listener:
+        _refuse_development_secrets(host, listener)
         url = _url(host, listener.getsockname()[1])
         serve(partial(_load, url, store, framework, deadline, as_json=as_json), listener)
     return 0
 
 
 def _load(url: str, store: str, framework: str, deadline: float, *, as_json: bool) -> Loaded:
-    secret = _secret("SESSION_SECRET", DEVELOPMENT_SESSION_SECRET)
+    secret = _secret("LOCKGATE_SESSION_SECRET")
     sessions = SignedCookie([secret])
     registration = Registration(
         session_secrets=[secret],
@@ -83,7 +88,7 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
     gate = Gate(
         store,
         brand=BRAND,
-        peppers=[_secret("PEPPER", DEVELOPMENT_PEPPER).encode()],
+        peppers=[os.fsencode(_secret("LOCKGATE_PEPPER"))],
         sessions=sessions,
         registration=registration,
         public_url=url,
@@ -102,7 +107,12 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
 async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
     """Make the demo's organizations and tell about them."""
     organizations = {plan: await _organization(gate, sessions, plan) for plan in PLANS}
-    print(_FOR_DEVELOPMENT, file=sys.stderr)
+    if used := development_secrets():
+        print(
+            "lockgate demo: the secrets are fixed ones that lockgate publishes, for development "
+            f"only: set {' and '.join(used)} to your own.",
+            file=sys.stderr,
+        )
     if as_json:
         line = json.dumps({"base_url": url, "organizations": organizations})
     else:
@@ -118,11 +128,40 @@ async def _organization(gate: Gate, sessions: SignedCookie, plan: str) -> dict[s
     return {"id": id, "session_cookie": sessions.issue(session), "api_key": created.text}
 
 
-def _secret(name: str, development: str) -> str:
-    return os.environ.get(f"LOCKGATE_{name}") or development
+def _secret(variable: str) -> str:
+    """Return a secret from the environment, or the development secret in its place.
+
+    A gate refuses published secrets, so the demo's are the SHA-256 of the published texts.
+    """
+    return os.environ.get(variable) or sha256(_DEVELOPMENT[variable].encode()).hexdigest()
+
+
+def development_secrets() -> list[str]:
+    """Return the environment variables that give no secret, so that a published one is in use."""
+    return [variable for variable in _DEVELOPMENT if not os.environ.get(variable)]
+
+
+def _refuse_development_secrets(host: str, listener: socket.socket) -> None:
+    """Refuse to serve other machines with published secrets.
+
+    The address is the one that the socket is bound to: a name may have resolved to any.
+
+    Raises:
+        ConfigurationError: a development secret is in use, and the address is not loopback.
+    """
+    address = ip_address(listener.getsockname()[0].partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    if not address.is_loopback and (used := development_secrets()):
+        raise ConfigurationError(
+            f"Other machines can reach {host}, and the demo's own secrets are published: with them "
+            f"anyone can sign in as any owner. Set {' and '.join(used)}, each to what this prints: "
+            f"{_MAKE}. Or listen on 127.0.0.1."
+        )
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not host:
+        raise ConfigurationError("The host is empty: use 127.0.0.1, or 0.0.0.0 for every address.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Without the protocol named, asyncio would not switch off Nagle's algorithm: 44 ms a POST.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

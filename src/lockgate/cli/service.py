@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..gate import Gate
 from ..principal import Principal
-from ..rules.routes import PUBLIC, Rule
+from ..rules.access_rule import PUBLIC, Rule
 from ..web.bodies import read_body, written
 from ..web.openapi import describe
 from . import dashboard

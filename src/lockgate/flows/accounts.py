@@ -17,6 +17,7 @@ from ..rules.addresses import network_of
 from ..rules.credentials import DASHBOARD, KeyFormat
 from ..rules.instants import DAY, HOUR, SECOND
 from ..rules.keys import ApiKey, read_name
+from ..rules.seals import sealed_account_draft
 from ..stores.contract import Store
 from ..stores.local import Clock
 from ..stores.upkeep import Upkeep
@@ -28,6 +29,7 @@ from .claims import Claims
 from .emails import read_email
 from .keys import drafted, drawn
 from .quotas import Quota
+from .rejections import Rejections
 
 _DAYS_AT_MOST: Final = 36_500
 _REMOVED_AT_ONCE: Final = 100
@@ -42,7 +44,7 @@ class Registration:
     """Lets agents register themselves, sign in, and be claimed: ``Gate(registration=...)``.
 
     Args:
-        session_secrets: what the sessions of agents are signed with: 16 characters or more each,
+        session_secrets: what the sessions of agents are signed with: 16 bytes or more each,
             the newest first.
         dashboard_url: where an owner connects the workspace; by default the gate's ``public_url``.
             It is never taken from a request (D14).
@@ -140,6 +142,7 @@ class Accounts:
         people: SessionVerifier | None,
         clock: Clock | None,
         events: Events,
+        rejections: Rejections,
     ) -> None:
         dashboard_url = registration.dashboard_url or public_url
         if dashboard_url is None:
@@ -181,7 +184,8 @@ class Accounts:
         def quota(purpose: str, name: str, span: int, limit: int | None) -> Quota | None:
             if limit is None:
                 return None
-            return Quota(store, f"register:{purpose}", name, span, limit, clock, events)
+            windows = f"register:{purpose}", name, span, limit
+            return Quota(store, format.peppers, *windows, clock, events)
 
         self._addresses: Final = quota("address", "hour", HOUR, registration.per_address)
         self._networks: Final = quota("network", "hour", HOUR, registration.per_network)
@@ -203,8 +207,9 @@ class Accounts:
             people,
             clock,
             events,
+            rejections,
         )
-        self.claims: Final = Claims(store, clock, events)
+        self.claims: Final = Claims(store, format.peppers, clock, events, rejections)
 
     @property
     def asks_for_proof(self) -> bool:
@@ -262,6 +267,7 @@ class Accounts:
             token = self._tokens.generate()
             digest = self._tokens.digest(token)
             draft = AccountDraft(organization, agent_name, email, company, token.handle, *digest)
+            draft = sealed_account_draft(draft, self._format.peppers)
             return *(await self._store.register(draft, key, self._now())), text, token.text
 
         with asking(self._events):

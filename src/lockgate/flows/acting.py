@@ -1,9 +1,11 @@
 """For which organization a session acts: the identity provider's, or one that its user claimed."""
 
+from collections.abc import Callable
+
 from ..errors import NoOrganization
 from ..events import Events
 from ..identity import Session
-from ..rules.accounts import USER_LENGTH, may_be_registered
+from ..rules.accounts import USER_LENGTH, Account, may_be_registered
 from ..stores.contract import Store
 from .asking import asking
 from .keys import LONGEST_ID
@@ -12,6 +14,7 @@ from .keys import LONGEST_ID
 async def acting(
     store: Store,
     events: Events,
+    believes: Callable[[Account], bool],
     session: Session,
     wanted: str | None,
     *,
@@ -28,6 +31,7 @@ async def acting(
     Args:
         store: where accounts are.
         events: is told of a store that fails.
+        believes: whether the seal of an account is good; with another one it belongs to no user.
         session: as it was verified.
         wanted: the organization that the request names; None: it names none.
         trusts_provider: whether a session may name any organization that is claimed, by whomever.
@@ -44,7 +48,7 @@ async def acting(
             account = await store.account(named)
         if account is None:
             return session
-        claimed_by = account.claimed_by
+        claimed_by = account.claimed_by if believes(account) else None
         if claimed_by is not None and (trusts_provider or claimed_by == session.user):
             return session
         raise NoOrganization
@@ -57,6 +61,6 @@ async def acting(
             account = claimed[0] if claimed else None
         else:
             account = await store.account(wanted) if 1 <= len(wanted) <= LONGEST_ID else None
-    if account is None or account.claimed_by != user:
+    if account is None or account.claimed_by != user or not believes(account):
         raise NoOrganization
     return session._replace(organization=account.organization)

@@ -4,19 +4,20 @@ from typing import Final, NamedTuple
 
 from ..errors import InvalidFormat, SessionInvalid, TokenNotAccepted
 from ..events import Events
-from ..identity import Session, SessionVerifier
+from ..identity import Session, SessionVerifier, verifies_offline
 from ..identity.agent_cookie import AgentCookie, AgentTicket
 from ..rules.accounts import Account
 from ..rules.credentials import KeyFormat, Token
-from ..rules.digests import Digest
 from ..rules.headers import rate_limit_exceeded
 from ..rules.instants import HOUR, SECOND
 from ..rules.plans import Plan
+from ..rules.seals import is_current, resealed_account
 from ..stores.contract import Io, Store
 from ..stores.local import Clock, wall_clock
 from .anonymous import Anonymous
 from .asking import asking, unavailable
 from .quotas import Quota
+from .rejections import Rejections, believed
 
 FAILURES_PER_HOUR: Final = 20
 """Tokens that are not accepted, by client address."""
@@ -50,6 +51,7 @@ class Agents(SessionVerifier):
         people: verifies the sessions of people.
         clock: gives the present in microseconds; None: the store's own.
         events: is told who signs in and out.
+        rejections: is told of accounts that are not believed.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Agents(SessionVerifier):
         people: SessionVerifier,
         clock: Clock | None,
         events: Events,
+        rejections: Rejections,
     ) -> None:
         self._store = store
         self._tokens = tokens
@@ -70,10 +73,18 @@ class Agents(SessionVerifier):
         self._watch = clock
         self._clock = clock or wall_clock
         self._events = events
+        self._rejections = rejections
         failures = Plan("sign-in", None, FAILURES_PER_HOUR, None, 0)
         self._failures: Final = Anonymous(failures, clock)
         self._sign_ins: Final = Quota(
-            store, "sign-in:account", "hour", HOUR, SIGN_INS_PER_HOUR, clock, events
+            store,
+            tokens.peppers,
+            "sign-in:account",
+            "hour",
+            HOUR,
+            SIGN_INS_PER_HOUR,
+            clock,
+            events,
         )
 
     @property
@@ -107,7 +118,7 @@ class Agents(SessionVerifier):
             noted = await self._store.sign_in(account.organization, now if self._watch else None)
         if noted is None:  # A claim or a removal came between.
             raise TokenNotAccepted
-        if account.scheme != self._tokens.peppers.scheme:
+        if not is_current(account, self._tokens.peppers):
             await self._rehash(token, account)
         ticket = AgentTicket(account.handle, noted.sign_outs, now)
         self._events.tell("signed_in", organization=account.organization)
@@ -137,9 +148,17 @@ class Agents(SessionVerifier):
         account = await self._store.account_by_token(ticket.handle)
         if account is None or account.token_revoked_at is not None:
             return None
+        if account.handle != ticket.handle or not believed(
+            account, self._tokens.peppers, self._rejections
+        ):
+            return None
         if account.sign_outs != ticket.sign_outs:
             return None
         return Session(account.organization, agent=True)
+
+    def verifies_offline(self, cookie: str) -> bool:
+        """Return whether a cookie is a person's that is verified offline; an agent's never is."""
+        return not self._cookie.is_one(cookie) and verifies_offline(self._people, cookie)
 
     async def still(self, organization: str) -> None:
         """Go on only if the dashboard token of an organization is still good.
@@ -162,7 +181,9 @@ class Agents(SessionVerifier):
         if account is None:
             token.matches_nobody()
             raise TokenNotAccepted
-        if not token.matches(account.scheme, account.digest):
+        if not token.accepts_account(account):
+            if token.rejected is not None:
+                self._rejections.tell(token.rejected)
             raise TokenNotAccepted
         if account.token_revoked_at is not None:
             raise TokenNotAccepted
@@ -174,7 +195,7 @@ class Agents(SessionVerifier):
         if new is None:
             return
         try:
-            old = Digest(account.scheme, account.digest)
-            await self._store.rehash_token_if(account.handle, old, new)
+            sealed = resealed_account(account, self._tokens.peppers, new).kept
+            await self._store.rehash_token_if(account.handle, account.kept, sealed)
         except Exception as failure:
             unavailable(self._events, failure)

@@ -1,4 +1,4 @@
-"""Callers without a key: a budget for each client address, kept in this process (D24)."""
+"""Budgets of client addresses, kept in this process, so that no flood reaches a store (D24)."""
 
 from typing import Final
 
@@ -7,17 +7,20 @@ from ..rules.windows import Reading
 from ..stores.forks import own_lock
 from ..stores.local import Clock, LocalWindows, wall_clock
 
-_ADDRESSES_AT_MOST: Final = 50_000
+_ADDRESSES_AT_MOST: Final = 25_000
+_SPENT_AT_MOST: Final = 5_000
 
 
 class Anonymous:
-    """Counts what callers without a key ask and what callers with a bad one try.
+    """Count what each client address does against one plan: public requests, or failures.
 
-    An address that has spent its budget is refused before any store is asked, unless it shows a
-    key that was admitted here lately: a flood from a shared address does not lock its keys out.
+    Memory is bounded by two tables, each of two generations (:class:`LocalWindows`). An address
+    moves to the second table when it has spent its budget. So the number of addresses alone pushes
+    no spent address out: that takes as many other addresses as the second table holds, each of
+    which has spent a whole budget as well.
 
     Args:
-        plan: what one address may do.
+        plan: the budget of one address.
         clock: gives the present in microseconds.
     """
 
@@ -26,30 +29,31 @@ class Anonymous:
         self._clock = clock or wall_clock
         self._lock = own_lock()
         self._windows = LocalWindows(_ADDRESSES_AT_MOST)
-        self.spent: set[str] = set()
-        """Addresses that had nothing left when they were last charged."""
+        self._spent = LocalWindows(_SPENT_AT_MOST)
 
     def charge(self, address: str) -> Reading:
-        """Charge a request to an address."""
+        """Charge one request to an address and return its reading; a refusal charges nothing."""
         with self._lock:
-            reading = self._windows.hit(address, self.plan.windows, self._clock(), 1)
-            if reading.remaining == 0:
-                if len(self.spent) >= _ADDRESSES_AT_MOST:
-                    self.spent.clear()
-                self.spent.add(address)
+            table, now = self._table(address), self._clock()
+            reading = table.hit(address, self.plan.windows, now, 1)
+            if reading.remaining == 0 and table is self._windows:
+                state = table.take(address)
+                assert state is not None, "it was just charged"
+                self._spent.put(address, state, now)
             return reading
 
     def look(self, address: str) -> Reading:
-        """What an address has left, without charging it."""
+        """Return the reading of an address without charging it."""
         with self._lock:
-            return self._windows.look(address, self.plan.windows, self._clock())
+            return self._table(address).look(address, self.plan.windows, self._clock())
 
     def refuses(self, address: str) -> Reading | None:
-        """The reading that refuses an address which has spent its budget; None: it has not."""
-        if address not in self.spent:
-            return None
-        reading = self.look(address)
-        if reading.allowed:
-            self.spent.discard(address)
-            return None
-        return reading
+        """Return the reading that refuses an address; None while it has some budget left."""
+        with self._lock:
+            if address not in self._spent:
+                return None
+            reading = self._spent.look(address, self.plan.windows, self._clock())
+        return None if reading.allowed else reading
+
+    def _table(self, address: str) -> LocalWindows:
+        return self._spent if address in self._spent else self._windows

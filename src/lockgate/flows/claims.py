@@ -1,41 +1,48 @@
 """Claims: an owner attaches what an agent registered to a login of their own (D15)."""
 
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ClaimRefused, InvalidRequest, Problem
 from ..events import Events
 from ..identity import Session
-from ..rules.accounts import USER_LENGTH, Account, Position
+from ..rules.accounts import USER_LENGTH, Account
+from ..rules.digests import Peppers
 from ..rules.instants import MINUTE
-from ..rules.keys import ApiKey
+from ..rules.keys import ApiKey, Position
+from ..rules.seals import resealed_account
 from ..stores.contract import Store
 from ..stores.local import Clock
 from .asking import asking
 from .emails import is_same_email, read_email
-from .keys import LONGEST_ID
+from .keys import LONGEST_ID, sample
 from .quotas import Quota
+from .rejections import Rejections, believed
 
 ASKED_PER_MINUTE: Final = 60
 """How often one user may look at what there is to claim, or claim: each look shows many keys."""
 LISTED: Final = 20
 """Accounts of one page, unless another number is asked for."""
 LISTED_AT_MOST: Final = 50
-_KEYS_SHOWN: Final = 100
-"""Keys that are shown of each account: the newest."""
+KEYS_SHOWN: Final = 25
+"""Keys of each account that are shown."""
 _CURSOR_LENGTH: Final = 1024
 _DIGITS: Final = 18
+_TRIES: Final = 3
 _UNVERIFIED: Final = (
     "Only who has signed in with a verified e-mail address can claim an organization."
 )
 
 
 class Claimable(NamedTuple):
-    """An account that is a user's or can become it, and its newest keys, 100 at most."""
+    """An account that is a user's or can become it, and some of its keys: live ones first."""
 
     account: Account
     keys: list[ApiKey]
+    """At most :data:`KEYS_SHOWN`, newest first."""
+    more_keys: bool = False
+    """Whether there are others."""
 
 
 class ClaimPage(NamedTuple):
@@ -51,16 +58,27 @@ class Claims:
 
     Args:
         store: where the accounts are.
+        peppers: seal the rows of accounts.
         clock: gives the present in microseconds; None: the store's own.
         events: is told of each claim.
+        rejections: is told of accounts that are not believed.
     """
 
-    def __init__(self, store: Store, clock: Clock | None, events: Events) -> None:
+    def __init__(
+        self,
+        store: Store,
+        peppers: Peppers,
+        clock: Clock | None,
+        events: Events,
+        rejections: Rejections,
+    ) -> None:
         self._store = store
+        self._peppers = peppers
+        self._rejections = rejections
         self._clock = clock
         self._events = events
         self._asked: Final = Quota(
-            store, "claim:user", "minute", MINUTE, ASKED_PER_MINUTE, clock, events
+            store, peppers, "claim:user", "minute", MINUTE, ASKED_PER_MINUTE, clock, events
         )
 
     async def list(
@@ -89,9 +107,10 @@ class Claims:
         await self._asked.hit(user)
         with asking(self._events):
             found = await self._accounts(user, email, limit + 1, begin)
-            shown = [await self._shown(account) for account in found[:limit]]
+            last = found[:limit][-1:]
+            shown = [await self._claimable(a) for a in self._believed(found[:limit])]
         more = len(found) > limit
-        return ClaimPage(shown, _write_cursor(shown[-1].account) if more else None)
+        return ClaimPage(shown, _write_cursor(last[0]) if more else None)
 
     async def claim(
         self,
@@ -122,15 +141,27 @@ class Claims:
             raise ClaimRefused
         now = self._clock() if self._clock else None
         with asking(self._events):
-            account = await self._store.account(organization)
-            if account is None or not _may_claim(session, account):
-                raise ClaimRefused
-            claimed = await self._store.claim_if_unclaimed(
-                organization, user, revoke=revoke_keys, keep_token=keep_token, now=now
-            )
+            claimed = None
+            for _ in range(_TRIES):
+                account = await self._store.account(organization)
+                if account is None or not _may_claim(session, account):
+                    raise ClaimRefused
+                if not self._believed((account,)):
+                    raise ClaimRefused
+                mine = resealed_account(account._replace(claimed_by=user), self._peppers)
+                claimed = await self._store.claim_if_unclaimed(
+                    organization,
+                    user,
+                    revoke=revoke_keys,
+                    keep_token=keep_token,
+                    seals=(account.seal, mine.seal),
+                    now=now,
+                )
+                if claimed is None or claimed.claimed_by is not None:
+                    break  # Else its token has moved to another pepper meanwhile.
             if claimed is None or claimed.claimed_by != user:
                 raise ClaimRefused
-            shown = await self._shown(claimed)
+            claimable = await self._claimable(claimed)
         self._events.tell(
             "claimed",
             organization=organization,
@@ -138,7 +169,7 @@ class Claims:
             revoked=revoke_keys,
             token_kept=claimed.token_revoked_at is None,
         )
-        return shown
+        return claimable
 
     async def _accounts(
         self, user: str, email: str, count: int, begin: tuple[bool, Position] | None
@@ -153,9 +184,13 @@ class Claims:
             found += await self._store.unclaimed_by_email(email, count - len(found), after)
         return found
 
-    async def _shown(self, account: Account) -> Claimable:
-        keys = await self._store.list(account.organization)
-        return Claimable(account, keys[:_KEYS_SHOWN])
+    async def _claimable(self, account: Account) -> Claimable:
+        now = self._clock() if self._clock else None
+        return Claimable(account, *await sample(self._store, account.organization, KEYS_SHOWN, now))
+
+    def _believed(self, accounts: Iterable[Account]) -> tuple[Account, ...]:
+        """Those of the accounts whose seal is good."""
+        return tuple(a for a in accounts if believed(a, self._peppers, self._rejections))
 
 
 def _write_cursor(last: Account) -> str:

@@ -33,8 +33,7 @@ class KnownKeys:
 
     def remember(self, authorization: bytes, token: Token, key: ApiKey) -> None:
         """Remember a token that was just admitted by this key."""
-        known = token.without_secret(key.scheme, key.digest)
-        self._keep(blake2b(authorization).digest(), known)
+        self._keep(blake2b(authorization).digest(), token.without_secret(key))
 
     def forget(self, authorization: bytes) -> None:
         """Forget a token that was not admitted any more."""

@@ -8,11 +8,12 @@ from uuid import uuid4
 from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..rules.credentials import PREFIX_LENGTH
-from ..rules.digests import Digest
-from ..rules.instants import SECOND
+from ..rules.digests import Digest, Peppers
+from ..rules.instants import MINUTE, SECOND
 from ..rules.keys import ApiKey, KeyDraft, read_name
 from ..rules.legacy import SLOW, Legacy, LegacyToken
 from ..rules.scopes import Catalogue
+from ..rules.seals import resealed_key, sealed_draft
 from ..stores.contract import Store
 from ..stores.local import Clock
 from ..waiting import outcome
@@ -30,6 +31,7 @@ class Legacies:
     Args:
         systems: what their keys look like.
         store: where keys are kept.
+        peppers: seal the rows of keys.
         catalogue: the scopes there are.
         cap: the most live keys an organization may have.
         clock: gives the present in microseconds.
@@ -43,6 +45,7 @@ class Legacies:
         self,
         systems: Sequence[Legacy],
         store: Store,
+        peppers: Peppers,
         catalogue: Catalogue,
         cap: int | None,
         clock: Clock | None,
@@ -55,6 +58,7 @@ class Legacies:
         self._hashes = Hashes(schemes) if schemes else None
         self._checks = SlowChecks(self._hashes, clock) if self._hashes else None
         self._store = store
+        self._peppers = peppers
         self._catalogue = catalogue
         self._cap = cap
         self._clock = clock
@@ -97,7 +101,7 @@ class Legacies:
         now = self._clock() if self._clock else None
         with asking(self._events):
             present = await self._store.now() if now is None else now
-        lifetime, of_expiry = _read_expiry(expires_at, present)
+        expires, of_expiry = _read_expiry(expires_at, present)
         others = {**_problems(legacy, handle, prefix, kept), "expires_at": of_expiry}
         name, scopes = checked(organization, name, scopes, self._catalogue, others)
         assert legacy is not None and kept is not None, "or there was a problem"
@@ -110,10 +114,11 @@ class Legacies:
             scopes=scopes,
             scheme=kept.scheme,
             digest=kept.value,
-            lifetime=lifetime,
+            seal=None,
+            expires_at=expires,
         )
         with asking(self._events):
-            key = await self._store.insert(draft, self._cap, now)
+            key = await self._store.insert(sealed_draft(draft, self._peppers), self._cap, now)
         self._events.tell("key_adopted", organization=organization, id=key.id)
         return key
 
@@ -135,13 +140,15 @@ class Legacies:
         new = token.fresh_digest()
         if key is None or scheme is None or new is None or self._checks is None:
             raise KeyNotFound
-        old = Digest(key.scheme, key.digest)
+        if not token.believes(key):
+            raise KeyNotFound
         with asking(self._events):
             hashed = token.prepared()
-            check = self._checks.check(key.handle, scheme, hashed, old.value, address)
+            check = self._checks.check(key.handle, scheme, hashed, key.digest, address)
             if not await outcome(check):
                 raise KeyNotFound
-            moved = await self._store.rehash_if(key.handle, old, new)
+            sealed = resealed_key(key, self._peppers, new).kept
+            moved = await self._store.rehash_if(key.handle, key.kept, sealed)
         if moved:
             self._events.tell(
                 "key_rehashed", organization=key.organization, id=key.id, scheme=new.scheme
@@ -176,10 +183,13 @@ def _problems(
 
 
 def _read_expiry(expires_at: datetime | None, now: int) -> tuple[int | None, list[str]]:
-    """Microseconds that are left, and what is wrong with the time."""
+    """The instant in microseconds, and what is wrong with it."""
     if expires_at is None:
         return None, []
     if expires_at.tzinfo is None:
         return None, ["Say in which time zone: use datetime(..., tzinfo=UTC)."]
-    left = int(expires_at.timestamp() * SECOND) - now
-    return left, [] if left > 0 else ["It has expired already: leave it where it is."]
+    instant = int(expires_at.timestamp() * SECOND)
+    if instant <= now:
+        return instant, ["It has expired already: leave it where it is."]
+    soon = instant - now < MINUTE
+    return instant, ["It expires within a minute: leave it where it is."] if soon else []

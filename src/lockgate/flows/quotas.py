@@ -1,10 +1,10 @@
 """Quotas: how often something may happen that no organization's plan speaks of (D14)."""
 
-from hashlib import sha512
 from typing import Final
 
 from ..errors import RateLimitExceeded
 from ..events import Events
+from ..rules.digests import Peppers
 from ..rules.headers import rate_limit_exceeded
 from ..rules.windows import Reading, Window
 from ..stores.contract import Store
@@ -15,11 +15,13 @@ from .asking import asking
 class Quota:
     """One window for each owner, exact, in the shared store beside those of organizations.
 
-    An owner's name is hashed, so that no address is to be read in the store. With the purpose
-    before it, it is longer than any organization's id, so it can never be one.
+    An owner's name is hashed with the pepper, so that no address can be read in the store, nor be
+    found by hashing all there are. With the purpose before it, it is longer than any organization's
+    id, so it can never be one.
 
     Args:
         store: where the windows are.
+        peppers: hash the owners' names.
         purpose: what is counted, up to 60 characters of ASCII.
         name: of the window, as a refusal names it: ``hour`` or ``day``.
         span: its length, in microseconds.
@@ -31,6 +33,7 @@ class Quota:
     def __init__(
         self,
         store: Store,
+        peppers: Peppers,
         purpose: str,
         name: str,
         span: int,
@@ -39,6 +42,7 @@ class Quota:
         events: Events,
     ) -> None:
         self._store = store
+        self._peppers = peppers
         self._purpose = purpose
         self._windows: Final = (Window(name, span, limit, 0),)
         self._clock = clock
@@ -73,7 +77,7 @@ class Quota:
         return rate_limit_exceeded(self._windows, reading)
 
     def _owner(self, name: str) -> str:
-        return f"{self._purpose}:{sha512(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        return f"{self._purpose}:{self._peppers.pseudonym(self._purpose, name)}"
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None

@@ -23,7 +23,7 @@ class AgentCookie:
     """Writes and reads tickets as cookie values. Whether one is still good is not for it to say.
 
     Args:
-        secrets: at least 16 characters each, the newest first; the newest signs, all verify. They
+        secrets: at least 16 bytes each, the newest first; the newest signs, all verify. They
             may be those of another signed cookie: neither is ever taken for the other.
     """
 

@@ -31,7 +31,8 @@ LiveCheck = Callable[[Claims], bool | Awaitable[bool]]
 """Says whether a session has not been signed out, by the token's claims (``sid``, ``jti``).
 
 A plain function or an ``async`` one. A plain one is called where the request is handled, so under
-ASGI it must answer from memory; an ``async`` one needs an event loop.
+ASGI it must answer from memory, and is taken to do so everywhere; an ``async`` one needs an event
+loop, and may ask a store.
 """
 
 
@@ -137,8 +138,13 @@ class JwtSessions:
                 return None
         return session
 
-    async def _verified(self, token: str) -> Claims | None:
-        """The claims of a token, once everything about it has been checked."""
+    def verifies_offline(self, cookie: str) -> bool:
+        """Return whether the token's key is in memory and no ``async`` check is to be asked."""
+        meant = self._key_of(cookie)
+        return self.io != "async" and meant is not None and self._keys.at_hand(*meant)
+
+    def _key_of(self, token: str) -> tuple[str | None, str] | None:
+        """Return the ``kid`` and algorithm that a token names; None if it cannot be accepted."""
         if len(token) > LONGEST_COOKIE:
             return None
         try:
@@ -150,7 +156,14 @@ class JwtSessions:
             return None
         if kind.lower().removeprefix("application/") not in _TYPES:
             return None
-        key = await self._keys.find(header.get("kid"), algorithm)
+        return header.get("kid"), algorithm
+
+    async def _verified(self, token: str) -> Claims | None:
+        """The claims of a token, once everything about it has been checked."""
+        meant = self._key_of(token)
+        if meant is None:
+            return None
+        key = await self._keys.find(*meant)
         if key is None:
             return None
         try:

@@ -1,7 +1,7 @@
 """A session: who has signed in to the dashboard, and how that is verified (D12)."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import SessionInvalid
 from ..stores.contract import Io
@@ -28,7 +28,11 @@ class Session(NamedTuple):
 
 
 class SessionVerifier(Protocol):
-    """Verifies the value of the session cookie."""
+    """Verifies the value of the session cookie.
+
+    A verifier with ``io = "none"`` needs neither a store nor the network; one of another I/O mode
+    that needs none for some cookies is an :class:`OfflineVerifier` as well.
+    """
 
     @property
     def io(self) -> Io:
@@ -40,6 +44,25 @@ class SessionVerifier(Protocol):
     async def verify(self, cookie: str) -> Session | None:
         """The session, or None if the value is not accepted: forged, expired, signed out."""
         ...
+
+
+@runtime_checkable
+class OfflineVerifier(Protocol):
+    """A session verifier that needs neither a store nor the network for some cookies."""
+
+    def verifies_offline(self, cookie: str) -> bool:
+        """Return whether :meth:`SessionVerifier.verify` needs neither for this cookie.
+
+        Sessions of an address that has spent its budget of failures are verified only then (D24).
+        """
+        ...
+
+
+def verifies_offline(verifier: SessionVerifier, cookie: str) -> bool:
+    """Return whether verifying a cookie needs neither a store nor the network."""
+    if isinstance(verifier, OfflineVerifier):
+        return verifier.verifies_offline(cookie)
+    return verifier.io == "none"
 
 
 def session_cookie(cookies: Sequence[bytes]) -> str | None:

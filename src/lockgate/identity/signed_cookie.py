@@ -1,22 +1,19 @@
 """Sessions in a signed cookie: for development, and where the host signs people in (D12)."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
-from ..errors import ConfigurationError
+from ..rules.weak_secrets import refuse_weak
 from ..stores.contract import Io
 from .session import LONGEST_COOKIE, Session
-
-_SHORTEST_SECRET: Final = 16
 
 
 class SignedCookie:
     """Issues and verifies session cookies signed with a secret of this service.
 
     Args:
-        secrets: at least 16 characters each, the newest first. The newest signs; all verify, so a
+        secrets: at least 16 bytes each, the newest first. The newest signs; all verify, so a
             secret is rotated by putting a new one in front.
         max_age: seconds for which a session is good.
     """
@@ -47,11 +44,8 @@ def oldest_first(secrets: Sequence[str]) -> list[str]:
     """Secrets in the order in which itsdangerous takes them.
 
     Raises:
-        ConfigurationError: there are none, or one is too short.
+        ConfigurationError: the list is empty, or one of them can be guessed.
     """
-    if not secrets or any(len(secret) < _SHORTEST_SECRET for secret in secrets):
-        raise ConfigurationError(
-            f"A session secret has at least {_SHORTEST_SECRET} characters: "
-            "make one with secrets.token_urlsafe(32)."
-        )
+    for secret in secrets or [""]:
+        refuse_weak("session secret", secret, "secrets.token_urlsafe(32)")
     return list(reversed(secrets))

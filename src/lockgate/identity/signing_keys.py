@@ -97,6 +97,14 @@ class SigningKeys(ABC):
             NoSigningKeys: nobody can say, for there are no keys.
         """
 
+    @abstractmethod
+    def at_hand(self, kid: str | None, algorithm: str) -> bool:
+        """Return whether :meth:`find` has the key that a token means in memory.
+
+        It may then still wait for keys that are due to be fetched: once in each cool-down, however
+        many tokens are judged.
+        """
+
 
 class GivenKeys(SigningKeys):
     """Keys that were handed in as a JWKS.
@@ -117,6 +125,9 @@ class GivenKeys(SigningKeys):
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
         return pick(self._keys, kid, algorithm)
+
+    def at_hand(self, kid: str | None, algorithm: str) -> bool:
+        return True
 
 
 class FetchedKeys(SigningKeys):
@@ -184,6 +195,9 @@ class FetchedKeys(SigningKeys):
         if not self._usable():
             raise NoSigningKeys
         return pick(self._keys, kid, algorithm)
+
+    def at_hand(self, kid: str | None, algorithm: str) -> bool:
+        return self._usable() and pick(self._keys, kid, algorithm) is not None
 
     def _age(self) -> float | None:
         return None if self._fetched_at is None else self._clock() - self._fetched_at

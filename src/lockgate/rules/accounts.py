@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
+from .digests import Digest
 from .instants import MILLISECOND
 from .keys import ApiKey, read_name
 
@@ -32,6 +33,8 @@ class Account(NamedTuple):
     """The ``<prefix>`` of the dashboard token, unique among tokens: it is found by this."""
     scheme: str
     digest: bytes
+    seal: str | None
+    """The MAC over the token, the billing e-mail and the claim; None: the row has none."""
     created_at: int
     claimed_by: str | None = None
     """The user who claimed the organization; set once and for ever."""
@@ -42,6 +45,11 @@ class Account(NamedTuple):
     """How often the sessions of its agent were ended: one that began at another count is over."""
     signed_in_at: int | None = None
     """When its agent last began a session with the dashboard token; it never goes back."""
+
+    @property
+    def kept(self) -> Digest:
+        """What is kept of its token's text, and the seal of its row."""
+        return Digest(self.scheme, self.digest, self.seal)
 
     @property
     def account_type(self) -> AccountType:
@@ -62,6 +70,7 @@ class AccountDraft(NamedTuple):
     handle: str
     scheme: str
     digest: bytes
+    seal: str | None = None
 
     def created(self, now: int) -> Account:
         """The account as it is when registered at ``now``, in whole milliseconds like a key."""
@@ -78,17 +87,6 @@ def may_be_registered(organization: str) -> bool:
     costs no call of the store.
     """
     return _REGISTERED.fullmatch(organization) is not None
-
-
-class Position(NamedTuple):
-    """Where a page of accounts ended: at the account of this instant and organization.
-
-    The instant is ``created_at`` in a list of unclaimed accounts, ``claimed_at`` in one of claimed
-    accounts.
-    """
-
-    at: int
-    organization: str
 
 
 def last_use(account: Account, keys: Iterable[ApiKey]) -> int:

@@ -20,7 +20,7 @@ UNIX_SOCKET: Final = "unix"
 _SUBNET_BITS: Final = 64
 _SITE_BITS: Final = 48
 _HOPS_AT_MOST: Final = 20
-_LONGEST: Final = 64
+LONGEST_PEER: Final = 64
 """Characters of an address, its zone included (RFC 4007, 11.2), or of a peer's name: what is longer
 was made up to fill the memory of whoever keeps it."""
 
@@ -69,13 +69,12 @@ class Addresses:
             peer: the address of the connection's other end; None for a Unix socket.
             forwarded: every ``X-Forwarded-For`` value, in order.
         """
-        peer = peer[:_LONGEST] if peer else None
-        address = _parse(peer) if peer else None
+        peer, address = _read(peer)
         if not self._trusted(peer, address):
             return _bucket(peer, address)
         hops = b",".join(forwarded).decode("latin-1").rsplit(",", _HOPS_AT_MOST)
         for hop in reversed(hops[-_HOPS_AT_MOST:]):
-            claimed = _parse(_host(hop.strip())[:_LONGEST])
+            claimed = _parse(_host(hop.strip())[:LONGEST_PEER])
             if claimed is None:
                 break
             peer, address = str(claimed), claimed
@@ -83,10 +82,19 @@ class Addresses:
                 break
         return _bucket(peer, address)
 
+    def trusts(self, peer: str | None) -> bool:
+        """Return whether a peer is a configured proxy; None is one on a Unix socket."""
+        return self.trusts_any and self._trusted(*_read(peer))
+
     def _trusted(self, peer: str | None, address: IPv4Address | IPv6Address | None) -> bool:
         if address is None:
             return self._trusts_unix and not peer
         return any(address in network for network in self._networks)
+
+
+def _read(peer: str | None) -> tuple[str | None, IPv4Address | IPv6Address | None]:
+    peer = peer[:LONGEST_PEER] if peer else None
+    return peer, _parse(peer) if peer else None
 
 
 def _host(hop: str) -> str:

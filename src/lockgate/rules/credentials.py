@@ -13,7 +13,10 @@ from hmac import compare_digest
 from typing import Final, NamedTuple, Protocol
 
 from ..errors import ConfigurationError, InvalidFormat, MissingAuth
-from .digests import Digest, Peppers
+from .accounts import Account
+from .digests import PEPPER_SCHEME, PLAIN_SCHEME, Digest, Peppers, plain
+from .keys import ApiKey
+from .seals import Rejected, judge_seal, rejected_by_digest, rejected_by_seal, sealed_fields
 
 BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 HANDLE_LENGTH: Final = 8
@@ -46,35 +49,88 @@ class Token:
     One :meth:`without_secret` knows only what it matched before, and matches nothing else.
     """
 
-    __slots__ = ("_peppers", "_secret", "handle", "matched")
+    __slots__ = ("_peppers", "_secret", "handle", "matched", "rejected", "sealed")
 
     def __init__(
         self,
         handle: str,
         secret: bytes | None,
         peppers: Peppers,
-        matched: Digest | None = None,
+        matched: ApiKey | None = None,
     ) -> None:
         self.handle: Final = handle
         self._secret = secret
         self._peppers = peppers
-        self.matched: Final = matched
+        self.matched: Final = None if matched is None else matched.kept
         """What it is known to match: in constant time, that was."""
+        self.sealed: Final = None if matched is None else sealed_fields(matched)
+        """The fields of the row that was accepted with it, those that its seal covers."""
+        self.rejected: Rejected | None = None
+        """The row that would have been this key's, if its digest or seal were accepted."""
 
     def matches(self, scheme: str, digest: bytes) -> bool:
         """Whether this is the key with that digest: one comparison in constant time."""
         if self._secret is None:
-            return (scheme, digest) == self.matched
+            return self.matched is not None and (scheme, digest) == self.matched[:2]
         digester = self._peppers.digesters.get(scheme)
         return digester is not None and compare_digest(digester(self._secret), digest)
 
+    def accepts(self, key: ApiKey) -> bool:
+        """Whether a row is this key's and may be believed: its digest matches, its seal verifies.
+
+        A store asks this of every row that it reads. A row that was verified before in this process
+        costs no MAC (see :mod:`lockgate.rules.seals`). Why a row was not believed is in
+        :attr:`rejected` then.
+        """
+        if not self.matches(key.scheme, key.digest):
+            self._judge_scheme(key)
+            return False
+        peppers, sealed = self._peppers, sealed_fields(key)
+        if not peppers.seals:
+            return key.handle == self.handle
+        if peppers.has_verified(self.handle, sealed):
+            return True
+        if not self.believes(key):
+            return False
+        peppers.remember(self.handle, sealed)
+        return True
+
+    def accepts_account(self, account: Account) -> bool:
+        """The same of a dashboard token and the row of its account."""
+        if not self.matches(account.scheme, account.digest):
+            self._judge_scheme(account)
+            return False
+        return self.believes(account)
+
+    def believes(self, row: ApiKey | Account) -> bool:
+        """Whether a row has this handle and a good seal, whatever its digest."""
+        if row.handle != self.handle:
+            return False  # An index of the store leads to another row.
+        why = judge_seal(row, self._peppers)
+        if why is not None:
+            self.rejected = rejected_by_seal(row, why)
+        return why is None
+
+    def _judge_scheme(self, row: ApiKey | Account) -> None:
+        """Note a row of a scheme that is not accepted, in the time of one digest (K10)."""
+        scheme, secret = row.scheme, self._secret
+        if secret is None or scheme in self._peppers.digesters:
+            return
+        if scheme == PLAIN_SCHEME:
+            if compare_digest(plain(secret), row.digest):
+                self.rejected = rejected_by_digest(row)
+        elif scheme.startswith(PEPPER_SCHEME):
+            self.matches_nobody()
+            self.rejected = rejected_by_digest(row)
+
     def matches_nobody(self) -> bool:
         """Do the work of a comparison where no key was found, so that time tells nothing (K10)."""
-        return self.matches(*self._peppers.nobody)
+        scheme, digest, _ = self._peppers.nobody
+        return self.matches(scheme, digest)
 
-    def without_secret(self, scheme: str, digest: bytes) -> "Token":
-        """A token that matches this digest, which this one has matched, and holds no key."""
-        return Token(self.handle, None, self._peppers, Digest(scheme, digest))
+    def without_secret(self, key: ApiKey) -> "Token":
+        """A token that matches this row, which this one was accepted by, and holds no key."""
+        return Token(self.handle, None, self._peppers, key)
 
     def fresh_digest(self) -> Digest | None:
         """The digest that this key would be stored under today, if it lies under another now."""

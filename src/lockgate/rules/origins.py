@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from ..errors import ConfigurationError
 
 _OWN = frozenset({b"same-origin", b"none"})
-"""A page of this very origin, and no page at all: the address bar, a bookmark."""
+"""``Sec-Fetch-Site`` of a page of this very origin, and of no page: the address bar, a bookmark."""
 
 
 def origin_of(url: str) -> bytes:
@@ -33,19 +33,19 @@ def origin_of(url: str) -> bytes:
 def cross_site(
     fetch_sites: Sequence[bytes], origins: Sequence[bytes], allowed: Iterable[bytes]
 ) -> bool:
-    """Whether a write with a session comes from a page that may not make it.
+    """Return whether a write with a session comes from a page that may not make it.
 
-    Fetch metadata is judged first: what no browser says of a page of ours is foreign. Then
-    ``Origin``, which is never compared with ``Host``: the caller chooses that. Without either no
-    browser's page is calling, and no session is borrowed.
+    ``Origin`` alone decides where the request has one: browsers set it on every write, and a page
+    cannot choose it. It is never compared with ``Host``, which the caller chooses. Without
+    ``Origin``, ``Sec-Fetch-Site`` decides; without either, no browser's page is calling.
 
     Args:
         fetch_sites: every ``Sec-Fetch-Site`` value of the request.
-        origins: every ``Origin`` value.
+        origins: every ``Origin`` value; two are refused.
         allowed: the origins whose pages may write.
     """
-    if len(fetch_sites) > 1 or len(origins) > 1:
-        return True
-    if fetch_sites and fetch_sites[0].strip().lower() not in _OWN:
-        return True
-    return bool(origins) and origins[0] not in allowed
+    if origins:
+        return len(origins) > 1 or origins[0] not in allowed
+    if not fetch_sites:
+        return False
+    return len(fetch_sites) > 1 or fetch_sites[0].strip().lower() not in _OWN

@@ -1,28 +1,43 @@
-"""Paths that other software may read differently than they are written (D31)."""
+"""Every reading of a request path that routers and servers are known to disagree on (D31)."""
 
 import re
+from collections.abc import Callable
+from typing import Final
 from urllib.parse import unquote
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SLASHES = re.compile(r"//+")
+from ..errors import InvalidRequest, Problem
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SLASHES: Final = re.compile(r"//+")
+_PARAMETERS: Final = re.compile(r";[^/]*")
+_TAIL: Final = re.compile(r"[?#].*", re.DOTALL)
+_SUSPECT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f%;\\?#]|//|/\.")
+_ENCODED_SLASH: Final = re.compile(r"%2f", re.IGNORECASE)
+_NOT_A_SLASH: Final = "\ufffc"
+"""Stands for an encoded slash in the reading that keeps it within its segment."""
+_READINGS_SIZE: Final = 64 * 1024
+"""The most characters that all readings of one path may have together."""
 
 
 def odd(path: str) -> bool:
-    """Whether other software may read a path differently than it is written.
+    """Whether another router or server may read a path differently than it is written.
 
-    So it may where segments are empty, ``.`` or ``..``, and where there are control characters: a
-    router that ends its expressions with ``$`` takes ``/images`` and a line feed for ``/images``.
-    One trailing slash is no empty segment.
+    True for control characters (a router whose expressions end with ``$`` takes ``/images`` and a
+    line feed for ``/images``), empty, ``.`` and ``..`` segments, ``;`` parameters, backslashes, and
+    ``%``, ``?`` or ``#`` that are left after decoding. One trailing slash is no empty segment.
     """
-    if not path.startswith("/") or _CONTROL.search(path):
+    if path[:1] != "/":
         return True
-    if "//" not in path and "/." not in path:
+    found = _SUSPECT.search(path)
+    if found is None:
         return False
+    if found[0] not in {"//", "/."} or _CONTROL.search(path) or not set("%;\\?#").isdisjoint(path):
+        return True
     return any(segment in {"", ".", ".."} for segment in path[1:].removesuffix("/").split("/"))
 
 
 def folded(path: str) -> str:
-    """The path that software which folds such things would make of it."""
+    """The path without control characters, and with empty and dot segments resolved."""
     kept: list[str] = []
     for segment in _CONTROL.sub("", path).split("/"):
         if segment == "..":
@@ -32,17 +47,41 @@ def folded(path: str) -> str:
     return "/" + "/".join(kept)
 
 
-def readings(path: str, raw: bytes) -> list[str]:
-    """Every path that some software may take a request's path for.
+_STEPS: Final[tuple[Callable[[str], str], ...]] = (
+    lambda path: _SLASHES.sub("/", f"/{path}"),
+    folded,
+    lambda path: _PARAMETERS.sub("", path),
+    lambda path: path.replace("\\", "/"),
+    unquote,
+    lambda path: _TAIL.sub("", path),
+)
+
+
+def readings(path: str, raw: bytes = b"") -> list[str]:
+    """Every path that some router or server may take a request's path for, itself first.
 
     Args:
         path: decoded, as the application will see it.
-        raw: as it came on the wire, where the server tells.
+        raw: the target on the wire, where the server passes it on.
+
+    Raises:
+        InvalidRequest: the path has so many readings that they are not worth telling apart.
     """
-    wire = unquote(raw.partition(b"?")[0].decode("latin-1"))
-    return [
-        reading
-        for text in (path, wire)
-        if text
-        for reading in (text, _SLASHES.sub("/", f"/{text}"), folded(text))
-    ]
+    wire = raw.partition(b"?")[0].decode("latin-1")
+    known = dict.fromkeys((path, unquote(wire), unquote(_ENCODED_SLASH.sub(_NOT_A_SLASH, wire))))
+    if not wire:
+        known = {path: None}
+    waiting, size = list(known), sum(map(len, known))
+    while waiting:
+        text = waiting.pop()
+        for step in _STEPS:
+            read = step(text)
+            if read not in known:
+                size += len(read)
+                if size > _READINGS_SIZE:
+                    raise InvalidRequest(
+                        [Problem("", "The path can be read in too many ways: write it plainly.")]
+                    )
+                known[read] = None
+                waiting.append(read)
+    return list(known)

@@ -8,6 +8,7 @@ from .paths import odd
 
 _PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::(\w+))?\}")
 _LITERAL, _MIXED, _ONE, _REST = range(4)
+_FILLER = "\ue000"
 
 
 class Pattern(NamedTuple):
@@ -25,10 +26,11 @@ class Pattern(NamedTuple):
             ConfigurationError: if no request path could ever match it as it is written.
         """
         plain = _PARAMETER.sub("x", text)
-        if not text.startswith("/") or re.search(r"[{}?#]", plain) or odd(plain):
+        if re.search(r"[{}<>*]|/:", plain) or odd(plain):
             raise ConfigurationError(
-                f"The path {text!r} matches no request: start with '/', without empty, '.' or '..' "
-                "segments; parameters are written '{name}', or '{name:path}' for a whole tail."
+                f"The path {text!r} matches no request: start with '/', write it decoded, without "
+                "empty, '.' or '..' segments; parameters are written '{name}', or '{name:path}' "
+                "for a whole tail."
             )
         segments: list[tuple[int, str]] = []
         for segment in text[1:].split("/"):
@@ -48,6 +50,45 @@ class Pattern(NamedTuple):
                 f"In {text!r}, '{{name:path}}' must be the whole last segment."
             )
         return cls(text, tuple(segments))
+
+    @classmethod
+    def of_route(cls, template: str) -> "Pattern":
+        """Read a framework's route template, whatever its converters are called.
+
+        A form that rules do not have, such as ``/{folder:path}/edit``, becomes the pattern of
+        everything below its first tail.
+        """
+        segments: list[tuple[int, str]] = []
+        for segment in template[1:].split("/"):
+            whole = _PARAMETER.fullmatch(segment)
+            if ":path}" in segment:
+                segments.append((_REST, ""))
+                break
+            if whole is not None:
+                segments.append((_ONE, ""))
+            else:
+                shape = _PARAMETER.sub("{}", segment)
+                segments.append((_MIXED if "{" in segment else _LITERAL, shape))
+        return cls(template, tuple(segments))
+
+    @property
+    def sample(self) -> str:
+        """A path that it matches and that no rule is likely to name by its letters."""
+        filled = (
+            f"{_FILLER}/{_FILLER}" if kind == _REST else source.replace("{}", _FILLER) or _FILLER
+            for kind, source in self.segments
+            if (kind, source) != (_LITERAL, "")
+        )
+        slash = "/" if self.segments[-1] == (_LITERAL, "") and len(self.segments) > 1 else ""
+        return "/" + "/".join(filled) + slash
+
+    @property
+    def stem(self) -> "Pattern":
+        """The pattern in lower case and without a last slash, to compare it with others."""
+        segments = tuple((kind, source.casefold()) for kind, source in self.segments)
+        if len(segments) > 1 and segments[-1] == (_LITERAL, ""):
+            segments = segments[:-1]
+        return Pattern(self.text, segments)
 
     @property
     def literal(self) -> bool:

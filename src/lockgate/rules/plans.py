@@ -141,6 +141,12 @@ class PlanBook:
         return sorted({*self._plans, *self._custom})
 
     @property
+    def smallest_limit(self) -> int | None:
+        """The smallest number of requests that a window of any plan admits; None: no limit."""
+        limits = (n for p in self._plans.values() for n in (p.rpm, p.rph, p.rpd) if n is not None)
+        return min(limits, default=None)
+
+    @property
     def custom(self) -> frozenset[str]:
         """The names of the plans without numbers: an organization on one brings its own (D25)."""
         return self._custom

@@ -1,248 +1,216 @@
-"""Which rule holds for a request: by method and path, closed by default (D31)."""
+"""Which rule holds for a request: by host, method and path, closed by default (D31)."""
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import reduce
-from typing import Final, Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from ..errors import ConfigurationError
-from .paths import odd, readings
+from ..errors import ConfigurationError, InvalidRequest, Problem
+from .access_rule import ANY_KEY, Rule, bound
+from .path_rules import PathRules, strictest
+from .paths import readings
 from .patterns import Pattern
-from .plans import LARGEST, is_whole
-from .scopes import Catalogue, Requirement, requirement
-
-Credential = Literal["key", "session"]
-
-
-class Rule:
-    """What a request must bring, and what it weighs.
-
-    Args:
-        requires: the scope that a key needs; None: any valid key will do.
-        cost: what the request takes from each window, at least 1.
-        slot: whether the request holds one of its organization's slots for concurrent jobs, until
-            it is answered whole (D26).
-        accepts: the credentials that are accepted. lockgate's own key operations also take a
-            session; an application's take keys only (spec 5.1).
-
-    Raises:
-        ConfigurationError: for a requirement that is no exact scope, a cost below 1, or a public
-            rule that has any of these.
-    """
-
-    __slots__ = (
-        "accepts",
-        "cost",
-        "own",
-        "public",
-        "requires",
-        "slot",
-        "takes_key",
-        "takes_session",
-    )
-
-    def __init__(
-        self,
-        requires: str | None = None,
-        *,
-        cost: int = 1,
-        slot: bool = False,
-        accepts: tuple[Credential, ...] = ("key",),
-        public: bool = False,
-        own: bool = False,
-    ) -> None:
-        if not (is_whole(cost) and 1 <= cost <= LARGEST):
-            raise ConfigurationError(
-                f"A rule's cost is a whole number of at least 1, not {cost!r}."
-            )
-        if public and (requires is not None or cost > 1 or slot):
-            raise ConfigurationError(
-                "A public rule has no scope, no cost and no slot: no key is there to have them."
-            )
-        self.requires: Requirement | None = None if requires is None else requirement(requires)
-        self.cost: Final = cost
-        self.slot: Final = slot
-        self.accepts: Final = accepts
-        self.takes_key: Final = "key" in accepts
-        self.takes_session: Final = "session" in accepts
-        self.public: Final = public
-        self.own: Final = own
-        """A rule of lockgate's own operations: no shadow mode opens them."""
-
-    def __repr__(self) -> str:
-        return f"<Rule: {self}>"
-
-    def __str__(self) -> str:
-        if self.public:
-            return "public"
-        scope = f"scope {self.requires.scope}" if self.requires else "any scope"
-        cost = f", cost {self.cost}" if self.cost > 1 else ""
-        slot = ", a slot" if self.slot else ""
-        return f"{' or '.join(self.accepts)}, {scope}{cost}{slot}"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Rule):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    def __hash__(self) -> int:
-        return hash((self.requires, self.cost, self.accepts, self.public))
-
-
-PUBLIC: Final = Rule(public=True)
-"""No key is needed, and none is looked at."""
-
-ANY_KEY: Final = Rule()
-"""A valid key, whatever its scopes: what holds where no rule is named (D31)."""
+from .scopes import Catalogue
 
 _METHOD = re.compile(r"\*|[A-Z]+")
+_PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::\w+)?\}")
+_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
+_SLASH: Final = ord("/")
 _PERCENT: Final = ord("%")
 """A number is looked for in bytes five times as fast as other bytes are."""
-_SLASH: Final = b"%2f"
+_ENCODED_SLASH: Final = b"%2f"
 
 
-def _both(one: Rule, other: Rule) -> Rule:
-    """A rule as strict as two together."""
-    if one == other:
-        return one
-    rule = Rule(
-        cost=max(one.cost, other.cost),
-        slot=one.slot or other.slot,
-        accepts=tuple(c for c in one.accepts if c in other.accepts),
-        own=one.own or other.own,
-    )
-    needed = [r.requires for r in (one, other) if r.requires is not None]
-    rule.requires = needed[0].together(needed[-1]) if needed else None
-    return rule
+class RouteRules(NamedTuple):
+    """The rules that may admit a request to one route of an application, for one method."""
 
+    own: Rule
+    """The rule that is named for the route; its ``allow`` is set where that names other methods."""
+    others: frozenset[int]
+    """The ids of the rules for single paths, or single hosts, that the route serves as well."""
 
-class _Table:
-    """The rules for one method."""
-
-    def __init__(self, rules: Mapping[Pattern, Rule]) -> None:
-        self.exact = {pattern.text: rule for pattern, rule in rules.items() if pattern.literal}
-        ordered = sorted((p for p in rules if not p.literal), key=lambda p: p.rank)
-        self.rules = [rules[pattern] for pattern in ordered]
-        self.expression = re.compile("|".join(f"({p.expression})" for p in ordered), re.DOTALL)
-
-    def match(self, path: str) -> Rule | None:
-        rule = self.exact.get(path)
-        if rule is None and self.rules:
-            found = self.expression.fullmatch(path)
-            if found is not None and found.lastindex is not None:
-                rule = self.rules[found.lastindex - 1]
-        return rule
-
-
-def _of_twin(table: _Table, path: str) -> Rule | None:
-    """The rule of a path that nobody named, by the same path with or without a last slash.
-
-    Some software serves both alike, so neither may need less; being public is not passed on.
-    """
-    rule = table.match(path[:-1] if path.endswith("/") else f"{path}/")
-    return None if rule is None or rule.public else rule
+    def admit(self, rule: Rule) -> bool:
+        """Whether a request admitted by a rule may reach the route's handler."""
+        return id(rule) in self.others or rule.includes(self.own)
 
 
 class RuleBook:
     """All rules of an application.
 
     Args:
-        rules: by ``"METHOD /path"``: a :class:`Rule`, or just the scope that is required.
-            ``GET`` holds for HEAD and for WebSocket handshakes too; ``*`` is any method. Where two
-            rules match, the more specific path decides, then the named method.
+        rules: by ``"METHOD /path"`` or ``"METHOD host/path"``: a :class:`Rule`, or just the scope
+            that is required. ``GET`` holds for HEAD and for WebSocket handshakes too; ``*`` is any
+            method. The most specific path that matches decides, with the methods that it names.
+            In a host, ``{name}`` stands for one label. A rule without a host holds on every host
+            that has no rule of its own for the path.
         catalogue: the scopes that exist; a rule that requires another one is refused.
+        host: the one host that the rules without a host are for; None: every host.
 
     Raises:
-        ConfigurationError: for a rule that cannot be read, and for two rules that can match the
-            same request, neither more specific, and differ.
+        ConfigurationError: for a rule that cannot be read or can never match, and for two rules
+            that can match the same request, neither more specific, and differ.
     """
 
-    def __init__(self, rules: Mapping[str, Rule | str], catalogue: Catalogue | None = None) -> None:
-        self._named: dict[str, dict[Pattern, Rule]] = {}
+    def __init__(
+        self,
+        rules: Mapping[str, Rule | str],
+        catalogue: Catalogue | None = None,
+        host: str | None = None,
+    ) -> None:
+        self.host: Final = host
+        self._named: list[tuple[str, str, Rule]] = []
+        hosts: dict[str, dict[Pattern, dict[str, Rule]]] = {"": {}}
         for key, wanted in rules.items():
-            method, pattern = _read(key)
-            rule = Rule(wanted) if isinstance(wanted, str) else wanted
-            if not rule.accepts:
-                raise ConfigurationError(f"The rule {key!r} accepts no credential: name one.")
-            if rule.requires and catalogue:
-                catalogue.check_requirement(rule.requires)
-            named = self._named.setdefault(method, {})
-            for other, standing in named.items():
-                same = pattern.covers(other) and other.covers(pattern)
-                crossing = pattern.meets(other) and not (
-                    pattern.covers(other) or other.covers(pattern)
-                )
-                if (same or crossing) and standing != rule:
-                    raise ConfigurationError(
-                        f"The rules '{method} {other.text}' and '{key}' contradict each other: "
-                        f"{standing} or {rule}? Take one out, or name the path that both match."
-                    )
-            named[pattern] = rule
-        anything = self._named.get("*", {})
-        tables = {method: _Table(_merged(named, anything)) for method, named in self._named.items()}
-        self._otherwise = _Table(anything)
-        if "GET" in tables and "HEAD" not in tables:
-            tables["HEAD"] = tables["GET"]
-        elif "GET" in tables:
-            tables["HEAD"] = _Table(
-                _merged(_merged(self._named["HEAD"], self._named["GET"]), anything)
-            )
-        self._tables = tables
+            method, named_host, pattern = _read(key)
+            rule = _rule(key, wanted, catalogue)
+            named = hosts.setdefault(named_host or host or "", {})
+            _check_contradictions(key, rule, method, pattern, named)
+            same = next((p for p in named if p.segments == pattern.segments), pattern)
+            named.setdefault(same, {})[method] = rule
+            self._named.append((method, named_host + pattern.text, rule))
+        self._anywhere: Final = PathRules(hosts.pop(""))
+        self._hosts: Final = [
+            (_host_expression(name), PathRules(hosts[name]))
+            for name in sorted(hosts, key=lambda name: ("{" in name, name))
+        ]
+        self._exact: Final = self._anywhere.exact
+        self.by_host: Final = bool(self._hosts)
+        """Whether some rules are for one host only."""
 
     def __iter__(self) -> Iterator[tuple[str, str, Rule]]:
-        """Every rule as it was named: method, path, rule."""
-        for method, named in self._named.items():
-            for pattern, rule in named.items():
-                yield method, pattern.text, rule
+        """Every rule as it was named: method, path (behind its host), rule."""
+        return iter(self._named)
 
-    def match(self, method: str, path: str, raw: bytes = b"") -> Rule:
+    def match(self, method: str, path: str, raw: bytes = b"", hosts: Sequence[bytes] = ()) -> Rule:
         """The rule for a request; :data:`ANY_KEY` where none is named.
 
-        What other software may read differently (a path with empty or dot segments or an encoded
-        slash, a method in lower case) is never public, and is held to the rules of all readings
-        (D31).
+        A path that routers and servers may read differently is held to the rules of all its
+        readings, and is public only if every one is (D31).
 
         Args:
-            method: as it came.
+            method: as it came. Another letter case of it is another method.
             path: decoded, as the application will see it.
-            raw: as it came on the wire, where the server tells; with two slashes in front, another
-                reading of it.
+            raw: the target as it came on the wire, where the server passes it on; with two slashes
+                in front, another reading of the path.
+            hosts: every ``Host`` of the request, needed where some rules are for one host only.
+
+        Raises:
+            InvalidRequest: the target does not start with ``/``, or can be read in too many ways.
         """
-        table = self._tables.get(method)
-        # Two slashes in front: some servers take one of them for the whole before they decode.
-        clear = not raw or (raw[:2] != b"//" and not (_PERCENT in raw and _SLASH in raw.lower()))
-        if table is None:
-            clear = clear and method.isupper()
-            table = self._tables.get(method.upper(), self._otherwise)
-        if clear:
-            rule = table.exact.get(path)
-            if rule is not None:
-                return rule
-            if not odd(path):
-                return table.match(path) or _of_twin(table, path) or ANY_KEY
+        texts: list[str] | None = None
+        if raw:
+            if raw[0] != _SLASH:
+                raise _no_path()
+            if (_PERCENT in raw and _ENCODED_SLASH in raw.lower()) or raw[:2] == b"//":
+                texts = readings(path, raw)
+        if texts is None and not self._hosts:
+            by_method = self._exact.get(path)  # As match() begins, without another call.
+            if by_method is not None:
+                return by_method[method]
+            if path[:1] == "/" or not path:
+                return self._anywhere.match(method, path)
+        if path and path[0] != "/":
+            raise _no_path()
+        found = self._of_hosts(hosts) if self._hosts else (self._anywhere,)
         rules = [
-            table.match(reading) or _of_twin(table, reading) for reading in readings(path, raw)
+            paths.match(method, path) if texts is None else paths.strictest(method, texts)
+            for paths in found
         ]
-        guarded = [rule for rule in rules if rule is not None and not rule.public]
-        return reduce(_both, guarded) if guarded else ANY_KEY
+        if len(hosts) == 1 and len(rules) > 1:  # What is bound to the host decides, if it names it.
+            rules = [next((rule for rule in rules if rule is not ANY_KEY), ANY_KEY)]
+        return strictest(rules)
 
-    def named(self, method: str, path: str) -> Rule | None:
-        """The rule that is named for a route's own pattern, parameters and all; None: none is."""
-        return self._tables.get(method, self._otherwise).match(path)
+    def for_route(
+        self,
+        method: str,
+        template: str,
+        host: str | None = None,
+        routes: Collection[Pattern] = (),
+    ) -> RouteRules:
+        """The rules that may admit a request to a route.
+
+        Args:
+            method: of the request.
+            template: the route's path, parameters written ``{name}`` or ``{name:converter}``.
+            host: the host that the route is bound to, parameters written alike; None: any. Only
+                rules for that host open such a route.
+            routes: the stems of the application's routes for this method. A rule that names one of
+                them is for that one alone, even where another route takes its requests.
+        """
+        pattern = Pattern.of_route(template)
+        bound_to = [p for n, p in self._hosts if host is not None and n.fullmatch(_sample(host))]
+        found = [self._anywhere, *(p for _, p in self._hosts)] if host is None else bound_to[:1]
+        rules = [paths.match(method, pattern.sample) for paths in found]
+        inside = [
+            entry.by_method[method] for paths in found for entry in paths.inside(pattern, routes)
+        ]
+        named = [rule for rule in rules if rule is not ANY_KEY]
+        return RouteRules(rules[0] if rules else ANY_KEY, frozenset(map(id, [*named, *inside])))
+
+    def _of_hosts(self, hosts: Sequence[bytes]) -> list[PathRules]:
+        """The rules for the host of a request; those of all hosts, if it names none or several."""
+        if len(hosts) != 1:
+            return [*(paths for _, paths in self._hosts), self._anywhere]
+        name = _HOST.match(hosts[0].decode("latin-1").strip().lower())
+        text = name[0] if name is not None else ""
+        first = next((paths for host, paths in self._hosts if host.fullmatch(text)), None)
+        return [self._anywhere] if first is None else [first, self._anywhere]
 
 
-def _read(key: str) -> tuple[str, Pattern]:
-    method, _, path = key.partition(" ")
-    if not _METHOD.fullmatch(method) or not path:
+def same_host(one: str, other: str) -> bool:
+    """Whether two host templates are the same but for the names of their parameters."""
+    return _sample(one).lower() == _sample(other).lower()
+
+
+def _read(key: str) -> tuple[str, str, Pattern]:
+    """Method, host (empty: any) and path of a rule."""
+    method, _, target = key.partition(" ")
+    host, slash, path = target.partition("/")
+    if not _METHOD.fullmatch(method) or (host and not _HOST.fullmatch(_sample(host))) or not slash:
         raise ConfigurationError(
-            f"The rule {key!r} cannot be read: write 'GET /path', or '* /path' for every method."
+            f"The rule {key!r} cannot be read: write 'GET /path', or '* /path' for every method, "
+            "or 'GET host.example/path' for one host."
         )
-    return method, Pattern.of(path)
+    return method, host, Pattern.of(f"/{path}")
 
 
-def _merged(named: Mapping[Pattern, Rule], below: Mapping[Pattern, Rule]) -> dict[Pattern, Rule]:
-    """The rules of both; where two match the same paths, the one in ``named``."""
-    hidden = {
-        pattern for pattern in below for own in named if own.covers(pattern) and pattern.covers(own)
-    }
-    return {**{p: rule for p, rule in below.items() if p not in hidden}, **named}
+def _rule(key: str, wanted: Rule | str, catalogue: Catalogue | None) -> Rule:
+    rule = Rule(wanted) if isinstance(wanted, str) else wanted
+    if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+        raise ConfigurationError(
+            f"The rule {key!r} is {wanted!r}: give a scope such as 'jobs:read', a Rule, or PUBLIC."
+        )
+    if not rule.accepts:
+        raise ConfigurationError(f"The rule {key!r} accepts no credential: name one.")
+    if rule.requires and catalogue:
+        catalogue.check_requirement(rule.requires)
+    return bound(rule)
+
+
+def _check_contradictions(
+    key: str,
+    rule: Rule,
+    method: str,
+    pattern: Pattern,
+    named: Mapping[Pattern, Mapping[str, Rule]],
+) -> None:
+    for other, by_method in named.items():
+        standing = by_method.get(method)
+        if standing is None or standing == rule or not pattern.meets(other):
+            continue
+        if pattern.covers(other) == other.covers(pattern):
+            raise ConfigurationError(
+                f"The rules '{method} {other.text}' and '{key}' contradict each other: "
+                f"{standing} or {rule}? Take one out, or name the path that both match."
+            )
+
+
+def _sample(host: str) -> str:
+    return _PARAMETER.sub("x", host)
+
+
+def _host_expression(host: str) -> re.Pattern[str]:
+    return re.compile("[^.]+".join(map(re.escape, _PARAMETER.split(host.lower()))))
+
+
+def _no_path() -> InvalidRequest:
+    return InvalidRequest([Problem("", "The request target does not start with '/'.")])

@@ -3,7 +3,9 @@
 from .contract import (
     AccountStore,
     Admission,
+    Census,
     KeyStore,
+    Removal,
     SlotStore,
     Store,
     Verdict,
@@ -15,8 +17,10 @@ from .urls import open_store
 __all__ = [
     "AccountStore",
     "Admission",
+    "Census",
     "KeyStore",
     "MemoryStore",
+    "Removal",
     "SlotStore",
     "Store",
     "Verdict",

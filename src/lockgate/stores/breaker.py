@@ -18,7 +18,7 @@ from .forks import own_lock, tell_of_forks
 
 FAILURES: Final = 3
 PAUSE: Final = 1.0
-"""Seconds between tries; what ``Retry-After`` of a 503 says."""
+"""Seconds between tries; what ``retryAfter`` of a 503 says."""
 _LOST_AFTER: Final = 60.0
 """Seconds that a try may take."""
 

@@ -22,14 +22,14 @@ A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILA
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from ..rules.accounts import Account, AccountDraft, Position
+from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Token
 from ..rules.digests import Digest
-from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ..rules.plans import Organization, Plan, PlanBook
 from ..rules.slots import Lease, SlotReading
 from ..rules.windows import Reading, Window
@@ -74,6 +74,44 @@ class Usage(NamedTuple):
     last_used_at: int
 
 
+class Rows(NamedTuple):
+    """What :meth:`Store.scan` answers."""
+
+    keys: Sequence[ApiKey]
+    accounts: Sequence[Account]
+    cursor: str | None
+    """Where to go on; None: there is no more."""
+
+
+Reseal = tuple[str | None, str | None]
+"""The seal that a row has, and the one that it gets."""
+UNSEALED: Reseal = (None, None)
+
+
+class Census(NamedTuple):
+    """One step of :meth:`KeyStore.census`."""
+
+    counts: dict[str, int]
+    """Live keys and tokens of this step, by digest scheme."""
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
+
+
+class Removal(NamedTuple):
+    """One step of :meth:`KeyStore.remove_ended`."""
+
+    removed: int
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
+
+
+Page: TypeAlias = list[ApiKey]
+"""Some keys of a list, in its order."""
+
+PAGE_AT_MOST: Final = 1000
+"""Keys that one call lists at most, a bound on its time in the process and on the server."""
+
+
 class PartStore(ABC):
     """What each of the four is, whatever it keeps."""
 
@@ -87,8 +125,12 @@ class PartStore(ABC):
 class KeyStore(PartStore):
     """Keeps keys. Nothing ever makes a revoked one good again (K3).
 
-    A key is deleted only with its account (:meth:`AccountStore.remove_unclaimed`), and its handle
-    stays taken.
+    A key is deleted only with its account (:meth:`AccountStore.remove_unclaimed`), or when it ended
+    long ago (:meth:`remove_ended`), and its handle stays taken.
+
+    An organization may have many thousands of keys that ended (revoked or expired). No verb takes
+    longer on their account: lists and removals touch as many rows as they are asked for, counting
+    for the cap touches live keys only.
     """
 
     @abstractmethod
@@ -99,7 +141,8 @@ class KeyStore(PartStore):
         any concurrency (K8).
 
         Raises:
-            HandleTaken: another key, of whichever organization, has this handle or had it.
+            HandleTaken: another key, of whichever organization, has this handle, or had it before
+                it was removed.
             KeyLimitReached: the organization has ``cap`` live keys.
         """
 
@@ -112,8 +155,28 @@ class KeyStore(PartStore):
         """The key with this id, if it belongs to the organization (K6)."""
 
     @abstractmethod
-    async def list(self, organization: str) -> list[ApiKey]:
-        """All keys of the organization, whichever their state: newest first, then by id (D10)."""
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        """Return keys of the organization, whichever their state: newest first, then by id (D10).
+
+        At most ``limit`` of them (1 to :data:`PAGE_AT_MOST`), those that follow ``after`` in this
+        order: the ``created_at`` and the id of a key, which need not be there any more. Fewer than
+        ``limit``: there are no more. The call reads and decodes these keys and no others, by an
+        index.
+        """
+
+    @abstractmethod
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        """Return live keys of the organization: latest ``ends_at`` first, then by descending id.
+
+        As :meth:`list`, with ``after`` as the ``ends_at`` and the id of a key. A key that is live
+        during all calls of a walk through the pages is in exactly one of them.
+        """
 
     @abstractmethod
     async def revoke_if_live(
@@ -128,7 +191,11 @@ class KeyStore(PartStore):
 
     @abstractmethod
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace the digest if it still is ``old``; nothing else of the key changes (K3, K9)."""
+        """Replace digest and seal if both still are ``old``, in one atomic step (K3, K9).
+
+        Nothing else of the key changes. Whatever changes a sealed field of a row changes its seal
+        as well, so a seal made for the fields as they were is never kept with others.
+        """
 
     @abstractmethod
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
@@ -138,10 +205,30 @@ class KeyStore(PartStore):
         """
 
     @abstractmethod
-    async def census(self, now: int | None = None) -> dict[str, int]:
-        """How many live keys there are under each digest scheme, to see if a pepper is in use.
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        """Remove keys, with their usage, that ended at least ``age`` microseconds ago (D45).
+
+        One step, bounded in time, of a walk that begins without a cursor and goes on with that of
+        the step before. When a step returns no cursor, every key is removed that was due when the
+        walk began. Several processes may walk at once: each key is counted by one of them.
+
+        A removed key is found by no verb; its handle stays taken for ever (HandleTaken). As with
+        :meth:`revoke_if_live`, this holds on every process once the call has returned. What is
+        removed is decided in the step that removes it, so no key goes that is not due.
+        """
+
+    @abstractmethod
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        """Count live keys by digest scheme, to see if a pepper is in use.
 
         Dashboard tokens that are not revoked count as well: they are digested with the peppers too.
+        One step, bounded in time, of a walk as in :meth:`remove_ended`: the sum over its steps
+        counts every key and token that is there during all of it exactly once.
+        A row whose seal is of another pepper than its digest also counts under
+        ``seal:<pepper id>``, one without a seal under ``unsealed``; so does an account whose token
+        is revoked. :func:`lockgate.rules.seals.tally` counts.
         """
 
 
@@ -263,6 +350,7 @@ class AccountStore(PartStore):
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
         """Make an account the user's if it is unclaimed, and return it as it is then.
@@ -271,11 +359,14 @@ class AccountStore(PartStore):
         and never again, so a later claimer sees in the answer whose it is, and has changed
         nothing. None: the organization has no account.
 
+        The same step replaces the account's seal, which must be the first of ``seals``, by the
+        second. If it is another, the account is not claimed and is returned as it is.
+
         If the account is the user's then, by this call or an earlier one, the same step also
 
         - sets ``token_revoked_at`` if it is not set, unless ``keep_token`` is true (D46);
-        - with ``revoke``, sets ``revoked_at`` of every key of the organization that has none. As
-          with :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after
+        - with ``revoke``, sets ``revoked_at`` of every live key of the organization. As with
+          :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after
           this has returned succeeds, on any process that shares the store (K4).
 
         A key that is inserted at the same time exists before the whole step, or is inserted after
@@ -317,7 +408,10 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace a dashboard token's digest if it still is ``old``, and nothing else (K9)."""
+        """Replace a dashboard token's digest and seal if both still are ``old`` (K9).
+
+        Nothing else of the account changes.
+        """
 
 
 class Store(KeyStore, WindowStore, SlotStore, AccountStore):
@@ -347,7 +441,7 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         if key is None:
             token.matches_nobody()
             return UNKNOWN
-        if not token.matches(key.scheme, key.digest):
+        if not token.accepts(key):
             return UNKNOWN
         state = key.state(await self.now() if now is None else now)
         if state is not KeyState.ACTIVE:
@@ -360,6 +454,18 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         await self.add_usage({key.handle: Usage(1, last_used_at)})
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
         return Admission(Verdict.ADMITTED, key, plan, reading)
+
+    @abstractmethod
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        """Some keys and accounts of all organizations, to go through all of them in steps.
+
+        Each key and account that is there from the first step to the last is in one step at least;
+        it may be in several.
+
+        Args:
+            cursor: None begins; then what the step before answered.
+            limit: about how many rows a step is to read.
+        """
 
     async def epoch(self) -> int | None:
         """A number that grows with every change that somebody made to keys or plans.

@@ -25,7 +25,14 @@ AT_MOST: Final = 10_000
 _SECOND: Final = 1_000_000
 
 _CHANGES: Final = frozenset(
-    {"revoke_if_live", "rehash_if", "put_organization", "claim_if_unclaimed", "remove_unclaimed"}
+    {
+        "revoke_if_live",
+        "rehash_if",
+        "remove_ended",
+        "put_organization",
+        "claim_if_unclaimed",
+        "remove_unclaimed",
+    }
 )
 """Verbs after which this process remembers nothing, at once."""
 

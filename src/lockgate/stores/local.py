@@ -68,6 +68,9 @@ class LocalWindows:
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
 
+    def __contains__(self, owner: str) -> bool:
+        return owner in self._present or owner in self._past
+
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Apply the rule to the owner's state and keep what comes of it."""
         streak = self.streaks.get(owner)
@@ -108,6 +111,23 @@ class LocalWindows:
                     self._refusals.clear()
                 self._refusals[owner] = _Refusal(windows, cost, reading, until)
         return reading
+
+    def take(self, owner: str) -> State | None:
+        """Remove the owner's state and return it; None where there is none."""
+        self._refusals.pop(owner, None)
+        streak = self.streaks.pop(owner, None)
+        present, past = self._present.pop(owner, None), self._past.pop(owner, None)
+        return streak.settled() if streak is not None else present or past
+
+    def put(self, owner: str, state: State, now: int) -> None:
+        """Add the state of an owner that has none here."""
+        if not 0 <= now - self._turned_at < DAY:
+            self._age(now)
+        if self._dropping:
+            self._drop()
+        if self._capacity is not None and len(self._present) >= self._capacity:
+            self._turn(now)
+        self._present[owner] = state
 
     def look(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
         """Read the owner's state, changing nothing."""

@@ -1,12 +1,14 @@
 """Accounts kept in this process: those of the memory store."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from ..errors import HandleTaken
-from ..rules.accounts import Account, Position
+from ..rules.accounts import Account
 from ..rules.digests import Digest
+from ..rules.keys import Position
+from .contract import Reseal
 
 
 class LocalAccounts:
@@ -23,6 +25,10 @@ class LocalAccounts:
         self._claimed_by_user: dict[str, tuple[tuple[int, str], ...]] = {}
         self._reviews: list[tuple[int, str]] = []
         """A heap of unclaimed accounts by the instant since which each may be unused."""
+        self._numbers: dict[str, int] = {}
+        """Accounts are numbered as they come; likewise the other way round."""
+        self._organizations: dict[int, str] = {}
+        self._next = 0
 
     def add(self, account: Account) -> Account:
         """Keep a new account.
@@ -38,6 +44,8 @@ class LocalAccounts:
         position = (account.created_at, organization)
         _insert(self._unclaimed_by_email, account.billing_email, position)
         heappush(self._reviews, position)
+        self._numbers[organization], self._organizations[self._next] = self._next, organization
+        self._next += 1
         return account
 
     def get(self, organization: str) -> Account | None:
@@ -64,13 +72,15 @@ class LocalAccounts:
         end = len(positions) if after is None else bisect_left(positions, after)
         return self._those(reversed(positions[max(0, end - limit) : end]))
 
-    def claim(self, organization: str, user: str, *, keep_token: bool, now: int) -> Account | None:
+    def claim(
+        self, organization: str, user: str, *, keep_token: bool, seals: Reseal, now: int
+    ) -> Account | None:
         """Make an account the user's if it is unclaimed, and revoke its token unless it is kept."""
         account = self.get(organization)
         if account is None:
             return None
-        if account.claimed_by is None:
-            account = account._replace(claimed_by=user, claimed_at=now)
+        if account.claimed_by is None and account.seal == seals[0]:
+            account = account._replace(claimed_by=user, claimed_at=now, seal=seals[1])
             _insert(self._claimed_by_user, user, (now, organization))
             position = (account.created_at, organization)
             _discard(self._unclaimed_by_email, account.billing_email, position)
@@ -97,6 +107,7 @@ class LocalAccounts:
     def remove(self, account: Account) -> None:
         """Forget an unclaimed account that is due."""
         del self._rows[account.organization]
+        del self._organizations[self._numbers.pop(account.organization)]
         del self._organization_by_handle[account.handle]
         position = (account.created_at, account.organization)
         _discard(self._unclaimed_by_email, account.billing_email, position)
@@ -119,17 +130,18 @@ class LocalAccounts:
     def rehash(self, handle: str, old: Digest, new: Digest) -> bool:
         """Replace the digest of a token if it still is ``old``."""
         account = self.by_handle(handle)
-        if account is None or (account.scheme, account.digest) != old:
+        if account is None or account.kept != old:
             return False
-        rehashed = account._replace(scheme=new.scheme, digest=new.value)
+        rehashed = account._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
         self._rows[account.organization] = tuple(rehashed)
         return True
 
-    def schemes(self) -> Iterator[str]:
-        """The digest scheme of each token that is not revoked."""
-        for account in map(Account._make, self._rows.values()):
-            if account.token_revoked_at is None:
-                yield account.scheme
+    def numbered(self, start: int, limit: int) -> tuple[list[Account], int | None]:
+        """Return the accounts of so many numbers, and the next number; None: there is none."""
+        end = start + limit
+        names = (self._organizations.get(n) for n in range(start, min(end, self._next)))
+        accounts = [Account._make(self._rows[name]) for name in names if name is not None]
+        return accounts, end if end < self._next else None
 
     def _those(self, positions: Iterable[tuple[int, str]]) -> tuple[Account, ...]:
         return tuple(Account._make(self._rows[organization]) for _, organization in positions)

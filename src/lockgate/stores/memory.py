@@ -5,26 +5,38 @@ from time import time_ns
 from typing import Final, cast
 
 from ..errors import HandleTaken, KeyLimitReached
-from ..rules.accounts import Account, AccountDraft, Position, last_use
+from ..rules.accounts import Account, AccountDraft, last_use
 from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.instants import DAY
-from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ..rules.plans import Organization, PlanBook
+from ..rules.seals import counted_account, counted_key, tally
 from ..rules.slots import Lease, Leases, SlotReading, acquire, live, release, renew
 from ..rules.windows import Reading, Window
-from .contract import UNKNOWN, Admission, Io, Store, Usage, Verdict
+from .contract import (
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    Io,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Store,
+    Usage,
+    Verdict,
+)
 from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
 from .local_accounts import LocalAccounts
+from .local_keys import LocalKeys
 
-_Scopes = tuple[str, ...]
-_Instant = int | None
-_Row = tuple[
-    str, str, str, str, str, _Scopes, str, bytes, int, _Instant, _Instant
-]  # fmt: skip
-"""An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
 _ADMITTED: Final = Verdict.ADMITTED
+_REMOVED_AT_ONCE: Final = 100
+_COUNTED_AT_ONCE: Final = 1000
+"""Keys that a step of a removal takes, and rows that a step of a census reads: some 3 ms each."""
 _SWEPT_AT_ONCE: Final = 2
 """More than one, so that sweeping is faster than anybody takes slots."""
 
@@ -38,7 +50,7 @@ class MemoryStore(Store):
 
     One lock guards it all. No verb on the way of a request holds it for more than some
     microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
-    win nothing. ``list`` and ``census`` take as long as there are keys to read.
+    win nothing.
 
     Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in two of
     numbers: a garbage collection walks none of them, so a million keys cost no pauses.
@@ -53,12 +65,10 @@ class MemoryStore(Store):
         self.edition = object()
         self._clock = clock
         self._lock = own_lock()
-        self._rows: dict[str, _Row] = {}
-        self._requests: dict[str, int] = {}
-        self._last_used: dict[str, int] = {}
-        self._handles_by_id: dict[str, str] = {}
-        self._handles_by_organization: dict[str, dict[str, None]] = {}
-        self._live_by_organization: dict[str, dict[str, None]] = {}
+        self._keys = keys = LocalKeys()
+        self._rows = keys.rows
+        self._requests = keys.requests
+        self._last_used = keys.last_used
         self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
         self._windows = windows = LocalWindows()
         self._streaks = windows.streaks
@@ -78,15 +88,16 @@ class MemoryStore(Store):
             if row is None:
                 token.matches_nobody()
                 return UNKNOWN
-            if (row[6], row[7]) != token.matched and not token.matches(row[6], row[7]):
+            # Rows change by the verbs below only: digest and seal stand for all that is sealed.
+            if row[6:9] != token.matched and not token.accepts(self._keys.key(handle)):
                 return UNKNOWN
-            organization, expires_at, revoked_at = row[2], row[9], row[10]
+            organization, expires_at, revoked_at = row[2], row[10], row[11]
             if now is None:
                 now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
             if revoked_at is not None:
-                return Admission(Verdict.REVOKED, self._key(handle))
+                return Admission(Verdict.REVOKED, self._keys.key(handle))
             if expires_at is not None and expires_at <= now:
-                return Admission(Verdict.EXPIRED, self._key(handle))
+                return Admission(Verdict.EXPIRED, self._keys.key(handle))
             placed = self._placed.get(organization)
             plan = plans.default if placed is None else plans.plan(*placed)
             windows = plan.windows
@@ -95,7 +106,7 @@ class MemoryStore(Store):
             if reading is None:
                 reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:
-                return Admission(Verdict.LIMITED, self._key(handle), plan, reading)
+                return Admission(Verdict.LIMITED, self._keys.key(handle), plan, reading)
             self._requests[handle] = requests = self._requests.get(handle, 0) + 1
             last_used_at = self._last_used.get(handle, -1)
             if now > last_used_at:
@@ -106,45 +117,52 @@ class MemoryStore(Store):
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         with self._lock:
             now = self._clock() if now is None else now
-            if self._is_taken(draft.handle):
+            if self._keys.is_taken(draft.handle):
                 raise HandleTaken
-            live_keys = self._live_by_organization.setdefault(draft.organization, {})
-            if cap is not None and len(live_keys) >= cap:
-                for handle in list(live_keys):
-                    if self._key(handle).state(now) is KeyState.EXPIRED:
-                        del live_keys[handle]
-                if len(live_keys) >= cap:
-                    raise KeyLimitReached(cap)
-            return self._insert(draft, now)
+            if cap is not None and self._keys.count_live(draft.organization, now) >= cap:
+                raise KeyLimitReached(cap)
+            return self._keys.insert(draft.created(now))
 
     async def find(self, handle: str) -> ApiKey | None:
         with self._lock:
-            return self._key(handle) if handle in self._rows else None
+            return self._keys.key(handle) if handle in self._rows else None
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         with self._lock:
-            return self._owned(organization, id)
+            return self._keys.owned(organization, id)
 
-    async def list(self, organization: str) -> list[ApiKey]:
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         with self._lock:
-            keys = [self._key(h) for h in self._handles_by_organization.get(organization, ())]
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+            return self._keys.newest(organization, limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._keys.live(organization, limit, after, now)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
         with self._lock:
-            key = self._owned(organization, id)
-            if key is None:
-                return None
-            return self._revoked(key, self._clock() if now is None else now)
+            key = self._keys.owned(organization, id)
+            if key is None or key.revoked_at is not None:
+                return key
+            key = self._keys.revoke(key, self._clock() if now is None else now)
+            self.edition = object()
+            return key
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
             row = self._rows.get(handle)
-            if row is None or (row[6], row[7]) != old:
+            if row is None or row[6:9] != old:
                 return False
-            self._rows[handle] = (*row[:6], new.scheme, new.value, *row[8:])
+            self._rows[handle] = (*row[:6], new.scheme, new.value, new.seal, *row[9:])
             self.edition = object()
             return True
 
@@ -155,16 +173,22 @@ class MemoryStore(Store):
                     self._requests[handle] = self._requests.get(handle, 0) + requests
                     self._last_used[handle] = max(self._last_used.get(handle, last_used), last_used)
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
         with self._lock:
             now = self._clock() if now is None else now
-            counts: dict[str, int] = {}
-            for handle, row in self._rows.items():
-                if self._key(handle).state(now) is KeyState.ACTIVE:
-                    counts[row[6]] = counts.get(row[6], 0) + 1
-            for scheme in self._accounts.schemes():
-                counts[scheme] = counts.get(scheme, 0) + 1
-            return counts
+            removed = self._keys.remove_ended(now - age, _REMOVED_AT_ONCE)
+            if removed:
+                self.edition = object()
+            return Removal(removed, "more" if removed == _REMOVED_AT_ONCE else None)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        with self._lock:
+            now = self._clock() if now is None else now
+            step = self._some(cursor, _COUNTED_AT_ONCE)
+        keys = [counted_key(key) for key in step.keys if key.state(now) is KeyState.ACTIVE]
+        return Census(tally([*keys, *map(counted_account, step.accounts)]), step.cursor)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -234,9 +258,9 @@ class MemoryStore(Store):
     ) -> tuple[Account, ApiKey]:
         with self._lock:
             now = self._clock() if now is None else now
-            if self._is_taken(key.handle):
+            if self._keys.is_taken(key.handle):
                 raise HandleTaken
-            return self._accounts.add(account.created(now)), self._insert(key, now)
+            return self._accounts.add(account.created(now)), self._keys.insert(key.created(now))
 
     async def account(self, organization: str) -> Account | None:
         with self._lock:
@@ -265,14 +289,17 @@ class MemoryStore(Store):
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
         with self._lock:
             now = self._clock() if now is None else now
-            account = self._accounts.claim(organization, user, keep_token=keep_token, now=now)
+            account = self._accounts.claim(
+                organization, user, keep_token=keep_token, seals=seals, now=now
+            )
             if account is not None and account.claimed_by == user and revoke:
-                for handle in self._handles_by_organization[organization]:
-                    self._revoked(self._key(handle), now)
+                self._keys.revoke_live(organization, now)
+                self.edition = object()
             return account
 
     async def remove_unclaimed(
@@ -287,12 +314,12 @@ class MemoryStore(Store):
                     break
                 if account.organization in self._placed:
                     continue  # Nothing takes a plan away again.
-                handles = self._handles_by_organization.get(account.organization, ())
-                latest = last_use(account, map(self._key, handles))
+                latest = last_use(account, self._keys.all(account.organization))
                 if latest > edge:
                     self._accounts.review(account.organization, latest)
                 else:
-                    self._remove(account)
+                    self._accounts.remove(account)
+                    self._keys.remove_all(account.organization)
                     removed.append(account.organization)
             if removed:
                 self.edition = object()
@@ -311,45 +338,18 @@ class MemoryStore(Store):
         with self._lock:
             return self._accounts.rehash(handle, old, new)
 
-    def _insert(self, draft: KeyDraft, now: int) -> ApiKey:
-        key = draft.created(now)
-        self._rows[draft.handle] = key[:11]
-        self._handles_by_id[draft.id] = draft.handle
-        self._handles_by_organization.setdefault(draft.organization, {})[draft.handle] = None
-        self._live_by_organization.setdefault(draft.organization, {})[draft.handle] = None
-        return key
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        with self._lock:
+            return self._some(cursor, min(limit, _COUNTED_AT_ONCE))
 
-    def _remove(self, account: Account) -> None:
-        self._accounts.remove(account)
-        self._live_by_organization.pop(account.organization, None)
-        for handle in self._handles_by_organization.pop(account.organization, ()):
-            row = self._rows.pop(handle)
-            del self._handles_by_id[row[0]]
-            self._requests.pop(handle, None)
-            self._last_used.pop(handle, None)
-            self._removed_handles.add(handle)
-
-    def _is_taken(self, handle: str) -> bool:
-        return handle in self._rows or handle in self._removed_handles
-
-    def _revoked(self, key: ApiKey, now: int) -> ApiKey:
-        if key.revoked_at is None:
-            key = key._replace(revoked_at=now)
-            self._rows[key.handle] = key[:11]
-            self._live_by_organization[key.organization].pop(key.handle, None)
-            self.edition = object()
-        return key
-
-    def _key(self, handle: str) -> ApiKey:
-        usage = self._requests.get(handle, 0), self._last_used.get(handle)
-        return ApiKey(*self._rows[handle], *usage)
-
-    def _owned(self, organization: str, id: str) -> ApiKey | None:
-        handle = self._handles_by_id.get(id)
-        if handle is None:
-            return None
-        key = self._key(handle)
-        return key if key.organization == organization else None
+    def _some(self, cursor: str | None, limit: int) -> Rows:
+        """Some keys, or after these some accounts, in the order in which they came."""
+        kind, start = (cursor or "keys 0").split()
+        if kind == "keys":
+            keys, following = self._keys.numbered(int(start), limit)
+            return Rows(keys, (), "accounts 0" if following is None else f"keys {following}")
+        accounts, following = self._accounts.numbered(int(start), limit)
+        return Rows((), accounts, None if following is None else f"accounts {following}")
 
     def _keep(self, organization: str, leases: Leases, now: int) -> None:
         self._leases.pop(organization, None)

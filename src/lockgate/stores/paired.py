@@ -14,11 +14,21 @@ from ..errors import ConfigurationError, StoreUnavailable
 from ..rules.accounts import Account
 from ..rules.credentials import Token
 from ..rules.digests import Digest
-from ..rules.keys import ApiKey, KeyState
+from ..rules.keys import ApiKey, KeyState, Position
 from ..rules.plans import Organization, PlanBook
 from ..rules.windows import Reading, Window
 from ..run import run
-from .contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, Verdict
+from .contract import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Io,
+    Page,
+    Removal,
+    Reseal,
+    Verdict,
+)
 from .counts import Counts
 from .ends import tell_of_the_end
 from .failures import is_away
@@ -97,9 +107,27 @@ class Paired(Wrapper):
         # The cache's: the truth's moves while copies from before are still believed.
         return await self.cache.epoch()
 
-    async def list(self, organization: str) -> list[ApiKey]:
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         await self.write_usage()
-        return await self.truth.list(organization)
+        return await self.truth.list(organization, limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        await self.write_usage()
+        return await self.truth.list_live(organization, limit, after, now)
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        removal = await self.truth.remove_ended(age, now, cursor)
+        if removal.removed:
+            await self.compare()  # The truth says whose copies are void.
+        return removal
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -116,10 +144,11 @@ class Paired(Wrapper):
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
         claim = self.truth.claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token, now=now
+            organization, user, revoke=revoke, keep_token=keep_token, seals=seals, now=now
         )
         return await self._changing(organization, claim)
 
@@ -238,7 +267,7 @@ class Paired(Wrapper):
         if key is None:
             token.matches_nobody()
             return None
-        return key if token.matches(key.scheme, key.digest) else None
+        return key if token.accepts(key) else None
 
     async def _verified(
         self,

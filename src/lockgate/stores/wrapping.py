@@ -42,9 +42,11 @@ class Wrapper(Store):
     find = passed(Store.find)
     get = passed(Store.get)
     list = passed(Store.list)
+    list_live = passed(Store.list_live)
     revoke_if_live = passed(Store.revoke_if_live)
     rehash_if = passed(Store.rehash_if)
     add_usage = passed(Store.add_usage)
+    remove_ended = passed(Store.remove_ended)
     census = passed(Store.census)
     hit = passed(Store.hit)
     look = passed(Store.look)
@@ -64,6 +66,7 @@ class Wrapper(Store):
     sign_in = passed(Store.sign_in)
     sign_out = passed(Store.sign_out)
     rehash_token_if = passed(Store.rehash_token_if)
+    scan = passed(Store.scan)
 
     def hurry(self) -> None:
         self.inner.hurry()

@@ -1,6 +1,7 @@
 """A call of a store's verb, what it answered, and how both are written in a trace."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from ..rules.accounts import Account, AccountDraft
@@ -9,6 +10,7 @@ from ..rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from ..rules.keys import ApiKey, KeyDraft
 from ..rules.plans import Plan, PlanBook
 from ..rules.windows import Reading, Window
+from ..stores.contract import Census, Removal
 from .clock import START
 
 UNITS: Final = (
@@ -38,6 +40,14 @@ class Lost:
 LOST: Final = Lost()
 
 
+WALKS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
+    "census": lambda steps: Census(_total(step.counts for step in steps), None),
+    "remove_ended": lambda steps: Removal(sum(step.removed for step in steps), None),
+}
+"""Verbs that do a step of a walk, and what all steps come to: a call of one is the whole walk."""
+_STEPS_AT_MOST: Final = 10_000
+
+
 class Call(NamedTuple):
     """One verb with its arguments, ``now`` included."""
 
@@ -50,13 +60,30 @@ class Call(NamedTuple):
         """Make the call on a store; an exception is an answer as well."""
         method: Callable[..., Awaitable[Any]] = getattr(store, self.verb)
         try:
-            return await method(*self.arguments, **dict(self.options))
+            answer = await method(*self.arguments, **dict(self.options))
+            if self.verb in WALKS:
+                return await self._walked(method, answer)
+            return answer
         except Exception as error:
             return raised(error)
+
+    async def _walked(self, method: Callable[..., Awaitable[Any]], step: Any) -> Any:
+        steps = [step]
+        while steps[-1].cursor is not None and len(steps) < _STEPS_AT_MOST:
+            options = {**dict(self.options), "cursor": steps[-1].cursor}
+            steps.append(await method(*self.arguments, **options))
+        return WALKS[self.verb](steps)
 
     def __str__(self) -> str:
         named = (f"{name}={show(value)}" for name, value in self.options)
         return f"{self.verb}({', '.join((*map(show, self.arguments), *named))})"
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total = Counter[str]()
+    for some in counts:
+        total.update(some)
+    return dict(total)
 
 
 def raised(error: Exception) -> Raised:
@@ -74,7 +101,7 @@ def show(value: object) -> str:
     if isinstance(value, int):
         return _number(value)
     if isinstance(value, KeyDraft):
-        expires = "" if value.lifetime is None else f", lifetime={_span(value.lifetime)}"
+        expires = "" if value.expires_at is None else f", expires_at={show(value.expires_at)}"
         return f"draft {value.handle} of {value.organization!r}{expires}"
     if isinstance(value, AccountDraft):
         return f"account {value.handle} of {value.organization!r}"

@@ -1,5 +1,6 @@
 """A gate with somebody behind it: an organization on each plan, with a key and a session."""
 
+from secrets import token_urlsafe
 from typing import Any, Final, NamedTuple
 
 from ..gate import Gate
@@ -43,7 +44,7 @@ def settings(clock: HandClock) -> dict[str, Any]:
         "store": MemoryStore(clock),
         "brand": "test",
         "clock": clock,
-        "sessions": SignedCookie(["a session secret for tests only"]),
+        "sessions": SignedCookie([token_urlsafe()]),
         "public_url": "http://testserver",
     }
 

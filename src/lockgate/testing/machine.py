@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from ..rules.accounts import Position
 from ..rules.credentials import NewKey
 from ..rules.digests import Digest
 from ..rules.instants import DAY, HOUR, MINUTE, SECOND
-from ..rules.keys import KeyDraft
+from ..rules.keys import KeyDraft, Position
 from ..rules.plans import Organization, Plan
 from ..run import run
-from ..stores.contract import PartStore, Usage
+from ..stores.contract import PAGE_AT_MOST, PartStore, Usage
 from .calls import Call
 from .certify import MakeStore
 from .checks import PARTS, Part
@@ -44,6 +43,8 @@ EMAIL: Final = st.sampled_from(["ada@example.com", "eve@example.com"])
 SPAN: Final = st.sampled_from([1, SECOND, MINUTE, HOUR])
 LIMIT: Final = st.none() | st.integers(0, 3)
 SCHEMES: Final = ("sha256", "other", "another")
+SEAL: Final = st.sampled_from([None, None, "01020304:aa"])
+KEPT: Final = st.tuples(st.sampled_from(SCHEMES), SEAL)
 
 
 def needs(part: Part) -> Callable[[Any], bool]:
@@ -160,7 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
         """
         draft = self._keys[which][1]
         world = self._witness.world
-        known = draft.handle in world.keys or draft.handle in world.removed_handles
+        known = draft.handle in world.keys or draft.handle in world.removed
         self._call("insert", draft, None if known else cap, self.now)
 
     @precondition(needs("keys"))
@@ -170,11 +171,12 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("revoke_if_live", organization, self._keys[which][1].id, self.now)
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, old=st.sampled_from(SCHEMES), new=st.sampled_from(SCHEMES))
-    def rehash(self, which: int, old: str, new: str) -> None:
-        """A key's digest is replaced."""
+    @rule(which=WHICH, old=KEPT, new=KEPT)
+    def rehash(self, which: int, old: tuple[str, str | None], new: tuple[str, str | None]) -> None:
+        """A key's digest and seal are replaced."""
         handle, digest = self._keys[which][1].handle, self._keys[which][1].digest
-        self._call("rehash_if", handle, Digest(old, digest), Digest(new, digest))
+        before, after = (Digest(scheme, digest, seal) for scheme, seal in (old, new))
+        self._call("rehash_if", handle, before, after)
 
     @precondition(needs("keys"))
     @rule(which=st.lists(WHICH, max_size=3), requests=st.integers(1, 9))
@@ -184,14 +186,25 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("add_usage", {handle: Usage(requests, self.now) for handle in handles})
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, organization=ORGANIZATION)
-    def read(self, which: int, organization: str) -> None:
-        """Somebody reads keys."""
-        draft = self._keys[which][1]
-        self._call("find", draft.handle)
-        self._call("get", organization, draft.id)
-        self._call("list", organization)
+    @rule(which=WHICH, organization=ORGANIZATION, limit=st.integers(1, 3))
+    def read(self, which: int, organization: str, limit: int) -> None:
+        """Somebody reads keys, and lists them in pages that begin anywhere."""
+        key = self._keys[which][1]
+        self._call("find", key.handle)
+        self._call("get", organization, key.id)
+        self._call("list", organization, PAGE_AT_MOST)
+        self._call("list_live", organization, PAGE_AT_MOST, None, self.now)
+        created = key.created(self.now)
+        self._call("list", organization, limit, Position(created.created_at, key.id))
+        place = Position(created.ends_at, key.id)
+        self._call("list_live", organization, limit, place, self.now)
         self._call("census", self.now)
+
+    @precondition(needs("keys"))
+    @rule(age=st.sampled_from([0, 1, SECOND, HOUR, DAY]))
+    def remove_ended(self, age: int) -> None:
+        """Keys that ended are removed."""
+        self._call("remove_ended", age, self.now)
 
     @precondition(needs("accounts"))
     @rule(organization=ORGANIZATION, plan=PLAN, rpm=st.none() | st.integers(1, 9))
@@ -223,13 +236,29 @@ class StoreMachine(RuleBasedStateMachine):
                 found = self._drive(self._witness.see(Call(verb, (name, limit, position))))
 
     @precondition(needs("accounts"))
-    @rule(organization=ORGANIZATION, user=OWNER, revoke=st.booleans(), keep=st.booleans())
-    def claim(self, organization: str, user: str, revoke: bool, keep: bool) -> None:
+    @rule(
+        organization=ORGANIZATION,
+        user=OWNER,
+        revoke=st.booleans(),
+        keep=st.booleans(),
+        old=SEAL,
+        new=SEAL,
+    )
+    def claim(
+        self,
+        organization: str,
+        user: str,
+        revoke: bool,
+        keep: bool,
+        old: str | None,
+        new: str | None,
+    ) -> None:
         """A user claims an organization, and may want all keys revoked, or the token kept."""
-        options = (("revoke", revoke), ("keep_token", keep), ("now", self.now))
+        kept = ("revoke", revoke), ("keep_token", keep)
+        options = *kept, ("seals", (old, new)), ("now", self.now)
         call = Call("claim_if_unclaimed", (organization, user), options)
         self._drive(self._witness.see(call))
-        self._call("list", organization)
+        self._call("list", organization, PAGE_AT_MOST)
 
     @precondition(needs("accounts"))
     @rule(idle=st.sampled_from([0, 1, MINUTE, HOUR, DAY]))
@@ -238,18 +267,18 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("remove_unclaimed", idle, 100, self.now)
         for organization in ORGANIZATIONS:
             self._call("account", organization)
-            self._call("list", organization)
+            self._call("list", organization, PAGE_AT_MOST)
 
     @precondition(needs("accounts"))
-    @rule(organization=ORGANIZATION, scheme=st.sampled_from(SCHEMES))
-    def sign_out(self, organization: str, scheme: str) -> None:
+    @rule(organization=ORGANIZATION, kept=KEPT)
+    def sign_out(self, organization: str, kept: tuple[str, str | None]) -> None:
         """An agent signs in and out, and its token gets another digest."""
         self._call("sign_in", organization, self.now)
         self._call("sign_out", organization)
         account = self._witness.world.accounts.get(organization)
         if account is not None:
-            old = Digest(account.scheme, account.digest)
-            self._call("rehash_token_if", account.handle, old, Digest(scheme, old.value))
+            new = Digest(kept[0], account.digest, kept[1])
+            self._call("rehash_token_if", account.handle, account.kept, new)
         self._call("account", organization)
 
     @precondition(needs("admission"))

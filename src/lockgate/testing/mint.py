@@ -1,13 +1,16 @@
 """Keys, ids and plans for the checks to put into stores: the same ones in every run."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 from uuid import UUID
 
 from ..rules.accounts import AccountDraft
 from ..rules.credentials import BASE62, KeyFormat, NewKey, Token
+from ..rules.digests import Peppers
 from ..rules.keys import KeyDraft
 from ..rules.plans import Plan, PlanBook
+from ..rules.seals import sealed_account_draft, sealed_draft
 from ..rules.windows import Window
 from .clock import START
 
@@ -64,11 +67,16 @@ def book(limit: int | None) -> PlanBook:
 
 
 class Mint:
-    """Draws keys and drafts, the same for the same seed."""
+    """Draws keys and drafts, the same for the same seed.
 
-    def __init__(self, seed: int = 0) -> None:
+    Args:
+        seed: another one gives other keys.
+        peppers: digest the keys and seal their rows.
+    """
+
+    def __init__(self, seed: int = 0, peppers: Sequence[bytes] = ()) -> None:
         self._random = Random(seed)  # noqa: S311 - these keys open nothing
-        self.format: Final = KeyFormat("acme", draw=self._draw)
+        self.format: Final = KeyFormat("acme", peppers=Peppers(peppers), draw=self._draw)
 
     def key(self) -> NewKey:
         """Another key."""
@@ -86,11 +94,12 @@ class Mint:
         name: str = "a key",
         scopes: tuple[str, ...] = ("*",),
         lifetime: int | None = None,
+        at: int = NOW,
     ) -> KeyDraft:
-        """A draft of this key, or of another one."""
+        """A draft of this key, or of another one, that expires a lifetime after an instant."""
         key = key or self.key()
         digest = self.format.digest(key)
-        return KeyDraft(
+        draft = KeyDraft(
             id=str(UUID(int=self._random.getrandbits(128), version=4)),
             handle=key.handle,
             organization=organization,
@@ -99,8 +108,10 @@ class Mint:
             scopes=scopes,
             scheme=digest.scheme,
             digest=digest.value,
-            lifetime=lifetime,
+            seal=None,
+            expires_at=None if lifetime is None else at + lifetime,
         )
+        return sealed_draft(draft, self.format.peppers)
 
     def account(
         self,
@@ -113,7 +124,8 @@ class Mint:
         """A draft of an account with a dashboard token of its own."""
         token = self.key()
         digest = self.format.digest(token)
-        return AccountDraft(organization, agent, email, company, token.handle, *digest)
+        draft = AccountDraft(organization, agent, email, company, token.handle, *digest)
+        return sealed_account_draft(draft, self.format.peppers)
 
     def _draw(self, length: int) -> str:
         return "".join(self._random.choices(BASE62, k=length))

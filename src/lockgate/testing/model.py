@@ -10,16 +10,28 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import HandleTaken, KeyLimitReached
 from ..rules import slots
-from ..rules.accounts import Account, AccountDraft, Position, last_use
+from ..rules.accounts import Account, AccountDraft, last_use
 from ..rules.credentials import Token
 from ..rules.digests import Digest
-from ..rules.keys import ApiKey, KeyDraft, KeyState
+from ..rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ..rules.plans import Organization, PlanBook
+from ..rules.seals import counted_account, counted_key, tally
 from ..rules.slots import Lease, Leases, SlotReading
 from ..rules.windows import Reading, State, Window, empty_state
 from ..rules.windows import hit as hit_rule
 from ..rules.windows import look as look_rule
-from ..stores.contract import REFUSED_BY_STATE, UNKNOWN, Admission, Usage, Verdict
+from ..stores.contract import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    Page,
+    Removal,
+    Reseal,
+    Usage,
+    Verdict,
+)
 from .calls import Call, raised
 
 
@@ -33,7 +45,8 @@ class World(NamedTuple):
     leases: Mapping[str, Leases] = {}
     organizations: Mapping[str, Organization] = {}
     accounts: Mapping[str, Account] = {}
-    removed_handles: Mapping[str, None] = {}
+    removed: Mapping[str, None] = {}
+    """Handles of removed keys."""
 
     def fingerprint(self) -> object:
         """Equal for worlds that are; unlike a world it can be a member of a set."""
@@ -54,7 +67,7 @@ def expect(world: World, call: Call) -> tuple[Any, World]:
 
 
 def insert(world: World, draft: KeyDraft, cap: int | None, now: int) -> tuple[ApiKey, World]:
-    if draft.handle in world.keys or draft.handle in world.removed_handles:
+    if draft.handle in world.keys or draft.handle in world.removed:
         raise HandleTaken
     live = [key for key in world.of(draft.organization) if key.state(now) is KeyState.ACTIVE]
     if cap is not None and len(live) >= cap:
@@ -71,8 +84,23 @@ def get(world: World, organization: str, id: str) -> tuple[ApiKey | None, World]
     return next((key for key in world.of(organization) if key.id == id), None), world
 
 
-def list_keys(world: World, organization: str) -> tuple[list[ApiKey], World]:
-    return sorted(world.of(organization), key=lambda key: (-key.created_at, key.id)), world
+def list_keys(
+    world: World, organization: str, limit: int, after: Position | None = None
+) -> tuple[Page, World]:
+    keys = sorted(world.of(organization), key=lambda key: (-key.created_at, key.id))
+    if after is not None:
+        keys = [k for k in keys if (-k.created_at, k.id) > (-after.instant, after.id)]
+    return keys[:limit], world
+
+
+def list_live(
+    world: World, organization: str, limit: int, after: Position | None, now: int
+) -> tuple[Page, World]:
+    live = [key for key in world.of(organization) if key.state(now) is KeyState.ACTIVE]
+    if after is not None:
+        live = [key for key in live if (key.ends_at, key.id) < after]
+    live.sort(key=lambda key: (key.ends_at, key.id), reverse=True)
+    return live[:limit], world
 
 
 def revoke_if_live(
@@ -87,9 +115,9 @@ def revoke_if_live(
 
 def rehash_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
     key = world.keys.get(handle)
-    if key is None or (key.scheme, key.digest) != old:
+    if key is None or key.kept != old:
         return False, world
-    return True, _with_key(world, key._replace(scheme=new.scheme, digest=new.value))
+    return True, _with_key(world, key._replace(**_columns(new)))
 
 
 def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
@@ -100,15 +128,17 @@ def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
     return None, world
 
 
-def census(world: World, now: int) -> tuple[dict[str, int], World]:
-    counts: dict[str, int] = {}
-    for key in world.keys.values():
-        if key.state(now) is KeyState.ACTIVE:
-            counts[key.scheme] = counts.get(key.scheme, 0) + 1
-    for one in world.accounts.values():
-        if one.token_revoked_at is None:
-            counts[one.scheme] = counts.get(one.scheme, 0) + 1
-    return counts, world
+def remove_ended(world: World, age: int, now: int) -> tuple[Removal, World]:
+    due = {handle for handle, key in world.keys.items() if key.ends_at <= now - age}
+    keys = {handle: key for handle, key in world.keys.items() if handle not in due}
+    removed = {**world.removed, **dict.fromkeys(due)}
+    return Removal(len(due), None), world._replace(keys=keys, removed=removed)
+
+
+def census(world: World, now: int) -> tuple[Census, World]:
+    live = [key for key in world.keys.values() if key.state(now) is KeyState.ACTIVE]
+    rows = *map(counted_key, live), *map(counted_account, world.accounts.values())
+    return Census(tally(rows), None), world
 
 
 def hit(
@@ -165,7 +195,7 @@ def admit(
     world: World, token: Token, cost: int, plans: PlanBook, now: int
 ) -> tuple[Admission, World]:
     key = world.keys.get(token.handle)
-    if key is None or not token.matches(key.scheme, key.digest):
+    if key is None or not token.accepts(key):
         return UNKNOWN, world
     state = key.state(now)
     if state is not KeyState.ACTIVE:
@@ -222,18 +252,26 @@ def accounts_by_user(
 
 
 def claim_if_unclaimed(
-    world: World, organization: str, user: str, *, revoke: bool, keep_token: bool, now: int
+    world: World,
+    organization: str,
+    user: str,
+    *,
+    revoke: bool,
+    keep_token: bool,
+    seals: Reseal = UNSEALED,
+    now: int,
 ) -> tuple[Account | None, World]:
     one = world.accounts.get(organization)
     if one is None:
         return None, world
-    if one.claimed_by is None:
-        one = one._replace(claimed_by=user, claimed_at=now)
+    if one.claimed_by is None and one.seal == seals[0]:
+        one = one._replace(claimed_by=user, claimed_at=now, seal=seals[1])
     if one.claimed_by == user:
         if not keep_token and one.token_revoked_at is None:
             one = one._replace(token_revoked_at=now)
         for key in world.of(organization) if revoke else ():
-            _, world = revoke_if_live(world, organization, key.id, now)
+            if key.state(now) is KeyState.ACTIVE:
+                _, world = revoke_if_live(world, organization, key.id, now)
     return one, _with_account(world, one)
 
 
@@ -251,8 +289,8 @@ def remove_unclaimed(
     assert len(removed) <= limit, "a check looks at fewer accounts than could go"
     accounts = {name: one for name, one in world.accounts.items() if name not in removed}
     kept = {handle: key for handle, key in world.keys.items() if key.organization not in removed}
-    gone = {**world.removed_handles, **dict.fromkeys(world.keys.keys() - kept.keys())}
-    world = world._replace(accounts=accounts, keys=kept, removed_handles=gone)
+    gone = {**world.removed, **dict.fromkeys(world.keys.keys() - kept.keys())}
+    world = world._replace(accounts=accounts, keys=kept, removed=gone)
     return tuple(sorted(removed)), world
 
 
@@ -273,9 +311,9 @@ def sign_out(world: World, organization: str) -> tuple[None, World]:
 
 def rehash_token_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
     one, _ = account_by_token(world, handle)
-    if one is None or (one.scheme, one.digest) != old:
+    if one is None or one.kept != old:
         return False, world
-    return True, _with_account(world, one._replace(scheme=new.scheme, digest=new.value))
+    return True, _with_account(world, one._replace(**_columns(new)))
 
 
 VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
@@ -283,9 +321,11 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "find": find,
     "get": get,
     "list": list_keys,
+    "list_live": list_live,
     "revoke_if_live": revoke_if_live,
     "rehash_if": rehash_if,
     "add_usage": add_usage,
+    "remove_ended": remove_ended,
     "census": census,
     "hit": hit,
     "look": look,
@@ -307,6 +347,10 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "sign_out": sign_out,
     "rehash_token_if": rehash_token_if,
 }
+
+
+def _columns(digest: Digest) -> dict[str, Any]:
+    return {"scheme": digest.scheme, "digest": digest.value, "seal": digest.seal}
 
 
 def _used(key: ApiKey, requests: int, last: int) -> ApiKey:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from ..rules.instants import HOUR, SECOND
 from ..rules.plans import Organization
-from ..stores.contract import Store, Verdict
+from ..stores.contract import PAGE_AT_MOST, Store, Verdict
 from .mint import Mint
 from .sentences import Broken
 
@@ -136,7 +136,8 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
 async def _windows(store: Store, workers: Sequence[Worker], lasts: int) -> None:
     mint = Mint()
     made, ended = mint.key(), mint.key()
-    await store.insert(mint.draft(key=made, lifetime=lasts), None)
+    draft = mint.draft(key=made, lifetime=lasts, at=await store.now())
+    await store.insert(draft, None)
     counts = counted(workers, "show", made.text, LIMIT)
     if counts != {"admitted": LIMIT, "limited": sum(counts.values()) - LIMIT}:
         sentence = "W1" if counts.get("admitted", 0) > LIMIT else "W2"
@@ -150,7 +151,8 @@ async def _windows(store: Store, workers: Sequence[Worker], lasts: int) -> None:
     if counts.get("admitted") != MORE:
         said = f"Once one process had put the limit up by {MORE}, all of them came to {counts}."
         raise Broken("W13", said)
-    await store.insert(mint.draft(key=ended, lifetime=1), None, await store.now() - SECOND)
+    before = await store.now() - SECOND
+    await store.insert(mint.draft(key=ended, lifetime=1, at=before), None, before)
     counts = counted(workers, "show", ended.text, LIMIT)
     if set(counts) != {Verdict.EXPIRED.value}:
         raise Broken("K1", f"A key that has expired came in other processes to {counts}.")
@@ -190,7 +192,7 @@ async def _slots(store: Store, workers: Sequence[Worker], lasts: int) -> None:
 
 async def _caps(store: Store, workers: Sequence[Worker]) -> None:
     counts = counted(workers, "insert", CAP)
-    listed = len(await store.list("org_3"))
+    listed = len(await store.list("org_3", PAGE_AT_MOST))
     if {counts.get("inserted"), listed} != {CAP}:
         said = f"Inserts by {PROCESSES} processes came to {counts}, and {listed} keys are listed"
         raise Broken("K8", f"{said}; the cap is {CAP}.")

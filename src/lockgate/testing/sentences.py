@@ -29,7 +29,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "L5": "Releasing frees only the caller's own lease, however late, and twice is like once.",
     "L6": "Acquiring again for the same job gives back the lease that it has.",
     # Keys
-    "K1": "A key is accepted if and only if its digest matches a row neither revoked nor expired.",
+    "K1": "A key is accepted if and only if its digest matches a row neither revoked nor expired, "
+    "whose seal, where keys are made with peppers, is that of its fields.",
     "K3": "Revoked is for good: no call, no order and no race makes a revoked key good again.",
     "K4": "Once a revocation is answered, no admission that starts later lets the key in.",
     "K5": "What was read before a revocation and kept since then lets nobody in.",
@@ -37,7 +38,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "K7": "The usage of a key is what was admitted with it or added to it, and the time of its "
     "last use never goes back.",
     "K8": "Never has an organization more live keys than its cap, whoever inserts at once.",
-    "K9": "A digest is replaced only while it still is the old one, and nothing else with it.",
+    "K9": "A digest and the seal of its row are replaced only while both still are the old ones, "
+    "and nothing else with them.",
     # Accounts
     "R1": "An account and the first key of its organization are kept together or not at all.",
     "R3": "An account is claimed once and for ever, with one winner however many claim at once.",
@@ -47,7 +49,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "expired.",
     "D5": "Whoever remembers answers hears of every change: the epoch has grown and the edition is "
     "another, where the store keeps them, when the verb that changed something returns.",
-    "D10": "Keys are listed newest first and then by id, whichever their state.",
+    "D10": "Keys are listed newest first and then by id, whichever their state; live ones by when "
+    "they end and by id, the last first; in pages that miss none and repeat none.",
     "D14": "Accounts are found by exactly their token, e-mail or user, page by page: unclaimed "
     "ones the oldest first, claimed ones the latest claim first, then by organization.",
     "D15": "A claim, the end of its sessions and a new digest change that of an account, and "
@@ -55,6 +58,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "D46": "An account goes with its keys if it is unclaimed, on no plan and unused for so long, "
     "in one step, and only then; the handles of its keys stay taken.",
     "D25": "An organization's plan and limits are kept as they were put.",
+    "D45": "Keys that ended long enough ago are removed with their usage, no others, each once; "
+    "their handles stay taken.",
 }
 """Each sentence by the id that docs and failures call it by."""
 

@@ -11,6 +11,7 @@ from .calls import Call, Raised, alike, differences, show
 from .model import World, expect
 from .sentences import Broken
 
+_USAGE: Final = ApiKey._fields.index("request_count")
 _PLAIN: Final = frozenset({"W4", "W6", "W12"})
 """Sentences that a wrong answer shows to be broken, whatever was being looked at."""
 
@@ -120,9 +121,9 @@ def _of_key(expected: ApiKey, got: ApiKey) -> str:
         return "K6"
     if got.revoked_at != expected.revoked_at:
         return "K3" if got.revoked_at is None else "D4"
-    if got[11:] != expected[11:]:
+    if got[_USAGE:] != expected[_USAGE:]:
         return "K7"
-    return "K9" if (got.scheme, got.digest) != (expected.scheme, expected.digest) else "K1"
+    return "K9" if got.kept != expected.kept else "K1"
 
 
 _BY_VERB = {
@@ -130,9 +131,11 @@ _BY_VERB = {
     "find": "K1",
     "get": "K6",
     "list": "D10",
+    "list_live": "D10",
     "revoke_if_live": "K3",
     "rehash_if": "K9",
     "add_usage": "K7",
+    "remove_ended": "D45",
     "census": "K9",
     "acquire": "L1",
     "renew": "L4",

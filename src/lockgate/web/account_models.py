@@ -113,7 +113,7 @@ class Claim(In):
 
 
 class Claimed(Out):
-    """An organization that is the caller's, or can become it, and its newest keys, 100 at most."""
+    """An organization that is the caller's, or can become it, and some of its keys."""
 
     organization_id: str
     agent_name: str
@@ -122,7 +122,8 @@ class Claimed(Out):
     company_name: str | None
     created_at: str
     claimed_at: str | None
-    keys: list[KeyInList]
+    keys: list[KeyInList] = Field(description="At most 25, live ones before others; newest first.")
+    more_keys: bool = Field(description="Whether there are other keys.")
 
     @classmethod
     async def of(cls, found: Claimable, now: int, caller: Caller) -> "Claimed":
@@ -137,6 +138,7 @@ class Claimed(Out):
             created_at=iso8601(account.created_at),
             claimed_at=written_instant(account.claimed_at),
             keys=await listed(found.keys, now, caller),
+            more_keys=found.more_keys,
         )
 
 

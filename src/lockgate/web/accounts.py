@@ -7,7 +7,7 @@ from ..flows.accounts import Accounts
 from ..flows.claims import LISTED, LISTED_AT_MOST
 from ..gate import Gate
 from ..identity import SESSION_COOKIE
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from .account_models import (
     AgentSignedIn,
     AgentSignedOut,

@@ -18,7 +18,7 @@ from ..errors import (
 from ..flows.status import status_of
 from ..gate import Gate
 from ..principal import Principal
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from .accounts import account_endpoints
 from .bodies import BODY_LIMIT, read_body, require_json, written
 from .caller import SAFE_METHODS, Caller, address_of
@@ -32,16 +32,17 @@ from .models import (
     KeyRevoked,
     RateLimitStatus,
     listed,
+    rendered,
 )
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 async def list_keys(call: Call) -> KeyList:
-    """All keys of the caller's organization (spec 4.1)."""
-    keys = await call.gate.keys.list(call.principal.organization)
+    """Return the live keys of the caller's organization and the latest ended (spec 4.1, D45)."""
+    keys = await call.gate.keys.overview(call.principal.organization, call.caller.pause)
     now = await call.gate.keys.now()
-    return KeyList(data=await listed(keys, now, call.caller))
+    return KeyList.model_construct(data=await listed(keys, now, call.caller))
 
 
 async def create_key(call: Call) -> KeyCreated:
@@ -186,7 +187,7 @@ async def answer(
             gate.events.tell(endpoint.tells, code=refusal.code, address=address)
         raise
     always = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
-    return Reply(endpoint.status, (*always, *headers), value.model_dump_json().encode())
+    return Reply(endpoint.status, (*always, *headers), await rendered(value, caller))
 
 
 def check(rule: Rule, principal: Principal | None) -> Principal:

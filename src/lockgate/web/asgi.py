@@ -2,19 +2,22 @@
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
+from functools import partial
 from typing import Any, Final
 
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import Header, Refusal
+from ..errors import ConfigurationError, Header, Refusal
 from ..gate import Gate
-from ..rules.routes import Rule
-from .audit import log_audit, routes_of
-from .caller import GATE, PRINCIPAL, SLOT
+from ..rules.access_rule import Rule
+from .audit import ServedRoute, report
+from .caller import GUARD, PRINCIPAL, RULE, SLOT
 from .connection import AsgiCaller, decline, principal_of, refuse, with_rate
-from .guard import Guard
+from .guard import PREFLIGHT, Guard
+from .starlette_cors import Preflights
+from .starlette_routes import RouteChecks, router_in, routes_of
 from .wrapped import answer_refusals, starlette_in
 
 _STARTS: Final = frozenset(
@@ -39,7 +42,12 @@ class GateMiddleware:
         gate: decides.
         rules: by ``"METHOD /path"``: the scope that is required, a :class:`~lockgate.Rule`, or
             :data:`~lockgate.PUBLIC`. A path that no rule names needs a valid key.
+        host: the one host that the rules without a host are for; None: every host.
+        strict: refuse to start while the audit of a Starlette or FastAPI application finds
+            anything: a route that no rule names, a rule that names no route.
         shadow: count and report, and refuse nothing.
+        routes: gives the routes of an application that is not one of Starlette or FastAPI, for the
+            audit; it is called when the server starts.
 
     Raises:
         ConfigurationError: a rule that cannot be, or a store that would block the event loop.
@@ -51,35 +59,45 @@ class GateMiddleware:
         gate: Gate,
         rules: Mapping[str, Rule | str] | None = None,
         *,
+        host: str | None = None,
+        strict: bool = False,
         shadow: bool = False,
+        routes: Callable[[], Iterable[ServedRoute]] | None = None,
     ) -> None:
         gate.pair("async")
         self.app: Final = app
-        self.guard: Final = Guard(gate, rules, shadow=shadow)
+        self.guard: Final = Guard(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
+        self._strict: Final = strict
         inner = starlette_in(app)
         self._rooted: Final[Any] = inner if hasattr(inner, "root_path") else None
         if inner is not None:
             answer_refusals(inner)
+        router = router_in(app)
+        self._checks: Final = None if router is None else RouteChecks(self.guard, router)
+        self._routes: Final = routes if router is None else partial(routes_of, app)
+        # Routes may be added later; this notices it, and that the application was not started yet.
+        self._listed: Final[Sized] = () if router is None else router.routes
+        self._count = 0 if self._routes is None else -1
+        self.preflights: ASGIApp = Preflights(app)
+        """Answers CORS preflights in place of the application (D31)."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
-        kind = scope["type"]
+        if scope["type"] not in ("http", "websocket"):
+            await self._live(scope, receive, send)
+            return
         if self._rooted is not None and self._rooted.root_path:
             scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
-        if kind == "lifespan":
-            log_audit(self.guard, routes_of(scope.get("app", self.app)))
-            await self.app(scope, receive, self._settling(send))
-            return
-        if kind not in ("http", "websocket"):
-            raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
+        if len(self._listed) != self._count:
+            self._start()
         caller = AsgiCaller(scope)
         guard, gate = self.guard, self._gate
         try:
-            entry = None
-            if scope.get(GATE) is gate:
+            entry, outer = None, scope.get(GUARD)
+            if outer is not None and outer.gate is gate:
                 entry = guard.passes(caller, principal_of(scope), SLOT in scope)
-            principal, measured, slot = entry or await guard.enter(caller)
+            principal, measured, slot, rule = entry or await guard.enter(caller)
         except Refusal as refusal:
             await refuse(refusal, scope, send)
             return
@@ -87,7 +105,7 @@ class GateMiddleware:
         if measured is not None:
             plan, reading = measured
             rate = gate.headers(plan, reading)
-        scope[GATE] = gate
+        scope[GUARD], scope[RULE] = guard, rule
         scope[PRINCIPAL] = scope.setdefault("state", {})["principal"] = principal
         if principal is not None:
             scope["user"] = scope["auth"] = principal
@@ -108,18 +126,40 @@ class GateMiddleware:
                 return decline(message, rate, scope, send)
             return send(message)
 
+        app = self.preflights if rule is PREFLIGHT else self.app
         try:
             if slot is None:
-                await self.app(scope, receive, answer)
+                await app(scope, receive, answer)
             else:
                 async with slot:
                     scope[SLOT] = slot
-                    await self.app(scope, receive, answer)
+                    await app(scope, receive, answer)
         except Refusal as refusal:
             if started:
                 raise
             gate.tell(refusal, measured)
             await refuse(refusal, scope, send)
+
+    def _start(self) -> None:
+        """Audit the application's routes, and put the check on each that has none yet."""
+        if self._routes is not None:
+            report(self.guard, self._routes(), strict=self._strict)
+        if self._checks is not None:
+            self._checks.install()
+        self._count = len(self._listed)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Start and stop with the server; a server does not start what has a mistake in it."""
+        if scope["type"] != "lifespan":
+            kind = scope["type"]
+            raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
+        try:
+            self._start()
+        except ConfigurationError as mistake:
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(mistake)})
+            return
+        await self.app(scope, receive, self._settling(send))
 
     def _settling(self, send: Send) -> Send:
         """Send messages of a lifespan; before its end what is only counted here is written."""

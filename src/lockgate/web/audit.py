@@ -1,21 +1,36 @@
-"""The audit of an application's routes: what each one requires, and which none guards."""
+"""The audit of an application's routes: what each one requires, and what is left undecided."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from starlette.applications import Starlette
-from starlette.endpoints import HTTPEndpoint
-from starlette.routing import BaseRoute, Host, Mount, Route, WebSocketRoute
-
 from ..errors import ConfigurationError
+from ..rules.access_rule import ANY_KEY, Rule
 from ..rules.patterns import Pattern
-from ..rules.routes import ANY_KEY, Rule
+from ..rules.routes import same_host
 from .guard import Guard
 
-_METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
-
 logger = logging.getLogger("lockgate")
+
+ANY_METHOD = "*"
+
+
+class ServedRoute(NamedTuple):
+    """One route as its framework serves it."""
+
+    method: str
+    """``*``: the route answers every method."""
+    path: str
+    """Parameters are written ``{name}``, or ``{name:path}`` for a whole tail."""
+    host: str | None = None
+    """The host that the route is bound to; None: any."""
+    requires: Rule | None = None
+    """What the endpoint itself asks for, where it says so with ``requires``."""
+
+    @property
+    def target(self) -> str:
+        """The path behind its host, as a rule names it."""
+        return f"{self.host or ''}{self.path}"
 
 
 class AuditedRoute(NamedTuple):
@@ -25,21 +40,22 @@ class AuditedRoute(NamedTuple):
     path: str
     rule: Rule
     named: bool
-    """Whether a rule names it; otherwise any valid key comes in."""
+    """Whether a rule names it; otherwise any valid key is admitted."""
 
     def __str__(self) -> str:
-        return f"{self.method:9} {self.path:40} {self.rule}{'' if self.named else ' (no rule)'}"
+        rule = self.rule if self.rule.allow is None else "405"
+        return f"{self.method:9} {self.path:40} {rule}{'' if self.named else ' (no rule)'}"
 
 
 class Audit(NamedTuple):
-    """What an application's routes require, and what somebody should look at."""
+    """What an application's routes require, and what is left undecided."""
 
     routes: list[AuditedRoute]
     problems: list[str]
 
     @property
     def unguarded(self) -> list[AuditedRoute]:
-        """The routes that anybody may call."""
+        """The routes that need no key."""
         return [route for route in self.routes if route.rule.public]
 
     def __str__(self) -> str:
@@ -47,111 +63,113 @@ class Audit(NamedTuple):
         return "\n".join([*map(str, self.routes), f"guarded by nothing: {unguarded or 'none'}"])
 
 
-def audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> Audit:
-    """Hold an application's routes against a guard's rules.
+def audit(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
+    """Compare an application's routes with a guard's rules.
 
-    Args:
-        guard: knows the rules.
-        routes: ``(method, path)``, parameters written ``{name}``; see :func:`routes_of`.
+    Raises:
+        ConfigurationError: an endpoint requires a scope that does not exist.
     """
+    served = sorted(set(routes), key=lambda route: (route.target, route.method))
+    _check_scopes(guard, served)
     own = [(method, path, rule) for method, path, rule in guard.book if rule.own]
-    ordered = sorted(set(routes), key=lambda route: (route[1], route[0]))
-    audited: list[AuditedRoute] = []
-    for method, path in ordered:
-        if operations := [(name, rule) for name, its_path, rule in own if its_path == path]:
-            audited += [AuditedRoute(name, path, rule, True) for name, rule in operations]
-            continue
-        sample = path.replace(":path}", "}/x")
-        rule = guard.book.named(method, sample)
-        if rule is None and method == "*":
-            # A mounted application answers any method: show those that a rule names.
-            ruled = [(name, guard.book.named(name, sample)) for name in _METHODS]
-            audited += [AuditedRoute(name, path, r, True) for name, r in ruled if r is not None]
-        audited.append(AuditedRoute(method, path, rule or ANY_KEY, rule is not None))
     # FastAPI's router has one route that answers, and one for each operation that describes it.
-    audited = list(dict.fromkeys(audited))
+    audited = list(dict.fromkeys(found for route in served for found in _audited(guard, route)))
     problems = [
-        f"No rule names {r.method} {r.path}: any valid key comes in, whatever its scopes."
+        f"No rule names {r.method} {r.path}: any valid key is admitted, whatever its scopes."
+        if r.rule.allow is None
+        else f"No rule names {r.method} for {r.path}: it is answered with 405."
         for r in audited
         if not r.named
     ]
     problems += [
         f"The rule '{method} {path}' names no route of the application."
         for method, path, rule in guard.book
-        if audited and not rule.own and not any(_names(method, path, r) for r in audited)
+        if served
+        and not rule.own
+        and not any(_names(guard, method, path, route) for route in served)
     ]
+    problems += _costs(guard)
     problems += [
         f"lockgate's operations are served below {prefix!r}, where their rules do not reach: "
         "sessions are refused there. Serve them at the root, and move them by Gate(prefix=...)."
-        for prefix in _prefixes({path for _, path, _ in own}, {path for _, path in ordered})
+        for prefix in _prefixes({path for _, path, _ in own}, {route.path for route in served})
     ]
-    if guard.shadow:
-        problems.append("Shadow mode is on: nothing is refused.")
     return Audit(audited, problems)
 
 
+def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None:
+    """Log what every route requires, and tell the guard of it, once, when an application starts.
+
+    Raises:
+        ConfigurationError: in strict mode, for anything that the audit finds; and always for a
+            requirement that no key can satisfy.
+    """
+    served = list(routes)
+    guard.serve((route.method, route.path, route.host) for route in served)
+    found = audit(guard, served)
+    logger.info("routes and what they require:\n%s", found)
+    if guard.shadow:
+        logger.warning("Shadow mode is on: nothing is refused.")
+    if guard.book.host is not None:
+        logger.info(
+            "The rules are for the host %s alone: on others every path needs a key.",
+            guard.book.host,
+        )
+    if strict and found.problems:
+        raise ConfigurationError("\n".join(["The audit is strict, and found:", *found.problems]))
+    for problem in found.problems:
+        logger.warning("%s", problem)
+
+
+def _audited(guard: Guard, route: ServedRoute) -> Iterator[AuditedRoute]:
+    method, path = route.method, route.target
+    operations = [(n, rule) for n, its_path, rule in guard.book if rule.own and its_path == path]
+    if operations:
+        yield from (AuditedRoute(name, path, rule, True) for name, rule in operations)
+        return
+    rule = guard.book.for_route(method, route.path, route.host).own
+    if method == ANY_METHOD and rule.allow is not None:
+        for name in rule.allow:
+            if name == "HEAD" and "GET" in rule.allow:
+                continue
+            own = guard.book.for_route(name, route.path, route.host).own
+            yield AuditedRoute(name, path, own, True)
+        return
+    yield AuditedRoute(method, path, rule, rule is not ANY_KEY and rule.allow is None)
+
+
+def _check_scopes(guard: Guard, served: Iterable[ServedRoute]) -> None:
+    for route in served:
+        if route.requires is not None and route.requires.requires is not None:
+            try:
+                guard.gate.catalogue.check_requirement(route.requires.requires)
+            except ConfigurationError as problem:
+                raise ConfigurationError(f"{route.method} {route.target}: {problem}") from None
+
+
+def _costs(guard: Guard) -> Iterator[str]:
+    smallest = guard.gate.plans.smallest_limit
+    for method, path, rule in guard.book:
+        if smallest is not None and rule.cost > smallest:
+            yield (
+                f"The rule '{method} {path}' costs {rule.cost}: the smallest limit of a plan is "
+                f"{smallest}, so such a plan never admits it."
+            )
+
+
 def _prefixes(own: set[str], served: set[str]) -> list[str]:
-    """Below which prefixes all of lockgate's operations are served, where none is at the root."""
+    """The prefixes below which all of lockgate's operations are served, if none is at the root."""
     if own.isdisjoint(served):
         found = {there.removesuffix(path) for path in own for there in served}
         return sorted(at for at in found if {at + path for path in own} <= served)
     return []
 
 
-def log_audit(guard: Guard, routes: Iterable[tuple[str, str]]) -> None:
-    """Log what every route requires: faces do it once, when they start."""
-    report = audit(guard, routes)
-    logger.info("routes and what they require:\n%s", report)
-    for problem in report.problems:
-        logger.warning("%s", problem)
-
-
-def _names(method: str, path: str, route: AuditedRoute) -> bool:
-    if "*" not in (method, route.method) and method != route.method:
+def _names(guard: Guard, method: str, target: str, route: ServedRoute) -> bool:
+    """Whether a rule names a route, or a single path of one."""
+    if ANY_METHOD not in (method, route.method) and method != route.method:
         return False
-    try:
-        return Pattern.of(path).meets(Pattern.of(route.path))
-    except ConfigurationError:
-        return False  # A route of a form that rules do not have: no rule can name it.
-
-
-def routes_of(app: object) -> list[tuple[str, str]]:
-    """Every route of a Starlette or FastAPI application, mounted ones included; else nothing."""
-    return list(_walk(app.routes, "")) if isinstance(app, Starlette) else []
-
-
-def _walk(routes: Iterable[BaseRoute], prefix: str) -> Iterable[tuple[str, str]]:
-    for route in routes:
-        if isinstance(route, Route):
-            for method in _methods(route):
-                yield method, prefix + route.path
-        elif isinstance(route, WebSocketRoute):
-            yield "GET", prefix + route.path
-        elif isinstance(route, Mount):
-            if route.routes:
-                yield from _walk(route.routes, prefix + route.path)
-            else:
-                yield "*", f"{prefix}{route.path}/{{path:path}}"
-        elif isinstance(route, Host):
-            yield from _walk(route.routes, prefix)
-        else:
-            yield from _walk_included(route, prefix)
-
-
-def _walk_included(route: object, prefix: str) -> Iterable[tuple[str, str]]:
-    """FastAPI keeps an included router as one route, which tells those in it."""
-    for inner in getattr(route, "effective_route_contexts", tuple)():
-        if inner.starlette_route is not None:
-            yield from _walk([inner.starlette_route], prefix)
-        else:
-            for method in sorted(inner.methods):
-                yield method, prefix + inner.path
-
-
-def _methods(route: Route) -> list[str]:
-    """The methods that a route answers; HEAD goes with GET."""
-    methods = route.methods
-    endpoint = route.endpoint
-    if methods is None and isinstance(endpoint, type) and issubclass(endpoint, HTTPEndpoint):
-        methods = {name for name in _METHODS if hasattr(endpoint, name.lower())}
-    return sorted((methods or {"*"}) - {"HEAD"})
+    host, _, path = target.partition("/")
+    if route.host is not None and not same_host(host or guard.book.host or "", route.host):
+        return False
+    return Pattern.of(f"/{path}").meets(Pattern.of_route(route.path))

@@ -2,12 +2,15 @@
 
 from typing import Final, Protocol
 
+from ..flows.forwarded_headers import FORWARDED_HEADERS
 from ..gate import Gate
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods that write nothing."""
-GATE: Final = "lockgate.gate"
-"""Where a scope or an environment holds the gate that let the request in."""
+GUARD: Final = "lockgate.guard"
+"""Where a scope or an environment holds the guard that admitted the request last."""
+RULE: Final = "lockgate.rule"
+"""Where it holds the rule that this guard charged."""
 PRINCIPAL: Final = "lockgate.principal"
 """Where it holds who is calling."""
 SLOT: Final = "lockgate.slot"
@@ -51,12 +54,27 @@ class Caller(Protocol):
         """Every value of a header, by its lower-case name."""
         ...
 
+    def has_any(self, names: frozenset[bytes]) -> bool:
+        """Return whether the request has a header of one of these lower-case names."""
+        ...
+
     async def pause(self) -> None:
         """Let other requests go on, where they share a thread with this one."""
         ...
 
 
 def address_of(gate: Gate, caller: Caller) -> str:
-    """The address of a client, to count by (D24)."""
+    """Return the address of a client, to count by (D24).
+
+    Also report a forwarded header that is ignored, until one has been reported.
+    """
+    forwarding = gate.forwarding
+    if (
+        forwarding.unreported
+        and caller.has_any(FORWARDED_HEADERS)
+        and not gate.addresses.trusts(caller.peer)
+    ):
+        values = [value for name in FORWARDED_HEADERS for value in caller.header(name)]
+        forwarding.ignored(caller.peer, values)
     forwarded = caller.header(b"x-forwarded-for") if gate.addresses.trusts_any else ()
     return gate.addresses.find(caller.peer, forwarded)

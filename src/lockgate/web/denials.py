@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from ..errors import RateLimitExceeded
 from ..gate import Gate
+from ..rules.access_rule import Rule
 from ..rules.credentials import Token
-from ..rules.routes import Rule
 from .api import Repeated, refused
 from .endpoint import Reply
 

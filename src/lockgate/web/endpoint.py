@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from ..errors import Header
 from ..gate import Gate
 from ..principal import Principal
-from ..rules.routes import Credential, Rule
+from ..rules.access_rule import Credential, Rule
 from .caller import Caller
 from .queries import Parameter
 

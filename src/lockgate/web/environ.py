@@ -29,7 +29,8 @@ class WsgiCaller:
         self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
         target: str = environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""
         # Most tell no more than the path does.
-        self.raw_path = b"" if target == self.path and "%" not in target else _raw_path(target)
+        plain = target == self.path and "%" not in target
+        self.raw_path = b"" if plain else target.partition("?")[0].encode("latin-1", "replace")
         value: str | None = environ.get("HTTP_AUTHORIZATION")
         if value is None or "," in value:
             self.authorizations = _values(value)
@@ -54,6 +55,10 @@ class WsgiCaller:
         """
         return _values(self._environ.get(_variable(name)))
 
+    def has_any(self, names: frozenset[bytes]) -> bool:
+        """Return whether the request has a header of one of these lower-case names."""
+        return any(_variable(name) in self._environ for name in names)
+
     async def pause(self) -> None:
         """Nothing else is served in this thread."""
 
@@ -62,15 +67,6 @@ def _values(joined: str | None) -> list[bytes]:
     if joined is None:
         return []
     return [part.strip(b" \t") for part in joined.encode("latin-1").split(b",")]
-
-
-def _raw_path(target: str) -> bytes:
-    """The path as it came on the wire, out of a request target."""
-    path = target.partition("?")[0]
-    if not path.startswith("/"):
-        _, _, rest = path.partition("://")
-        path = rest[rest.find("/") :] if "/" in rest else ""
-    return path.encode("latin-1", "replace")
 
 
 def principal_of(environ: WSGIEnvironment) -> Principal | None:

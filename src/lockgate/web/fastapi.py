@@ -21,13 +21,14 @@ from starlette.requests import HTTPConnection
 from ..gate import Gate
 from ..identity import SESSION_COOKIE
 from ..principal import Principal
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from . import starlette
 from .api import check, endpoints_of
 from .connection import principal_of, slot_for
 from .endpoint import Endpoint
 from .fastapi_errors import error_handlers
 from .openapi import answers, parameters
+from .requirements import REQUIRES
 
 __all__ = ["error_handlers", "lockgate_router", "require"]
 
@@ -93,6 +94,7 @@ def require(scope: str | None = None, *, slot: bool = False) -> Caller:
         async with slot_for(connection.scope, principal):
             yield principal
 
+    setattr(caller, REQUIRES, rule)
     return holder if slot else caller
 
 

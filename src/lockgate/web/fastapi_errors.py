@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
-from ..gate import Gate
 from . import starlette_errors
 from .bodies import PROBLEMS_AT_MOST, field_at
-from .caller import GATE
+from .caller import GUARD
+from .guard import Guard
 
 _ROUTERS: Final = {NotFound.status, MethodNotAllowed.status}
 
@@ -30,8 +30,9 @@ async def _raised(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError), "registered for RequestValidationError"
-    gate: Gate | None = request.scope.get(GATE)
-    redact = gate.format.redact if gate is not None else str
+    guard: Guard | None = request.scope.get(GUARD)
+    gate = None if guard is None else guard.gate
+    redact = str if gate is None else gate.format.redact
     problems = [
         # In a text that is no JSON there are no fields: FastAPI tells where it breaks off.
         Problem("", "The body is not JSON.")

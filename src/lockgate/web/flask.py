@@ -15,18 +15,19 @@ from inspect import iscoroutinefunction
 from typing import Any, Final, TypeVar, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from flask import Flask, current_app, g, request
+from flask import Flask, Response, current_app, g, request
 from flask.typing import RouteCallable
 
 from ..errors import ConfigurationError, Refusal
 from ..gate import Gate
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from .api import check
-from .audit import Audit, audit, log_audit
-from .environ import principal_of
+from .audit import Audit, audit, report
+from .environ import WsgiCaller, principal_of
 from .flask_blueprint import lockgate_blueprint
 from .flask_errors import handle_errors, response_to
-from .flask_routes import RULE, declared, routes
+from .requirements import mark
+from .werkzeug_routes import declared, routes, verify
 from .wsgi import GateMiddleware
 
 __all__ = ["FlaskGate", "lockgate_blueprint", "requires"]
@@ -48,28 +49,40 @@ class FlaskGate:
         gate: decides.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what a request must bring;
             what :func:`requires` says at the views is added to them.
+        host: the one host that the rules without a host are for; None: every host.
+        strict: refuse to serve while the audit finds anything: a route that no rule names, a rule
+            that names no route. Call :meth:`init_app` once the application has all its routes.
         shadow: count and report, and refuse nothing.
     """
 
     def __init__(
-        self, gate: Gate, rules: Mapping[str, Rule | str] | None = None, *, shadow: bool = False
+        self,
+        gate: Gate,
+        rules: Mapping[str, Rule | str] | None = None,
+        *,
+        host: str | None = None,
+        strict: bool = False,
+        shadow: bool = False,
     ) -> None:
         self.gate: Final = gate
         self.rules: Final = dict(rules or {})
+        self.host: Final = host
+        self.strict: Final = strict
         self.shadow: Final = shadow
 
     def init_app(self, app: Flask) -> None:
-        """Guard an application; its routes may be added before or after.
+        """Guard an application; its routes may be added before, or after where it is not strict.
 
         Raises:
-            ConfigurationError: the rules do not fit together, or the gate's store needs an event
-                loop. What views require is looked at with the first request, and by
-                :meth:`audit`.
+            ConfigurationError: the rules do not fit together, the gate's store needs an event
+                loop, or a strict audit found something. What is added later is looked at with the
+                first request, and by :meth:`audit`.
         """
         face = _Face(self, app)
         app.extensions[_EXTENSION] = face
         app.wsgi_app = face  # type: ignore[method-assign]
-        app.before_request(lambda: setattr(g, "principal", principal_of(request.environ)))
+        # Before any function that the application has put there: one of them may answer.
+        app.before_request_funcs.setdefault(None, []).insert(0, face.check)
         handle_errors(app)
 
     def audit(self, app: Flask) -> Audit:
@@ -89,7 +102,7 @@ class FlaskGate:
                     f"The rule '{route}' is {rules[route]!r}, and its view requires {rule!r}: "
                     "take one out."
                 )
-        return _Middleware(app, inner, self.gate, rules, shadow=self.shadow)
+        return _Middleware(app, inner, self.gate, rules, host=self.host, shadow=self.shadow)
 
 
 def requires(
@@ -125,7 +138,7 @@ def requires(
                     return response_to(refusal)
             return (current_app.ensure_sync(view) if waits else view)(*args, **kwargs)
 
-        setattr(guarded, RULE, rule)
+        mark(view, guarded, rule)
         return cast(View, guarded)
 
     return decorate
@@ -140,22 +153,43 @@ class _Face:
         self._app = app
         self._inner = app.wsgi_app
         self._complete: GateMiddleware | None = None
-        extension.middleware(app, self._inner)  # What does not fit together is told right away.
+        made = extension.middleware(app, self._inner)  # Mistakes are told right away.
+        if extension.strict:
+            report(made.guard, routes(app), strict=True)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         complete = self._complete
         if complete is None:
-            complete = self._complete = self._extension.middleware(self._app, self._inner)
-            log_audit(complete.guard, routes(self._app))
+            complete = self._extension.middleware(self._app, self._inner)
+            report(complete.guard, routes(self._app), strict=self._extension.strict)
+            self._complete = complete
         return complete(environ, start_response)
+
+    def check(self) -> None:
+        """Check the route that Flask matched, and tell its view of the caller."""
+        g.principal = principal_of(request.environ)
+        verify(request.environ, request, self._app.url_map, WsgiCaller)
 
 
 class _Middleware(GateMiddleware):
     def __init__(
-        self, flask: Flask, inner: Any, gate: Gate, rules: Mapping[str, Rule | str], *, shadow: bool
+        self,
+        flask: Flask,
+        inner: Any,
+        gate: Gate,
+        rules: Mapping[str, Rule | str],
+        *,
+        host: str | None,
+        shadow: bool,
     ) -> None:
-        super().__init__(inner, gate, rules, shadow=shadow)
+        super().__init__(inner, gate, rules, host=host, shadow=shadow)
         self._flask = flask
+
+    def answer_preflight(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """Answer a preflight by way of ``after_request``, where Flask-CORS allows what it does."""
+        return self._processed(Response(status=204), environ)(environ, start_response)
 
     def refuse(
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
@@ -165,11 +199,16 @@ class _Middleware(GateMiddleware):
         """
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)
-        response = response_to(refusal)
+        response = self._processed(response_to(refusal), environ)
+        return response(environ, start_response)
+
+    def _processed(self, response: Response, environ: WSGIEnvironment) -> Response:
+        """A response as the application's ``after_request`` functions leave it."""
+        plain = response.status_code, response.get_data(), response.headers.copy()
         try:
             with self._flask.request_context(environ):
-                response = self._flask.process_response(response)
+                return self._flask.process_response(response)
         except Exception:  # They may count on a before_request, which such a request never sees.
             self._flask.logger.exception("after_request failed at a refusal: it goes without.")
-            response = response_to(refusal)
-        return response(environ, start_response)
+        status, body, headers = plain
+        return Response(body, status, headers)

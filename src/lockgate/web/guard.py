@@ -1,12 +1,13 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from logging import WARNING
 from typing import Final
 
 from ..errors import (
     ConfigurationError,
-    CrossSiteRequest,
     LockgateError,
+    MethodNotAllowed,
     MissingAuth,
     NoOrganization,
     NotFound,
@@ -19,11 +20,13 @@ from ..flows.acting import acting
 from ..flows.asking import unavailable
 from ..flows.slot import Slot
 from ..gate import Gate
-from ..identity import session_cookie
+from ..identity import session_cookie, verifies_offline
 from ..principal import Principal
+from ..rules.access_rule import ANY_KEY, Rule
 from ..rules.headers import rate_limit_exceeded
+from ..rules.patterns import Pattern
 from ..rules.plans import Plan
-from ..rules.routes import Rule, RuleBook
+from ..rules.routes import RouteRules, RuleBook
 from ..rules.windows import Reading
 from . import api
 from .caller import Caller, address_of
@@ -33,9 +36,16 @@ from .sessions import verified, wanted_organization
 Measured = tuple[Plan, Reading]
 """What the rate-limit headers of a response tell of; the face writes them."""
 
-Entry = tuple[Principal | None, Measured | None, Slot | None]
-"""Who comes in (nobody, on a public route and where shadow mode let a request through), what the
-response tells of their limits, and the slot that is to be held until it is sent."""
+Entry = tuple[Principal | None, Measured | None, Slot | None, Rule]
+"""The caller (None on a public route and where shadow mode let a request through), what the
+response tells of its limits, the slot to hold until it is sent, and the rule that was charged."""
+
+PREFLIGHT: Final = Rule(public=True)
+"""Charged for a CORS preflight, which no handler may see: an application's CORS middleware answers
+it, or the gate does (D31)."""
+
+
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
 class Guard:
@@ -45,6 +55,7 @@ class Guard:
         gate: decides.
         rules: by ``"METHOD /path"``, what a request must bring; see
             :class:`~lockgate.rules.routes.RuleBook`. Everything else needs a valid key.
+        host: the one host that the rules without a host are for; None: every host.
         shadow: count and report, and refuse nothing: to watch a gate before it closes. No slots are
             taken. lockgate's own operations stay closed.
 
@@ -54,7 +65,12 @@ class Guard:
     """
 
     def __init__(
-        self, gate: Gate, rules: Mapping[str, Rule | str] | None = None, *, shadow: bool = False
+        self,
+        gate: Gate,
+        rules: Mapping[str, Rule | str] | None = None,
+        *,
+        host: str | None = None,
+        shadow: bool = False,
     ) -> None:
         own = api.rules(gate)
         if taken := own.keys() & (rules or {}).keys():
@@ -63,21 +79,29 @@ class Guard:
                 "operations with the gate's prefix."
             )
         self.gate: Final = gate
-        self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue)
+        self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue, host)
         self.shadow: Final = shadow
         self.denials: Final = Denials(gate)
+        self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
+        self._served: set[tuple[str, str | None, Pattern]] = set()
         self._known: Final = gate.known
         self._store: Final = gate.store
 
-    async def enter(self, caller: Caller) -> Entry:
+    async def enter(self, caller: Caller) -> Entry:  # noqa: PLR0912 - each call more is 2 % here
         """Let a request in.
 
         Raises:
             Refusal: it does not come in; ``rate`` holds its rate-limit headers.
         """
-        gate = self.gate
-        rule = self.book.match(caller.method, caller.path, caller.raw_path)
-        if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
+        gate, book, method = self.gate, self.book, caller.method
+        try:
+            if book.by_host or method == "OPTIONS":
+                rule = self._rule_of(caller)
+            else:
+                rule = book.match(method, caller.path, caller.raw_path)
+        except Refusal as refusal:
+            return self._refused(refusal, caller, ANY_KEY)
+        if rule.public:
             return self._anonymous(caller, rule)
         authorizations = caller.authorizations
         try:
@@ -95,7 +119,7 @@ class Guard:
                     principal = gate.judge(admission, rule.requires)
                 except Unauthenticated:
                     self._known.forget(authorizations[0])
-                    principal = await self._enter_by_key(caller, rule, authorizations)
+                    principal = await self._enter_by_key(caller, rule, authorizations, known=True)
                 except RateLimitExceeded as refusal:
                     if not self.shadow:
                         self.denials.remember(token, rule, refusal, edition)
@@ -108,8 +132,9 @@ class Guard:
             raise
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
-        # Its last two are the plan and the reading.
-        return principal, principal[3:], self._slot(rule, principal) if rule.slot else None
+        # A principal's last two fields are the plan and the reading.
+        entry = principal, principal[3:], None, rule
+        return entry if rule.plain else self._admitted(caller, entry)
 
     def passes(self, caller: Caller, principal: Principal | None, holds: bool) -> Entry | None:
         """Let on a caller whom this gate has let in already, by the rules of this guard.
@@ -125,13 +150,98 @@ class Guard:
         Raises:
             Refusal: the principal is not what the rule asks for.
         """
-        rule = self.book.match(caller.method, caller.path, caller.raw_path)
-        if rule.public or (caller.method == "OPTIONS" and _is_preflight(caller)):
-            return principal, None, None
+        rule = self._rule_of(caller)
+        if rule.public:
+            return principal, None, None, rule
         if principal is None:
             return None
         api.check(rule, principal)
-        return principal, None, None if holds else self._slot(rule, principal)
+        self._check_method(rule, principal)
+        return principal, None, None if holds else self._slot(rule, principal), rule
+
+    def verify_route(
+        self,
+        rule: Rule,
+        method: str,
+        template: str,
+        caller: Callable[[], Caller],
+        host: str | None = None,
+    ) -> Rule:
+        """Check that the route which a framework matched is one that the charged rule is for.
+
+        The gate finds a rule by the request's path; the framework finds a handler by its own
+        reading of the same path. Adapters that see the matched route ask here, right before its
+        handler runs (D31).
+
+        Args:
+            rule: the one that this guard charged.
+            method: of the request; that of a WebSocket handshake is GET.
+            template: the path of the matched route, parameters written ``{name}``.
+            caller: makes the request, to report a mismatch.
+            host: the host that the route is bound to; None: any.
+
+        Returns:
+            The rule that is named for the route.
+
+        Raises:
+            NotFound: the charged rule is not for the route; in shadow mode this is only an event.
+        """
+        key = method, template, host
+        rules = self._routes.get(key)
+        if rules is None:
+            taken = {"*", "GET" if method == "HEAD" else method}
+            others = {stem for name, there, stem in self._served if name in taken and there == host}
+            rules = self.book.for_route(*key, others)
+            if method in _METHODS:  # Others are the caller's to choose, without end.
+                self._routes[key] = rules
+        if rule is not rules.own and not rules.admit(rule):
+            redact, request = self.gate.format.redact, caller()
+            self.gate.events.tell(
+                "route_mismatch",
+                WARNING,
+                method=redact(request.method),
+                path=redact(request.path),
+                charged=str(rule),
+                needed=str(rules.own),
+            )
+            if not self.shadow:
+                raise NotFound
+        return rules.own
+
+    def serve(self, routes: Iterable[tuple[str, str, str | None]]) -> None:
+        """Learn which routes the application has: method, path and host of each."""
+        self._served = {(m, host, Pattern.of_route(path).stem) for m, path, host in routes}
+        self._routes.clear()
+
+    def _rule_of(self, caller: Caller) -> Rule:
+        """The rule for a request, or PREFLIGHT.
+
+        Raises:
+            InvalidRequest: the request target is none that applications agree on.
+        """
+        book, method = self.book, caller.method
+        hosts = caller.header(b"host") if book.by_host else ()
+        rule = book.match(method, caller.path, caller.raw_path, hosts)
+        if method == "OPTIONS" and not self.shadow and _is_preflight(caller):
+            return PREFLIGHT
+        return rule
+
+    def _admitted(self, caller: Caller, entry: Entry) -> Entry:
+        """Complete the entry of a request whose rule takes a slot, or does not take its method."""
+        principal, measured, _, rule = entry
+        assert principal is not None, "only a public rule admits without one"
+        try:
+            self._check_method(rule, principal)
+        except Refusal as refusal:
+            return self._refused(refusal, caller, rule)
+        return principal, measured, self._slot(rule, principal), rule
+
+    def _check_method(self, rule: Rule, principal: Principal) -> None:
+        if rule.allow is not None and not self.shadow:
+            refusal = MethodNotAllowed(rule.allow)
+            refusal.organization = principal.organization
+            self.gate.tell(refusal, (principal.plan, principal.reading))
+            raise refusal
 
     def _slot(self, rule: Rule, principal: Principal) -> Slot | None:
         return self.gate.slot(principal) if rule.slot and not self.shadow else None
@@ -146,12 +256,13 @@ class Guard:
         return await self._enter_by_key(caller, rule, authorizations)
 
     async def _enter_by_key(
-        self, caller: Caller, rule: Rule, authorizations: list[bytes]
+        self, caller: Caller, rule: Rule, authorizations: list[bytes], *, known: bool = False
     ) -> Principal:
         gate = self.gate
         token = gate.format.read(authorizations)
-        self._refuse_spent(caller)
         address = address_of(gate, caller)
+        if not known:  # Else its digest may have moved to another pepper (K9).
+            self._refuse_spent(address)
         principal = await gate.admit(token, rule.requires, rule.cost, address)
         if principal.key is not None:
             self._known.remember(authorizations[0], token, principal.key)
@@ -162,22 +273,36 @@ class Guard:
         cookie = session_cookie(caller.header(b"cookie"))
         if cookie is None:
             raise MissingAuth if rule.takes_key else SessionRequired
-        self._refuse_spent(caller)
+        self._refuse_spent(address_of(gate, caller), cookie)
         session = await verified(gate, caller, cookie)
-        accounts = gate.accounts
-        if accounts is not None:
-            wanted, trusts = wanted_organization(caller), accounts.trusts_provider
-            session = await acting(gate.store, gate.events, session, wanted, trusts_provider=trusts)
-        elif session.organization is not None:  # Another process may take registrations.
-            session = await acting(gate.store, gate.events, session, None)
-        return await gate.admit_session(session, rule.cost)
+        # A verified session fails by itself: others at its address have their budget.
+        holder = f"session {session.user or session.organization}"
+        self._refuse_spent(holder)
+        try:
+            accounts = gate.accounts
+            if accounts is not None:
+                wanted, trusts = wanted_organization(caller), accounts.trusts_provider
+                session = await acting(
+                    gate.store,
+                    gate.events,
+                    gate.believes,
+                    session,
+                    wanted,
+                    trusts_provider=trusts,
+                )
+            elif session.organization is not None:  # Another process may take registrations.
+                session = await acting(gate.store, gate.events, gate.believes, session, None)
+            return await gate.admit_session(session, rule.cost)
+        except NoOrganization as refusal:
+            gate.tell(refusal, (gate.failures.plan, gate.failures.charge(holder)))
+            raise
 
     def _anonymous(self, caller: Caller, rule: Rule) -> Entry:
         """A request that needs no key: counted by its address."""
         anonymous = self.gate.anonymous
         reading = anonymous.charge(address_of(self.gate, caller))
         if reading.allowed:
-            return None, (anonymous.plan, reading), None
+            return None, (anonymous.plan, reading), None, rule
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
         self.gate.tell(refusal, (anonymous.plan, reading))
         return self._refused(refusal, caller, rule)
@@ -186,17 +311,18 @@ class Guard:
         """Raise a refusal, complete with headers; in shadow mode only tell of it.
 
         A failed credential is charged to the address, and once that has spent its budget the
-        answer is that. What is no fault of the caller's is not charged.
+        answer is that. What is no fault of the caller's is not charged, nor is a session that was
+        verified.
         """
-        gate, anonymous = self.gate, self.gate.anonymous
-        if isinstance(refusal, Unauthenticated | CrossSiteRequest | NoOrganization):
-            reading = anonymous.charge(address_of(self.gate, caller))
+        gate, failures = self.gate, self.gate.failures
+        if isinstance(refusal, Unauthenticated):
+            reading = failures.charge(address_of(gate, caller))
             if not reading.allowed:
-                refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-            gate.tell(refusal, (anonymous.plan, reading))
+                refusal = rate_limit_exceeded(failures.plan.windows, reading)
+            gate.tell(refusal, (failures.plan, reading))
         elif refusal.organization is None and not refusal.rate:
-            reading = anonymous.look(address_of(self.gate, caller))
-            gate.tell(refusal, (anonymous.plan, reading))
+            reading = failures.look(address_of(gate, caller))
+            gate.tell(refusal, (failures.plan, reading))
         shadowed = self.shadow and not rule.own
         if gate.events.heard:
             gate.events.tell(
@@ -209,16 +335,23 @@ class Guard:
             )
         if not shadowed:
             raise refusal
-        return None, refusal.measured, None
+        return None, refusal.measured, None, rule
 
-    def _refuse_spent(self, caller: Caller) -> None:
-        """Refuse an address that has spent its budget, before any store is asked."""
-        anonymous = self.gate.anonymous
-        reading = anonymous.refuses(address_of(self.gate, caller))
-        if reading is not None:
-            refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-            self.gate.tell(refusal, (anonymous.plan, reading))
-            raise refusal
+    def _refuse_spent(self, address: str, cookie: str | None = None) -> None:
+        """Refuse an address that has spent its budget of failures, before any store is asked.
+
+        Not for a session that is verified without a store: another client at the address may have
+        spent the budget.
+        """
+        failures, sessions = self.gate.failures, self.gate.sessions
+        reading = failures.refuses(address)
+        if reading is None:
+            return
+        if cookie is not None and sessions is not None and verifies_offline(sessions, cookie):
+            return
+        refusal = rate_limit_exceeded(failures.plan.windows, reading)
+        self.gate.tell(refusal, (failures.plan, reading))
+        raise refusal
 
 
 def _is_preflight(caller: Caller) -> bool:

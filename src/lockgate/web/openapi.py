@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from ..gate import Gate
 from ..identity import SESSION_COOKIE
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from .api import endpoints_of
 from .models import Error
 from .queries import Parameter
@@ -25,14 +25,15 @@ _RATE_HEADERS: Final = {
 _OTHER_HEADERS: Final = {
     401: ("WWW-Authenticate", "string", "What to authenticate with (RFC 6750)."),
     403: ("WWW-Authenticate", "string", "The scope that is missing, where one is (RFC 6750)."),
+    405: ("Allow", "string", "The methods that the path takes."),
     429: ("Retry-After", "integer", "Seconds to wait."),
-    503: ("Retry-After", "integer", "Seconds to wait."),
 }
 _ERRORS: Final = {
     400: "The request is not valid.",
     401: "No credential, or one that is not accepted.",
     403: "The scopes, or the site that asks, do not allow this.",
     404: "There is nothing here.",
+    405: "The path does not take this method.",
     409: "The organization has as many live keys as it may, or the job is running already.",
     413: "The body is too large.",
     415: "The body is not declared as JSON.",

@@ -13,11 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import ConfigurationError, Refusal, SlotLost
 from ..gate import Gate
-from ..rules.routes import Rule
+from ..rules.access_rule import Rule
 from .api import answer, check, endpoints, refused
 from .asgi import GateMiddleware
 from .connection import AsgiCaller, ClientGone, body_reader, principal_of, respond, slot_for
 from .endpoint import Endpoint
+from .requirements import mark
 from .starlette_errors import answer_refusal, error_handlers
 
 __all__ = ["error_handlers", "lockgate_routes", "requires"]
@@ -100,6 +101,7 @@ def requires(
             except SlotLost as lost:
                 return await answer_refusal(connection, lost)
 
+        mark(endpoint, guarded, rule)
         return guarded
 
     return decorate

@@ -10,13 +10,13 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from ..errors import Refusal
 from ..flows.slot import Slot
 from ..gate import Gate
+from ..rules.access_rule import Rule
 from ..rules.headers import NOT_TO_STORE, OURS
-from ..rules.routes import Rule
 from ..run import run
 from .api import refused
-from .caller import GATE, PRINCIPAL, SLOT
+from .caller import GUARD, PRINCIPAL, RULE, SLOT
 from .environ import WsgiCaller, principal_of, respond
-from .guard import Guard
+from .guard import PREFLIGHT, Guard
 from .wsgi_bodies import Held, Late
 
 _OURS: Final = frozenset(name.decode() for name in OURS)
@@ -43,6 +43,7 @@ class GateMiddleware:
         gate: decides.
         rules: by ``"METHOD /path"``: the scope that is required, a :class:`~lockgate.Rule`, or
             :data:`~lockgate.PUBLIC`. A path that no rule names needs a valid key.
+        host: the one host that the rules without a host are for; None: every host.
         shadow: count and report, and refuse nothing.
 
     Raises:
@@ -55,11 +56,12 @@ class GateMiddleware:
         gate: Gate,
         rules: Mapping[str, Rule | str] | None = None,
         *,
+        host: str | None = None,
         shadow: bool = False,
     ) -> None:
         gate.pair("blocking")
         self.app: Final = app
-        self.guard: Final = Guard(gate, rules, shadow=shadow)
+        self.guard: Final = Guard(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -67,13 +69,13 @@ class GateMiddleware:
         caller = WsgiCaller(environ)
         guard, gate = self.guard, self._gate
         try:
-            entry = None
-            if environ.get(GATE) is gate:
+            entry, outer = None, environ.get(GUARD)
+            if outer is not None and outer.gate is gate:
                 entry = guard.passes(caller, principal_of(environ), SLOT in environ)
-            principal, measured, slot = entry or run(guard.enter(caller))
+            principal, measured, slot, rule = entry or run(guard.enter(caller))
         except Refusal as refusal:
             return self.refuse(refusal, environ, start_response)
-        environ[GATE] = gate
+        environ[GUARD], environ[RULE] = guard, rule
         environ[PRINCIPAL] = principal
         started, write = False, gate.text_headers
 
@@ -94,6 +96,8 @@ class GateMiddleware:
                 kept += write(plan, reading)
             return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
 
+        if rule is PREFLIGHT:
+            return self.answer_preflight(environ, start)
         try:
             body = self.app(environ, start) if slot is None else self._hold(slot, environ, start)
         except Refusal as refusal:
@@ -117,6 +121,13 @@ class GateMiddleware:
         with ExitStack() as stack:
             environ[SLOT] = stack.enter_context(slot)
             return Held(self.app(environ, start), stack)
+
+    def answer_preflight(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """Answer a CORS preflight, which no handler may see: nothing is allowed (D31)."""
+        start_response("204 No Content", [])
+        return []
 
     def refuse(
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse

@@ -221,7 +221,7 @@ def test_a_full_server_counts_nothing(own: RedisServer) -> None:
     assert admission.key is not None
     assert admission.key.request_count == 2
     assert used(store) == 2
-    assert len(run(store.list("org_1"))) == 1
+    assert len(run(store.list("org_1", 100))) == 1
     run(store.close())
 
 
@@ -404,7 +404,7 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     assert used(store) == 1
     run(store.add_usage({key.handle: Usage(1, key.created_at)}))
     assert run(store.rehash_if(key.handle, Digest(key.scheme, key.digest), Digest("b", b"")))
-    assert run(store.census()) == {"b": 1}
+    assert run(store.census()).counts == {"b": 1, "unsealed": 1}
     for job in ("a", "b"):
         assert run(store.acquire("org_1", job, "me", 2, 10**9)).lease
     assert run(store.renew("org_1", "a", "me", 10**9))
@@ -423,6 +423,9 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     revoked = run(store.revoke_if_live("org_1", key.id))
     assert revoked is not None
     assert revoked.revoked_at is not None
+    assert run(store.list("org_1", 9)) == [revoked]
+    assert run(store.list_live("org_1", 9)) == []
+    assert run(store.remove_ended(0)).removed
     fence = run(store.fence("org_3"))
     assert run(store.install(key._replace(organization="org_3"), None, fence))
     run(store.forget("org_3"))
@@ -548,12 +551,12 @@ def test_a_removal_that_does_not_come_about_changes_nothing(
     made, second = new_key(), draft_of(new_key())
     run(store.register(account(), draft_of(made), NOW))
     run(store.insert(second, None, NOW))
-    before = run(store.account("org_1")), run(store.list("org_1"))
+    before = run(store.account("org_1")), run(store.list("org_1", 9))
     monkeypatch.setattr(store, "_ask", failing_at(store, _REMOVE_UNCLAIMED.by_digest))
     with pytest.raises(ConnectionError):
         run(store.remove_unclaimed(0, 9, NOW + MINUTE))
     monkeypatch.undo()
-    assert (run(store.account("org_1")), run(store.list("org_1"))) == before
+    assert (run(store.account("org_1")), run(store.list("org_1", 9))) == before
     assert run(store.find(second.handle)) is not None
     assert run(store.remove_unclaimed(0, 9, NOW + MINUTE)) == ("org_1",)
     run(store.close())

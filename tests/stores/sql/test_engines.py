@@ -120,10 +120,10 @@ def test_a_table_that_somebody_changes_is_waited_for_like_a_row(
     backend = BACKENDS["mysql"]
     monkeypatch.setattr(engines, "_SECONDS", 1)
     store = backend.open()
-    run(store.list("org_1"))
+    run(store.list("org_1", 100))
     with backend.admin.connect() as holder, ThreadPoolExecutor(1) as pool:
         holder.execute(text(f"LOCK TABLES {store.tables.prefix}keys WRITE"))
-        listed = pool.submit(lambda: run(store.list("org_1")))
+        listed = pool.submit(lambda: run(store.list("org_1", 100)))
         try:
             assert listed.exception(30) is not None
         finally:
@@ -134,7 +134,7 @@ def test_a_table_that_somebody_changes_is_waited_for_like_a_row(
 async def test_sqlite_by_its_asynchronous_driver_is_served_by_threads(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite+aiosqlite:///{tmp_path}/keys.db")
     assert store.io == "either"
-    assert await store.list("org_1") == []
+    assert await store.list("org_1", 100) == []
     await store.close()
 
 
@@ -161,7 +161,7 @@ def test_an_option_that_psycopg_does_not_know_is_told_in_the_log(
 ) -> None:
     store = SqlStore("postgresql://user:secret@localhost/keys?conect_timeout=1")
     with pytest.raises(Exception, match="conect_timeout"):
-        run(store.list("org_1"))
+        run(store.list("org_1", 100))
     assert "option that the driver does not know" in caplog.text
     assert "secret" not in caplog.text
     run(store.close())

@@ -53,7 +53,7 @@ async def caller(index):
                 gone = await store.revoke_if_live(organization, id, now)
                 assert gone.revoked_at == now
             case 1:
-                await store.list(organization)
+                await store.list(organization, 100)
             case 2:
                 await store.put_organization(Organization(organization, "free"))
             case 3:

@@ -9,8 +9,8 @@ from sqlalchemy import event, func, insert, select, text
 
 from lockgate import Gate, run
 from lockgate.errors import HandleTaken
-from lockgate.rules.accounts import Position
 from lockgate.rules.instants import DAY, MINUTE
+from lockgate.rules.keys import Position
 from lockgate.rules.plans import Organization
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.dialects import flavour_of
@@ -49,7 +49,7 @@ def test_w10_a_removed_account_leaves_its_handles_and_nothing_else(backend: Back
             run(store.insert(key, None, NOW))
         with pytest.raises(HandleTaken):
             run(store.register(account("org_2"), key, NOW))
-    assert run(store.list("org_2")) == []
+    assert run(store.list("org_2", 9)) == []
     run(store.close())
 
 

@@ -151,7 +151,7 @@ def test_many_may_open_a_new_file_at_once() -> None:
 
     at_once(6, insert)
     store = open_store(url)
-    assert len(run(store.list("org_1"))) == 6
+    assert len(run(store.list("org_1", 100))) == 6
     run(store.close())
 
 

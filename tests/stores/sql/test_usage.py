@@ -34,7 +34,7 @@ def test_an_admission_writes_one_row(backend: Backend) -> None:
     used = key._replace(request_count=1, last_used_at=NOW)
     assert run(store.find(made.handle)) == used
     assert run(store.get("org_1", key.id)) == used
-    assert run(store.list("org_1")) == [used]
+    assert run(store.list("org_1", 100)) == [used]
     assert run(store.revoke_if_live("org_1", key.id, NOW)) == used._replace(revoked_at=NOW)
     assert run(store.admit(token_of(made), 1, WIDE, NOW)).key == used._replace(revoked_at=NOW)
     run(store.close())
@@ -57,7 +57,7 @@ async def test_more_busy_keys_than_there_is_room_for(backend: Backend, together:
     answers = await asyncio.gather(*admits) if together else [await admit for admit in admits]
     assert {answer.verdict for answer in answers} == {Verdict.ADMITTED}
     for owner in ("org_0", "org_1"):
-        for kept in await store.list(owner):
+        for kept in await store.list(owner, 100):
             assert (kept.request_count, kept.last_used_at) == wanted[kept.handle]
             assert await store.find(kept.handle) == kept
     seen: dict[str, list[int]] = {}
@@ -94,7 +94,7 @@ def test_no_count_is_lost_while_keys_make_room_for_one_another(backend: Backend)
         return counted
 
     wanted = sum(at_once(9, work), Counter[str]())
-    kept = [key for owner in ("org_0", "org_1") for key in run(stores[0].list(owner))]
+    kept = [key for owner in ("org_0", "org_1") for key in run(stores[0].list(owner, 100))]
     assert {key.handle: key.request_count for key in kept if key.request_count} == dict(+wanted)
     for store in stores:
         run(store.close())
@@ -158,5 +158,5 @@ def test_a_handle_that_no_column_can_hold_spoils_nothing(backend: Backend, handl
     old, new = Digest("sha256", b"old"), Digest("sha256", b"new")
     assert run(store.rehash_if(handle, old, new)) is False
     assert run(store.rehash_token_if(handle, old, new)) is False
-    assert run(store.list("org_1")) == [key._replace(request_count=2, last_used_at=NOW)]
+    assert run(store.list("org_1", 100)) == [key._replace(request_count=2, last_used_at=NOW)]
     run(store.close())

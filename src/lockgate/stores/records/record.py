@@ -3,17 +3,20 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from ...rules.accounts import Account, Position
+from ...rules.accounts import Account
 from ...rules.instants import DAY
-from ...rules.keys import ApiKey, KeyState
+from ...rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ...rules.plans import Organization
+from ...rules.seals import Counted, counted_account, counted_key
 from ...rules.slots import Lease, Leases
 from ...rules.windows import State, Window, empty_state
 from ..contract import Usage
 
 _FORMAT = 1
+ENDED_AT_MOST: Final = 1000
+"""Keys that ended which a record keeps: every admission reads and writes all of it."""
 
 
 @dataclass
@@ -35,6 +38,23 @@ class Record:
         """Its key with this id."""
         return next((key for key in self.keys.values() if key.id == id), None)
 
+    def insert(self, draft: KeyDraft, now: int) -> ApiKey:
+        """Keep a new key; beyond :data:`ENDED_AT_MOST` the keys that ended first go."""
+        ended = [key for key in self.keys.values() if key.state(now) is not KeyState.ACTIVE]
+        if len(ended) > ENDED_AT_MOST:
+            ended.sort(key=lambda key: (key.ends_at, key.id))
+            for key in ended[:-ENDED_AT_MOST]:
+                del self.keys[key.handle]
+        key = self.keys[draft.handle] = draft.created(now)
+        return key
+
+    def remove_ended(self, until: int) -> int:
+        """Remove the keys that ended at an instant or before, and return how many there were."""
+        due = [handle for handle, key in self.keys.items() if key.ends_at <= until]
+        for handle in due:
+            del self.keys[handle]
+        return len(due)
+
     def use(self, handle: str, used: Usage) -> ApiKey | None:
         """Add to the usage of a key, if it is here."""
         key = self.keys.get(handle)
@@ -51,13 +71,13 @@ class Record:
             key = self.keys[key.handle] = key._replace(revoked_at=now)
         return key
 
-    def schemes(self, now: int) -> Iterator[str]:
-        """The digest scheme of each live key, and of the dashboard token."""
+    def counted(self, now: int) -> Iterator[Counted]:
+        """Each live key and the account, as a census counts them."""
         for key in self.keys.values():
             if key.state(now) is KeyState.ACTIVE:
-                yield key.scheme
-        if self.account is not None and self.account.token_revoked_at is None:
-            yield self.account.scheme
+                yield counted_key(key)
+        if self.account is not None:
+            yield counted_account(self.account)
 
     def until(self) -> int | None:
         """From when on nothing here counts any more; None: it is to be kept for ever."""

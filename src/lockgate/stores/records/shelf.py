@@ -3,13 +3,14 @@
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from bisect import bisect_right
+from collections.abc import Callable
 from hashlib import sha256
 from time import sleep
 from typing import Final, TypeAlias, TypeVar
 
 from ...errors import HandleTaken
-from ...rules.accounts import Position
+from ...rules.keys import Position
 from ..contract import Io, OutcomeUnknown
 from ..local import wall_clock
 from .record import Record
@@ -18,6 +19,7 @@ T = TypeVar("T")
 Change: TypeAlias = Callable[[bytes | None, int], tuple[T, bytes | None, int | None]]
 """Makes an answer, a new value and until when to keep it, from an old value and the present."""
 
+LOOKED_AT_AT_ONCE: Final = 20
 _TRIES: Final = 300
 _LONGEST_PAUSE: Final = 0.02
 
@@ -57,7 +59,8 @@ class Records(ABC):
 
     @abstractmethod
     async def names(self, prefix: str) -> list[str]:
-        """Every name that begins with these characters. Asked for a census only."""
+        """Every name that begins with these characters. Asked for a census, for a scan and to
+        remove old keys, once for each :data:`LOOKED_AT_AT_ONCE` of them."""
 
     async def now(self) -> int:
         """The present in microseconds; give the server's own clock where there is one (D27)."""
@@ -79,20 +82,28 @@ class Shelf:
 
     async def read(self, organization: str) -> Record:
         """The record of an organization."""
-        kept = await self._records.get(_name("org", organization))
+        return await self.read_named(_name("org", organization))
+
+    async def read_named(self, name: str) -> Record:
+        """The record of an organization, by its own name."""
+        kept = await self._records.get(name)
         return Record.read(None if kept is None else kept[0])
 
     async def change(
         self, organization: str, work: Callable[[Record, int], T], now: int | None
     ) -> T:
         """Change an organization's record, as often as somebody else was faster."""
+        return await self.change_named(_name("org", organization), work, now)
+
+    async def change_named(self, name: str, work: Callable[[Record, int], T], now: int | None) -> T:
+        """Change an organization's record, by its own name."""
 
         def step(value: bytes | None, at: int) -> tuple[T, bytes | None, int | None]:
             record = Record.read(value)
             answer = work(record, at)
             return answer, record.written(), record.until()
 
-        return await self._swap(_name("org", organization), step, now)
+        return await self._swap(name, step, now)
 
     async def _swap(
         self,
@@ -134,7 +145,7 @@ class Shelf:
 
     async def enter(self, kind: str, name: str, position: Position) -> None:
         """Put an organization into an index, in place of any entry that it has there."""
-        await self._index(kind, name, position.organization, [position])
+        await self._index(kind, name, position.id, [position])
 
     async def leave(self, kind: str, name: str, organization: str) -> None:
         """Take an organization out of an index."""
@@ -145,7 +156,7 @@ class Shelf:
     ) -> None:
         def step(value: bytes | None, _: int) -> tuple[None, bytes | None, int | None]:
             before = Record.read_positions(value)
-            others = [entry for entry in before if entry.organization != organization]
+            others = [entry for entry in before if entry.id != organization]
             after = sorted([*others, *entries])
             changed = value if after == before else Record.write_positions(after)
             return None, changed, None
@@ -157,11 +168,12 @@ class Shelf:
         kept = await self._records.get(_name(kind, name))
         return Record.read_positions(None if kept is None else kept[0])
 
-    async def all(self) -> AsyncIterator[Record]:
-        """The record of every organization."""
-        for name in await self._records.names("org:"):
-            kept = await self._records.get(name)
-            yield Record.read(None if kept is None else kept[0])
+    async def some(self, cursor: str | None) -> tuple[list[str], str | None]:
+        """The names of some organizations' records, those after ``cursor``; the next cursor."""
+        names = sorted(await self._records.names("org:"))
+        start = 0 if cursor is None else bisect_right(names, cursor)
+        some = names[start : start + LOOKED_AT_AT_ONCE]
+        return some, some[-1] if start + LOOKED_AT_AT_ONCE < len(names) else None
 
 
 def _name(kind: str, id: str) -> str:

@@ -7,14 +7,29 @@ from typing import Any, Final, TypeVar
 
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules import slots
-from ...rules.accounts import Account, AccountDraft, Position, last_use
+from ...rules.accounts import Account, AccountDraft, last_use
 from ...rules.credentials import Token
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.keys import ApiKey, KeyDraft, KeyState, Position
 from ...rules.plans import Organization, PlanBook
+from ...rules.seals import tally
 from ...rules.slots import Lease, Leases, SlotReading
 from ...rules.windows import Reading, Window, hit, look
-from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, Io, Store, Usage, Verdict
+from ..contract import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    Io,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Store,
+    Usage,
+    Verdict,
+)
 from .record import Record
 from .shelf import Records, Shelf
 
@@ -27,7 +42,8 @@ class RecordStore(Store):
     """Keeps everything in :class:`Records`.
 
     Every admission writes its organization's record, keys and all: good for organizations with some
-    dozens of keys. One with a thousand has a record of 300 KB.
+    dozens of keys. One with a thousand has a record of 300 KB. So that this stays the most that
+    ended keys add, the latest 1,000 of them are kept, whatever the retention.
     """
 
     def __init__(self, records: Records) -> None:
@@ -48,7 +64,7 @@ class RecordStore(Store):
 
         def work(record: Record, at: int) -> Admission:
             key = record.keys.get(token.handle)
-            if key is None or not token.matches(key.scheme, key.digest):
+            if key is None or not token.accepts(key):
                 return UNKNOWN
             state = key.state(at)
             if state is not KeyState.ACTIVE:
@@ -67,8 +83,7 @@ class RecordStore(Store):
             live = sum(key.state(at) is KeyState.ACTIVE for key in record.keys.values())
             if cap is not None and live >= cap:
                 raise KeyLimitReached(cap)
-            key = record.keys[draft.handle] = draft.created(at)
-            return key
+            return record.insert(draft, at)
 
         await self._shelf.claim("key", draft.handle, draft.organization)
         try:
@@ -86,9 +101,29 @@ class RecordStore(Store):
     async def get(self, organization: str, id: str) -> ApiKey | None:
         return (await self._shelf.read(organization)).key(id)
 
-    async def list(self, organization: str) -> list[ApiKey]:
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        def place(key: ApiKey) -> tuple[int, str]:
+            return -key.created_at, key.id
+
+        keys = sorted((await self._shelf.read(organization)).keys.values(), key=place)
+        if after is not None:
+            keys = [key for key in keys if place(key) > (-after.instant, after.id)]
+        return keys[:limit]
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        at = await self.now() if now is None else now
         keys = (await self._shelf.read(organization)).keys.values()
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+        live = [key for key in keys if key.state(at) is KeyState.ACTIVE]
+        if after is not None:
+            live = [key for key in live if (key.ends_at, key.id) < after]
+        live.sort(key=lambda key: (key.ends_at, key.id), reverse=True)
+        return live[:limit]
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -106,9 +141,9 @@ class RecordStore(Store):
 
         def work(record: Record, _: int) -> bool:
             key = record.keys.get(handle)
-            if key is None or (key.scheme, key.digest) != old:
+            if key is None or key.kept != old:
                 return False
-            record.keys[handle] = key._replace(scheme=new.scheme, digest=new.value)
+            record.keys[handle] = key._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
             return True
 
         return await self._shelf.change(organization, work, 0)
@@ -119,13 +154,24 @@ class RecordStore(Store):
             if organization is not None:
                 await self._shelf.change(organization, _adding(handle, used), 0)
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = (await self.now() if now is None else now) - age
+        names, cursor = await self._shelf.some(cursor)
+        removed = 0
+        for name in names:
+            # The index by handle stays: so the handles stay taken.
+            removed += await self._shelf.change_named(
+                name, lambda record, _: record.remove_ended(until), now
+            )
+        return Removal(removed, cursor)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         at = await self.now() if now is None else now
-        counts: dict[str, int] = {}
-        async for record in self._shelf.all():
-            for scheme in record.schemes(at):
-                counts[scheme] = counts.get(scheme, 0) + 1
-        return counts
+        names, cursor = await self._shelf.some(cursor)
+        rows = [row for name in names for row in (await self._shelf.read_named(name)).counted(at)]
+        return Census(tally(rows), cursor)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -189,8 +235,7 @@ class RecordStore(Store):
             if record.account is not None:
                 raise HandleTaken
             record.account = account.created(at)
-            record.keys[key.handle] = key.created(at)
-            return record.account, record.keys[key.handle]
+            return record.account, record.insert(key, at)
 
         organization = account.organization
         now = await self.now() if now is None else now
@@ -246,19 +291,21 @@ class RecordStore(Store):
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
         def work(record: Record, at: int) -> Account | None:
             account = record.account
             if account is None:
                 return None
-            if account.claimed_by is None:
-                account = account._replace(claimed_by=user, claimed_at=at)
+            if account.claimed_by is None and account.seal == seals[0]:
+                account = account._replace(claimed_by=user, claimed_at=at, seal=seals[1])
             if account.claimed_by == user:
                 if not keep_token:
                     account = account._replace(token_revoked_at=account.token_revoked_at or at)
                 for key in [*record.keys.values()] if revoke else ():
-                    record.revoke(key, at)
+                    if key.state(at) is KeyState.ACTIVE:
+                        record.revoke(key, at)
             record.account = account
             return account
 
@@ -344,12 +391,24 @@ class RecordStore(Store):
 
         def work(record: Record, _: int) -> bool:
             mine = record.account
-            if mine is None or (mine.handle, mine.scheme, mine.digest) != (handle, *old):
+            if mine is None or mine.handle != handle or mine.kept != old:
                 return False
-            record.account = mine._replace(scheme=new.scheme, digest=new.value)
+            record.account = mine._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
             return True
 
         return await self._shelf.change(account.organization, work, 0)
+
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        keys: list[ApiKey] = []
+        accounts: list[Account] = []
+        while True:
+            names, cursor = await self._shelf.some(cursor)
+            for name in names:
+                record = await self._shelf.read_named(name)
+                keys += record.keys.values()
+                accounts += [] if record.account is None else [record.account]
+            if cursor is None or len(keys) + len(accounts) >= limit:
+                return Rows(keys, accounts, cursor)
 
     async def close(self) -> None:
         await self.records.close()
@@ -362,7 +421,7 @@ class RecordStore(Store):
         for entry in entries:
             if len(found) == limit:
                 break
-            account = await self.account(entry.organization)
+            account = await self.account(entry.id)
             if account is not None and which(account):
                 found.append(account)
         return tuple(found)

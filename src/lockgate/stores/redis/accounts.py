@@ -13,12 +13,12 @@ from typing import Any, Final, cast
 from redis.exceptions import RedisError, ResponseError
 
 from ...errors import HandleTaken
-from ...rules.accounts import Account, AccountDraft, Position
+from ...rules.accounts import Account, AccountDraft
 from ...rules.digests import Digest
 from ...rules.instants import HOUR, MILLISECOND, MINUTE, SECOND
-from ...rules.keys import ApiKey, KeyDraft
+from ...rules.keys import ApiKey, KeyDraft, Position
 from ...waiting import together
-from ..contract import Store
+from ..contract import PAGE_AT_MOST, UNSEALED, Reseal, Store
 from .calls import Call, Script, command, invocation, number
 from .encoding import (
     Claim,
@@ -27,11 +27,12 @@ from .encoding import (
     read_key,
     write_account,
     write_claim,
+    write_digest,
     write_key,
-    write_scheme,
+    write_seal,
     write_user,
 )
-from .names import Names, read, slot_of, write
+from .names import REMOVED, Names, read, slot_of, write
 
 _REGISTER: Final = Script("clock", "records", "accounts", "register")
 _CLAIM: Final = Script("clock", "records", "accounts", "claim")
@@ -78,7 +79,7 @@ class Accounts(Store):
                 invocation(
                     _REGISTER,
                     place.slot,
-                    (place.organization, place.live),
+                    place.keys,
                     *(number(now), *write_account(account), *write_key(key)),
                 )
             )
@@ -147,6 +148,7 @@ class Accounts(Store):
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
         if await self.account(organization) is None:
@@ -158,8 +160,9 @@ class Accounts(Store):
             invocation(
                 _CLAIM,
                 place.slot,
-                (place.organization, place.live),
+                place.keys,
                 *(number(now), write_user(user), number(revoke), number(keep_token)),
+                *map(write_seal, seals),
                 repeatable=True,
             )
         )
@@ -193,17 +196,23 @@ class Accounts(Store):
 
     async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
         place = self._names.place(organization)
-        account, keys = await self.account(organization), await self.list(organization)
-        for key in keys:
-            # A handle was claimed for a while only. Once its key is gone, it stays taken by this.
-            claim = write_claim(Claim(organization, key.id))
-            name = self._names.handle(key.handle)
-            await self._ask(command(slot_of(name), b"SET", name, claim, b"XX", repeatable=True))
+        account = await self.account(organization)
+        after: Position | None = None
+        while True:
+            keys = await self.list(organization, PAGE_AT_MOST, after)
+            for key in keys:
+                # A handle was claimed for a while only. Once its key is gone, it stays taken.
+                claim = write_claim(Claim(organization, key.id))
+                name = self._names.handle(key.handle)
+                await self._ask(command(slot_of(name), b"SET", name, claim, b"XX", repeatable=True))
+            if len(keys) < PAGE_AT_MOST:
+                break
+            after = Position(keys[-1].created_at, keys[-1].id)
         answer: bytes = await self._ask(
             invocation(
                 _REMOVE_UNCLAIMED,
                 place.slot,
-                (place.organization, place.live),
+                place.keys,
                 number(edge),
             )
         )
@@ -231,13 +240,13 @@ class Accounts(Store):
         if account is None:
             return False
         place = self._names.place(account.organization)
-        values = *write_scheme(old), *write_scheme(new)
+        values = *write_digest(old), *write_digest(new)
         call = invocation(_REHASH_TOKEN, place.slot, [place.organization], *values)
         return bool(await self._ask(call))
 
     async def _later(self, name: bytes, after: Position | None, count: int) -> list[Position]:
         """Entries of an index after a position, in ascending order."""
-        edge = b"-inf" if after is None else number(after.at)
+        edge = b"-inf" if after is None else number(after.instant)
         return await self._entries(
             name,
             count,
@@ -249,7 +258,7 @@ class Accounts(Store):
 
     async def _earlier(self, name: bytes, before: Position | None, count: int) -> list[Position]:
         """Entries of an index before a position, in descending order."""
-        edge = b"+inf" if before is None else number(before.at)
+        edge = b"+inf" if before is None else number(before.instant)
         return await self._entries(
             name,
             count,
@@ -275,14 +284,14 @@ class Accounts(Store):
 
     async def _accounts_at(self, positions: list[Position]) -> list[Account]:
         """The accounts that are there of those that an index names; in one round trip together."""
-        accounts = await together(self.account(position.organization) for position in positions)
+        accounts = await together(self.account(position.id) for position in positions)
         return [account for account in accounts if account is not None]
 
     async def _forget_missing(
         self, name: bytes, positions: list[Position], accounts: list[Account]
     ) -> None:
         """Take entries out of an index whose accounts are not there, nor about to be registered."""
-        missing = {entry.organization for entry in positions}
+        missing = {entry.id for entry in positions}
         missing -= {account.organization for account in accounts}
         if missing:
             long_ago = await self.now() - HOUR
@@ -319,6 +328,8 @@ class Accounts(Store):
             await self._claim(name, claim)
         except HandleTaken:
             there = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+            if there == REMOVED:
+                raise
             if there is not None:
                 organization, id, since = read_claim(there)
                 if since is None or now - since < _CLAIMED_AT_MOST:

@@ -15,7 +15,7 @@ from .calls import Call, Script, arguments, command
 from .charges import ADMITTED, EXPIRED, charging, read_admission, read_reading, write_request
 from .encoding import read_claim, read_usage
 from .lanes import Lane
-from .names import Names, fields_of, slot_of
+from .names import REMOVED, Names, fields_of, slot_of
 from .sights import ADMIT, Sight, Sights
 
 _HIT: Final = Script("hit_keys", "asked", "windows", "reading")
@@ -46,7 +46,7 @@ class Admissions(Store):
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
         sight = self._sights.find(token.handle)
-        if sight is None or (token.matched != sight.digest and not token.matches(*sight.digest)):
+        if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key)):
             sight = await self._see(token)
         lane = self._lanes.here()
         while sight is not None:
@@ -110,7 +110,7 @@ class Admissions(Store):
         """Whose key has this handle, and which it is."""
         name = self._names.handle(handle)
         claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-        return None if claim is None else read_claim(claim)[:2]
+        return None if claim is None or claim == REMOVED else read_claim(claim)[:2]
 
     async def _kept(
         self, organization: str, id: str
@@ -147,12 +147,12 @@ class Admissions(Store):
     ) -> Sight | None:
         """A key that is not as it was remembered, as it is now."""
         self._sights.drop(token.handle)
-        if record is None:  # Nothing is deleted: somebody has restored or emptied the database.
+        if record is None:  # It was removed, or the database restored or emptied.
             return await self._see(token)
         return self._seen(token, Sight(sight.place, record, usage, placed))
 
     def _seen(self, token: Token, sight: Sight) -> Sight | None:
-        if not token.matches(*sight.digest):
+        if not token.accepts(sight.key):
             return None
         self._sights.keep(token.handle, sight)
         return sight

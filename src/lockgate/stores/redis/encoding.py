@@ -1,37 +1,48 @@
 """How values are written for the scripts, and read from them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from ...rules.accounts import Account, AccountDraft
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, KeyState
+from ...rules.keys import ApiKey, KeyDraft, Position
 from ...rules.plans import Organization
+from ...rules.seals import Counted
 from ...rules.slots import Lease
 from .calls import number
-from .names import RECORD, USAGE, read, write
+from .names import read, write
 
 _USAGE: Final = Struct("<qq")
 
 
-def write_scheme(digest: Digest) -> tuple[bytes, bytes]:
-    """A digest and its scheme, each as one word."""
-    return quote(digest.scheme, safe=":").encode(), digest.value.hex().encode()
+def write_digest(digest: Digest) -> tuple[bytes, bytes, bytes]:
+    """A digest's scheme, the digest and the seal of its row, each as one word."""
+    scheme = quote(digest.scheme, safe=":").encode()
+    return scheme, digest.value.hex().encode(), write_seal(digest.seal)
+
+
+def write_seal(seal: str | None) -> bytes:
+    """A seal as one word; an empty one: there is none."""
+    return quote(seal or "", safe=":").encode()
+
+
+def _read_seal(seal: bytes) -> str | None:
+    return unquote(seal.decode("ascii", "replace")) or None
 
 
 def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
     """A key that is to be inserted, as ``add_key`` of ``records.lua`` takes it."""
-    digest = write_scheme(Digest(draft.scheme, draft.digest))
-    return write(draft.id), number(draft.lifetime), *digest, _fixed(draft)
+    digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
+    return write(draft.id), number(draft.expires_at), *digest, _fixed(draft)
 
 
 def write_record(key: ApiKey) -> bytes:
     """A key's record, which ``records.lua`` describes."""
     times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
-    return b" ".join((*times, *write_scheme(Digest(key.scheme, key.digest)), _fixed(key)))
+    return b" ".join((*times, *write_digest(key.kept), _fixed(key)))
 
 
 def _fixed(key: ApiKey | KeyDraft) -> bytes:
@@ -50,15 +61,15 @@ def write_user(user: str) -> bytes:
 
 
 def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
-    """An account that is to be registered: its scheme, its digest, what never changes."""
-    *fixed, scheme, digest = draft
-    return *write_scheme(Digest(scheme, digest)), _json(fixed)
+    """An account that is to be registered: its scheme, digest and seal, what never changes."""
+    *fixed, scheme, digest, seal = draft
+    return *write_digest(Digest(scheme, digest, seal)), _json(fixed)
 
 
 def read_account(record: bytes) -> Account:
     """An account from its record, which ``accounts.lua`` describes."""
-    created, claimed_at, revoked, signed_in_at, *rest = record.split(b" ", 8)
-    sign_outs, scheme, digest, user, fixed = rest
+    created, claimed_at, revoked, signed_in_at, *rest = record.split(b" ", 9)
+    sign_outs, scheme, digest, seal, user, fixed = rest
     organization, agent_name, billing_email, company_name, handle = cast(
         list[Any], json.loads(fixed)
     )
@@ -70,6 +81,7 @@ def read_account(record: bytes) -> Account:
         handle,
         unquote(scheme.decode()),
         bytes.fromhex(digest.decode()),
+        _read_seal(seal),
         int(created),
         read(unquote_to_bytes(user)) if user else None,
         int(claimed_at) if claimed_at else None,
@@ -81,7 +93,7 @@ def read_account(record: bytes) -> Account:
 
 def read_key(record: bytes, usage: bytes | None) -> ApiKey:
     """A key from its record, which ``records.lua`` describes, and its usage."""
-    created, expires, revoked, scheme, digest, fixed = record.split(b" ", 5)
+    created, expires, revoked, scheme, digest, seal, fixed = record.split(b" ", 6)
     id, handle, organization, name, prefix, scopes = cast(list[Any], json.loads(fixed))
     requests, last = read_usage(usage)
     return ApiKey(
@@ -93,6 +105,7 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
         tuple(scopes),
         unquote(scheme.decode()),
         bytes.fromhex(digest.decode()),
+        _read_seal(seal),
         int(created),
         int(expires) if expires else None,
         int(revoked) if revoked else None,
@@ -101,22 +114,21 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
     )
 
 
-def read_keys(hash: Sequence[bytes]) -> Iterator[ApiKey]:
-    """All keys in the hash of an organization."""
-    fields = dict(zip(hash[::2], hash[1::2], strict=True))
-    for name, value in fields.items():
-        if name.startswith(RECORD):
-            yield read_key(value, fields.get(USAGE + name.removeprefix(RECORD)))
+def read_keys(fields: Sequence[bytes | None]) -> list[ApiKey]:
+    """Keys from their records and usage, in turns."""
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    return [read_key(record, usage) for record, usage in pairs if record is not None]
 
 
-def live_schemes(hash: Sequence[bytes], now: int) -> Iterator[str]:
-    """The digest scheme of each live key and token in the hash of an organization."""
-    for key in read_keys(hash):
-        if key.state(now) is KeyState.ACTIVE:
-            yield key.scheme
-    for name, value in zip(hash[::2], hash[1::2], strict=True):
-        if name == b"account" and (account := read_account(value)).token_revoked_at is None:
-            yield account.scheme
+def read_counted(record: bytes) -> Counted:
+    """A key's record as a census counts it."""
+    scheme, _, seal = record.split(b" ", 6)[3:6]
+    return unquote(scheme.decode()), _read_seal(seal), 1
+
+
+def write_place(position: Position) -> bytes:
+    """A position as a member of an index, which ``records.lua`` describes."""
+    return b"%016d%b" % (position.instant, write(position.id))
 
 
 def read_usage(usage: bytes | None) -> tuple[int, int | None]:

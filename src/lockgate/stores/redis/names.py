@@ -16,6 +16,8 @@ from ...errors import ConfigurationError
 DEFAULT_PREFIX: Final = "lockgate"
 RECORD: Final = b"key "
 USAGE: Final = b"use "
+REMOVED: Final = b"0"
+"""What the handle of a removed key holds: a number that Redis keeps no copy of."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _SIXTEEN_BYTES: Final = 16
 
@@ -29,11 +31,20 @@ class Place(NamedTuple):
     windows: bytes
     """A string: see ``windows.lua``."""
     live: bytes
-    """A sorted set: ids of keys that are not revoked, by when they expire."""
+    """A sorted set: keys that are not revoked, by when they expire; see ``records.lua``."""
+    created: bytes
+    """A sorted set: all keys, newest first."""
+    ended: bytes
+    """A sorted set: revoked keys, by when they ended."""
     leases: bytes
     """A hash: see ``slots.lua``."""
     deadlines: bytes
     """A sorted set: jobs that hold a slot, by when they let go of it."""
+
+    @property
+    def keys(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """The names that ``records.lua`` takes."""
+        return self.organization, self.live, self.created, self.ended
 
 
 class Names:
@@ -65,7 +76,7 @@ class Names:
         return b"%b:caught-up:%b" % (self._prefix, arrangement)
 
     def handle(self, handle: str) -> bytes:
-        """A string: whose key has this handle."""
+        """A string: whose key has this handle; :data:`REMOVED` where it had one."""
         return b"%b:handle:%b" % (self._prefix, write(handle))
 
     def token(self, handle: str) -> bytes:
@@ -82,11 +93,13 @@ class Names:
         return b"%b:claimed:%b" % (self._prefix, _hash(user))
 
     def _place(self, organization: str) -> Place:
-        hash = b"%b:{%b}" % (self._prefix, _hash(organization))
-        slot = key_slot(hash)
-        return Place(
-            slot, hash, hash + b":windows", hash + b":live", hash + b":leases", hash + b":deadlines"
-        )
+        return place_of(b"%b:{%b}" % (self._prefix, _hash(organization)))
+
+
+def place_of(hash: bytes) -> Place:
+    """The names of what is kept of an organization, by that of its hash."""
+    suffixes = b":windows", b":live", b":created", b":ended", b":leases", b":deadlines"
+    return Place(key_slot(hash), hash, *(hash + suffix for suffix in suffixes))
 
 
 def fields_of(id: str) -> tuple[bytes, bytes]:

@@ -56,6 +56,12 @@ class Servers(NamedTuple):
     remap: Callable[[Address], Address] | None = None
     """Where a node of a Cluster is really found, as the client says."""
 
+    def __repr__(self) -> str:
+        """Name the servers without the options, which hold passwords."""
+        return (
+            f"<Servers {self.kind} {', '.join(f'{host}:{port}' for host, port in self.addresses)}>"
+        )
+
     def connect(self, address: Address | None) -> Any:
         """A connection to a server at an address, not connected yet; None: to the only one."""
         where = {} if address is None else {"host": address[0], "port": address[1]}

@@ -3,8 +3,8 @@
 from math import inf
 from typing import Final
 
-from ...rules.digests import Digest
 from ...rules.plans import Plan, PlanBook
+from ...rules.seals import sealed_fields
 from .calls import Script, arguments
 from .charges import charging
 from .encoding import read_key, read_placement
@@ -27,11 +27,11 @@ class Sight:
         "_placed",
         "_record",
         "charged",
-        "digest",
         "key",
         "organization",
         "place",
         "revoked",
+        "sealed",
         "slot",
         "unused",
         "void",
@@ -44,7 +44,8 @@ class Sight:
         self.key: Final = read_key(record, usage)
         # A slot is read ten times as fast as a NamedTuple's field.
         self.slot: Final = place.slot
-        self.digest: Final = Digest(self.key.scheme, self.key.digest)
+        self.sealed: Final = sealed_fields(self.key)
+        """The fields that its seal covers: a token that was accepted by the same is accepted."""
         self.revoked: Final = self.key.revoked_at is not None
         expires_at = self.key.expires_at
         self.void: Final = inf if expires_at is None else expires_at

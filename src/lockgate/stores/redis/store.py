@@ -1,6 +1,6 @@
 """The store: its verbs, each once, over whichever lane the caller is in."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -10,14 +10,13 @@ from ...errors import HandleTaken, KeyLimitReached
 from ...rules.accounts import Account
 from ...rules.digests import Digest
 from ...rules.instants import SECOND
-from ...rules.keys import ApiKey, KeyDraft
+from ...rules.keys import NEVER, ApiKey, KeyDraft, Position
 from ...rules.plans import Organization
+from ...rules.seals import Counted, counted_account, tally
 from ...rules.slots import Lease, SlotReading
+from ...waiting import together
 from ..advising import Adviser
-from ..contract import (
-    Io,
-    Usage,
-)
+from ..contract import UNSEALED, Census, Io, Page, Removal, Reseal, Rows, Usage
 from ..lanes import Lanes
 from .accounts import Accounts
 from .admissions import Admissions
@@ -25,17 +24,19 @@ from .advice import advice
 from .calls import Call, Script, command, invocation, number
 from .copies import Copies
 from .encoding import (
-    live_schemes,
+    read_account,
+    read_counted,
     read_key,
     read_keys,
     read_lease,
     read_placement,
+    write_digest,
     write_key,
+    write_place,
     write_placement,
-    write_scheme,
 )
 from .lanes import Lane
-from .names import DEFAULT_PREFIX, Names, fields_of, slot_of, write
+from .names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, slot_of, write
 from .servers import Client, servers_of
 from .sights import Sights
 from .turns import Turns
@@ -43,13 +44,21 @@ from .turns import Turns
 _INSERT: Final = Script("clock", "records", "insert")
 _REVOKE: Final = Script("clock", "records", "revoke")
 _REHASH: Final = Script("records", "rehash")
+_NEWEST: Final = Script("records", "page", "newest")
+_LIVE: Final = Script("clock", "records", "page", "live")
+_DUE: Final = Script("records", "page", "due")
+_REMOVE: Final = Script("records", "remove")
 _USE: Final = Script("use")
 _ACQUIRE: Final = Script("clock", "slots", "acquire")
 _RENEW: Final = Script("clock", "slots", "renew")
 _RELEASE: Final = Script("clock", "slots", "release")
 _HELD: Final = Script("clock", "slots", "held")
 
-_SCANNED_AT_ONCE: Final = b"1000"
+_SCANNED_AT_ONCE: Final = b"200"
+_REMOVED_AT_ONCE: Final = 50
+_READ_AT_ONCE: Final = 250
+_START: Final = "0 0"
+"""The cursor with which a walk over all organizations begins."""
 
 
 class RedisStore(Admissions, Accounts, Copies):
@@ -97,7 +106,7 @@ class RedisStore(Admissions, Accounts, Copies):
                 invocation(
                     _INSERT,
                     place.slot,
-                    (place.organization, place.live),
+                    place.keys,
                     *(number(now), number(cap), *write_key(draft)),
                 )
             )
@@ -119,11 +128,18 @@ class RedisStore(Admissions, Accounts, Copies):
         record, usage, _ = await self._kept(organization, id)
         return None if record is None else read_key(record, usage)
 
-    async def list(self, organization: str) -> list[ApiKey]:
-        place = self._names.place(organization)
-        question = command(place.slot, b"HGETALL", place.organization, repeatable=True)
-        keys = read_keys(await self._ask(question))
-        return sorted(keys, key=lambda key: (-key.created_at, key.id))
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        return await self._newest(self._names.place(organization), limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        records = await self._live(self._names.place(organization), limit, after, now)
+        return read_keys(records)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -133,7 +149,7 @@ class RedisStore(Admissions, Accounts, Copies):
             invocation(
                 _REVOKE,
                 place.slot,
-                (place.organization, place.live),
+                place.keys,
                 *(number(now), write(id)),
                 repeatable=True,
             )
@@ -149,7 +165,7 @@ class RedisStore(Admissions, Accounts, Copies):
             return False
         organization, id = claimed
         place = self._names.place(organization)
-        values = fields_of(id)[0], *write_scheme(old), *write_scheme(new)
+        values = fields_of(id)[0], *write_digest(old), *write_digest(new)
         call = invocation(_REHASH, place.slot, [place.organization], *values)
         moved = bool(await self._ask(call))
         if moved:
@@ -165,14 +181,25 @@ class RedisStore(Admissions, Accounts, Copies):
             values = *fields_of(id), number(requests), number(last_used_at)
             await self._ask(invocation(_USE, place.slot, [place.organization], *values))
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = (await self.now() if now is None else now) - age
+        hashes, following = await self._scan(cursor)
+        steps = await together(self._remove_ended(hash, until) for hash in hashes)
+        removed = sum(removed for removed, _ in steps)
+        if removed:
+            await self._move()
+        is_left = any(is_left for _, is_left in steps)
+        return Removal(removed, cursor or _START if is_left else following)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         now = await self.now() if now is None else now
-        counts: dict[str, int] = {}
-        async for hash in self._hashes():
-            kept = await self._ask(command(slot_of(hash), b"HGETALL", hash, repeatable=True))
-            for scheme in live_schemes(kept, now):
-                counts[scheme] = counts.get(scheme, 0) + 1
-        return counts
+        rows: list[Counted] = []
+        places, cursor = await self._scan(cursor)
+        for place in places:
+            rows += [row async for row in self._counted(place, now)]
+        return Census(tally(rows), cursor)
 
     async def acquire(
         self,
@@ -221,10 +248,11 @@ class RedisStore(Admissions, Accounts, Copies):
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
         account = await super().claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token, now=now
+            organization, user, revoke=revoke, keep_token=keep_token, seals=seals, now=now
         )
         if revoke and account is not None:
             await self._move()
@@ -264,20 +292,104 @@ class RedisStore(Admissions, Accounts, Copies):
         values = number(now), *values
         return await self._ask(invocation(script, place.slot, keys, *values, repeatable=repeatable))
 
-    async def _hashes(self) -> AsyncIterator[bytes]:
-        """The names of all organizations' hashes."""
-        seen: set[bytes] = set()
-        for line in await self._lanes.here().everyone():
-            cursor = b"0"
-            while True:
-                scan = b"SCAN", cursor, b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
-                answer = await line.ask(command(0, *scan))
-                if isinstance(answer, Exception):
-                    raise answer
-                cursor, names = cast(tuple[bytes, list[bytes]], answer)
-                for name in names:
-                    if name.endswith(b"}") and name not in seen:
-                        seen.add(name)
-                        yield name
-                if cursor == b"0":
-                    break
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        keys: list[ApiKey] = []
+        accounts: list[Account] = []
+        while True:
+            places, cursor = await self._scan(cursor)
+            for place in places:
+                async for page in self._pages(place):
+                    keys += page
+                account = await self._account(place)
+                accounts += [] if account is None else [account]
+            if cursor is None or len(keys) + len(accounts) >= limit:
+                return Rows(keys, accounts, cursor)
+
+    async def _pages(self, place: Place) -> AsyncIterator[Page]:
+        """All keys of an organization, in the order of lists."""
+        after: Position | None = None
+        while True:
+            page = await self._newest(place, _READ_AT_ONCE, after)
+            yield page
+            if len(page) < _READ_AT_ONCE:
+                return
+            after = Position(page[-1].created_at, page[-1].id)
+
+    async def _newest(self, place: Place, limit: int, after: Position | None) -> Page:
+        start = b"-"
+        if after is not None:
+            start = b"(" + write_place(after._replace(instant=NEVER - after.instant))
+        keys = place.organization, place.created
+        values = start, number(limit)
+        call = invocation(_NEWEST, place.slot, keys, *values, repeatable=True)
+        return read_keys(await self._ask(call))
+
+    async def _live(
+        self, place: Place, limit: int, after: Position | None, now: int | None
+    ) -> Sequence[bytes | None]:
+        """Records and usage of live keys, in turns."""
+        start = b"+" if after is None else b"(" + write_place(after)
+        values = number(now), start, number(limit)
+        keys = place.organization, place.live
+        fields: Sequence[bytes | None] = await self._ask(
+            invocation(_LIVE, place.slot, keys, *values, repeatable=True)
+        )
+        return fields
+
+    async def _remove_ended(self, place: Place, until: int) -> tuple[int, bool]:
+        """Remove some keys of one organization; how many, and whether more may be left.
+
+        The handles are marked first: a removal that is cut short between is done again, and until
+        then the key is in lists only.
+        """
+        indexes = place.organization, place.live, place.ended
+        values = number(until), number(_REMOVED_AT_ONCE)
+        due = read_keys(
+            await self._ask(invocation(_DUE, place.slot, indexes, *values, repeatable=True))
+        )
+        if not due:
+            return 0, False
+        names = [self._names.handle(key.handle) for key in due]
+        await together(self._ask(command(slot_of(n), b"SET", n, REMOVED)) for n in names)
+        ids = [write(key.id) for key in due]
+        removed = await self._ask(invocation(_REMOVE, place.slot, place.keys, *ids))
+        return removed, len(due) == _REMOVED_AT_ONCE
+
+    async def _counted(self, place: Place, now: int) -> AsyncIterator[Counted]:
+        """Each live key of an organization and its account, as a census counts them."""
+        after: Position | None = None
+        while True:
+            fields = await self._live(place, _READ_AT_ONCE, after, now)
+            records = [record for record in fields[::2] if record is not None]
+            for record in records:
+                yield read_counted(record)
+            if len(records) < _READ_AT_ONCE:
+                break
+            last = read_key(records[-1], None)
+            after = Position(last.ends_at, last.id)
+        if (account := await self._account(place)) is not None:
+            yield counted_account(account)
+
+    async def _account(self, place: Place) -> Account | None:
+        call = command(place.slot, b"HGET", place.organization, b"account", repeatable=True)
+        kept = await self._ask(call)
+        return None if kept is None else read_account(kept)
+
+    async def _scan(self, cursor: str | None) -> tuple[Sequence[Place], str | None]:
+        """Some organizations, and where to go on; None: these were the last.
+
+        A cursor is the number of a server and a cursor of its ``SCAN``.
+        """
+        which, start = (cursor or _START).split()
+        lines = await self._lanes.here().everyone()
+        if int(which) >= len(lines):
+            return [], None
+        match = b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
+        answer = await lines[int(which)].ask(command(0, b"SCAN", start.encode(), *match))
+        if isinstance(answer, Exception):
+            raise answer
+        following, names = cast(tuple[bytes, list[bytes]], answer)
+        places = [place_of(name) for name in dict.fromkeys(names) if name.endswith(b"}")]
+        if following != b"0":
+            return places, f"{which} {following.decode()}"
+        return places, f"{int(which) + 1} 0" if int(which) + 1 < len(lines) else None

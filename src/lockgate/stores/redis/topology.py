@@ -34,7 +34,7 @@ class Topology(ABC):
 
     @abstractmethod
     async def everyone(self) -> Sequence[Line]:
-        """A line to each server that holds something of its own."""
+        """A line to each server that holds something of its own, in an order that stays."""
 
     async def arrangement(self) -> bytes:
         """Which servers have which slots: another one whenever that changes.
@@ -143,7 +143,7 @@ class Cluster(Topology):
 
     async def everyone(self) -> Sequence[Line]:
         by_slot = await self._learn()
-        return [self._line(address) for address in {*by_slot} if address is not None]
+        return [self._line(address) for address in dict.fromkeys(by_slot) if address is not None]
 
     async def arrangement(self) -> bytes:
         await self._learn()

@@ -1,14 +1,16 @@
 """Accounts in SQL: what each verb does within its transaction."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, and_, case, delete, insert, or_, select, update
 
-from ...rules.accounts import Account, AccountDraft, Position, last_use
+from ...rules.accounts import Account, AccountDraft, last_use
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft
+from ...rules.keys import ApiKey, KeyDraft, Position
+from ..contract import Reseal
 from .encoding import read_account, read_id, write_account, write_id
-from .keys import Keys
+from .keys import Keys, columns_of, kept_as
 from .tables import Tables
 
 
@@ -59,8 +61,8 @@ class Accounts:
         columns = self._accounts.c
         which = [columns.billing_email == write_id(billing_email), columns.unclaimed == 1]
         if after is not None:
-            at, id = columns.created_at, write_id(after.organization)
-            which += [at >= after.at, or_(at > after.at, columns.organization > id)]
+            at, id = columns.created_at, write_id(after.id)
+            which += [at >= after.instant, or_(at > after.instant, columns.organization > id)]
         order = columns.created_at, columns.organization
         statement = select(self._accounts).where(*which).order_by(*order).limit(limit)
         return tuple(read_account(row) for row in connection.execute(statement))
@@ -72,8 +74,8 @@ class Accounts:
         columns = self._accounts.c
         which = [columns.claimed_by == write_id(user)]
         if after is not None:
-            at, id = columns.claimed_at, write_id(after.organization)
-            which += [at <= after.at, or_(at < after.at, columns.organization < id)]
+            at, id = columns.claimed_at, write_id(after.id)
+            which += [at <= after.instant, or_(at < after.instant, columns.organization < id)]
         order = columns.claimed_at.desc(), columns.organization.desc()
         statement = select(self._accounts).where(*which).order_by(*order).limit(limit)
         return tuple(read_account(row) for row in connection.execute(statement))
@@ -95,6 +97,7 @@ class Accounts:
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal,
         now: int,
     ) -> Account | None:
         """Make an account the user's if it is unclaimed; end its token and revoke keys as asked.
@@ -103,15 +106,18 @@ class Accounts:
         """
         id, columns = write_id(organization), self._accounts.c
         mine = columns.organization == id
-        claim = update(self._accounts).where(mine, columns.claimed_by.is_(None))
+        old, new = seals
+        as_read = columns.seal.is_(None) if old is None else columns.seal == old
+        claim = update(self._accounts).where(mine, columns.claimed_by.is_(None), as_read)
         values = {"claimed_by": write_id(user), "claimed_at": now, "unclaimed": 0}
-        connection.execute(claim.values({**values, "review_at": None}))
+        connection.execute(claim.values({**values, "review_at": None, "seal": new}))
         account = self._one(connection, mine)
         if account is None or account.claimed_by != user:
             return account
         if revoke:
-            live = update(self._keys).where(self._keys.c.organization == id)
-            connection.execute(live.where(self._keys.c.revoked_at.is_(None)).values(revoked_at=now))
+            keys = self._keys.c
+            live = keys.organization == id, keys.ends_at > now, keys.revoked_at.is_(None)
+            connection.execute(update(self._keys).where(*live).values(revoked_at=now, ends_at=now))
         if not keep_token:
             good = update(self._accounts).where(mine, columns.token_revoked_at.is_(None))
             connection.execute(good.values(token_revoked_at=now))
@@ -138,7 +144,7 @@ class Accounts:
         account = self._one(connection, mine)
         if account is None:
             return False
-        keys = self._statements_of_keys.list(connection, organization)
+        keys = self._statements_of_keys.all(connection, organization)
         latest = last_use(account, keys)
         if placed or account.claimed_by is not None or latest > edge:
             again = None if placed or account.claimed_by is not None else latest
@@ -174,13 +180,16 @@ class Accounts:
         connection.execute(more)
 
     def rehash(self, connection: Connection, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace the digest of a token if it still is ``old``."""
-        columns = self._accounts.c
-        unchanged = update(self._accounts).where(
-            columns.handle == handle, columns.scheme == old.scheme, columns.digest == old.value
-        )
-        values = unchanged.values(scheme=new.scheme, digest=new.value)
-        return connection.execute(values).rowcount == 1
+        """Replace the digest of a token and the seal if they still are ``old``."""
+        accounts = self._accounts
+        unchanged = update(accounts).where(accounts.c.handle == handle, kept_as(accounts, old))
+        return connection.execute(unchanged.values(**columns_of(new))).rowcount == 1
+
+    def scan(self, connection: Connection, after: str, limit: int) -> Sequence[Account]:
+        """The next accounts after the handle of a token, in the order of these handles."""
+        handle = self._accounts.c.handle
+        some = select(self._accounts).where(handle > after).order_by(handle).limit(limit)
+        return [read_account(row) for row in connection.execute(some)]
 
     def _one(self, connection: Connection, which: Any) -> Account | None:
         row = connection.execute(select(self._accounts).where(which)).one_or_none()

@@ -26,7 +26,9 @@ _CROWDED: Final = "it has no connection left: let it have more, or use fewer pro
 _POOL: Final = "every connection of the pool is in use: make the pool larger"
 _LOCKED: Final = "somebody keeps what is needed locked: see who"
 _STARTING: Final = "it is starting or stopping: wait"
-_TABLES: Final = "its tables are not those of lockgate: run 'lockgate db check --store URL'"
+_TABLES: Final = (
+    "its tables are not those of lockgate: run 'lockgate db check' with its URL in LOCKGATE_STORE"
+)
 _FILE: Final = "its file cannot be opened: see that the folder is there and may be written to"
 _BROKEN: Final = "its file is no database of SQLite, or is damaged: restore it"
 _OPTION: Final = "its URL has an option that the driver does not know: see what follows the '?'"

@@ -8,12 +8,11 @@ which they came, so that each gets the very reading it would have got alone.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...rules.credentials import Token
-from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Organization, PlanBook
+from ...rules.seals import sealed_fields
 from ...rules.windows import Reading, State, Window, hit
-from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
+from ..contract import REFUSED_BY_STATE, Admission, Verdict
 from .dialects import Flavour, Held
 from .encoding import (
     Uses,
@@ -53,9 +52,9 @@ class Admit(NamedTuple):
 
     organization: str
     """Whose key it was when it was last seen: believed only if the key still says so."""
-    token: Token
-    digest: Digest
-    """What the key was kept as then, which the token has matched."""
+    handle: str
+    sealed: tuple[object, ...]
+    """The fields of the key's row that its seal covers, as they were accepted with its token."""
     cost: int
     plans: PlanBook
     now: int | None
@@ -68,8 +67,8 @@ Charge = Hit | Admit
 
 
 class MOVED:
-    """The outcome of an :class:`Admit` whose key is gone or belongs to another organization by now,
-    which takes somebody who restores or edits the tables under a running process."""
+    """The outcome of an :class:`Admit` whose key is gone or not as it was accepted any more: it is
+    to be read and verified anew, outside of any lock."""
 
 
 Outcome = Reading | Admission | type[MOVED] | Exception
@@ -231,7 +230,7 @@ def _keys(rows: Rows, accounts: Mapping[bytes, _Account]) -> dict[str, ApiKey]:
 
 
 def _handle(charge: Charge) -> str:
-    return charge.token.handle if isinstance(charge, Admit) else _NOBODY
+    return charge.handle if isinstance(charge, Admit) else _NOBODY
 
 
 def _judge(charge: Charge, account: _Account, key: ApiKey | None, clock: int) -> Outcome:
@@ -248,11 +247,8 @@ def _judge(charge: Charge, account: _Account, key: ApiKey | None, clock: int) ->
 def _admit(
     charge: Admit, account: _Account, key: ApiKey | None, now: int
 ) -> Admission | type[MOVED]:
-    if key is None or key.organization != charge.organization:
+    if key is None or sealed_fields(key) != charge.sealed:
         return MOVED
-    seen = charge.digest
-    if (key.scheme, key.digest) != seen and not charge.token.matches(key.scheme, key.digest):
-        return UNKNOWN
     state = key.state(now)
     if state is not KeyState.ACTIVE:
         return Admission(REFUSED_BY_STATE[state], key)

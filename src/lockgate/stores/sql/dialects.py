@@ -47,7 +47,7 @@ _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)
 
 _MYSQL_LEVEL: Final = "READ COMMITTED"
 
-_CLOCK: Final = 13
+_CLOCK: Final = 15
 """The column of the clock, after those of a key."""
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _WAL_ATTEMPTS: Final = 100

@@ -130,13 +130,14 @@ def write_key(key: ApiKey) -> dict[str, Any]:
     row = key._asdict()
     row["organization"] = write_id(key.organization)
     row["scopes"] = json.dumps(key.scopes)
+    row["ends_at"] = key.ends_at
     return row
 
 
 def read_key(row: Any, uses: Uses) -> ApiKey:
     """A key from its row, the columns in the table's order, and from usage beside windows."""
-    handle, id, organization, name, prefix, scopes, scheme, digest = row[:8]
-    created_at, expires_at, revoked_at, requests, last = row[8:13]
+    handle, id, organization, name, prefix, scopes, scheme, digest, seal = row[:9]
+    created_at, expires_at, revoked_at, requests, last = row[9:14]
     if handle in uses:
         more, latest = uses[handle]
         requests += more
@@ -150,6 +151,7 @@ def read_key(row: Any, uses: Uses) -> ApiKey:
         _read_scopes(scopes),
         scheme,
         bytes(digest),
+        seal,
         created_at,
         expires_at,
         revoked_at,
@@ -172,7 +174,7 @@ def write_account(account: Account) -> dict[str, Any]:
 def read_account(row: Any) -> Account:
     """An account from its row, the columns in the table's order."""
     account = Account._make(row[:_ACCOUNT_COLUMNS])
-    claimed_by = row[8]
+    claimed_by = row[9]
     return account._replace(
         organization=read_id(row[0]),
         billing_email=read_id(row[2]),

@@ -1,15 +1,25 @@
 """Engines: the host's own, or opened from a URL in whichever colour the caller needs."""
 
+import logging
+import os
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import signature
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ...errors import ConfigurationError
+from ..forks import own_lock
 from .dialects import flavour_of
+
+logger: Final = logging.getLogger("lockgate")
+_creating: Final = own_lock()
 
 _SECONDS: Final = 5
 """How long to wait for a connection, for one of the pool, and for a lock."""
@@ -38,6 +48,10 @@ class Engines(NamedTuple):
     """Whether the engines were opened here, and are to be closed here."""
     patience: float
     """Seconds to try again for where a locked file has been waited for; 0: that was enough."""
+
+    def __repr__(self) -> str:
+        """Name the driver without the URL: SQLAlchemy shows passwords after its ``?``."""
+        return f"<Engines {self.dialect.name}+{self.dialect.driver}>"
 
 
 def engines_of(source: Engine | AsyncEngine | str) -> Engines:
@@ -68,6 +82,13 @@ def blocking_engine(url: str) -> Engine:
     read = read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}")
     _loaded(read)
     return _blocking(read)
+
+
+def sqlite_file(url: URL) -> Path:
+    """The file that a URL of SQLite names."""
+    name = url.database or ""
+    is_uri = name.startswith("file:") and "uri" in url.query
+    return Path(unquote(urlsplit(name).path) if is_uri else name)
 
 
 def _own(engine: Engine) -> Engine:
@@ -115,6 +136,7 @@ def _opened(url: URL) -> Engines:
         return Engines(dialect, None, lambda: _awaiting(url), ours=True, patience=0)
     if dialect.name != "sqlite":
         return Engines(dialect, _blocking(url), None, ours=True, patience=0)
+    _warn_of_readers(url)
     patience = float(str(url.query.get("timeout", _SECONDS)))
     url = url.update_query_dict({"timeout": str(min(patience, _STEP))})
     return Engines(dialect, _blocking(url), None, ours=True, patience=patience)
@@ -202,7 +224,38 @@ def _options(url: URL) -> dict[str, Any]:
 
 def _prepare(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
+        event.listen(engine, "do_connect", lambda *_: _create_private(engine.url))
         event.listen(engine, "connect", _synchronous_normal)
+
+
+def _create_private(url: URL) -> None:
+    """Create the file of SQLite with mode 0600, if it is not there yet.
+
+    SQLite itself would let everybody read it, as the umask says. Its log and its shared memory get
+    the mode of the file. A file that is there is never opened: closing it would release the locks
+    that other connections of this process have on it (POSIX), and the next one waits until a new
+    one is closed.
+    """
+    if "mode" in url.query:
+        return  # Of a URI: it says itself whether the file may be created.
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    with _creating, suppress(OSError):  # It is there, or SQLite says what is wrong.
+        os.close(os.open(sqlite_file(url), flags, 0o600))
+
+
+def _warn_of_readers(url: URL) -> None:
+    """Warn of a file of SQLite that other users of the machine can read or write."""
+    file = sqlite_file(url)
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except OSError:
+        return  # There is none yet.
+    if os.name == "posix" and mode & 0o077:
+        logger.warning(
+            "Other users of this machine can open the SQLite file %s (mode %04o): run 'chmod 600' "
+            "on it and on the files %s-wal and %s-shm beside it, if they are there.",
+            *(file, mode, file.name, file.name),
+        )
 
 
 def _synchronous_normal(connection: Any, _: object) -> None:

@@ -1,14 +1,35 @@
 """Keys in SQL: what each verb does within its transaction."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Table,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft
-from .encoding import read_key, read_uses, write_id, write_key
-from .tables import Tables
+from ...rules.keys import ApiKey, KeyDraft, Position
+from ...rules.seals import Counted, tally
+from ..contract import Census, Page
+from .encoding import read_key, read_uses, write_id, write_key, write_uses
+from .tables import FINITE, Tables
+
+REMOVED_AT_ONCE: Final = 50
+"""Keys that one transaction removes: their organizations are locked for some milliseconds."""
+_COUNTED_AT_ONCE: Final = 1000
+
+_PEPPER_ID: Final = 8
+"""Characters of a seal that name its pepper."""
 
 
 class Keys:
@@ -20,6 +41,7 @@ class Keys:
 
     def __init__(self, tables: Tables) -> None:
         self._table: Final = tables.keys
+        self._organizations: Final = tables.organizations
         self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
         # Some of its usage lies beside the windows: one statement reads both as they are at once.
@@ -31,8 +53,8 @@ class Keys:
         """Insert a key; its organization is there, and locked."""
         keys = self._table
         if cap is not None:
-            mine = and_(keys.c.organization == write_id(draft.organization), self._live(now))
-            if (connection.scalar(select(func.count()).where(mine)) or 0) >= cap:
+            live = select(keys.c.id).where(*self._live(draft.organization, now)).limit(cap)
+            if (connection.scalar(select(func.count()).select_from(live.subquery())) or 0) >= cap:
                 raise KeyLimitReached(cap)
         return self.add(connection, draft.created(now))
 
@@ -43,11 +65,18 @@ class Keys:
             HandleTaken: a removed key had its handle.
         """
         connection.execute(insert(self._table), write_key(key))
-        # Asked after the insert, which waits for a removal of the same handle.
-        gone = self._removed.c.handle == key.handle
-        if connection.scalar(select(1).where(gone)) is not None:
-            raise HandleTaken
+        self.check_not_removed(connection, key.handle)
         return key
+
+    def check_not_removed(self, connection: Connection, handle: str) -> None:
+        """Raise HandleTaken if a removed key had this handle.
+
+        Called after the insert, which has waited for a removal that was under way. A locking read
+        sees what that has committed, whatever this transaction's snapshot.
+        """
+        there = select(self._removed.c.handle).where(self._removed.c.handle == handle)
+        if connection.scalar(there.with_for_update(read=True)) is not None:
+            raise HandleTaken
 
     def taken(self, connection: Connection, draft: KeyDraft) -> bool:
         """Whether something that is to be unique is there already."""
@@ -71,18 +100,84 @@ class Keys:
         """The key of an organization with this id."""
         return self._one(connection, self._owned(organization, id))
 
-    def list(self, connection: Connection, organization: str) -> list[ApiKey]:
-        """The keys of an organization, newest first (D10)."""
+    def all(self, connection: Connection, organization: str) -> list[ApiKey]:
+        """Return all keys of an organization, in any order."""
+        mine = self._table.c.organization == write_id(organization)
+        return [_key(row) for row in connection.execute(self._with_usage.where(mine))]
+
+    def newest(
+        self, connection: Connection, organization: str, limit: int, after: Position | None
+    ) -> Page:
+        """Return keys of an organization, newest first, then by id (D10)."""
         columns = self._table.c
-        statement = self._with_usage.where(columns.organization == write_id(organization))
-        rows = connection.execute(statement.order_by(columns.created_at.desc(), columns.id))
-        return [_key(row) for row in rows]
+        mine = columns.organization == write_id(organization)
+        order = columns.created_at.desc(), columns.id
+        if after is None:
+            return self._page(connection, order, limit, mine)
+        # Two ranges of the index: databases read one condition with OR from its beginning.
+        same = mine, columns.created_at == after.instant, columns.id > after.id
+        page = self._page(connection, order, limit, *same)
+        older = mine, columns.created_at < after.instant
+        return page + self._page(connection, order, limit - len(page), *older)
+
+    def live(
+        self,
+        connection: Connection,
+        organization: str,
+        limit: int,
+        after: Position | None,
+        now: int,
+    ) -> Page:
+        """Return live keys of an organization, those that end last first, then by id downwards."""
+        columns = self._table.c
+        live = self._live(organization, now)
+        order = columns.ends_at.desc(), columns.id.desc()
+        if after is None:
+            return self._page(connection, order, limit, *live)
+        if after.instant <= now:
+            return []
+        mine, ends_later, unrevoked = live
+        same = mine, columns.ends_at == after.instant, columns.id < after.id, unrevoked
+        page = self._page(connection, order, limit, *same)
+        earlier = mine, ends_later, columns.ends_at < after.instant, unrevoked
+        return page + self._page(connection, order, limit - len(page), *earlier)
 
     def revoke(self, connection: Connection, organization: str, id: str, now: int) -> bool:
         """Revoke a key that is live; whether there was one. Its organization is locked."""
         keys = self._table
         live = and_(self._owned(organization, id), keys.c.revoked_at.is_(None))
-        return connection.execute(update(keys).where(live).values(revoked_at=now)).rowcount > 0
+        ends_at = case((keys.c.ends_at > now, now), else_=keys.c.ends_at)
+        revoked = update(keys).where(live).values(revoked_at=now, ends_at=ends_at)
+        return connection.execute(revoked).rowcount > 0
+
+    def due(self, connection: Connection, until: int) -> bytes | None:
+        """Return the organization of the key that ended first, if that was before an instant."""
+        columns = self._table.c
+        due = select(columns.organization).where(columns.ends_at <= until, FINITE)
+        id = connection.scalar(due.order_by(columns.ends_at).limit(1))
+        return None if id is None else bytes(id)
+
+    def remove_ended(self, connection: Connection, organization: bytes, until: int) -> int:
+        """Remove some keys of an organization that ended at an instant or before; locks it."""
+        keys, organizations = self._table, self._organizations
+        mine = organizations.c.id == organization
+        held = select(organizations.c.used).where(mine).with_for_update()
+        uses = read_uses(connection.scalar(held))
+        due = select(keys.c.handle).where(
+            keys.c.organization == organization, keys.c.ends_at <= until
+        )
+        some = due.order_by(keys.c.ends_at).limit(REMOVED_AT_ONCE).with_for_update()
+        handles = list(connection.scalars(some))
+        if handles:
+            connection.execute(insert(self._removed), [{"handle": handle} for handle in handles])
+            connection.execute(delete(keys).where(keys.c.handle.in_(handles)))
+            for handle in handles:
+                uses.pop(handle, None)
+            # With an idle day, the row itself goes once nothing else is in it: see Pruning.
+            idle = func.coalesce(organizations.c.idle_day, 0)
+            left = update(organizations).where(mine).values(used=write_uses(uses), idle_day=idle)
+            connection.execute(left)
+        return len(handles)
 
     def owner(self, connection: Connection, handle: str) -> bytes | None:
         """The organization of the key with this handle."""
@@ -91,24 +186,51 @@ class Keys:
         return None if id is None else bytes(id)
 
     def rehash(self, connection: Connection, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace a digest if it still is ``old``."""
+        """Replace digest and seal if they still are ``old``."""
         keys = self._table
-        unchanged = update(keys).where(
-            keys.c.handle == handle, keys.c.scheme == old.scheme, keys.c.digest == old.value
-        )
-        values = unchanged.values(scheme=new.scheme, digest=new.value)
-        return connection.execute(values).rowcount == 1
+        unchanged = update(keys).where(keys.c.handle == handle, kept_as(keys, old))
+        return connection.execute(unchanged.values(**columns_of(new))).rowcount == 1
 
-    def census(self, connection: Connection, now: int) -> dict[str, int]:
-        """How many keys and tokens are digested by each scheme."""
+    def scan(self, connection: Connection, after: str, limit: int) -> Sequence[ApiKey]:
+        """The next keys after a handle, in the order of their handles."""
+        handle = self._table.c.handle
+        some = self._with_usage.where(handle > after).order_by(handle).limit(limit)
+        return [_key(row) for row in connection.execute(some)]
+
+    def census(self, connection: Connection, now: int, cursor: str | None) -> Census:
+        """Count live keys, and tokens that are not revoked, by digest scheme: one step."""
         key, account = self._table.c, self._accounts.c
-        counts: dict[str, int] = {}
-        good = account.token_revoked_at.is_(None)
-        for scheme, those in ((key.scheme, self._live(now)), (account.scheme, good)):
-            rows = select(scheme, func.count()).where(those).group_by(scheme)
-            for name, number in connection.execute(rows):
-                counts[name] = counts.get(name, 0) + number
-        return counts
+        kind, after = (cursor or "keys ").split(" ", 1)
+        if kind == "keys":
+            columns, live = key, and_(key.revoked_at.is_(None), key.ends_at > now)
+        else:
+            columns, live = account, account.token_revoked_at.is_(None)
+        pepper, counted_as = func.substr(columns.seal, 1, _PEPPER_ID), case((live, 1), else_=0)
+        some = (
+            select(columns.handle, columns.scheme, pepper.label("pepper"), counted_as.label("live"))
+            .where(columns.handle > after)
+            .order_by(columns.handle)
+            .limit(_COUNTED_AT_ONCE)
+            .subquery()
+        ).c
+        number, last = func.count(), func.max(some.handle)
+        groups = some.scheme, some.pepper, some.live
+        found = connection.execute(select(*groups, number, last).group_by(*groups)).all()
+        rows: list[Counted] = []
+        for scheme, by, live, counted, _ in found:
+            if live or kind == "accounts":  # The seal counts, whatever the token.
+                rows.append((scheme if live else None, by, counted))
+        if sum(counted for *_, counted, _ in found) == _COUNTED_AT_ONCE:
+            return Census(tally(rows), f"{kind} {max(last for *_, last in found)}")
+        return Census(tally(rows), "accounts " if kind == "keys" else None)
+
+    def _page(self, connection: Connection, order: Any, limit: int, *which: Any) -> Page:
+        if limit < 1:
+            return []
+        page = self._with_usage.where(*which).order_by(*order).limit(limit)
+        rows = connection.execute(page).all()
+        uses = read_uses(rows[0][-1]) if rows else {}  # All of them are one organization's.
+        return [read_key(row, uses) for row in rows]
 
     def _one(self, connection: Connection, which: Any) -> ApiKey | None:
         row = connection.execute(self._with_usage.where(which)).one_or_none()
@@ -118,9 +240,22 @@ class Keys:
         columns = self._table.c
         return and_(columns.id == id, columns.organization == write_id(organization))
 
-    def _live(self, now: int) -> Any:
-        expires = self._table.c.expires_at
-        return and_(self._table.c.revoked_at.is_(None), or_(expires.is_(None), expires > now))
+    def _live(self, organization: str, now: int) -> tuple[Any, ...]:
+        columns = self._table.c
+        mine = columns.organization == write_id(organization)
+        return mine, columns.ends_at > now, columns.revoked_at.is_(None)
+
+
+def kept_as(table: Table, digest: Digest) -> Any:
+    """Whether a row has this digest and this seal."""
+    columns = table.c
+    seal = columns.seal.is_(None) if digest.seal is None else columns.seal == digest.seal
+    return and_(columns.scheme == digest.scheme, columns.digest == digest.value, seal)
+
+
+def columns_of(digest: Digest) -> dict[str, Any]:
+    """A digest and its seal as the columns of a row."""
+    return {"scheme": digest.scheme, "digest": digest.value, "seal": digest.seal}
 
 
 def _key(row: Any) -> ApiKey:

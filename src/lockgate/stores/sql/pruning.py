@@ -19,7 +19,7 @@ AT_ONCE: Final = 50
 
 class Pruning:
     """Forgets windows that count nothing any more, slots that have ended, and organizations of
-    which nothing else is known. Keys stay for ever.
+    which nothing else is known. Keys that ended are removed by ``KeyStore.remove_ended``.
 
     Rows that somebody holds are left for another time, so nobody waits for this.
 
@@ -31,6 +31,7 @@ class Pruning:
     def __init__(self, tables: Tables, flavour: Flavour) -> None:
         self._organizations = tables.organizations
         self._keys = tables.keys
+        self._accounts = tables.accounts
         self._flavour = flavour
         self._lock = own_lock()
         self._next = monotonic() + INTERVAL
@@ -65,7 +66,9 @@ class Pruning:
         if ids:
             these = table.c.id.in_(ids)
             has_keys = exists().where(self._keys.c.organization == table.c.id)
-            connection.execute(delete(table).where(these, table.c.plan.is_(None), ~has_keys))
+            has_account = exists().where(self._accounts.c.organization == table.c.id)
+            forgotten = these, table.c.plan.is_(None), ~has_keys, ~has_account
+            connection.execute(delete(table).where(*forgotten))
             connection.execute(
                 update(table).where(these).values(windows=None, slots=None, idle_day=None)
             )

@@ -23,7 +23,7 @@ class OutdatedSchema(Exception):
     def __init__(self, found: str | None, prefix: str = DEFAULT_PREFIX) -> None:
         where = "are missing" if found is None else f"are at revision {found}"
         theirs = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix or chr(39) * 2}"
-        what = f"run 'lockgate db upgrade --store URL{theirs}'"
+        what = f"run 'lockgate db upgrade{theirs}' with the store's URL in LOCKGATE_STORE"
         if found is not None and found > HEAD:
             what = "install the version of lockgate that made them, or a later one"
         super().__init__(

@@ -10,15 +10,27 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ...errors import ConfigurationError, HandleTaken
-from ...rules.accounts import Account, AccountDraft, Position
+from ...rules.accounts import Account, AccountDraft
 from ...rules.credentials import Token
 from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft
+from ...rules.keys import ApiKey, KeyDraft, Position
 from ...rules.plans import Organization, PlanBook
+from ...rules.seals import sealed_fields
 from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew
 from ...rules.windows import Reading, Window
 from ..advising import Adviser
-from ..contract import UNKNOWN, Admission, Io, Usage
+from ..contract import (
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    Io,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Usage,
+)
 from ..halves import Changes, Truth
 from .accounts import Accounts
 from .advice import advice
@@ -55,8 +67,9 @@ _SIGHTS_AT_MOST: Final = 50_000
 class _Sight(NamedTuple):
     """What was last seen of a key, to know whose lock to take. Nobody is let in by it."""
 
-    organization: str
-    digest: Digest
+    key: ApiKey
+    sealed: tuple[object, ...]
+    """The fields that its seal covers."""
 
 
 class SqlStore(Truth):
@@ -128,20 +141,22 @@ class SqlStore(Truth):
         lane = self._lanes.here()
         while True:
             sight = self._sights.get(token.handle)
-            if sight is None or not token.matches(*sight.digest):
+            if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key)):
                 sight = await self._sight(token)
                 if sight is None:
                     return UNKNOWN
-            organization, digest = sight
+            organization = sight.key.organization
             resolved = self._resolver is not None
             placed = await self._resolved(organization) if resolved else None
-            charge = Admit(organization, token, digest, cost, plans, now, resolved, placed)
+            charge = Admit(
+                organization, token.handle, sight.sealed, cost, plans, now, resolved, placed
+            )
             outcome = await lane.charge(charge)
             if isinstance(outcome, Admission):
                 return outcome
             if isinstance(outcome, Exception):
                 raise outcome
-            self._sights.pop(token.handle, None)  # It has moved.
+            self._sights.pop(token.handle, None)  # It has changed.
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -178,8 +193,23 @@ class SqlStore(Truth):
             return None
         return await self._lanes.here().read(lambda c: self._keys.get(c, organization, id))
 
-    async def list(self, organization: str) -> list[ApiKey]:
-        return await self._lanes.here().read(lambda c: self._keys.list(c, organization))
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        return await self._lanes.here().read(
+            lambda connection: self._keys.newest(connection, organization, limit, after)
+        )
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        def work(connection: Connection) -> Page:
+            at = self._at(connection, now)
+            return self._keys.live(connection, organization, limit, after, at)
+
+        return await self._lanes.here().read(work)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -227,9 +257,27 @@ class SqlStore(Truth):
         statement = self._statements.use(1)
         await self._lanes.here().write(lambda connection: connection.execute(statement, values))
 
-    async def census(self, now: int | None = None) -> dict[str, int]:
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        lane = self._lanes.here()
+        until = (await self.now() if now is None else now) - age
+        # Read before the transaction, whose snapshot would be from before its lock.
+        organization = await lane.read(lambda connection: self._keys.due(connection, until))
+        if organization is None:
+            return Removal(0, None)
+
+        def work(connection: Connection) -> int:
+            removed = self._keys.remove_ended(connection, organization, until)
+            if removed:
+                self._epochs.advance(connection, organization)
+            return removed
+
+        return Removal(await lane.write(work), "more")
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         return await self._lanes.here().read(
-            lambda connection: self._keys.census(connection, self._at(connection, now))
+            lambda connection: self._keys.census(connection, self._at(connection, now), cursor)
         )
 
     async def acquire(
@@ -288,7 +336,10 @@ class SqlStore(Truth):
     ) -> tuple[Account, ApiKey]:
         def work(connection: Connection) -> tuple[Account, ApiKey]:
             self._organizations.lock(connection, write_id(account.organization))
-            return self._accounts.register(connection, account, key, self._at(connection, now))
+            at = self._at(connection, now)
+            made = self._accounts.register(connection, account, key, at)
+            self._keys.check_not_removed(connection, key.handle)
+            return made
 
         return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 
@@ -321,6 +372,7 @@ class SqlStore(Truth):
         *,
         revoke: bool,
         keep_token: bool,
+        seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
         def work(connection: Connection) -> Account | None:
@@ -332,6 +384,7 @@ class SqlStore(Truth):
                 user,
                 revoke=revoke,
                 keep_token=keep_token,
+                seals=seals,
                 now=self._at(connection, now),
             )
             if revoke:
@@ -377,6 +430,15 @@ class SqlStore(Truth):
             return False
         return await self._lanes.here().write(lambda c: self._accounts.rehash(c, handle, old, new))
 
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        # Keys come first, then accounts, each by handle.
+        of_accounts, after = (cursor or "k")[0] == "a", (cursor or "k")[1:]
+        if of_accounts:
+            accounts = await self._lanes.here().read(lambda c: self._accounts.scan(c, after, limit))
+            return Rows((), accounts, f"a{accounts[-1].handle}" if accounts else None)
+        keys = await self._lanes.here().read(lambda c: self._keys.scan(c, after, limit))
+        return Rows(keys, (), f"k{keys[-1].handle}" if keys else "a")
+
     async def epoch(self) -> int | None:
         if self._resolver is not None:
             return None  # Plans change where nobody tells us.
@@ -401,13 +463,11 @@ class SqlStore(Truth):
         if key is None:
             token.matches_nobody()
             return None
-        if not token.matches(key.scheme, key.digest):
+        if not token.accepts(key):
             return None
         if len(self._sights) >= _SIGHTS_AT_MOST:
             self._sights.clear()
-        sight = self._sights[token.handle] = _Sight(
-            key.organization, Digest(key.scheme, key.digest)
-        )
+        sight = self._sights[token.handle] = _Sight(key, sealed_fields(key))
         return sight
 
     async def _resolved(self, organization: str) -> Organization | None:

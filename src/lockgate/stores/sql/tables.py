@@ -21,11 +21,13 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
 from ...errors import ConfigurationError
+from ...rules.keys import NEVER
 
 DEFAULT_PREFIX: Final = "lockgate_"
 _NAMING: Final = {
@@ -72,12 +74,17 @@ def large_bytes() -> TypeEngine[bytes]:
     )
 
 
+FINITE: Final = text(f"ends_at < {NEVER}")
+"""The condition of the index of keys that end; a query needs it in the same words to use that."""
 ORGANIZATION_BYTES: Final = 512
 """128 characters of at most 4 bytes."""
 USER_BYTES: Final = 1020
 """255 characters of at most 4 bytes."""
 EMAIL_BYTES: Final = 1016
 """254 characters of at most 4 bytes (RFC 5321, 4.5.3.1.3)."""
+
+SEAL_LENGTH: Final = 80
+"""Characters of a seal, and some to spare: the id of a pepper, a colon, 64 hexadecimal digits."""
 
 
 def naming() -> MetaData:
@@ -141,14 +148,29 @@ class Tables:
             Column("scopes", Text, nullable=False),
             Column("scheme", ascii_text(64), nullable=False),
             Column("digest", opaque(255), nullable=False),
+            Column("seal", ascii_text(SEAL_LENGTH)),
             Column("created_at", BigInteger, nullable=False),
             Column("expires_at", BigInteger),
             Column("revoked_at", BigInteger),
             Column("request_count", BigInteger, nullable=False, default=0),
             Column("last_used_at", BigInteger),
+            # The earlier of revocation and expiry. For most keys it is NEVER.
+            Column("ends_at", BigInteger, nullable=False, server_default=str(NEVER)),
             **OPTIONS,
         )
-        Index(None, self.keys.c.organization, self.keys.c.created_at)
+        columns = self.keys.c
+        newest = columns.organization, columns.created_at.desc(), columns.id
+        Index(f"ix_{prefix}keys_newest", *newest)  # The order of lists (D10).
+        Index(f"ix_{prefix}keys_live", columns.organization, columns.ends_at, columns.id)
+        # Of keys that end at all: small, and of no use to the query for live keys.
+        name = f"ix_{prefix}keys_ends_at"
+        Index(name, columns.ends_at, postgresql_where=FINITE, sqlite_where=FINITE)
+        self.removed_handles: Final = Table(
+            f"{prefix}removed_handles",
+            self.metadata,
+            Column("handle", ascii_text(64), primary_key=True),
+            **OPTIONS,
+        )
         self.accounts: Final = Table(
             f"{prefix}accounts",
             self.metadata,
@@ -164,6 +186,7 @@ class Tables:
             Column("handle", ascii_text(64), nullable=False, unique=True),
             Column("scheme", ascii_text(64), nullable=False),
             Column("digest", opaque(255), nullable=False),
+            Column("seal", ascii_text(SEAL_LENGTH)),
             Column("created_at", BigInteger, nullable=False),
             Column("claimed_by", opaque(USER_BYTES)),
             Column("claimed_at", BigInteger),
@@ -188,10 +211,3 @@ class Tables:
             f"ix_{prefix}accounts_claimed",
             *(accounts.claimed_by, accounts.claimed_at, accounts.organization),
         )
-        self.removed_handles: Final = Table(
-            f"{prefix}removed_handles",
-            self.metadata,
-            Column("handle", ascii_text(64), primary_key=True),
-            **OPTIONS,
-        )
-        """Handles of keys that were deleted: they stay taken."""

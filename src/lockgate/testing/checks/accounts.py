@@ -1,17 +1,18 @@
 """Organizations, their plans and their accounts, by one caller."""
 
 from ...errors import HandleTaken
-from ...rules.accounts import AccountDraft, Position
+from ...rules.accounts import AccountDraft
 from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, SECOND
-from ...rules.keys import KeyDraft
+from ...rules.keys import KeyDraft, Position
 from ...rules.plans import LARGEST, Organization
-from ...stores.contract import Store, Usage
+from ...stores.contract import PAGE_AT_MOST, Store, Usage
 from ..calls import Raised
 from ..mint import HOSTILE, NOW, Mint
 from .check import Check, alone
 
 EMAIL = "ada@example.com"
+TOKEN = Digest("new", b"\1" * 32, f"01020305:{'ef' * 32}")
 
 
 async def registered(store: Store, mint: Mint, organization: str, now: int = NOW) -> None:
@@ -51,7 +52,7 @@ async def what_was_registered_is_found_by_every_verb(store: Store, mint: Mint) -
     await store.accounts_by_user("ada", 9)
     await store.find(key.handle)
     await store.get("org_1", key.id)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
     await store.organization("org_1")
 
 
@@ -69,7 +70,7 @@ async def an_account_that_is_not_there_is_none(store: Store, mint: Mint) -> None
     for email in ("Ada@example.com", "ada@example.co", "ada@example.com ", "\0", ""):
         await store.unclaimed_by_email(email, 9)
     await store.find(account.handle)
-    await store.list("org_3")
+    await store.list("org_3", PAGE_AT_MOST)
     await store.account("org_1")
 
 
@@ -88,7 +89,7 @@ async def what_is_taken_leaves_nothing_of_the_rest(store: Store, mint: Mint) -> 
         assert answer == Raised(HandleTaken.__name__)
         for organization in ("org_1", "org_2"):
             await store.account(organization)
-            await store.list(organization)
+            await store.list(organization, PAGE_AT_MOST)
         await store.find(first.handle)
         await store.account_by_token(other.handle)
         await store.unclaimed_by_email(EMAIL, 9)
@@ -145,13 +146,13 @@ async def who_claims_later_changes_nothing(store: Store, mint: Mint) -> None:
             )
         await store.accounts_by_user(user, 9)
     await store.account("org_1")
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("K4", "accounts")
 async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) -> None:
     await registered(store, mint, "org_1")
-    for lifetime in (DAY, 1):  # One of them expires before it is revoked, and is revoked as well.
+    for lifetime in (DAY, 1):  # One of them expires before: it stays as it is.
         await store.insert(mint.draft(lifetime=lifetime), None, NOW)
     gone = await store.insert(mint.draft(), None, NOW)
     await store.revoke_if_live("org_1", gone.id, NOW + 1)
@@ -161,10 +162,10 @@ async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) 
             "org_1", "ada", revoke=True, keep_token=False, now=NOW + step
         )
         await store.account("org_1")
-        await store.list("org_1")
-        await store.list("org_2")
+        await store.list("org_1", PAGE_AT_MOST)
+        await store.list("org_2", PAGE_AT_MOST)
         await store.insert(mint.draft(), 1, NOW)
-        await store.list("org_1")
+        await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D46", "accounts")
@@ -186,7 +187,7 @@ async def a_claim_ends_the_token_unless_it_is_kept(store: Store, mint: Mint) -> 
                 organization, "ada", revoke=False, keep_token=False, now=NOW + step
             )
         await store.account(organization)
-        await store.list(organization)
+        await store.list(organization, PAGE_AT_MOST)
 
 
 @alone("D15", "accounts")
@@ -222,11 +223,11 @@ async def an_account_goes_when_it_was_unused_for_so_long(store: Store, mint: Min
         await store.remove_unclaimed(idle, 9, NOW + step)
         for organization in ("idle", "used", "signed in", "given a key", "young"):
             await store.account(organization)
-            await store.list(organization)
+            await store.list(organization, PAGE_AT_MOST)
     await store.remove_unclaimed(0, 9, NOW + 9 * DAY)
     for organization in ("claimed", "placed", "of the host"):
         await store.account(organization)
-        await store.list(organization)
+        await store.list(organization, PAGE_AT_MOST)
 
 
 @alone("D46", "accounts")
@@ -241,7 +242,7 @@ async def nothing_finds_what_was_removed_and_its_handles_stay_taken(
     await store.account("org_1")
     await store.account_by_token(account.handle)
     await store.unclaimed_by_email(EMAIL, 9)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
     await store.census(NOW + DAY)
     for key in (first, second):
         await store.find(key.handle)
@@ -262,7 +263,7 @@ async def nothing_finds_what_was_removed_and_its_handles_stay_taken(
     await store.accounts_by_user("ada", 9)
     await store.account("org_2")
     await store.insert(mint.draft(), 1, NOW + DAY)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D15", "accounts")
@@ -291,7 +292,7 @@ async def neither_a_plan_nor_an_account_changes_the_other(store: Store, mint: Mi
     await store.account_by_token(account.handle)
     await store.unclaimed_by_email(EMAIL, 9)
     await store.accounts_by_user("ada", 9)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
     await store.sign_out("org_1")
     await store.account("org_1")
     await store.organization("org_1")
@@ -309,6 +310,32 @@ async def rehashing_a_token_replaces_its_digest_and_nothing_else(store: Store, m
     await store.rehash_token_if(account.handle, old, new)
     await store.rehash_token_if(account.handle, old, new)
     await store.account_by_token(account.handle)
+
+
+@alone("K9", "accounts")
+async def a_claim_replaces_the_seal_and_needs_the_old_one(store: Store, mint: Mint) -> None:
+    """Else a seal that was made for another digest would be kept with this one."""
+    one, two = f"01020304:{'ab' * 32}", f"01020304:{'cd' * 32}"
+    sealed = mint.account()._replace(seal=one)
+    await store.register(sealed, mint.draft(), NOW)
+    await store.register(mint.account("org_2"), mint.draft("org_2"), NOW)
+    for organization in ("org_1", "org_2"):
+        for seals in ((two, one), (None, two), (one, two), (two, one)):
+            for revoke in (False, True):
+                await store.claim_if_unclaimed(
+                    organization,
+                    "ada",
+                    revoke=revoke,
+                    keep_token=not revoke,
+                    seals=seals,
+                    now=NOW + 1,
+                )
+                await store.account(organization)
+    await store.rehash_token_if(sealed.handle, Digest(sealed.scheme, sealed.digest, one), TOKEN)
+    await store.rehash_token_if(sealed.handle, Digest(sealed.scheme, sealed.digest), TOKEN)
+    await store.rehash_token_if(sealed.handle, Digest(sealed.scheme, sealed.digest, two), TOKEN)
+    await store.account("org_1")
+    await store.census(NOW)
 
 
 @alone("K9", "accounts")
@@ -350,6 +377,7 @@ CHECKS: tuple[Check, ...] = (
     signing_out_is_counted_and_changes_nothing_else,
     neither_a_plan_nor_an_account_changes_the_other,
     rehashing_a_token_replaces_its_digest_and_nothing_else,
+    a_claim_replaces_the_seal_and_needs_the_old_one,
     the_census_counts_tokens_that_are_not_revoked,
     hostile_ids_have_accounts_of_their_own,
 )

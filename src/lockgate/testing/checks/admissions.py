@@ -3,11 +3,14 @@
 from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, MINUTE
 from ...rules.plans import Organization
-from ...stores.contract import Store
+from ...stores.contract import PAGE_AT_MOST, Store
 from ..mint import EXACT, NOW, PLANS, Mint, book
+from ..sentences import Broken
 from .check import Check, alone
 
 EVERYTHING = book(None)
+PEPPER = b"a pepper that opens nothing"
+_STEPS_AT_MOST = 10_000
 
 
 @alone("K1", "admission")
@@ -63,6 +66,45 @@ async def a_digest_that_was_replaced_matches_nobody(store: Store, mint: Mint) ->
         await store.rehash_if(made.handle, old, new)
         for _ in range(2):
             await store.admit(mint.token(made), 1, EVERYTHING, NOW)
+
+
+@alone("K1", "admission")
+async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, mint: Mint) -> None:
+    """Whoever writes to the database knows the text of a key of their own, and no pepper."""
+    sealing = Mint(1, peppers=[PEPPER])
+    made = [sealing.key() for _ in range(11)]
+    rows = [sealing.draft(key=key, scopes=("jobs:read",), lifetime=DAY) for key in made]
+    rows[1] = rows[1]._replace(organization="org_2")
+    rows[2] = rows[2]._replace(scopes=("*",))
+    rows[3] = rows[3]._replace(scopes=("jobs:read", "*"))
+    rows[4] = rows[4]._replace(expires_at=None)
+    rows[5] = rows[5]._replace(expires_at=NOW + 2 * DAY)
+    rows[6] = rows[6]._replace(seal=None)
+    rows[7] = rows[7]._replace(seal=rows[0].seal)
+    rows[8] = rows[8]._replace(seal=(rows[8].seal or "")[:-1])
+    rows[9] = rows[9]._replace(seal="ffffffff:" + (rows[9].seal or "")[9:])
+    plain = mint.format.digest(made[10])
+    rows[10] = rows[10]._replace(scheme=plain.scheme, digest=plain.value)
+    for row in rows:
+        await store.insert(row, None, NOW)
+    for _ in range(2):
+        for key in made:
+            await store.admit(sealing.token(key), 1, EVERYTHING, NOW)
+
+
+@alone("K1", "admission")
+async def a_row_that_changes_is_verified_anew(store: Store, mint: Mint) -> None:
+    """Whatever was remembered of it: by a token that was read, and by one that is remembered."""
+    sealing = Mint(2, peppers=[PEPPER])
+    made = sealing.key()
+    key = await store.insert(sealing.draft(key=made), None, NOW)
+    right, known = key.kept, sealing.token(made).without_secret(key)
+    wrong = right._replace(seal=f"{(right.seal or '')[:-1]}x")
+    without = right._replace(seal=None)
+    for old, new in ((right, right), (right, wrong), (wrong, without), (without, right)):
+        await store.rehash_if(made.handle, old, new)
+        for token in (sealing.token(made), known, known, sealing.token(made)):
+            await store.admit(token, 1, EVERYTHING, NOW)
 
 
 @alone("K4", "admission")
@@ -153,12 +195,56 @@ async def a_plan_holds_from_the_next_admission_on(store: Store, mint: Mint) -> N
             await store.admit(token, 1, PLANS, NOW)
 
 
+async def _scanned(store: Store) -> None:
+    mint, keys, accounts = Mint(), set[str](), set[str]()
+    for number in range(7):
+        organization = f"org_{number}"
+        account = await store.register(mint.account(organization), mint.draft(organization), NOW)
+        for _ in range(3):
+            made = await store.insert(mint.draft(organization), None, NOW)
+            keys.add(made.handle)
+        accounts.add(account[0].handle)
+        keys.add(account[1].handle)
+    for limit in (1, 4, 1000):
+        found: set[str] = set()
+        tokens: set[str] = set()
+        cursor: str | None = None
+        for _ in range(_STEPS_AT_MOST):
+            step = await store.scan(cursor, limit)
+            found |= {key.handle for key in step.keys}
+            tokens |= {account.handle for account in step.accounts}
+            cursor = step.cursor
+            if cursor is None:
+                break
+        if cursor is not None or found != keys or tokens != accounts:
+            said = f"{len(found)} of {len(keys)} keys and {len(tokens)} of {len(accounts)} accounts"
+            raise Broken("K9", f"A scan in steps of {limit} found {said}.")
+
+
+every_row_is_scanned = Check("K9", "admission", "every_row_is_scanned", False, _scanned)
+
+
+@alone("D45", "admission")
+async def a_removed_key_is_unknown_at_once(store: Store, mint: Mint) -> None:
+    made = mint.key()
+    await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW)
+    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
+    await store.remove_ended(DAY, NOW + 2 * DAY)
+    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
+    await store.insert(mint.draft(), None, NOW)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
 CHECKS: tuple[Check, ...] = (
     an_admission_verifies_charges_and_counts,
     an_unknown_handle_and_a_wrong_secret_look_alike,
     a_digest_of_a_scheme_that_is_gone_matches_nobody,
     who_was_unknown_is_known_once_there_is_a_key,
     a_digest_that_was_replaced_matches_nobody,
+    a_row_that_was_forged_or_changed_admits_nobody,
+    a_row_that_changes_is_verified_anew,
+    every_row_is_scanned,
     a_claim_that_revokes_all_refuses_at_once,
     a_revoked_key_is_refused_at_once,
     revoked_is_told_before_expired_and_neither_is_charged,
@@ -166,4 +252,5 @@ CHECKS: tuple[Check, ...] = (
     the_last_use_does_not_go_back_with_the_clock,
     the_keys_of_an_organization_share_its_windows,
     a_plan_holds_from_the_next_admission_on,
+    a_removed_key_is_unknown_at_once,
 )

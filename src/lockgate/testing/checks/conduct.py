@@ -6,7 +6,7 @@ from itertools import pairwise
 from ...rules.digests import Digest
 from ...rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from ...rules.plans import Organization
-from ...stores.contract import UNKNOWN, Store, Verdict
+from ...stores.contract import PAGE_AT_MOST, UNKNOWN, Store, Verdict
 from ...stores.records import RecordStore
 from ..calls import Call
 from ..mint import EXACT, NOW, PLANS, Mint
@@ -58,15 +58,21 @@ async def _admitted_by_the_stores_clock(store: Store, mint: Mint) -> int | None:
     # One key ended a second ago, and one ends in a minute.
     made, begun, admission = [mint.key(), mint.key()], await store.now() - SECOND, UNKNOWN
     for key, lifetime in zip(made, (1, MINUTE), strict=True):
-        await store.insert(mint.draft("org_3", key=key, lifetime=lifetime), None, begun)
+        await store.insert(mint.draft("org_3", key=key, lifetime=lifetime, at=begun), None, begun)
     for key, right in zip(made, (Verdict.EXPIRED, Verdict.ADMITTED), strict=True):
         admission = await store.admit(mint.token(key), 1, PLANS)
         if admission.verdict is not right:
             said = f"a key is {admission.verdict.value} where {right.value} is right"
             raise Broken("W12", f"Called without now, {said}.")
-    live = await store.census()
-    if sum(live.values()) != 2:
-        raise Broken("W12", f"Called without now, the census of 2 live keys is {live}.")
+    counts = (await Call("census", ()).on(store)).counts
+    if sum(counts.values()) != 2:
+        raise Broken("W12", f"Called without now, the census of 2 live keys is {counts}.")
+    listed = len(await store.list_live("org_3", PAGE_AT_MOST))
+    if listed != 1:
+        raise Broken("W12", f"Called without now, {listed} keys are listed where 1 is live.")
+    removed = (await Call("remove_ended", (MINUTE,)).on(store)).removed
+    if removed:
+        raise Broken("W12", f"Called without now, {removed} keys are removed that ended just now.")
     return admission.reading and admission.reading.now
 
 
@@ -88,6 +94,7 @@ async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
         Call("claim_if_unclaimed", ("org_2", "ada"), revoking),
         Call("claim_if_unclaimed", ("org_3", "ada"), revoking),
         Call("remove_unclaimed", (DAY, 9, NOW + DAY)),
+        Call("remove_ended", (DAY, NOW + DAY)),
     ):
         epoch, edition = await store.epoch(), store.edition
         await change.on(store)

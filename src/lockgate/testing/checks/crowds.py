@@ -8,7 +8,8 @@ from ...rules.credentials import NewKey
 from ...rules.digests import Digest
 from ...rules.instants import DAY, MINUTE, SECOND
 from ...rules.keys import ApiKey
-from ...stores.contract import Store, Usage, Verdict
+from ...stores.contract import PAGE_AT_MOST, Removal, Store, Usage, Verdict
+from ..calls import Call
 from ..history import Recorder, assert_linearizable
 from ..mint import NOW, book, minute
 from ..model import World, insert
@@ -135,8 +136,25 @@ async def the_cap_holds_whoever_inserts(crowd: Crowd) -> None:
 
     done = sum(await crowd.at_once(24, work))
     crowd.see(done == 40, f"{done} of 72 inserts succeeded; the cap is 40.")
-    listed = len(await store.list("org_1"))
+    listed = len(await store.list("org_1", PAGE_AT_MOST))
     crowd.see(listed == 40, f"40 inserts succeeded, and {listed} keys are listed.")
+
+
+@crowded("D45", "keys")
+async def callers_that_remove_at_once_count_each_key_once(crowd: Crowd) -> None:
+    store, keys = crowd.store, 40
+    drafts = [crowd.mint.draft(f"org_{number % 3}", lifetime=1) for number in range(keys)]
+    for draft in drafts:
+        await store.insert(draft, None, NOW)
+
+    async def work(_: int) -> int:
+        walk: Removal = await Call("remove_ended", (DAY, NOW + 2 * DAY)).on(store)
+        return walk.removed
+
+    removed = sum(await crowd.at_once(6, work))
+    crowd.see(removed == keys, f"{keys} keys were due, and 6 callers removed {removed}.")
+    left = [draft for draft in drafts if await store.find(draft.handle) is not None]
+    crowd.see(not left, f"{keys} keys were removed, and {len(left)} are found.")
 
 
 @crowded("D1", "keys")
@@ -346,7 +364,7 @@ async def _inserts_beside_a_claim_without_revoking(crowd: Crowd, organization: s
             await store.claim_if_unclaimed(
                 organization, "ada", revoke=False, keep_token=False, now=NOW + 1
             )
-            return {key.handle for key in await store.list(organization)}
+            return {key.handle for key in await store.list(organization, PAGE_AT_MOST)}
         key = await store.insert(drafts[index], None, NOW)
         after = await store.account(organization)
         return {key.handle} if after is not None and after.token_revoked_at is None else set()
@@ -444,7 +462,7 @@ async def changes_of_keys_that_overlap_have_an_order(crowd: Crowd) -> None:
             await store.revoke_if_live("org_1", key.id, NOW + index)
         await store.insert(drafts[index], 3, NOW)
         await store.add_usage({key.handle: Usage(1, NOW + index)})
-        await store.list("org_1")
+        await store.list("org_1", PAGE_AT_MOST)
         await store.find(key.handle)
 
     await crowd.linearize(5, work, insert(World(), first, 3, NOW)[1])
@@ -457,6 +475,7 @@ CHECKS: tuple[Check, ...] = (
     no_more_slots_than_the_limit_are_taken,
     leases_that_overlap_have_an_order,
     the_cap_holds_whoever_inserts,
+    callers_that_remove_at_once_count_each_key_once,
     one_caller_takes_a_handle,
     revocations_at_once_leave_one_time,
     usage_from_many_callers_adds_up,

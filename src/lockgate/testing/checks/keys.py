@@ -3,12 +3,14 @@
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules.digests import Digest
 from ...rules.instants import DAY, SECOND
-from ...rules.keys import KeyDraft
-from ...stores.contract import Store, Usage
+from ...rules.keys import KeyDraft, Position
+from ...stores.contract import PAGE_AT_MOST, Store, Usage
 from ..calls import Raised
 from ..mint import HOSTILE, NOW, Mint
 from .check import Check, alone
 
+MANY = 130
+"""Keys: more than a store removes in one step."""
 OTHER = Digest("hmac-sha256:01020304", b"\x07" * 32)
 
 
@@ -32,7 +34,7 @@ async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
     for draft in drafts:
         await store.find(draft.handle)
         await store.get(draft.organization, draft.id)
-        await store.list(draft.organization)
+        await store.list(draft.organization, PAGE_AT_MOST)
 
 
 @alone("K1", "keys")
@@ -45,12 +47,13 @@ async def the_longest_that_can_be_is_kept_whole(store: Store, mint: Mint) -> Non
         prefix="\U0001f511" * 15,
         scheme=f"legacy:{'n' * 20}:django_bcrypt_sha256",
         digest=b"$2b$" + b"a/." * 83 + b"==",
+        seal=f"01020304:{'0a' * 32}",
     )
     for draft in (ours, other):
         await store.insert(draft, None, NOW)
         await store.add_usage({draft.handle: Usage(2**40, NOW + 2**50)})
         await store.find(draft.handle)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("K1", "keys")
@@ -61,7 +64,7 @@ async def what_is_not_there_is_none(store: Store, mint: Mint) -> None:
     for id in (key.handle, "no such id", key.id.upper(), ""):
         await store.get("org_1", id)
         await store.revoke_if_live("org_1", id, NOW)
-    await store.list("org_2")
+    await store.list("org_2", PAGE_AT_MOST)
     await store.find(key.handle)
 
 
@@ -75,8 +78,8 @@ async def a_handle_is_taken_once(store: Store, mint: Mint) -> None:
         for organization in ("org_1", "org_2"):
             await taken(store, mint.draft(organization)._replace(handle=key.handle), None, NOW + 9)
         await store.find(key.handle)
-    await store.list("org_1")
-    await store.list("org_2")
+    await store.list("org_1", PAGE_AT_MOST)
+    await store.list("org_2", PAGE_AT_MOST)
 
 
 @alone("K8", "keys")
@@ -117,7 +120,7 @@ async def a_refused_insert_leaves_nothing(store: Store, mint: Mint) -> None:
     await taken(store, refused, 1)
     await store.find(refused.handle)
     await store.get("org_1", refused.id)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
     await store.insert(refused, 2, NOW)
 
 
@@ -126,9 +129,9 @@ async def the_newest_is_listed_first(store: Store, mint: Mint) -> None:
     for step in (3, 0, 2, 2, 2, 1):
         lifetime = 1 if step == 1 else None
         await store.insert(mint.draft(lifetime=lifetime), None, NOW + step * SECOND)
-    first, *_ = await store.list("org_1")
+    first, *_ = await store.list("org_1", PAGE_AT_MOST)
     await store.revoke_if_live("org_1", first.id, NOW + 4 * SECOND)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D10", "keys")
@@ -137,7 +140,97 @@ async def within_a_millisecond_the_id_decides(store: Store, mint: Mint) -> None:
     drafts = sorted((mint.draft() for _ in range(3)), key=lambda draft: draft.id, reverse=True)
     for draft, micros in zip(drafts, (0, 500, 999), strict=True):
         await store.insert(draft, None, start + micros)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
+
+
+@alone("D10", "keys")
+async def pages_miss_no_key_and_repeat_none(store: Store, mint: Mint) -> None:
+    """Some are of the same instant, and some end at the same one."""
+    for step, lifetime in ((0, DAY), (1, None), (1, DAY), (1, None), (2, None), (3, SECOND)):
+        await store.insert(mint.draft(lifetime=lifetime), None, NOW + step * SECOND)
+    await store.insert(mint.draft("org_2"), None, NOW)
+    for limit in (1, 2, 3, 6):
+        after: Position | None = None
+        while page := await store.list("org_1", limit, after):
+            after = Position(page[-1].created_at, page[-1].id)
+        after = None
+        while page := await store.list_live("org_1", limit, after, NOW + 2 * SECOND):
+            after = Position(page[-1].ends_at, page[-1].id)
+
+
+@alone("D10", "keys")
+async def live_keys_are_listed_without_those_that_ended(store: Store, mint: Mint) -> None:
+    lifetimes = (None, DAY, SECOND, None, DAY, SECOND)
+    keys = [await store.insert(mint.draft(lifetime=t), None, NOW) for t in lifetimes]
+    for key in keys[:3]:
+        await store.revoke_if_live("org_1", key.id, NOW + 5)
+    for step in (0, 5, SECOND - 1, SECOND, DAY, 0):
+        await store.list_live("org_1", PAGE_AT_MOST, None, NOW + step)
+        await store.list_live("org_1", 1, Position(NOW + DAY, keys[4].id), NOW + step)
+    await store.list_live("org_2", PAGE_AT_MOST, None, NOW)
+
+
+@alone("D10", "keys")
+async def a_page_begins_where_a_key_was(store: Store, mint: Mint) -> None:
+    """The key with which the last page ended may have been revoked or removed since."""
+    keys = [await store.insert(mint.draft(), None, NOW + step * SECOND) for step in range(5)]
+    gone, kept = keys[2], keys[3]
+    for key in (gone, kept):
+        await store.revoke_if_live("org_1", key.id, NOW + 5 * SECOND + (key is kept) * DAY)
+    after = Position(gone.created_at, gone.id)
+    await store.list("org_1", 2, after)
+    await store.list_live("org_1", 2, Position(gone.ends_at, gone.id), NOW)
+    await store.remove_ended(DAY, NOW + DAY + 5 * SECOND)
+    await store.list("org_1", 2, after)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
+@alone("D45", "keys")
+async def keys_that_ended_long_ago_are_removed_and_no_others(store: Store, mint: Mint) -> None:
+    """Whichever came first counts, revocation or expiry."""
+    lifetimes = (None, 9 * DAY, DAY, 2 * DAY, DAY, 2 * DAY, 9 * DAY, None)
+    keys = [await store.insert(mint.draft(lifetime=t), None, NOW) for t in lifetimes]
+    await store.insert(mint.draft("org_2", lifetime=DAY), None, NOW)
+    for key, step in ((keys[4], 3 * DAY), (keys[5], DAY), (keys[6], DAY), (keys[7], 2 * DAY)):
+        await store.revoke_if_live("org_1", key.id, NOW + step)
+    for now in (NOW + 11 * DAY - 1, NOW + 11 * DAY, NOW + 11 * DAY, NOW + 12 * DAY):
+        await store.remove_ended(10 * DAY, now)
+        await store.list("org_1", PAGE_AT_MOST)
+        await store.list_live("org_1", PAGE_AT_MOST, None, NOW + 5 * DAY)
+        await store.list("org_2", PAGE_AT_MOST)
+        await store.census(NOW)
+        for key in keys:
+            await store.find(key.handle)
+            await store.get("org_1", key.id)
+
+
+@alone("D45", "keys")
+async def nothing_brings_a_removed_key_back(store: Store, mint: Mint) -> None:
+    draft = mint.draft()
+    await store.insert(draft, None, NOW)
+    await store.add_usage({draft.handle: Usage(3, NOW)})
+    await store.revoke_if_live("org_1", draft.id, NOW)
+    await store.remove_ended(DAY, NOW + DAY)
+    await store.add_usage({draft.handle: Usage(1, NOW)})
+    await store.revoke_if_live("org_1", draft.id, NOW)
+    await store.rehash_if(draft.handle, Digest(draft.scheme, draft.digest), OTHER)
+    for organization in ("org_1", "org_2"):
+        await taken(store, mint.draft(organization)._replace(handle=draft.handle), None)
+    await store.find(draft.handle)
+    await store.get("org_1", draft.id)
+    await store.list("org_1", PAGE_AT_MOST)
+    await store.insert(mint.draft(), 1, NOW)
+
+
+@alone("D45", "keys")
+async def a_pile_is_removed_in_steps(store: Store, mint: Mint) -> None:
+    for number in range(MANY):
+        await store.insert(mint.draft(f"org_{number % 3}", lifetime=number + 1), None, NOW)
+    await store.insert(mint.draft(), None, NOW)
+    await store.remove_ended(DAY, NOW + DAY + 10)
+    await store.list("org_1", PAGE_AT_MOST)
+    await store.remove_ended(DAY, NOW + DAY + MANY)
+    await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("K6", "keys")
@@ -146,7 +239,7 @@ async def another_organizations_key_is_no_key(store: Store, mint: Mint) -> None:
     for stranger in ("org_2", "org_", "org_11", "ORG_1", "org_1 ", "org_1\0", "*", "%"):
         await store.get(stranger, key.id)
         await store.revoke_if_live(stranger, key.id, NOW)
-        await store.list(stranger)
+        await store.list(stranger, PAGE_AT_MOST)
     await store.find(key.handle)
 
 
@@ -156,7 +249,7 @@ async def hostile_ids_have_keys_of_their_own(store: Store, mint: Mint) -> None:
     for draft in drafts:
         await store.insert(draft, 1, NOW)
     for draft in drafts:
-        await store.list(draft.organization)
+        await store.list(draft.organization, PAGE_AT_MOST)
         await store.get(draft.organization, draft.id)
         await store.get(draft.organization, drafts[0].id)
 
@@ -167,7 +260,7 @@ async def revoking_again_keeps_the_first_time(store: Store, mint: Mint) -> None:
     for step in (1, 2, -DAY, 1):
         await store.revoke_if_live("org_1", key.id, NOW + step)
     await store.find(key.handle)
-    await store.list("org_1")
+    await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D4", "keys")
@@ -189,6 +282,27 @@ async def rehashing_replaces_the_digest_and_nothing_else(store: Store, mint: Min
     await store.rehash_if(key.handle, old, OTHER)
     await store.rehash_if(key.handle, old, OTHER)
     await store.find(key.handle)
+
+
+@alone("K9", "keys")
+async def a_seal_is_replaced_only_while_it_is_the_old_one(store: Store, mint: Mint) -> None:
+    """With a digest or alone, whether or not there was one."""
+    key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
+    bare = key.kept
+    seals = [bare._replace(seal=f"0102030{index}:{'ab' * 32}") for index in range(2)]
+    for old, new in (
+        (seals[0], bare),
+        (bare, seals[0]),
+        (bare, seals[1]),
+        (seals[1], bare),
+        (seals[0], seals[1]),
+        (seals[0], OTHER),
+        (seals[1], OTHER._replace(seal=seals[0].seal)),
+        (OTHER, seals[0]),
+    ):
+        await store.rehash_if(key.handle, old, new)
+        await store.find(key.handle)
+        await store.census(NOW)
 
 
 @alone("K3", "keys")
@@ -234,7 +348,7 @@ async def the_census_counts_live_keys_by_scheme(store: Store, mint: Mint) -> Non
     await store.census(NOW)
     for scheme, lifetime in (("a", None), ("a", DAY), ("b", None), ("b", 1), ("c", None)):
         await store.insert(mint.draft(lifetime=lifetime)._replace(scheme=scheme), None, NOW)
-    for key in await store.list("org_1"):
+    for key in await store.list("org_1", PAGE_AT_MOST):
         if key.scheme == "c":
             await store.revoke_if_live("org_1", key.id, NOW)
     await store.census(NOW + 1)
@@ -250,6 +364,12 @@ CHECKS: tuple[Check, ...] = (
     hostile_ids_have_keys_of_their_own,
     the_newest_is_listed_first,
     within_a_millisecond_the_id_decides,
+    pages_miss_no_key_and_repeat_none,
+    live_keys_are_listed_without_those_that_ended,
+    a_page_begins_where_a_key_was,
+    keys_that_ended_long_ago_are_removed_and_no_others,
+    nothing_brings_a_removed_key_back,
+    a_pile_is_removed_in_steps,
     the_cap_counts_live_keys_only,
     a_key_that_ends_twice_makes_room_once,
     no_cap_leaves_later_caps_true,
@@ -258,6 +378,7 @@ CHECKS: tuple[Check, ...] = (
     an_expired_key_can_still_be_revoked,
     nothing_undoes_a_revocation,
     rehashing_replaces_the_digest_and_nothing_else,
+    a_seal_is_replaced_only_while_it_is_the_old_one,
     usage_adds_up_and_the_last_use_never_goes_back,
     usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept,
     the_census_counts_live_keys_by_scheme,

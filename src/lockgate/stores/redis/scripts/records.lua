@@ -1,21 +1,30 @@
--- The record of a key: created, expires, revoked, scheme, digest, and what never changes, each but
--- the last without spaces. Empty: it never expires, it is not revoked.
-local RECORD = '^(%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
+-- The record of a key: created, expires, revoked, scheme, digest, seal, and what never changes, each
+-- but the last without spaces. Empty: it never expires, it is not revoked, it has no seal.
+local RECORD = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
 local KEY = 'key '
+
+-- Indexes are sorted sets whose members, all of score 0, are an instant in 16 digits and a key's id:
+-- in the order of their bytes they are in that of the lists. LATEST is the end of a key that has none.
+local LATEST = 9007199254740991
+
+local function place(instant, id)
+  return string.format('%016.0f', instant) .. id
+end
 
 local function whole_number(number)
   return string.format('%.0f', number)
 end
 
--- Keep a new key. ARGV from that place on: its id, microseconds it lives or empty, scheme, digest,
--- what never changes. KEYS: the organization, its live keys.
+-- Keep a new key. ARGV from that place on: its id, when it expires or empty, scheme, digest, seal,
+-- what never changes. KEYS: the organization, and the indexes of its unrevoked keys by expiry, of all
+-- keys by creation, newest first, and of revoked keys by their end.
 local function add_key(now, at)
-  local id, lifetime, scheme, digest, fixed = unpack(ARGV, at, at + 4)
+  local id, expires, scheme, digest, seal, fixed = unpack(ARGV, at, at + 5)
   local created = whole_number(now - now % 1000)
-  local expires = lifetime == '' and '' or whole_number(now + tonumber(lifetime))
-  local record = table.concat({ created, expires, '', scheme, digest, fixed }, ' ')
+  local record = table.concat({ created, expires, '', scheme, digest, seal, fixed }, ' ')
   redis.call('HSET', KEYS[1], KEY .. id, record)
-  redis.call('ZADD', KEYS[2], expires == '' and '+inf' or expires, id)
+  redis.call('ZADD', KEYS[2], 0, place(expires == '' and LATEST or tonumber(expires), id))
+  redis.call('ZADD', KEYS[3], 0, place(LATEST - tonumber(created), id))
   return record
 end
 
@@ -25,11 +34,13 @@ local function revoke_key(id, now)
   if not record then
     return nil
   end
-  local created, expires, revoked, scheme, digest, fixed = string.match(record, RECORD)
+  local created, expires, revoked, rest = string.match(record, '^(%S*) (%S*) (%S*) (.*)$')
   if revoked == '' then
-    record = table.concat({ created, expires, whole_number(now), scheme, digest, fixed }, ' ')
+    record = table.concat({ created, expires, whole_number(now), rest }, ' ')
     redis.call('HSET', KEYS[1], KEY .. id, record)
-    redis.call('ZREM', KEYS[2], id)
+    local expiry = expires == '' and LATEST or tonumber(expires)
+    redis.call('ZREM', KEYS[2], place(expiry, id))
+    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, now), id))
   end
   return record
 end

@@ -1,4 +1,4 @@
--- KEYS: the organization, its live keys. ARGV: the instant since which the account must be unused.
+-- KEYS as add_key has them. ARGV: the instant since which the account must be unused.
 -- Gives 'removed', 'gone' if it was removed before, 'never' if it cannot be removed, or the instant of
 -- its latest use.
 local account = account_of(KEYS[1])
@@ -28,5 +28,5 @@ end
 for at = 1, #mine do
   redis.call('HDEL', KEYS[1], mine[at])
 end
-redis.call('DEL', KEYS[2])
+redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
 return 'removed'

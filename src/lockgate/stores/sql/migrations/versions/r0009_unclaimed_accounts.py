@@ -3,14 +3,12 @@
 from alembic import op
 from sqlalchemy import BigInteger, Column, SmallInteger, column, table, update
 
-from lockgate.stores.sql.tables import OPTIONS, ascii_text
-
 revision = "0009"
-down_revision = "0006"
+down_revision = "0008"
 
 
 def upgrade() -> None:
-    """Add three columns, a table and the indexes; accounts that exist come up for review."""
+    """Add three columns and the indexes; accounts that exist come up for review."""
     prefix = op.get_context().opts["prefix"]
     accounts = f"{prefix}accounts"
     op.add_column(accounts, Column("signed_in_at", BigInteger))
@@ -29,18 +27,12 @@ def upgrade() -> None:
     )
     for name in ("billing_email", "claimed_by"):
         op.drop_index(f"ix_{accounts}_{name}", accounts)
-    op.create_table(
-        f"{prefix}removed_handles",
-        Column("handle", ascii_text(64), primary_key=True),
-        **OPTIONS,
-    )
 
 
 def downgrade() -> None:
-    """Take them away: handles of removed keys are free again."""
+    """Take them away."""
     prefix = op.get_context().opts["prefix"]
     accounts = f"{prefix}accounts"
-    op.drop_table(f"{prefix}removed_handles")
     for name in ("billing_email", "claimed_by"):
         op.create_index(f"ix_{accounts}_{name}", accounts, [name])
     for name in ("claimed", "unclaimed", "review_at"):

@@ -1,0 +1,75 @@
+"""Rows that are not believed: told to the log and to the observer, with the remedy."""
+
+import logging
+from typing import Final
+
+from ..events import Events
+from ..rules.accounts import Account
+from ..rules.digests import Peppers
+from ..rules.seals import Rejected, Rejection, judge_seal, rejected_by_seal
+
+_TOLD_AT_MOST: Final = 1000
+_REMEDIES: Final = {
+    Rejection.PLAIN: (
+        "Digests without a pepper are refused once peppers are configured. If such keys are from "
+        "before the first pepper, give Gate(accept_plain=True) until they have moved; if not, "
+        "somebody else wrote this row."
+    ),
+    Rejection.PEPPER: (
+        "Add the pepper that this names to the end of Gate(peppers=[...]), or replace the keys "
+        "that were made with it."
+    ),
+    Rejection.UNSEALED: (
+        "Rows without a seal are refused once peppers are configured. If such rows are from before "
+        "that, give Gate(accept_unsealed=True) and call gate.keys.seal(); if not, somebody else "
+        "wrote this row."
+    ),
+    Rejection.SEAL: (
+        "Somebody changed this row behind lockgate's back, or copied it. Find out who writes to "
+        "the database, revoke the key and create another."
+    ),
+}
+
+
+class Rejections:
+    """Tells of rows that are treated as if they were not there.
+
+    A scheme or pepper that is not accepted is told once for each, a row without a seal or with a
+    wrong one once for each key: whatever happens often would fill the log.
+
+    Args:
+        events: told ``key_row_rejected``.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._told: set[tuple[Rejection, str]] = set()
+
+    def tell(self, rejected: Rejected) -> None:
+        """Tell of a row, if nothing alike was told before."""
+        why, organization, id, prefix, scheme = rejected
+        by_scheme = why in {Rejection.PLAIN, Rejection.PEPPER}
+        about = why, scheme if by_scheme else id
+        if about in self._told:
+            return
+        if len(self._told) >= _TOLD_AT_MOST:
+            self._told.clear()
+        self._told.add(about)
+        self._events.tell(
+            "key_row_rejected",
+            logging.ERROR,
+            reason=why.value,
+            organization=organization,
+            id=id,
+            prefix=prefix,
+            scheme=scheme,
+            remedy=_REMEDIES[why],
+        )
+
+
+def believed(account: Account, peppers: Peppers, rejections: Rejections) -> bool:
+    """Whether the row of an account has a good seal; tell of it if not."""
+    why = judge_seal(account, peppers)
+    if why is not None:
+        rejections.tell(rejected_by_seal(account, why))
+    return why is None

@@ -1,0 +1,146 @@
+"""What one endpoint asks of a request: scope, cost, slot and the credentials it takes (D31)."""
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Final, Literal
+
+from ..errors import ConfigurationError
+from .plans import LARGEST, is_whole
+from .scopes import Requirement, requirement
+
+Credential = Literal["key", "session"]
+
+
+class Rule:
+    """What a request must bring, and what it weighs.
+
+    Args:
+        requires: the scope that a key needs; None: any valid key will do.
+        cost: what the request takes from each window, at least 1.
+        slot: whether the request holds one of its organization's slots for concurrent jobs, until
+            it is answered whole (D26).
+        accepts: the credentials that are accepted. lockgate's own key operations also take a
+            session; an application's take keys only (spec 5.1).
+
+    Raises:
+        ConfigurationError: for a requirement that is no exact scope, a cost below 1, or a public
+            rule that has any of these.
+    """
+
+    __slots__ = (
+        "accepts",
+        "allow",
+        "cost",
+        "own",
+        "plain",
+        "public",
+        "requires",
+        "slot",
+        "takes_key",
+        "takes_session",
+    )
+
+    def __init__(
+        self,
+        requires: str | None = None,
+        *,
+        cost: int = 1,
+        slot: bool = False,
+        accepts: tuple[Credential, ...] = ("key",),
+        public: bool = False,
+        own: bool = False,
+    ) -> None:
+        if not (is_whole(cost) and 1 <= cost <= LARGEST):
+            raise ConfigurationError(
+                f"A rule's cost is a whole number of at least 1, not {cost!r}."
+            )
+        if public and (requires is not None or cost > 1 or slot):
+            raise ConfigurationError(
+                "A public rule has no scope, no cost and no slot: no key is there to have them."
+            )
+        self.requires: Requirement | None = None if requires is None else requirement(requires)
+        self.cost: Final = cost
+        self.slot: Final = slot
+        self.accepts: Final = accepts
+        self.allow: tuple[str, ...] | None = None
+        """Set on the rule of a method that its path does not take: the methods that it does."""
+        self.plain = not slot
+        """Whether the rule takes no slot, and its path takes the method."""
+        self.takes_key: Final = "key" in accepts
+        self.takes_session: Final = "session" in accepts
+        self.public: Final = public
+        self.own: Final = own
+        """A rule of lockgate's own operations: no shadow mode opens them."""
+
+    def includes(self, other: "Rule") -> bool:
+        """Whether a request admitted by this rule has shown and paid all that another one asks."""
+        if other.public or self.public or other.allow is not None:
+            return other.public
+        return (
+            self.cost >= other.cost
+            and self.slot >= other.slot
+            and set(self.accepts) <= set(other.accepts)
+            and set(_scopes(self.requires)) >= set(_scopes(other.requires))
+        )
+
+    def __repr__(self) -> str:
+        return f"<Rule: {self}>"
+
+    def __str__(self) -> str:
+        if self.public:
+            return "public"
+        scope = f"scope {self.requires.scope}" if self.requires else "any scope"
+        cost = f", cost {self.cost}" if self.cost > 1 else ""
+        slot = ", a slot" if self.slot else ""
+        return f"{' or '.join(self.accepts)}, {scope}{cost}{slot}"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rule):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash((self.requires, self.cost, self.accepts, self.public))
+
+
+PUBLIC: Final = Rule(public=True)
+"""No key is needed, and none is looked at."""
+
+ANY_KEY: Final = Rule()
+"""A valid key, whatever its scopes: what holds where no rule is named (D31)."""
+
+
+def both(one: Rule, other: Rule) -> Rule:
+    """A rule as strict as two guarded ones together."""
+    if one.includes(other):
+        return one
+    if other.includes(one):
+        return other
+    rule = Rule(
+        cost=max(one.cost, other.cost),
+        slot=one.slot or other.slot,
+        accepts=tuple(c for c in one.accepts if c in other.accepts),
+        own=one.own or other.own,
+    )
+    needed = [r.requires for r in (one, other) if r.requires is not None]
+    rule.requires = needed[0].together(needed[-1]) if needed else None
+    return rule
+
+
+def not_allowed(by_method: Mapping[str, Rule]) -> Rule:
+    """The rule for a method that a path does not take: any credential of the path, then 405."""
+    session = any(rule.takes_session for rule in by_method.values())
+    rule = Rule(accepts=("key", "session") if session else ("key",))
+    rule.allow, rule.plain = tuple(sorted(by_method)), False
+    return rule
+
+
+def bound(rule: Rule) -> Rule:
+    """A copy to keep with one pattern, so that the rule of a request tells which one it was."""
+    return copy(rule)
+
+
+def _scopes(needed: Requirement | None) -> Iterable[str]:
+    while needed is not None:
+        yield needed.scope
+        needed = needed.also

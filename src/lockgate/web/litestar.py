@@ -1,0 +1,131 @@
+"""The Litestar adapter: a gate before the application, and a check of each route that it matches.
+
+service = Litestar([models], middleware=[RouteMiddleware])
+app = protect(service, gate, {"GET /models": "models:read"})
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final, cast
+
+from litestar import Litestar
+from litestar.routes import ASGIRoute, HTTPRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..errors import ConfigurationError, Refusal
+from ..gate import Gate
+from ..rules.access_rule import Rule
+from .asgi import GateMiddleware
+from .audit import ANY_METHOD, ServedRoute
+from .caller import GUARD, RULE
+from .connection import AsgiCaller, refuse
+from .guard import Guard
+
+__all__ = ["RouteMiddleware", "protect", "routes"]
+
+_TEMPLATES: Final = "lockgate.templates"
+"""Where an application's state holds the path of each route, by what the router tells of it."""
+
+
+class RouteMiddleware:
+    """Checks that the route which Litestar matched is the one whose rule was charged (D31).
+
+    Give it to the application: ``Litestar(..., middleware=[RouteMiddleware])``.
+
+    Args:
+        app: the next layer, which Litestar gives.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check one connection."""
+        guard: Guard | None = scope.get(GUARD)
+        if guard is not None:
+            method = scope.get("method", "GET")
+            try:
+                guard.verify_route(
+                    scope[RULE], method, _template(scope), partial(AsgiCaller, scope)
+                )
+            except Refusal as refusal:  # Litestar would answer it with 500.
+                await refuse(refusal, scope, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def protect(
+    app: Litestar,
+    gate: Gate,
+    rules: Mapping[str, Rule | str] | None = None,
+    *,
+    host: str | None = None,
+    strict: bool = False,
+    shadow: bool = False,
+) -> GateMiddleware:
+    """Put a gate before a Litestar application; serve what is returned.
+
+    Handlers find the caller as ``request.scope["state"]["principal"]``.
+
+    Args:
+        app: the application, made with ``middleware=[RouteMiddleware]``.
+        gate: decides.
+        rules: by ``"METHOD /path"``; see :class:`~lockgate.web.asgi.GateMiddleware`.
+        host: the one host that the rules without a host are for; None: every host.
+        strict: refuse to start while the audit finds anything: a route that no rule names, a rule
+            that names no route.
+        shadow: count and report, and refuse nothing.
+
+    Raises:
+        ConfigurationError: the application has no RouteMiddleware, a rule cannot be, or the
+            store would block the event loop.
+    """
+    used = [getattr(one, "middleware", one) for one in app.middleware]
+    if RouteMiddleware not in used:
+        raise ConfigurationError(
+            "The application does not check its routes: make it by "
+            "Litestar(..., middleware=[lockgate.web.litestar.RouteMiddleware])."
+        )
+    service = cast(ASGIApp, app)  # Litestar has types of its own for what ASGI says.
+    served = partial(routes, app)
+    guarded = GateMiddleware(
+        service, gate, rules, host=host, strict=strict, shadow=shadow, routes=served
+    )
+    if app.cors_config is not None:  # Litestar's CORS layer answers before any route is found.
+        guarded.preflights = service
+    return guarded
+
+
+def routes(app: Litestar) -> Iterator[ServedRoute]:
+    """Every route that an application serves."""
+    for route in app.routes:
+        path = _path(route)
+        if isinstance(route, HTTPRoute):
+            for method in sorted(set(map(str, route.methods)) - {"HEAD", "OPTIONS"}):
+                yield ServedRoute(method, path)
+        else:
+            yield ServedRoute(ANY_METHOD if isinstance(route, ASGIRoute) else "GET", path)
+
+
+def _template(scope: Scope) -> str:
+    """The path of the route that Litestar matched."""
+    app, handler = scope["litestar_app"], scope["route_handler"]
+    mounted = getattr(handler, "is_mount", False)
+    key = f"mount {id(handler)}" if mounted else scope["path_template"]
+    known: dict[str, str] = app.state.get(_TEMPLATES, {})
+    if key not in known:  # The first request, or a route that was added since.
+        known = app.state[_TEMPLATES] = {_key(route): _path(route) for route in app.routes}
+    return known[key]
+
+
+def _key(route: Any) -> str:
+    """What the router tells of a matched route; of a mounted one nothing that can be used."""
+    return f"mount {id(route.route_handler)}" if _is_mount(route) else route.path_format
+
+
+def _path(route: Any) -> str:
+    return f"{route.path.rstrip('/')}/{{path:path}}" if _is_mount(route) else route.path
+
+
+def _is_mount(route: object) -> bool:
+    return isinstance(route, ASGIRoute) and route.route_handler.is_mount

@@ -1,0 +1,189 @@
+"""The routes of a Starlette or FastAPI application, and the check of each one that is matched.
+
+Starlette hands a request to ``route.handle``. That attribute is replaced on each route, once, when
+the application starts, by a function that compares the rule that the gate charged with the rule
+that is named for the route (D31).
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
+from starlette.types import Receive, Scope, Send
+
+from ..rules.access_rule import Rule
+from .audit import ServedRoute
+from .caller import GUARD, RULE
+from .connection import AsgiCaller
+from .guard import Guard
+from .requirements import REQUIRES, check_decorators, required
+
+_METHODS: Final = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
+_LAYERS_AT_MOST: Final = 50
+
+_Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class _Place(NamedTuple):
+    """One path under which a route is served."""
+
+    path: str
+    host: str | None
+    methods: tuple[str, ...]
+
+
+class _CheckedRoute(NamedTuple):
+    """A route that has the check."""
+
+    route: BaseRoute
+    places: list[_Place]
+    admitted: dict[str, Rule]
+    """The usual rule for each method: one that is this very object needs no further look."""
+
+
+def routes_of(app: object) -> list[ServedRoute]:
+    """Every route of a Starlette or FastAPI application, mounted ones included; else nothing.
+
+    Raises:
+        ConfigurationError: a function is served without the decorator ``requires`` that it has
+            elsewhere.
+    """
+    router = router_in(app)
+    return [] if router is None else list(_served(router.routes))
+
+
+def router_in(app: Any) -> Router | None:
+    """The router behind any layers of middleware; None where there is none of Starlette's."""
+    for _ in range(_LAYERS_AT_MOST):
+        if isinstance(app, Starlette):
+            return app.router
+        if isinstance(app, Router):
+            return app
+        app = getattr(app, "app", None)
+    return None
+
+
+class RouteChecks:
+    """Checks, on each route of an application, that the rule charged is the route's.
+
+    Args:
+        guard: charged the request.
+        router: the application's.
+    """
+
+    def __init__(self, guard: Guard, router: Router) -> None:
+        self.router: Final = router
+        self._guard = guard
+        self._checked: dict[int, _CheckedRoute] = {}
+
+    def install(self) -> None:
+        """Put the check on every route that has none yet."""
+        for checked in self._checked.values():
+            checked.places.clear()
+            checked.admitted.clear()
+        for route, place in _walk(self.router.routes, "", None):
+            known = self._checked.get(id(route))
+            if known is None:
+                known = self._checked[id(route)] = _CheckedRoute(route, [], {})
+                replaced: Any = self._handle(route.handle, known)
+                route.handle = replaced  # type: ignore[method-assign]
+            known.places.append(place)
+
+    def _handle(self, handle: _Handle, route: _CheckedRoute) -> _Handle:
+        admitted = route.admitted
+
+        def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+            if scope.get(RULE) is not admitted.get(scope.get("method", "GET")):
+                self._verify(route, scope)
+            return handle(scope, receive, send)
+
+        return checked
+
+    def _verify(self, route: _CheckedRoute, scope: Scope) -> None:
+        if scope.get(GUARD) is not self._guard:
+            return  # No gate is before the application, or another one admitted the request.
+        rule, method, caller = scope[RULE], scope.get("method", "GET"), partial(AsgiCaller, scope)
+        alone = len(route.places) == 1
+        for place in route.places if alone else _matching(route.places, scope):
+            own = self._guard.verify_route(rule, method, place.path, caller, place.host)
+            if alone and method in place.methods:
+                route.admitted[method] = own
+
+
+def _matching(places: list[_Place], scope: Scope) -> list[_Place]:
+    """The places of a route that a request's path matches; all of them, if none does."""
+    root: str = scope.get("app_root_path", scope.get("root_path", ""))
+    path = scope["path"].removeprefix(root) or "/"
+    return [p for p in places if compile_path(p.path)[0].match(path)] or places
+
+
+def _served(routes: Iterable[BaseRoute]) -> Iterator[ServedRoute]:
+    places = list(_walk(routes, "", None))
+    check_decorators((place.path, getattr(route, "endpoint", None)) for route, place in places)
+    for route, place in places:
+        endpoint = getattr(route, "endpoint", None)
+        for method in place.methods:
+            asked = [required(endpoint, method), *_dependencies(route)]
+            yield from (ServedRoute(method, place.path, place.host, rule) for rule in asked)
+
+
+def _dependencies(route: BaseRoute) -> Iterator[Rule]:
+    """The rules that FastAPI's dependencies of an endpoint ask for."""
+    waiting = [dependant] if (dependant := getattr(route, "dependant", None)) else []
+    while waiting:
+        dependant = waiting.pop()
+        rule = getattr(dependant.call, REQUIRES, None)
+        if rule is not None:
+            yield rule
+        waiting += dependant.dependencies
+
+
+def _walk(
+    routes: Iterable[BaseRoute], prefix: str, host: str | None
+) -> Iterator[tuple[BaseRoute, _Place]]:
+    """Every route that hands a request on to an endpoint or to an application of another kind."""
+    for route in routes:
+        if isinstance(route, Route):
+            yield route, _Place(prefix + route.path, host, _methods(route))
+        elif isinstance(route, WebSocketRoute):
+            yield route, _Place(prefix + route.path, host, ("GET",))
+        elif isinstance(route, Mount | Host):
+            at = prefix + route.path if isinstance(route, Mount) else prefix
+            there = host if isinstance(route, Mount) else route.host.partition(":")[0].lower()
+            if route.routes:
+                yield from _walk(route.routes, at, there)
+            else:
+                yield route, _Place(f"{at}/{{path:path}}", there, ("*",))
+        else:
+            yield from _walk_included(route, prefix, host)
+
+
+def _walk_included(
+    route: BaseRoute, prefix: str, host: str | None
+) -> Iterator[tuple[BaseRoute, _Place]]:
+    """FastAPI keeps an included router as one route, which tells those in it."""
+    contexts = getattr(route, "effective_route_contexts", None)
+    if contexts is None:
+        yield route, _Place(f"{prefix}/{{path:path}}", host, ("*",))
+        return
+    for inner in contexts():
+        if inner.starlette_route is not None:
+            yield from _walk([inner.starlette_route], prefix, host)
+        elif inner.methods:
+            methods = tuple(sorted(inner.methods - {"HEAD"}))
+            yield inner.original_route, _Place(prefix + inner.path, host, methods)
+        else:  # Static pages of a front end.
+            pages = f"{prefix}{inner.frontend_prefix}/{{path:path}}"
+            yield inner.original_route, _Place(pages, host, ("GET",))
+
+
+def _methods(route: Route) -> tuple[str, ...]:
+    """The methods that a route answers; HEAD goes with GET."""
+    methods: set[str] | None = set(route.methods) if route.methods else None
+    endpoint = route.endpoint
+    if methods is None and isinstance(endpoint, type) and issubclass(endpoint, HTTPEndpoint):
+        methods = {name for name in _METHODS if hasattr(endpoint, name.lower())}
+    return tuple(sorted((methods or {"*"}) - {"HEAD"}))

@@ -1,0 +1,134 @@
+"""The routes of a Flask or Quart application: what they serve, and what their views require."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any, Final, Protocol
+
+from werkzeug.routing import Map
+from werkzeug.routing import Rule as UrlRule
+
+from ..errors import ConfigurationError
+from ..rules.access_rule import Rule
+from ..rules.patterns import Pattern
+from .audit import ServedRoute
+from .caller import GUARD, RULE, Caller
+from .guard import Guard
+from .requirements import check_decorators, required
+
+_PARAMETER: Final = re.compile(r"<(?:(\w+)(?:\(.*?\))?:)?(\w+)>")
+
+
+class MatchedRequest(Protocol):
+    """What Flask's and Quart's requests have in common."""
+
+    url_rule: UrlRule | None
+
+    @property
+    def method(self) -> str | None:
+        """The HTTP method; a WebSocket handshake has none."""
+        ...
+
+
+class Application(Protocol):
+    """What Flask and Quart applications have in common."""
+
+    url_map: Map
+
+    @property
+    def view_functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The views by the name of their endpoint."""
+        ...
+
+
+def routes(app: Application) -> Iterator[ServedRoute]:
+    """Every route that an application serves.
+
+    Raises:
+        ConfigurationError: a function is served without the decorator ``requires`` that it has
+            elsewhere.
+    """
+    views = app.view_functions.items()
+    check_decorators((f"The endpoint {name!r}", view) for name, view in views)
+    for route in app.url_map.iter_rules():
+        for method in _methods(route):
+            asked = required(app.view_functions.get(route.endpoint), method)
+            yield ServedRoute(method, _path(route), host_of(app.url_map, route), asked)
+
+
+def declared(app: Application) -> Iterator[tuple[str, Rule]]:
+    """The rules that the views of an application declare, by ``"METHOD /path"``.
+
+    A route of a form that rules do not have is left out: its view checks the scope by itself.
+
+    Raises:
+        ConfigurationError: such a view has a cost or takes a slot, which only a rule can say.
+    """
+    for route in app.url_map.iter_rules():
+        for method in _methods(route):
+            rule = required(app.view_functions.get(route.endpoint), method)
+            if rule is not None and _can_be_named(_path(route), rule):
+                yield f"{method} {host_of(app.url_map, route) or ''}{_path(route)}", rule
+
+
+def host_of(url_map: Map, route: UrlRule) -> str | None:
+    """The host that a route is bound to, parameters written ``{name}``; None: any."""
+    if url_map.host_matching:
+        return _written(route.host) if route.host else None
+    return f"{_written(route.subdomain)}.{{server}}" if route.subdomain else None
+
+
+def verify(
+    held: Mapping[str, Any],
+    request: MatchedRequest,
+    url_map: Map,
+    caller: Callable[[Any], Caller],
+) -> None:
+    """Check that the rule charged for a request is that of the URL rule that matched it.
+
+    Args:
+        held: the scope or the environment of the request.
+        request: the framework's.
+        url_map: the application's.
+        caller: makes the request from its scope or environment, to report a mismatch.
+
+    Raises:
+        NotFound: it is not (D31).
+    """
+    guard: Guard | None = held.get(GUARD)
+    route = request.url_rule
+    if guard is not None and route is not None:
+        host = host_of(url_map, route)
+        method = "GET" if request.method is None else request.method
+        guard.verify_route(held[RULE], method, _path(route), partial(caller, held), host)
+
+
+def _methods(route: UrlRule) -> Iterable[str]:
+    return sorted((route.methods or {"*"}) - {"HEAD", "OPTIONS"})
+
+
+def _can_be_named(path: str, rule: Rule) -> bool:
+    try:
+        Pattern.of(path)
+    except ConfigurationError:
+        if rule.cost > 1 or rule.slot:
+            raise ConfigurationError(
+                f"No rule can name {path!r}, so its view can have no cost and no slot: "
+                "let '<path:...>' be the whole last segment."
+            ) from None
+        return False
+    return True
+
+
+def _path(route: UrlRule) -> str:
+    return _written(route.rule)
+
+
+@lru_cache(maxsize=4096)
+def _written(template: str) -> str:
+    return _PARAMETER.sub(_parameter, template)
+
+
+def _parameter(found: re.Match[str]) -> str:
+    converter, name = found.groups()
+    return f"{{{name}:path}}" if converter == "path" else f"{{{name}}}"

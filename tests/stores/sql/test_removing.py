@@ -1,0 +1,241 @@
+"""Keys that ended, in SQL: the index of lists, removal beside other transactions, old tables."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, func, insert, inspect, select, text
+
+from lockgate import run
+from lockgate.errors import HandleTaken
+from lockgate.rules.instants import DAY, SECOND
+from lockgate.rules.keys import NEVER, KeyDraft, Position
+from lockgate.stores.contract import Usage
+from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql.encoding import write_id, write_key
+from lockgate.stores.sql.keys import REMOVED_AT_ONCE, Keys
+from lockgate.stores.sql.tables import Tables
+
+from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
+from .backends import Backend, await_locks
+from .test_pruning import prune
+
+PILE = 20_000
+LIVE = 900
+LATER = NOW + 40 * DAY
+
+
+def fill(backend: Backend, tables: Tables) -> None:
+    """An organization with a pile of keys that ended and some that are live, and others."""
+    rows: list[dict[str, Any]] = []
+    for number in range(PILE + LIVE):
+        key = draft(lifetime=DAY if number < PILE else None).created(NOW + number * 1000)
+        if number < PILE and number % 2:
+            key = key._replace(revoked_at=NOW + SECOND)
+        rows.append(write_key(key))
+    rows += [write_key(draft(f"org_{1 + n % 50}").created(NOW + n)) for n in range(1000)]
+    with backend.admin.begin() as connection:
+        owners = [{"id": write_id(f"org_{number}")} for number in range(1, 51)]
+        connection.execute(insert(tables.organizations), owners)
+        connection.execute(insert(tables.keys), rows)
+    if backend.kind == "sqlite":
+        return
+    with backend.admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        verb = "ANALYZE" if backend.kind == "postgresql" else "ANALYZE TABLE"
+        connection.exec_driver_sql(f"{verb} {tables.keys.name}")
+
+
+class Touched:
+    """Counts the rows of keys that a connection has read; in SQLite a hundredth of its steps."""
+
+    def __init__(self, backend: Backend, tables: Tables, connection: Connection) -> None:
+        self.kind = backend.kind
+        self.table = tables.keys.name
+        self.connection = connection
+        self.steps = 0
+        if self.kind == "sqlite":
+            raw: Any = connection.connection.dbapi_connection
+            raw.set_progress_handler(self._step, 100)
+
+    def _step(self) -> None:
+        self.steps += 1
+
+    def __call__(self) -> int:
+        if self.kind == "sqlite":
+            return self.steps
+        if self.kind == "postgresql":
+            statement = (
+                "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) "
+                f"FROM pg_stat_xact_user_tables WHERE relname = '{self.table}'"
+            )
+            return int(self.connection.scalar(text(statement)) or 0)
+        rows = self.connection.execute(text("SHOW SESSION STATUS LIKE 'Handler_read%'"))
+        return sum(int(value) for _, value in rows)
+
+
+def test_d45_no_verb_reads_the_pile_of_keys_that_ended(backend: Backend) -> None:
+    tables = backend.take()
+    fill(backend, tables)
+    keys = Keys(tables)
+    with backend.admin.connect() as connection:
+        touched = Touched(backend, tables, connection)
+
+        def cost(work: Any) -> int:
+            before = touched()
+            work()
+            return touched() - before
+
+        after = Position(NOW + 10_000 * 1000, "~")
+        ends = Position(NEVER, "~")
+        # As many rows as asked for, and as many of their organization.
+        for work in (
+            lambda: keys.newest(connection, "org_1", 100, None),
+            lambda: keys.newest(connection, "org_1", 100, after),
+            lambda: keys.live(connection, "org_1", 100, None, LATER),
+            lambda: keys.live(connection, "org_1", 100, ends, LATER),
+        ):
+            assert cost(work) <= 300
+        assert len(keys.newest(connection, "org_1", 100, after)) == 100
+        assert len(keys.live(connection, "org_1", 100, ends, LATER)) == 100
+        due = cost(lambda: keys.due(connection, LATER))
+        assert due <= 10
+        assert cost(lambda: keys.census(connection, LATER, None)) <= 4000
+        # The cap counts live keys, and no more of them than it says.
+        counted = cost(lambda: keys.insert(connection, draft(), 2000, LATER))
+        assert counted <= 2 * LIVE + 200
+        removed = cost(lambda: keys.remove_ended(connection, b"org_1", LATER))
+        assert removed <= 10 * REMOVED_AT_ONCE
+        connection.rollback()
+    backend.give(tables)
+
+
+def test_every_key_that_is_due_is_removed_with_its_usage_and_leaves_its_handle(
+    backend: Backend,
+) -> None:
+    store = backend.open()
+    made = new_key()
+    key = run(store.insert(draft_of(made, "org_2", lifetime=DAY), None, NOW))
+    run(store.admit(token_of(made), 1, BOOK, NOW))
+    kept = run(store.insert(draft("org_2"), None, NOW))
+    run(store.add_usage({kept.handle: Usage(3, NOW)}))
+    assert run(store.remove_ended(DAY, NOW + 2 * DAY)).removed == 1
+    with store._backend.admin.connect() as connection:
+        used = connection.scalars(select(store.tables.organizations.c.used)).all()
+        assert used == [None]
+        assert connection.scalars(select(store.tables.removed_handles.c.handle)).all() == [
+            key.handle
+        ]
+    assert run(store.find(kept.handle)) == kept._replace(request_count=3, last_used_at=NOW)
+    with pytest.raises(HandleTaken):
+        run(store.register(account("org_9"), draft_of(made, "org_9"), NOW))
+    assert run(store.account("org_9")) is None
+    run(store.close())
+
+
+def test_an_organization_whose_keys_are_all_removed_goes_unless_it_has_an_account(
+    backend: Backend,
+) -> None:
+    tables = backend.take()
+    store = SqlStore(backend.url, prefix=tables.prefix)
+    for name in ("registered", "left"):
+        run(store.insert(draft(name, lifetime=DAY), None, NOW))
+    run(store.register(account("registered"), draft("registered", lifetime=DAY), NOW))
+    prune(backend, tables, NOW)
+    cursor, steps = None, 0
+    while (step := run(store.remove_ended(DAY, NOW + 2 * DAY, cursor))).cursor is not None:
+        cursor, steps = step.cursor, steps + step.removed
+    assert steps == 3
+    prune(backend, tables, NOW)
+    with backend.admin.connect() as connection:
+        ids = connection.scalars(select(tables.organizations.c.id))
+        assert [bytes(id) for id in ids] == [b"registered"]
+    run(store.close())
+    backend.give(tables)
+
+
+def test_d1_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) -> None:
+    """Who inserts it waits for the removal to be over, and finds the mark that it left."""
+    tables = served.take()
+    store = SqlStore(served.url, prefix=tables.prefix)
+    gone = run(store.insert(draft(lifetime=DAY), None, NOW))
+    again: KeyDraft = draft("org_2")._replace(handle=gone.handle)
+    with ThreadPoolExecutor(1) as pool, served.admin.connect() as connection:
+        assert Keys(tables).remove_ended(connection, b"org_1", NOW + DAY) == 1
+        inserted = pool.submit(lambda: run(store.insert(again, 9, NOW)))
+        await_locks(served.admin)
+        connection.commit()
+        with pytest.raises(HandleTaken):
+            inserted.result()
+    assert run(store.find(gone.handle)) is None
+    assert run(store.list("org_2", 9)) == []
+    run(store.close())
+    served.give(tables)
+
+
+def test_a_removal_moves_the_epoch_and_says_of_whom(backend: Backend) -> None:
+    store = backend.open()
+    run(store.insert(draft("org_2", lifetime=DAY), None, NOW))
+    before = run(store.changes(None)).epoch
+    run(store.remove_ended(0, NOW))
+    assert run(store.changes(before)).organizations == []
+    run(store.remove_ended(0, NOW + DAY))
+    changes = run(store.changes(before))
+    assert changes.epoch > before
+    assert changes.organizations == ["org_2"]
+    run(store.close())
+
+
+def test_revision_0007_says_when_keys_of_before_end(backend: Backend) -> None:
+    tables = Tables("ends_")
+    schema.upgrade(backend.admin, tables, "0006")
+    states = ((None, None), (5, None), (None, 7), (5, 7), (7, 5), (NOW + DAY, None))
+    ends = [NEVER, 5, 7, 5, 5, NOW + DAY]
+    drafts = [draft() for _ in states]
+    with backend.admin.begin() as connection:
+        columns = [c["name"] for c in inspect(connection).get_columns("ends_keys")]
+        names = ", ".join(columns), ", ".join(f":{column}" for column in columns)
+        owner = {"id": write_id("org_1"), "plan": "starter"}
+        connection.execute(
+            text("INSERT INTO ends_organizations (id, plan) VALUES (:id, :plan)"), owner
+        )
+        for kept, (expires, revoked) in zip(drafts, states, strict=True):
+            row = write_key(kept.created(NOW)._replace(expires_at=expires, revoked_at=revoked))
+            statement = text(f"INSERT INTO ends_keys ({names[0]}) VALUES ({names[1]})")
+            connection.execute(statement, {column: row[column] for column in columns})
+    for _ in range(2):
+        schema.upgrade(backend.admin, tables)
+        with backend.admin.connect() as connection:
+            rows = connection.execute(select(tables.keys.c.id, tables.keys.c.ends_at)).all()
+            assert {row.id: row.ends_at for row in rows} == {
+                kept.id: end for kept, end in zip(drafts, ends, strict=True)
+            }
+            connection.rollback()
+        store = SqlStore(backend.url, prefix="ends_")
+        live = [key.id for key in run(store.list_live("org_1", 9, None, NOW))]
+        assert live == [drafts[0].id, drafts[5].id]
+        assert len(run(store.list("org_1", 9))) == len(states)
+        run(store.close())
+        schema.downgrade(backend.admin, tables, "0006")
+    schema.upgrade(backend.admin, tables)
+    store = SqlStore(backend.url, prefix="ends_")
+    step = run(store.remove_ended(DAY, NOW))
+    assert step.removed == 4
+    with backend.admin.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(tables.removed_handles)) == 4
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_lists_of_an_organization_read_its_usage_once(backend: Backend) -> None:
+    store, statements = backend.open(), list[str]()
+    made = [new_key() for _ in range(3)]
+    for one in made:
+        run(store.insert(draft_of(one), None, NOW))
+        run(store.admit(token_of(one), 1, BOOK, NOW))
+    engine: Any = store._engines.blocking
+    event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
+    assert [key.request_count for key in run(store.list("org_1", 9))] == [1, 1, 1]
+    assert len([one for one in statements if one.startswith("SELECT")]) == 1
+    run(store.close())

@@ -1,0 +1,101 @@
+"""The file of SQLite is for the user who made it: it holds e-mails, and digests of every key."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from lockgate import run
+from lockgate.cli.command import main
+from lockgate.stores.sql import SqlStore
+
+from ..making import BOOK, draft_of, new_key, token_of
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+
+
+@pytest.fixture(autouse=True)
+def _open_umask() -> object:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite:///file:{}?uri=true"])
+def test_a_file_is_created_for_its_user_alone_and_so_are_those_beside_it(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, made = tmp_path / "keys.db", new_key()
+    store = SqlStore(url.format(file))
+    assert not file.exists(), "nothing is made before the first call"
+    run(store.insert(draft_of(made), None))
+    run(store.admit(token_of(made), 1, BOOK))
+    there = sorted(entry.name for entry in tmp_path.iterdir())
+    assert there == ["keys.db", "keys.db-shm", "keys.db-wal"]
+    assert {mode(entry) for entry in tmp_path.iterdir()} == {0o600}
+    run(store.close())
+    SqlStore(url.format(file))
+    assert caplog.records == []
+
+
+def test_the_command_creates_it_so_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "keys.db"
+    assert main(["db", "upgrade", "--store", f"sqlite:///{file}"]) == 0
+    assert mode(file) == 0o600
+
+
+@pytest.mark.parametrize("wide", [0o644, 0o640, 0o606])
+def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
+    wide: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "keys.db"
+    sqlite3.connect(file).close()
+    file.touch()
+    file.chmod(wide)
+    store = SqlStore(f"sqlite:///{file}")
+    (line,) = caplog.records
+    assert line.levelno == logging.WARNING
+    assert f"{wide:04o}" in line.getMessage() and "chmod 600" in line.getMessage()
+    run(store.insert(draft_of(new_key()), None))
+    run(store.close())
+    assert mode(file) == wide
+
+
+def test_a_folder_that_is_missing_is_told_as_before(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/nowhere/keys.db")
+    with pytest.raises(Exception, match="unable to open database file"):
+        run(store.insert(draft_of(new_key()), None))
+    run(store.close())
+
+
+def test_a_uri_that_says_its_mode_creates_what_it_says(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
+    with pytest.raises(Exception, match="unable to open database file"):
+        run(store.insert(draft_of(new_key()), None))
+    assert list(tmp_path.iterdir()) == []
+    run(store.close())
+
+
+def test_a_file_that_is_there_is_not_opened_and_closed_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By POSIX, closing a file releases the locks that the process has on it by another way."""
+    store = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    run(store.insert(draft_of(new_key()), None))
+    closed: list[int] = []
+    monkeypatch.setattr(os, "close", closed.append)
+    for _ in range(3):
+        run(SqlStore(f"sqlite:///{tmp_path}/keys.db").now())
+        run(SqlStore(f"sqlite:///{tmp_path}/keys.db").census())
+    monkeypatch.undo()
+    assert closed == []
+    run(store.close())

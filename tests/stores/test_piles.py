@@ -1,0 +1,290 @@
+"""Thousands of keys that ended slow nothing down: rows and turns are counted, not seconds (D45)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lockgate import MemoryStore, run
+from lockgate.errors import InvalidRequest, KeyLimitReached
+from lockgate.flows.keys import KeyPage
+from lockgate.rules.instants import DAY
+from lockgate.rules.keys import ApiKey, KeyState, Position
+from lockgate.stores.contract import PAGE_AT_MOST, Page
+from lockgate.stores.local_keys import LocalKeys
+from lockgate.stores.records import RecordStore, record
+from lockgate.stores.redis import RedisStore, encoding
+from lockgate.stores.redis import store as redis_store
+from lockgate.web.starlette import lockgate_routes
+from tests.testing.test_records import Counted
+from tests.web.driving import Bench, ask
+
+from .making import NOW, draft
+from .redis.backends import opened, server, stop_servers
+
+PILE = 20_000
+LIVE = 300
+LATER = NOW + DAY
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    yield
+    stop_servers()
+
+
+class Piled(MemoryStore):
+    """Keeps a pile of keys that ended below and above some live ones, and counts what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        for number in range(PILE + LIVE):
+            live = number % (PILE // LIVE) == 0
+            made = draft(lifetime=None if live or number % 2 else DAY)
+            key = self._keys.insert(made.created(NOW + number * 1000))
+            if not live and number % 2:
+                self._keys.revoke(key, NOW + DAY // 2)
+
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        self.asked.append(limit)
+        return await super().list(organization, limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        self.asked.append(limit)
+        return await super().list_live(organization, limit, after, now)
+
+
+@pytest.fixture(scope="module")
+def piled() -> Piled:
+    return Piled()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The handles of the keys that the memory store has put together."""
+    handles: list[str] = []
+    key = LocalKeys.key
+
+    def counted(self: LocalKeys, handle: str) -> ApiKey:
+        handles.append(handle)
+        return key(self, handle)
+
+    monkeypatch.setattr(LocalKeys, "key", counted)
+    return handles
+
+
+def test_memory_reads_the_keys_that_are_asked_for(piled: Piled, read: list[str]) -> None:
+    page = run(piled.list("org_1", 50))
+    after = Position(page[-1].created_at, page[-1].id)
+    assert len(run(piled.list("org_1", 50, after))) == 50
+    assert len(run(piled.list_live("org_1", 50, None, LATER))) == 50
+    assert len(read) == 150
+    live = sum(key.state(LATER) is KeyState.ACTIVE for key in all_of(piled))
+    read.clear()
+    with pytest.raises(KeyLimitReached):
+        run(piled.insert(draft(), live, LATER))
+    assert read == []
+
+
+def all_of(store: Piled) -> list[ApiKey]:
+    return [store._keys.key(handle) for handle in [*store._rows]]
+
+
+def overview(bench: Bench) -> Page:
+    return run(bench.gate.keys.overview("org_1"))
+
+
+def test_the_overview_is_all_live_keys_and_the_newest_thousand_others(
+    piled: Piled, read: list[str]
+) -> None:
+    bench = Bench(store=piled)
+    bench.clock.now = LATER
+    everything = sorted(all_of(piled), key=lambda key: (-key.created_at, key.id))
+    live = [key for key in everything if key.state(LATER) is KeyState.ACTIVE]
+    ended = [key for key in everything if key.state(LATER) is not KeyState.ACTIVE]
+    read.clear()
+    piled.asked.clear()
+    shown = overview(bench)
+    right = {*live, *ended[:1000]}
+    assert shown == [key for key in everything if key in right]
+    assert len(read) <= 2 * len(live) + 1000 + 100
+    assert max(piled.asked) == 100
+
+
+def test_the_overview_of_a_few_keys_is_one_call(piled: Piled) -> None:
+    bench = Bench(store=piled)
+    bench.clock.now = LATER
+    keys = [run(bench.gate.keys.create("org_2", "a")).key for _ in range(3)]
+    revoked = run(bench.gate.keys.revoke("org_2", keys[1].id))
+    piled.asked.clear()
+    shown = run(bench.gate.keys.overview("org_2"))
+    assert sorted(shown) == sorted([keys[0], revoked, keys[2]])
+    assert piled.asked == [100]
+
+
+def test_pages_lead_through_all_keys_without_a_gap(piled: Piled) -> None:
+    bench = Bench(store=piled)
+    seen: list[ApiKey] = []
+    page = KeyPage([], None)
+    for limit in (1000, 1, 99, 100, 101, 250):
+        page = run(bench.gate.keys.list("org_1", limit=limit, cursor=page.cursor))
+        assert len(page.keys) == limit
+        seen += page.keys
+    while page.cursor is not None:
+        page = run(bench.gate.keys.list("org_1", limit=1000, cursor=page.cursor))
+        seen += page.keys
+    assert seen == sorted(all_of_one(piled), key=lambda key: (-key.created_at, key.id))
+
+
+def all_of_one(store: Piled) -> list[ApiKey]:
+    return [key for key in all_of(store) if key.organization == "org_1"]
+
+
+def test_the_last_page_has_no_cursor(piled: Piled) -> None:
+    bench = Bench(store=piled)
+    bench.clock.now = LATER
+    for number in range(4):
+        run(bench.gate.keys.create("org_3", str(number)))
+    assert run(bench.gate.keys.list("org_3", limit=4)).cursor is None
+    first = run(bench.gate.keys.list("org_3", limit=3))
+    assert first.cursor is not None
+    last = run(bench.gate.keys.list("org_3", limit=3, cursor=first.cursor))
+    assert (len(last.keys), last.cursor) == (1, None)
+
+
+@pytest.mark.parametrize("limit", [0, -1, PAGE_AT_MOST + 1, True, 1.5, "7"])
+def test_a_limit_that_is_none_is_refused(piled: Piled, limit: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        run(Bench(store=piled).gate.keys.list("org_1", limit=limit))
+    assert [problem.field for problem in refused.value.problems] == ["limit"]
+
+
+async def test_a_list_of_a_pile_lets_others_have_their_turn(piled: Piled) -> None:
+    bench = Bench(store=piled)
+    bench.clock.now = LATER
+    session, turns, done = bench.session(), 0, False
+
+    async def count() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    answer = await ask(behind_nothing(bench), path="/api/v1/api-keys", session=session)
+    done = True
+    await counting
+    keys = answer.json()["data"]
+    live = sum(key["isActive"] for key in keys)
+    assert len(keys) == 1000 + live
+    # A hundred keys are read, shown or written in one turn.
+    assert turns >= 3 * len(keys) // 100
+    assert [key["id"] for key in keys] == [
+        key.id for key in await bench.gate.keys.overview("org_1")
+    ]
+
+
+def behind_nothing(bench: Bench) -> Any:
+    from starlette.applications import Starlette
+
+    from lockgate.web.asgi import GateMiddleware
+
+    return GateMiddleware(Starlette(routes=lockgate_routes(bench.gate)), bench.gate)
+
+
+async def test_a_census_of_a_pile_lets_others_have_their_turn(piled: Piled) -> None:
+    bench, turns = Bench(store=piled), 0
+    bench.clock.now = LATER
+    counting = asyncio.create_task(bench.gate.keys.census())
+    while not counting.done():
+        turns += 1
+        await asyncio.sleep(0)
+    live = sum(key.state(LATER) is KeyState.ACTIVE for key in all_of(piled))
+    assert sum(counting.result().values()) == live
+    assert turns >= PILE // 1000
+
+
+def test_records_keep_the_latest_thousand_keys_that_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every admission reads and writes all keys of its organization."""
+    monkeypatch.setattr(record, "ENDED_AT_MOST", 10)
+    store = RecordStore(Counted())
+    keys = [run(store.insert(draft(lifetime=number + 1), None, NOW)) for number in range(25)]
+    live = run(store.insert(draft(), None, NOW))
+    last = run(store.insert(draft(), None, LATER))
+    listed = run(store.list("org_1", PAGE_AT_MOST))
+    assert {key.id for key in listed} == {key.id for key in [*keys[15:], live, last]}
+    assert run(store.find(keys[14].handle)) is None
+
+
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+async def test_redis_reads_the_keys_that_are_asked_for(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: RedisStore = opened(kind)
+    pile = PILE if kind == "single" else PILE // 4
+    drafts = [draft(lifetime=DAY if number % 100 else None) for number in range(pile)]
+    for start in range(0, pile, 500):
+        some = range(start, start + 500)
+        await asyncio.gather(*(store.insert(drafts[n], None, NOW + n * 1000) for n in some))
+    decoded: list[int] = []
+    monkeypatch.setattr(redis_store, "read_keys", counting(decoded))
+    page = await store.list("org_1", 100)
+    assert [key.id for key in page] == [made.id for made in drafts[:-101:-1]]
+    after = Position(page[-1].created_at, page[-1].id)
+    assert len(await store.list("org_1", 100, after)) == 100
+    assert len(await store.list_live("org_1", 100, None, LATER)) == 100
+    assert decoded == [100, 100, 100]
+    with pytest.raises(KeyLimitReached):
+        await store.insert(draft(), pile // 100, LATER + pile * 1000)
+    decoded.clear()
+    cursor, removed, steps = None, 0, 0
+    while removed < 500:
+        step = await store.remove_ended(DAY, LATER + 2 * DAY, cursor)
+        cursor, removed, steps = step.cursor, removed + step.removed, steps + 1
+        assert step.removed <= 50
+    assert decoded and max(decoded) <= 50
+    await store.close()
+
+
+def counting(decoded: list[int]) -> Any:
+    real = encoding.read_keys
+
+    def read_keys(fields: Any) -> Any:
+        keys = real(fields)
+        if keys:
+            decoded.append(len(keys))
+        return keys
+
+    return read_keys
+
+
+async def test_no_call_of_redis_walks_a_pile() -> None:
+    """What a script asks of Redis is as much as it was asked for, whatever there is."""
+    store = opened("single")
+    for _ in range(6):
+        drafts = [draft(lifetime=DAY) for _ in range(500)]
+        await asyncio.gather(*(store.insert(made, None, NOW) for made in drafts))
+    with server("single").client() as client:
+        client.config_set("slowlog-log-slower-than", 0)
+        client.config_resetstat()
+        await store.list("org_1", 100)
+        await store.list_live("org_1", 100, None, NOW)
+        await store.insert(draft(), 10_000, NOW)
+        stats: Any = client.info("commandstats")
+        client.config_set("slowlog-log-slower-than", 10_000)
+    asked = {name.removeprefix("cmdstat_") for name in stats}
+    assert not asked & {"hgetall", "hkeys", "hvals", "smembers", "zrange", "zrangebyscore"}
+    assert {"zrangebylex", "zrevrangebylex", "zlexcount"} <= asked
+    await store.close()

@@ -1,0 +1,53 @@
+"""No version that lockgate asks for has a known vulnerability."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+
+# The first version without a known vulnerability, and the last one that was fixed before it.
+SOUND = {
+    "asyncmy": ("0.2.12", "CVE-2025-65896, SQL injection by the names of parameters"),
+    "flask": ("3.1.3", "CVE-2026-27205, pages with a session without Vary: Cookie"),
+    "granian": ("2.7.4", "CVE-2026-42544, a header that ends a worker"),
+    "gunicorn": ("23", "CVE-2024-6827, request smuggling"),
+    "h2": ("4.3", "CVE-2025-57804, request splitting"),
+    "litestar": ("2.22", "CVE-2026-48061, X-Forwarded-Host believed from any client"),
+    "pydantic": ("2.4", "CVE-2024-3772, quadratic time for an e-mail address"),
+    "pyjwt": ("2.13", "CVE-2026-48526, a forged token accepted"),
+    "pymysql": ("1.1.1", "CVE-2024-36039, SQL injection by the names of parameters"),
+    "pytest": ("9.0.3", "CVE-2025-71176, a predictable folder in /tmp"),
+    "redis": ("4.5.5", "CVE-2023-28859, the answer to another caller's command"),
+    "starlette": ("1.3.1", "CVE-2026-54283, forms without limits; CVE-2026-48710, a forged path"),
+    "waitress": ("3.0.1", "CVE-2024-49768, a request handled after its connection was refused"),
+}
+
+
+def requirements() -> Iterator[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lists = [
+        project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"].values(),
+        *project["dependency-groups"].values(),
+    ]
+    for texts in lists:
+        yield from (Requirement(text) for text in texts if isinstance(text, str))
+
+
+@pytest.mark.parametrize("needed", sorted({*requirements()}, key=str), ids=str)
+def test_the_lower_bound_of_a_dependency_has_no_known_vulnerability(needed: Requirement) -> None:
+    if needed.name == "lockgate":
+        return
+    bounds = [Version(s.version) for s in needed.specifier if s.operator in {">=", "=="}]
+    assert len(bounds) == 1, f"{needed} has no lower bound"
+    sound, why = SOUND.get(needed.name.lower(), ("0", ""))
+    assert bounds[0] >= Version(sound), why
+
+
+def test_the_table_names_only_dependencies() -> None:
+    assert set(SOUND) <= {needed.name.lower() for needed in requirements()}

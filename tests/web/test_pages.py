@@ -1,0 +1,193 @@
+"""Pages in a real browser write with a session from the origins that are listed (D11, R5)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from flask import Flask, make_response
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from werkzeug.serving import make_server
+
+from lockgate import PUBLIC, run
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.flask import FlaskGate, lockgate_blueprint
+from lockgate.web.starlette import lockgate_routes
+from tests.blackbox.browser import Browser
+
+from .driving import Bench
+from .serving import served
+
+KEYS = "/api/v1/api-keys"
+SIGN_IN = "/sign-in"
+COOKIE = "__session={}; Path=/; HttpOnly; SameSite=Lax"
+
+Seen = list[tuple[str, dict[str, str]]]
+"""Method and headers of each request for a key operation, as the service got them."""
+
+
+def origin_at(address: tuple[str, int]) -> str:
+    return f"http://{address[0]}:{address[1]}"
+
+
+@contextmanager
+def page() -> Iterator[str]:
+    """Serve an empty page on an origin of its own, and give that origin."""
+
+    async def empty(_: Request) -> Response:
+        return HTMLResponse("<!doctype html><title>page</title>")
+
+    with served(Starlette(routes=[Route("/", empty)])) as address:
+        yield origin_at(address)
+
+
+@contextmanager
+def by_asgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
+    """Serve the operations behind a CORS middleware that lets every page read."""
+
+    async def sign_in(_: Request) -> Response:
+        response = HTMLResponse("<!doctype html><title>in</title>")
+        response.headers["set-cookie"] = COOKIE.format(bench.session())
+        return response
+
+    routes = [Route(SIGN_IN, sign_in), *lockgate_routes(bench.gate)]
+    guarded = GateMiddleware(Starlette(routes=routes), bench.gate, {f"GET {SIGN_IN}": PUBLIC})
+    answering = CORSMiddleware(
+        guarded,
+        allow_origins=pages,
+        allow_methods=["*"],
+        allow_headers=["content-type"],
+        allow_credentials=True,
+    )
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(KEYS):
+            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+            seen.append((scope["method"], headers))
+        await answering(scope, receive, send)
+
+    with served(noting) as address:
+        yield origin_at(address)
+
+
+@contextmanager
+def by_wsgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
+    """The same under Flask."""
+    app = Flask("service")
+    FlaskGate(bench.gate, {f"GET {SIGN_IN}": PUBLIC}).init_app(app)
+    app.register_blueprint(lockgate_blueprint(bench.gate))
+
+    @app.get(SIGN_IN)
+    def sign_in() -> Any:
+        response = make_response("<!doctype html><title>in</title>")
+        response.headers["set-cookie"] = COOKIE.format(bench.session())
+        return response
+
+    def noting(environ: Any, start_response: Any) -> Any:
+        method, origin = environ["REQUEST_METHOD"], environ.get("HTTP_ORIGIN")
+        if environ["PATH_INFO"].startswith(KEYS):
+            names = [name for name in environ if name.startswith("HTTP_")]
+            headers = {name[5:].lower().replace("_", "-"): environ[name] for name in names}
+            seen.append((method, headers))
+        cors = [
+            ("Access-Control-Allow-Origin", origin if origin in pages else "null"),
+            ("Access-Control-Allow-Credentials", "true"),
+            ("Access-Control-Allow-Methods", "POST, DELETE"),
+            ("Access-Control-Allow-Headers", "content-type"),
+        ]
+        if method == "OPTIONS":
+            start_response("204 No Content", cors)
+            return []
+
+        def start(status: str, headers: Any, exc_info: Any = None) -> Any:
+            return start_response(status, [*headers, *cors], exc_info)
+
+        return app(environ, start)
+
+    server = make_server("127.0.0.1", 0, noting, threaded=True)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+WRITE = """(async () => {{
+    const answer = await fetch({url}, {{
+        method: {method},
+        credentials: "include",
+        headers: {headers},
+        body: {body},
+    }});
+    return [answer.status, await answer.json()];
+}})()"""
+BLIND = """(async () => {{
+    const answer = await fetch({url}, {{
+        method: "POST", mode: "no-cors", credentials: "include", body: {body}
+    }});
+    return answer.type;
+}})()"""
+
+Serve = Callable[[Bench, list[str], Seen], AbstractContextManager[str]]
+
+
+@pytest.mark.parametrize("serve", [by_asgi, by_wsgi])
+def test_a_page_of_a_listed_origin_writes_and_another_does_not(serve: Serve) -> None:
+    seen: Seen = []
+    with ExitStack() as stack:
+        console, evil = (stack.enter_context(page()) for _ in range(2))
+        bench = Bench(allowed_origins=[console])
+        service = stack.enter_context(serve(bench, [console, evil], seen))
+        browser = stack.enter_context(Browser())
+
+        def write(method: str, path: str, body: object = None) -> tuple[int, Any]:
+            status, answer = browser.run(
+                WRITE.format(
+                    url=json.dumps(service + path),
+                    method=json.dumps(method),
+                    headers=json.dumps({"Content-Type": "application/json"} if body else {}),
+                    body="undefined" if body is None else json.dumps(json.dumps(body)),
+                )
+            )
+            return status, answer
+
+        browser.open(service + SIGN_IN)
+        browser.open(f"{console}/")
+        status, created = write("POST", KEYS, {"name": "by the console"})
+        assert status == 201
+        method, headers = seen[-1]
+        assert (method, headers["origin"]) == ("POST", console)
+        assert headers["sec-fetch-site"] == "same-site", "another origin, whatever is listed"
+        assert "__session=" in headers["cookie"]
+
+        browser.open(f"{evil}/")
+        status, refused = write("POST", KEYS, {"name": "by another page"})
+        assert (status, refused["code"]) == (403, "CROSS_SITE_REQUEST")
+        assert seen[-1][1]["origin"] == evil
+        assert "__session=" in seen[-1][1]["cookie"]
+        status, refused = write("DELETE", f"{KEYS}/{created['id']}")
+        assert (status, refused["code"]) == (403, "CROSS_SITE_REQUEST")
+        # What needs no preflight: the page learns nothing, and nothing happens.
+        body = json.dumps(json.dumps({"name": "by a simple request"}))
+        kind = browser.run(BLIND.format(url=json.dumps(service + KEYS), body=body))
+        assert (kind, seen[-1][1]["origin"]) == ("opaque", evil)
+        assert "__session=" in seen[-1][1]["cookie"]
+        (key,) = run(bench.gate.keys.list("org_1")).keys
+        assert key.revoked_at is None
+
+        browser.open(f"{console}/")
+        assert write("DELETE", f"{KEYS}/{created['id']}")[0] == 200
+        (key,) = run(bench.gate.keys.list("org_1")).keys
+        assert key.revoked_at is not None
