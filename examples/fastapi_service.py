@@ -27,7 +27,12 @@ gate = Gate(
 )
 Reader = Annotated[Principal, Depends(require("models:read"))]
 
-service = FastAPI(title="acme", exception_handlers=error_handlers)
+service = FastAPI(
+    title="acme",
+    exception_handlers=error_handlers,
+    redoc_url=None,
+    swagger_ui_oauth2_redirect_url=None,
+)
 service.include_router(lockgate_router(gate))
 
 
@@ -53,7 +58,7 @@ rules = {
     "GET /models": "models:read",
     "POST /jobs": Rule("jobs:write", cost=5),
 }
-app = GateMiddleware(service, gate, rules)
+app = GateMiddleware(service, gate, rules, strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -23,12 +23,11 @@ gate = Gate(
     sessions=sessions,
     public_url="http://127.0.0.1:5000",
 )
-lockgate = FlaskGate(gate, {"GET /health": PUBLIC})
+lockgate = FlaskGate(gate, {"GET /health": PUBLIC}, strict=True)
 
 
 def create_app() -> Flask:
-    app = Flask(__name__)
-    lockgate.init_app(app)
+    app = Flask(__name__, static_folder=None)
     app.register_blueprint(lockgate_blueprint(gate))
 
     @app.get("/health")
@@ -45,6 +44,7 @@ def create_app() -> Flask:
     def start_job() -> tuple[dict[str, str], int]:
         return {"status": "started"}, 202
 
+    lockgate.init_app(app)  # Last: a strict gate looks at all routes.
     return app
 
 

@@ -56,7 +56,7 @@ rules = {
     "GET /models": "models:read",
     "POST /jobs": Rule("jobs:write", cost=5),
 }
-app = GateMiddleware(service, gate, rules)
+app = GateMiddleware(service, gate, rules, strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

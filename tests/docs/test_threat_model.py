@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "threat-model.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 REFERENCE = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-PENDING = "(test: pending)"
 SECRET = "a session secret of these tests"
 
 
@@ -39,7 +38,7 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_every_line_is_shown_by_a_test() -> None:
-    """Of tables with the column "shown by"; a marker stands for a test that is being written."""
+    """Of tables with the column "shown by"."""
     lines = PAGE.read_text().splitlines()
     shown = False
     for line in lines:
@@ -49,7 +48,7 @@ def test_every_line_is_shown_by_a_test() -> None:
         elif cells[-1] == "shown by":
             shown = True
         elif shown and not set(line) <= set("|-"):
-            assert REFERENCE.match(cells[-1]) or cells[-1] == PENDING, line
+            assert REFERENCE.match(cells[-1]), line
     assert len(REFERENCE.findall(PAGE.read_text())) > 80
 
 

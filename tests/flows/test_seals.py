@@ -13,7 +13,7 @@ from lockgate.flows.acting import acting
 from lockgate.flows.keys import CreatedKey
 from lockgate.identity import Session
 from lockgate.rules.accounts import Account
-from lockgate.rules.keys import ApiKey
+from lockgate.rules.keys import ApiKey, KeyDraft
 
 from .accounting import ADDRESS, EMAIL, Office, person
 
@@ -305,3 +305,40 @@ def test_a_claim_wins_although_the_token_moves_to_another_pepper_meanwhile() -> 
     claimed = run(office.accounts.claims.claim(person(), made.account.organization))
     assert claimed.account.claimed_by == "ada"
     assert acts(office, person(), None).organization
+
+
+# --- what a writer of the database can still do ---------------------------------------------------
+
+
+def put_back(store: MemoryStore, key: ApiKey) -> None:
+    """Write an older row of a key, behind lockgate's back."""
+    store._keys.rows[key.handle] = key[:12]
+
+
+def test_a_writer_can_restore_an_older_row_of_the_same_key(store: MemoryStore) -> None:
+    service = Service(store, NEW)
+    created = service.create()
+    run(service.gate.keys.revoke("org_1", created.key.id))
+    put_back(store, created.key)
+    assert Service(store, NEW).admit(created.text).revoked_at is None
+
+
+def test_a_writer_can_delete_rows_and_raise_plans(store: MemoryStore) -> None:
+    service = Service(store, NEW)
+    created = service.create()
+    run(service.gate.organizations.place("org_1", "creator"))
+    token = service.gate.format.parse(created.text)
+    assert run(service.gate.admit(token)).plan.name == "creator"
+    del store._keys.rows[created.key.handle]
+    with pytest.raises(KeyNotFound):
+        run(service.gate.admit(token))
+
+
+def test_a_writer_makes_keys_where_there_is_no_pepper_or_the_pepper_is_known(
+    store: MemoryStore,
+) -> None:
+    for peppers in ((), (NEW,)):
+        theirs = Service(MemoryStore(), *peppers)
+        made = theirs.create()
+        run(store.insert(KeyDraft(*made.key[:9], made.key.expires_at), None))
+        assert Service(store, *peppers).admit(made.text).id == made.key.id

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
-from litestar import Litestar
+from litestar import Litestar, types
 from litestar.routes import ASGIRoute, HTTPRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope, Send
 
 from ..errors import ConfigurationError, Refusal
 from ..gate import Gate
@@ -36,11 +36,15 @@ class RouteMiddleware:
         app: the next layer, which Litestar gives.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: types.ASGIApp) -> None:
         self.app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         """Check one connection."""
+        if not await self._refused(cast(Scope, scope), cast(Send, send)):
+            await self.app(scope, receive, send)
+
+    async def _refused(self, scope: Scope, send: Send) -> bool:
         guard: Guard | None = scope.get(GUARD)
         if guard is not None:
             method = scope.get("method", "GET")
@@ -50,8 +54,8 @@ class RouteMiddleware:
                 )
             except Refusal as refusal:  # Litestar would answer it with 500.
                 await refuse(refusal, scope, send)
-                return
-        await self.app(scope, receive, send)
+                return True
+        return False
 
 
 def protect(

@@ -14,10 +14,11 @@ from starlette.endpoints import HTTPEndpoint
 from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
 from starlette.types import Receive, Scope, Send
 
+from ..errors import Refusal
 from ..rules.access_rule import Rule
 from .audit import ServedRoute
 from .caller import GUARD, RULE
-from .connection import AsgiCaller
+from .connection import AsgiCaller, refuse
 from .guard import Guard
 from .requirements import REQUIRES, check_decorators, required
 
@@ -97,7 +98,10 @@ class RouteChecks:
 
         def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             if scope.get(RULE) is not admitted.get(scope.get("method", "GET")):
-                self._verify(route, scope)
+                try:
+                    self._verify(route, scope)
+                except Refusal as refusal:  # A mounted application may not know how to answer it.
+                    return refuse(refusal, scope, send)
             return handle(scope, receive, send)
 
         return checked

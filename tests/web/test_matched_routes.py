@@ -1,0 +1,247 @@
+"""A handler runs only where the matched route is the one whose rule was charged (D31 d).
+
+Here a layer between the gate and each framework rewrites the path: what any difference between two
+readings of a request comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpRequest, HttpResponse
+from django.test.utils import override_settings
+from django.urls import path as django_path
+from fastapi import FastAPI
+from flask import Flask
+from litestar import Litestar, get
+from quart import Quart
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Host, Mount, Route
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
+from werkzeug.test import Client as WsgiClient
+
+from lockgate import PUBLIC, ConfigurationError, Rule
+from lockgate.web import django, litestar, quart
+from lockgate.web.asgi import GateMiddleware
+from lockgate.web.flask import FlaskGate
+
+from .driving import Bench
+
+RULES: dict[str, Rule | str] = {"GET /admin": "account:write", "GET /open": PUBLIC}
+FRAMEWORKS = (
+    "starlette",
+    "mounted",
+    "fastapi",
+    "flask",
+    "django",
+    "django-asgi",
+    "litestar",
+    "quart",
+)
+Ask = Callable[[str], int]
+
+
+class Rewriting:
+    """An ASGI layer that takes ``/open`` for ``/admin``."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/open":
+            scope["path"], scope["raw_path"] = "/admin", b"/admin"
+        await self.app(scope, receive, send)
+
+
+def rewriting(app: Any) -> Any:
+    """The same for WSGI."""
+
+    def layer(environ: Any, start_response: Any) -> Any:
+        if environ["PATH_INFO"] == "/open":
+            environ["PATH_INFO"] = "/admin"
+        return app(environ, start_response)
+
+    return layer
+
+
+class Rewritten:
+    """The same for Django."""
+
+    def __init__(self, get_response: Any) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if request.path_info == "/open":
+            request.path_info = "/admin"
+        return self.get_response(request)
+
+
+def admin_view(_: HttpRequest) -> HttpResponse:
+    REACHED.append("admin")
+    return HttpResponse("admin")
+
+
+REACHED: list[str] = []
+urlpatterns = [django_path("admin", admin_view), django_path("open", admin_view)]
+DJANGO = {
+    "ROOT_URLCONF": __name__,
+    "ALLOWED_HOSTS": ["*"],
+    "MIDDLEWARE": [f"{__name__}.Rewritten", "lockgate.web.django.RouteMiddleware"],
+}
+
+
+async def admin(_: Request) -> Response:
+    REACHED.append("admin")
+    return PlainTextResponse("admin")
+
+
+def starlette_app(routes: list[Any], bench: Bench) -> ASGIApp:
+    app = Starlette(routes=routes)
+    app.add_middleware(Rewriting)
+    return GateMiddleware(app, bench.gate, RULES)
+
+
+def ask_asgi(app: ASGIApp, key: str) -> Ask:
+    client = TestClient(app, raise_server_exceptions=False)
+    return lambda path: client.get(path, headers={"Authorization": f"Bearer {key}"}).status_code
+
+
+def ask_wsgi(app: Any, key: str) -> Ask:
+    client = WsgiClient(app)
+    return lambda path: client.get(path, headers={"Authorization": f"Bearer {key}"}).status_code
+
+
+def application(framework: str, bench: Bench) -> Any:
+    if framework == "starlette":
+        return starlette_app([Route("/admin", admin)], bench)
+    if framework == "mounted":
+        inner = Starlette(routes=[Mount("/", routes=[Route("/admin", admin)])])
+        return starlette_app([Mount("", inner)], bench)
+    if framework == "fastapi":
+        app = FastAPI()
+        app.add_api_route("/admin", lambda: REACHED.append("admin"))
+        app.add_middleware(Rewriting)
+        return GateMiddleware(app, bench.gate, RULES)
+    if framework == "flask":
+        flask = Flask(__name__)
+
+        def flask_view() -> str:
+            REACHED.append("admin")
+            return "admin"
+
+        flask.add_url_rule("/admin", view_func=flask_view)
+        flask.wsgi_app = rewriting(flask.wsgi_app)  # type: ignore[method-assign]
+        FlaskGate(bench.gate, RULES).init_app(flask)
+        return flask
+    if framework == "django":
+        return django.protect(WSGIHandler(), bench.gate, RULES)
+    if framework == "django-asgi":
+        return django.protect(ASGIHandler(), bench.gate, RULES)
+    if framework == "litestar":
+
+        @get("/admin")
+        async def handler() -> str:
+            REACHED.append("admin")
+            return "admin"
+
+        service = Litestar([handler], middleware=[litestar.RouteMiddleware])
+        guarded = litestar.protect(service, bench.gate, RULES)
+        guarded.app = Rewriting(guarded.app)  # type: ignore[misc]
+        return guarded
+    service_of_quart = Quart(__name__)
+
+    async def view() -> str:
+        REACHED.append("admin")
+        return "admin"
+
+    service_of_quart.add_url_rule("/admin", view_func=view)
+    layered: Any = Rewriting(cast(Any, service_of_quart.asgi_app))
+    service_of_quart.asgi_app = layered  # type: ignore[method-assign]
+    quart.protect(service_of_quart, bench.gate, RULES)
+    return service_of_quart
+
+
+@pytest.fixture
+def django_settings() -> Iterator[None]:
+    if not settings.configured:
+        settings.configure()
+    with override_settings(**DJANGO):
+        yield
+
+
+@pytest.mark.usefixtures("django_settings")
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_d31_a_route_that_the_rule_is_not_for_is_404(framework: str) -> None:
+    REACHED.clear()
+    bench = Bench()
+    asked = ask_wsgi if framework in {"flask", "django"} else ask_asgi
+    ask = asked(application(framework, bench), bench.key("account:write"))
+    assert (ask("/admin"), REACHED) == (200, ["admin"])
+    bench.told.clear()
+    assert (ask("/open"), REACHED) == (404, ["admin"])
+    (event,) = [event for event in bench.told if event.name == "route_mismatch"]
+    assert (event.fields["charged"], event.fields["needed"]) == (
+        "public",
+        "key, scope account:write",
+    )
+
+
+def test_shadow_mode_reports_a_mismatch_and_refuses_nothing() -> None:
+    bench = Bench()
+    app = Starlette(routes=[Route("/admin", admin)])
+    app.add_middleware(Rewriting)
+    ask = ask_asgi(GateMiddleware(app, bench.gate, RULES, shadow=True), bench.key("*"))
+    assert ask("/open") == 200
+    assert "route_mismatch" in bench.names()
+
+
+def test_a_host_route_needs_a_rule_for_its_host() -> None:
+    """A public rule for / opened the application of another host."""
+    bench = Bench()
+    inner = Host("admin.example", Starlette(routes=[Route("/", admin)]))
+    app = Starlette(routes=[inner, Route("/", admin)])
+    client = TestClient(GateMiddleware(app, bench.gate, {"GET /": PUBLIC}))
+    assert client.get("/").status_code == 200
+    assert client.get("/", headers={"Host": "admin.example"}).status_code == 404
+    rules: dict[str, Rule | str] = {"GET /": PUBLIC, "GET admin.example/": "account:write"}
+    client = TestClient(GateMiddleware(app, bench.gate, rules))
+    assert client.get("/", headers={"Host": "admin.example"}).status_code == 401
+    good = {"Host": "admin.example", "Authorization": f"Bearer {bench.key('account:write')}"}
+    assert client.get("/", headers=good).status_code == 200
+
+
+def test_django_and_litestar_are_not_protected_without_their_middleware(
+    django_settings: None,
+) -> None:
+    bench = Bench()
+    with override_settings(MIDDLEWARE=[]), pytest.raises(ConfigurationError, match="MIDDLEWARE"):
+        django.protect(WSGIHandler(), bench.gate)
+    with pytest.raises(ConfigurationError, match="RouteMiddleware"):
+        litestar.protect(Litestar([]), bench.gate)
+
+
+@pytest.mark.parametrize(
+    ("route", "template"),
+    [
+        ("jobs", "/jobs"),
+        ("jobs/<int:id>/", "/jobs/{id}/"),
+        ("files/<path:name>", "/files/{name:path}"),
+        (r"^jobs/(?P<id>\d+)/$", "/jobs/{id}/"),
+        (r"^(?P<rest>.*)$", "/{rest:path}"),
+        (r"^api/(jobs|models)/?$", "/api/{x}/"),
+        (r"^a/[0-9]{4}/x\.json$", "/a/{x}/x.json"),
+        (r"^api/x/<int:id>", "/api/x/{id}"),
+        (r"^(?i)Jobs/(?P<a>[^/]+)/(?P<b>.+)$", "/Jobs/{a}/{b:path}"),
+        (r"^(?!api)(?P<rest>.*)$", "/{rest:path}"),
+    ],
+)
+def test_a_django_route_is_read_as_a_template(route: str, template: str) -> None:
+    assert django.template_of(route) == template
