@@ -244,8 +244,9 @@ async def test_redis_reads_the_keys_that_are_asked_for(
     assert [key.id for key in page] == [made.id for made in drafts[:-101:-1]]
     after = Position(page[-1].created_at, page[-1].id)
     assert len(await store.list("org_1", 100, after)) == 100
-    assert len(await store.list_live("org_1", 100, None, LATER)) == 100
-    assert decoded == [100, 100, 100]
+    live = min(100, pile // 100)
+    assert len(await store.list_live("org_1", 100, None, LATER)) == live
+    assert decoded == [100, 100, live]
     with pytest.raises(KeyLimitReached):
         await store.insert(draft(), pile // 100, LATER + pile * 1000)
     decoded.clear()

@@ -143,7 +143,7 @@ def test_d45_a_page_is_read_from_its_index(backend: Backend) -> None:
 
 def test_accounts_that_are_there_before_the_revision_come_up_for_removal(backend: Backend) -> None:
     tables = Tables("aged_")
-    schema.upgrade(backend.admin, tables, "0006")
+    schema.upgrade(backend.admin, tables, "0008")
     with backend.admin.begin() as connection:
         for name, claimed_by in (("org_1", None), ("org_2", b"ada")):
             row = write_account(account(name).created(NOW))
