@@ -190,7 +190,8 @@ class RemembersSecrets(Mutant):
             if admission.verdict is Verdict.ADMITTED and row is not None:
                 self.proven[token.handle] = Digest(*row[6:9])
             return admission
-        self._rows[token.handle] = (*row[:6], *proven, *row[9:])
+        sealed = proven.scheme, proven.value, proven.seal
+        self._rows[token.handle] = (*row[:6], *sealed, *row[9:])
         try:
             return await super().admit(token, cost, plans, now)
         finally:

@@ -154,7 +154,8 @@ def application(framework: str, bench: Bench) -> Any:
 
         service = Litestar([handler], middleware=[litestar.RouteMiddleware])
         guarded = litestar.protect(service, bench.gate, RULES)
-        guarded.app = Rewriting(guarded.app)  # type: ignore[misc]
+        changed: Any = guarded
+        changed.app = Rewriting(guarded.app)
         return guarded
     service_of_quart = Quart(__name__)
 

@@ -345,7 +345,7 @@ async def test_every_problem_of_a_body_is_told_at_once() -> None:
 
 async def test_g4_a_store_that_fails_in_an_operation_is_503() -> None:
     class Broken(MemoryStore):
-        async def list(self, *_: object) -> Any:
+        async def list(self, organization: str, limit: int, after: Any = None) -> Any:
             raise OSError("password=hunter2")
 
     bench = Bench(store=Broken())
