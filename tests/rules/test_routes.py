@@ -359,6 +359,13 @@ def test_what_came_on_the_wire_is_a_reading_of_its_own(raw: bytes) -> None:
     assert [Grants(g).cover(both) for g in (["a:b"], ["x:y"], ["a:b", "x:y"])] == [0, 0, 1]
 
 
+def test_a_method_that_one_reading_of_a_path_does_not_take_is_for_nothing() -> None:
+    book = RuleBook({"GET /a": "a:b", "GET /a/{id}": "a:b", "DELETE /a/{id}": "a:c"})
+    assert book.match("GET", "/a/\0") == Rule("a:b")
+    assert book.match("DELETE", "/a/\0").allow == ()
+    assert book.match("PUT", "/a/\0").allow == ("GET", "HEAD")
+
+
 @pytest.mark.parametrize(
     ("granted", "enough"),
     [

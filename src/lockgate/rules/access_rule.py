@@ -130,8 +130,17 @@ def both(one: Rule, other: Rule) -> Rule:
 def not_allowed(by_method: Mapping[str, Rule]) -> Rule:
     """The rule for a method that a path does not take: any credential of the path, then 405."""
     session = any(rule.takes_session for rule in by_method.values())
+    return _refusing(tuple(sorted(by_method)), session=session)
+
+
+def nowhere(rule: Rule) -> Rule:
+    """The rule where readings of a path disagree whether it takes a method: 404, once admitted."""
+    return _refusing((), session=rule.takes_session)
+
+
+def _refusing(allow: tuple[str, ...], *, session: bool) -> Rule:
     rule = Rule(accepts=("key", "session") if session else ("key",))
-    rule.allow, rule.plain = tuple(sorted(by_method)), False
+    rule.allow, rule.plain = allow, False
     return rule
 
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Final, cast
 
-from .access_rule import ANY_KEY, Rule, both, not_allowed
+from .access_rule import ANY_KEY, Rule, both, not_allowed, nowhere
 from .paths import odd, readings
 from .patterns import Pattern
 
@@ -114,8 +114,17 @@ class PathRules:
         return None if found is None else self._open[cast(int, found.lastindex) - 1]
 
     def strictest(self, method: str, paths: Iterable[str]) -> Rule:
-        """Everything that any reading of a path requires; public only if every reading is."""
-        return strictest([e.by_method[method] for path in paths for e in self._concerned(path)])
+        """Everything that any reading of a path requires; public only if every reading is.
+
+        A method that the path takes as it came, and another reading of it does not, is for nothing.
+        """
+        rules = [
+            strictest([entry.by_method[method] for entry in self._concerned(path)])
+            for path in paths
+        ]
+        if rules[0].allow is None and any(rule.allow is not None for rule in rules):
+            return nowhere(rules[0])
+        return strictest(rules)
 
     def inside(self, pattern: Pattern, routes: Collection[Pattern]) -> list[Entry]:
         """The entries that name single paths of a route and have no route of their own.

@@ -72,12 +72,12 @@ class RouteMiddleware:
         if self._awaits:
             return self._answer(request)
         if _held(request).get(RULE) is PREFLIGHT:
-            return HttpResponse(status=204)
+            return _nothing()
         return self._get_response(request)
 
     async def _answer(self, request: HttpRequest) -> HttpResponseBase:
         if _held(request).get(RULE) is PREFLIGHT:
-            return HttpResponse(status=204)
+            return _nothing()
         response: HttpResponseBase = await self._get_response(request)
         return response
 
@@ -189,6 +189,12 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
 
 async def _process_view_async(request: HttpRequest, *_: Any) -> HttpResponse | None:
     return _process_view(request)
+
+
+def _nothing() -> HttpResponse:
+    response = HttpResponse(status=204)
+    del response["Content-Type"]
+    return response
 
 
 def _held(request: HttpRequest) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class WsgiCaller:
         target: str = environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""
         # Most tell no more than the path does.
         plain = target == self.path and "%" not in target
-        self.raw_path = b"" if plain else target.partition("?")[0].encode("latin-1", "replace")
+        self.raw_path = b"" if plain else _raw_path(target)
         value: str | None = environ.get("HTTP_AUTHORIZATION")
         if value is None or "," in value:
             self.authorizations = _values(value)
@@ -67,6 +67,18 @@ def _values(joined: str | None) -> list[bytes]:
     if joined is None:
         return []
     return [part.strip(b" \t") for part in joined.encode("latin-1").split(b",")]
+
+
+def _raw_path(target: str) -> bytes:
+    """The path of a request target as it came on the wire, also of an absolute form.
+
+    A server that resolves an absolute form gives its path to the application.
+    """
+    path = target.partition("?")[0]
+    scheme, found, rest = path.partition("://")
+    if found and scheme.lower() in {"http", "https"}:
+        path = rest[rest.find("/") :] if "/" in rest else ""
+    return path.encode("latin-1", "replace")
 
 
 def principal_of(environ: WSGIEnvironment) -> Principal | None:

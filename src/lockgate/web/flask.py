@@ -189,7 +189,9 @@ class _Middleware(GateMiddleware):
         self, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Answer a preflight by way of ``after_request``, where Flask-CORS allows what it does."""
-        return self._processed(Response(status=204), environ)(environ, start_response)
+        response = Response(status=204)
+        del response.headers["Content-Type"]
+        return self._processed(response, environ)(environ, start_response)
 
     def refuse(
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse

@@ -238,7 +238,7 @@ class Guard:
 
     def _check_method(self, rule: Rule, principal: Principal) -> None:
         if rule.allow is not None and not self.shadow:
-            refusal = MethodNotAllowed(rule.allow)
+            refusal = MethodNotAllowed(rule.allow) if rule.allow else NotFound()
             refusal.organization = principal.organization
             self.gate.tell(refusal, (principal.plan, principal.reading))
             raise refusal

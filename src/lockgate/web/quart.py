@@ -76,7 +76,9 @@ async def _answer_preflight(app: Quart, scope: Scope, receive: Receive, send: Se
 async def _check_request(app: Quart) -> Response | None:
     shown: Scope = cast(Any, request).scope
     if shown.get(RULE) is PREFLIGHT:
-        return Response(status=204)  # Quart-CORS allows what it does behind the view.
+        response = Response(status=204)  # Quart-CORS allows what it does behind the view.
+        del response.headers["Content-Type"]
+        return response
     await _check(app, shown, cast(Any, request))
     return None
 
