@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
+from fastapi import APIRouter, FastAPI, WebSocket
+
 from lockgate import Gate, Rule
 
 from . import guarding
@@ -53,8 +55,8 @@ class Application(NamedTuple):
 
 
 def fold(path: str) -> str:
-    """The path as the most careless software reads it: everything that D31 (c) names."""
-    path = re.sub(r"[\x00-\x1f\x7f]", "", unquote(path.partition("?")[0])).lower()
+    """A decoded path as the most careless software reads it: everything that D31 (c) names."""
+    path = re.sub(r"[\x00-\x1f\x7f]", "", path).lower()
     kept: list[str] = []
     for segment in path.split("/"):
         plain = segment.partition(";")[0]
@@ -105,7 +107,9 @@ def raw_asgi(ran: Ran, *, folding: bool = False) -> Any:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         else:
-            path = scope["raw_path"].decode("latin-1") if folding else scope["path"]
+            path = scope["path"]
+            if folding:  # Where an encoded slash is a slash, whatever the server made of it.
+                path = unquote(scope["raw_path"].decode("latin-1").partition("?")[0])
             name = route(scope["method"], path, folding=folding)
             await _say(name, ran, send)
 
@@ -157,7 +161,9 @@ STARLETTE = (
 )
 
 
-def starlette(ran: Ran, *, redirect: bool = True, cors: bool = False) -> Any:
+def starlette(
+    ran: Ran, *, redirect: bool = True, cors: bool = False, rewriting: bool = False
+) -> Any:
     from starlette.applications import Starlette
     from starlette.endpoints import HTTPEndpoint
     from starlette.middleware import Middleware
@@ -216,9 +222,31 @@ def starlette(ran: Ran, *, redirect: bool = True, cors: bool = False) -> Any:
         Route("/{p:path}", said("page"), methods=METHODS),
     ]
     middleware = [_cors(partial(Middleware, CORSMiddleware))] if cors else []
+    if rewriting:
+        middleware.append(Middleware(_AsgiRewriting))
     app = Starlette(routes=routes, middleware=middleware)
     app.router.redirect_slashes = redirect
     return app
+
+
+class _AsgiRewriting:
+    """Cleans paths and overrides methods, inside the gate."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            override = dict(scope["headers"]).get(b"x-http-method-override")
+            method = override.decode() if override else scope["method"]
+            scope = {**scope, "path": _cleaned(scope["path"]), "method": method}
+        await self.app(scope, receive, send)
+
+
+def _cleaned(path: str) -> str:
+    """The path in one spelling; that of one route ends with a slash."""
+    cleaned = fold(path)
+    return f"{cleaned}/" if cleaned in {"/api/reports", "/metrics"} else cleaned
 
 
 def _cors(middleware: Callable[..., Any]) -> Any:
@@ -255,10 +283,8 @@ def ordered(ran: Ran) -> Any:
     )
 
 
-def fastapi(ran: Ran, *, redirect: bool = True) -> Any:
-    from fastapi import APIRouter, FastAPI, WebSocket
-
-    app = FastAPI(redirect_slashes=redirect, openapi_url=None)
+def fastapi(ran: Ran, *, redirect: bool = True, root: str = "") -> Any:
+    app = FastAPI(redirect_slashes=redirect, openapi_url=None, root_path=root)
     admin = APIRouter(prefix="/api")
 
     def add(to: Any, name: str, path: str, *methods: str) -> None:
@@ -431,7 +457,7 @@ FLASK = (
 )
 
 
-def flask(ran: Ran, *, strict: bool = True) -> Any:
+def flask(ran: Ran, *, strict: bool = True, rewriting: bool = False) -> Any:
     from flask import Flask
     from flask.views import MethodView
     from werkzeug.middleware.dispatcher import DispatcherMiddleware
@@ -477,7 +503,21 @@ def flask(ran: Ran, *, strict: bool = True) -> Any:
 
     mounts: Any = {"/metrics": metrics_wsgi(ran), "/sub": inner}
     app.wsgi_app = DispatcherMiddleware(app.wsgi_app, mounts)  # type: ignore[method-assign]
+    if rewriting:
+        app.wsgi_app = _wsgi_rewriting(app.wsgi_app)  # type: ignore[method-assign]
     return app
+
+
+def _wsgi_rewriting(app: Any) -> Any:
+    """Cleans paths and overrides methods, inside the gate, as recipes for Flask do."""
+
+    def rewritten(environ: Any, start_response: Any) -> Any:
+        environ["PATH_INFO"] = _cleaned(environ["PATH_INFO"])
+        override = environ.get("HTTP_X_HTTP_METHOD_OVERRIDE")
+        environ["REQUEST_METHOD"] = override or environ["REQUEST_METHOD"]
+        return app(environ, start_response)
+
+    return rewritten
 
 
 
@@ -550,16 +590,22 @@ def _all() -> Iterable[Application]:
         yield one("starlette-cors", "asgi", STARLETTE, inside, guarding.asgi)
         outside = cors_outside
         yield one("starlette-below-cors", "asgi", STARLETTE, starlette, guarding.asgi, outside)
+        rewriting = partial(starlette, rewriting=True)
+        yield one("starlette-rewriting", "asgi", STARLETTE, rewriting, guarding.asgi)
         order = ("health", "item", "newest", "page")
         yield one("starlette-ordered", "asgi", order, ordered, guarding.asgi)
         yield one("fastapi", "asgi", FASTAPI, fastapi, guarding.asgi)
         no_redirect = partial(fastapi, redirect=False)
         yield one("fastapi-no-redirect", "asgi", FASTAPI, no_redirect, guarding.asgi)
+        rooted = partial(fastapi, root="/shop")
+        yield one("fastapi-rooted", "asgi", FASTAPI, rooted, guarding.asgi)
         yield one("litestar", "asgi", LITESTAR, litestar, guarding.litestar)
         yield one("quart", "asgi", QUART, quart, guarding.quart)
         yield one("quart-loose", "asgi", QUART, partial(quart, strict=False), guarding.quart)
         yield one("flask", "wsgi", FLASK, flask, guarding.flask)
         yield one("flask-loose", "wsgi", FLASK, partial(flask, strict=False), guarding.flask)
+        rewriting = partial(flask, rewriting=True)
+        yield one("flask-rewriting", "wsgi", FLASK, rewriting, guarding.flask)
         for interface, guard in (
             ("wsgi", guarding.django_wsgi),
             ("asgi", guarding.django_asgi),

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from .handlers import NAMES
+from .handlers import BY_NAME, NAMES
 from .mutations import Attack, attacks
-from .oracle import Violation, judge, judge_unnamed_method
+from .oracle import Violation, is_preflight, judge, judge_unnamed_method
 from .pairs import PAIRS, Target, served
 from .record import Record, State
 from .service import BARE
-from .wire import Answer, Connection, Http1, Http2
+from .wire import SILENT, Answer, Connection, Http1, Http2
 
 KEPT = 5
 """How many requests of one kind are shown."""
@@ -63,6 +63,8 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     deaths: int = 0
     """How often the server's process was replaced."""
+    silent: Counter[str] = field(default_factory=Counter)
+    """Changes after which the server kept silent."""
     hung: list[bytes] = field(default_factory=list)
     """Requests that never left the application."""
     seconds: float = 0.0
@@ -107,6 +109,8 @@ class Attacker:
         if attack.request.alone:
             time.sleep(0.002)
             after = self._record.settled()
+        if answer.status is None and answer is SILENT:
+            self.report.silent["; ".join(m.name for m in attack.mutations)] += 1
         if after.pid != self._pid:
             self._pid, self._keys = after.pid, self.target.keys
             self._record.hung = 0
@@ -176,11 +180,20 @@ class Attacker:
 
 
 def kind_of(violation: Violation, attack: Attack) -> str:
-    """What a finding is about."""
-    if violation.clause in ("405", "public method"):
-        return violation.clause
-    about = "+".join(sorted(attack.families)) or "as named"
-    return f"{violation.clause}: {about}"
+    """What a finding is about: the sentence that is broken, and what breaks it."""
+    clause, request = violation.clause, attack.request
+    if clause in ("405", "public method", "method", "preflight"):
+        return clause
+    handler = BY_NAME[violation.handler]
+    if is_preflight(request):
+        about = "preflight"
+    elif not request.alone and not handler.allows(request.method.decode("latin-1")):
+        about = "unnamed method"
+    elif not request.target.startswith(b"/"):
+        about = "absolute form"
+    else:
+        about = "+".join(sorted(attack.families)) or "as named"
+    return f"{clause}: {about}"
 
 
 def attacked(pair: tuple[str, str], seed: int, count: int) -> Report:

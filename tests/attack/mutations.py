@@ -184,6 +184,8 @@ def _paths() -> Iterator[Mutation]:
     yield _for_segment("case", "the last letter a capital", lambda s: s[:-1] + s[-1:].upper())
     yield _path("case", "the first segment in capitals", lambda p: p[:4].upper() + p[4:])
     yield from _after("tail", b".", b"..", b"%2e", b".json", b".html", b".api", b",", b"&", b"'", b"|", b"x", b"~")
+    for tail in (b"x", b"-", b"0", b"."):
+        yield _for_segment("tail", f"{tail!r} at its end", lambda s, tail=tail: s + tail)
     yield _for_segment("look-alike", "full width", lambda s: _like(s, {"a": "\uff41", "o": "\uff4f"}))
     yield _for_segment(
         "look-alike", "folding letters", lambda s: _like(s, {"s": "\u017f", "k": "\u212a", "i": "\u0131"})
@@ -404,6 +406,13 @@ def _others() -> Iterator[Mutation]:
 PATHS = tuple(_paths())
 OTHERS = tuple(_others())
 
+# A plain path, one with a last slash, one with a parameter, one with a tail, one below a mount,
+# one of an application below a mount, and those whose routes take more paths than one.
+_FORMS = frozenset(
+    {"admin", "reports", "job", "upload", "metrics", "inner", "secret", "loose", "models"}
+)
+_BY_METHOD = frozenset({"method", "odd method", "preflight"})
+
 # Which of those in OTHERS rarely tell anything about a handler, and cost a connection each.
 _SLOW = frozenset({"hidden request", "writing", "upgrade"})
 
@@ -417,16 +426,21 @@ def plain(handlers: Iterable[Handler]) -> Iterator[Attack]:
 
 
 def singles(handlers: Sequence[Handler]) -> Iterator[Attack]:
-    """Each handler's own request with one change, by no key and by one that is good for little."""
+    """Each change alone, by a key that is good for nothing: what it opens is open without one too.
+
+    A path is changed for one handler of each form, a method for every handler.
+    """
     for handler in handlers:
         method = "GET" if handler.methods == ("*",) else handler.methods[0]
-        changes = (*PATHS, *OTHERS)
-        for mutation, credential in product(changes, ("none", "weak")):
-            yield Attack(handler, method, credential, (mutation,))
+        own = Attack(handler, method, "weak")
+        if handler.name in _FORMS:
+            yield from (own._replace(mutations=(mutation,)) for mutation in PATHS)
         for mutation in OTHERS:
-            if mutation.family in ("method", "preflight", "host"):
-                for credential in ("models", "full"):
+            if mutation.family in _BY_METHOD:
+                for credential in ("weak", "full"):
                     yield Attack(handler, method, credential, (mutation,))
+            elif handler.name in ("admin", "start", "panel"):
+                yield own._replace(mutations=(mutation,))
 
 
 def combined(handlers: Sequence[Handler], source: random.Random) -> Iterator[Attack]:
@@ -451,13 +465,13 @@ def combined(handlers: Sequence[Handler], source: random.Random) -> Iterator[Att
 def attacks(handlers: Sequence[Handler], seed: int, count: int) -> Iterator[Attack]:
     """The attacks on one application: each single change in a seeded order, then combinations.
 
-    Half of them are combinations, where the single changes leave that many.
+    At least a fifth of them are combinations.
     """
     source = random.Random(seed)
     yield from plain(handlers)
     single = list(singles(handlers))
     source.shuffle(single)
-    single = single[: count // 2]
+    single = single[: count * 4 // 5]
     yield from single
     combinations = combined(handlers, source)
     for _ in range(count - len(single)):

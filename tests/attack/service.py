@@ -52,6 +52,9 @@ class Recorder:
         )
 
 
+_FIRST = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+
+
 class AsgiRecorder(Recorder):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -63,6 +66,8 @@ class AsgiRecorder(Recorder):
         record.enter()
 
         async def answer(message: Message) -> None:
+            if message["type"] in _FIRST:
+                self.read_windows()
             match message["type"]:
                 case "http.response.start" | "websocket.http.response.start":
                     record.answered(message["status"])

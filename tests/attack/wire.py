@@ -20,7 +20,7 @@ from h2.exceptions import ProtocolError
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-SECONDS = 2.0
+SECONDS = 0.7
 """How long an answer is waited for."""
 
 HOP_BY_HOP = frozenset({b"connection", b"upgrade", b"transfer-encoding", b"host", b"http2-settings"})
@@ -87,6 +87,8 @@ class Answer(NamedTuple):
 
 
 NOTHING = Answer(None)
+SILENT = Answer(None)
+"""The server neither answered nor cut the connection."""
 
 
 class Connection(Protocol):
@@ -117,7 +119,7 @@ class Http1:
                 answer = self._read(request.method)
             except TimeoutError:
                 self.close()
-                return NOTHING
+                return SILENT
             except OSError:
                 answer = NOTHING
             if answer.status is not None:
@@ -232,7 +234,7 @@ class Http2:
                 answer = self._exchange([*pseudo, *fields], request.body)
             except TimeoutError:
                 self.close()
-                return NOTHING
+                return SILENT
             except (OSError, ProtocolError):
                 self.close()
                 answer = NOTHING
