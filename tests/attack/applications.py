@@ -171,7 +171,6 @@ def starlette(
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse
     from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
-    from starlette.websockets import WebSocket
 
     def said(name: str) -> Callable[[Request], Any]:
         async def endpoint(_: Request) -> PlainTextResponse:
@@ -520,8 +519,6 @@ def _wsgi_rewriting(app: Any) -> Any:
     return rewritten
 
 
-
-
 # --- Django -------------------------------------------------------------------------------
 
 DJANGO = (
@@ -606,11 +603,11 @@ def _all() -> Iterable[Application]:
         yield one("flask-loose", "wsgi", FLASK, partial(flask, strict=False), guarding.flask)
         rewriting = partial(flask, rewriting=True)
         yield one("flask-rewriting", "wsgi", FLASK, rewriting, guarding.flask)
-        for interface, guard in (
+        interfaces: tuple[tuple[Literal["asgi", "wsgi"], Any], ...] = (
             ("wsgi", guarding.django_wsgi),
             ("asgi", guarding.django_asgi),
-        ):
-            assert interface in ("asgi", "wsgi")
+        )
+        for interface, guard in interfaces:
             plain = partial(django, interface=interface)
             yield one(f"django-{interface}", interface, DJANGO, plain, guard)
             slashes = partial(django, interface=interface, append_slash=True)

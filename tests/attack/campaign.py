@@ -147,10 +147,10 @@ class Attacker:
         for violation in self.violations(attack):
             kind = self._known(violation, attack)
             if kind is None:
-                short, violation = self._shorten(attack, violation)
-                kind = kind_of(violation, short)
+                short, shown = self._shorten(attack, violation)
+                kind = kind_of(shown, short)
                 if self.report.kinds[kind] < KEPT:
-                    self.report.findings.append(self._finding(kind, short, violation))
+                    self.report.findings.append(self._finding(kind, short, shown))
             self.report.kinds[kind] += 1
 
     def _finding(self, kind: str, attack: Attack, violation: Violation) -> Finding:

@@ -10,7 +10,7 @@ from .entry import app
 
 
 def main() -> None:
-    run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=True)  # type: ignore[arg-type]
+    run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=True)
 
 
 if __name__ == "__main__":

@@ -61,9 +61,7 @@ ALL = (
     Handler("reports", GET, ("/api/reports/",), "/api/reports/", "account:read", 8),
     Handler("upload", GET, ("/files/{name:path}",), "/files/a/b", "upload:write", 9),
     # A mounted application that answers every method on every path, as Prometheus's does.
-    Handler(
-        "metrics", ANY, ("/metrics", "/metrics/{rest:path}"), "/metrics/", "account:read", 10
-    ),
+    Handler("metrics", ANY, ("/metrics", "/metrics/{rest:path}"), "/metrics/", "account:read", 10),
     Handler("inner", GET, ("/sub/inner",), "/sub/inner", "account:read", 15),
     Handler("panel", GET, ("/panel",), "/panel", "account:write", 18, host="admin.test"),
     Handler("feed", GET, ("/feed",), "/feed", "jobs:read", 11, websocket=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from functools import partial
 from typing import NamedTuple
 
 from .handlers import Handler
@@ -67,14 +67,22 @@ def _path(family: str, name: str, change: Callable[[bytes], bytes]) -> Mutation:
     return Mutation(family, name, apply)
 
 
+def _append(tail: bytes, path: bytes) -> bytes:
+    return path + tail
+
+
+def _prepend(head: bytes, path: bytes) -> bytes:
+    return head + path
+
+
 def _after(family: str, *tails: bytes) -> Iterator[Mutation]:
     for tail in tails:
-        yield _path(family, f"{tail!r} after it", lambda path, tail=tail: path + tail)
+        yield _path(family, f"{tail!r} after it", partial(_append, tail))
 
 
 def _before(family: str, *heads: bytes) -> Iterator[Mutation]:
     for head in heads:
-        yield _path(family, f"{head!r} before it", lambda path, head=head: head + path)
+        yield _path(family, f"{head!r} before it", partial(_prepend, head))
 
 
 def _last(path: bytes, new: Callable[[bytes], bytes]) -> bytes:
@@ -84,18 +92,21 @@ def _last(path: bytes, new: Callable[[bytes], bytes]) -> bytes:
     return head + slash + new(segment) + path[len(stripped) :]
 
 
+def _last_slash(text: bytes, path: bytes) -> bytes:
+    stripped = path.rstrip(b"/")
+    head, _, segment = stripped.rpartition(b"/")
+    return head + text + segment + path[len(stripped) :]
+
+
+def _first_slash(text: bytes, path: bytes) -> bytes:
+    return text + path[1:]
+
+
 def _for_slash(family: str, *new: bytes) -> Iterator[Mutation]:
     """Write the last inner slash differently, and the first one."""
     for text in new:
-        yield _path(
-            family,
-            f"{text!r} for the last slash",
-            lambda path, text=text: _last(path, lambda s: s).rstrip(b"/").rpartition(b"/")[0]
-            + text
-            + path.rstrip(b"/").rpartition(b"/")[2]
-            + path[len(path.rstrip(b"/")) :],
-        )
-        yield _path(family, f"{text!r} for the first slash", lambda p, text=text: text + p[1:])
+        yield _path(family, f"{text!r} for the last slash", partial(_last_slash, text))
+        yield _path(family, f"{text!r} for the first slash", partial(_first_slash, text))
 
 
 def _for_segment(family: str, name: str, new: Callable[[bytes], bytes]) -> Mutation:
@@ -118,8 +129,8 @@ def _like(segment: bytes, pairs: dict[str, str]) -> bytes:
     return segment + _percent(next(iter(pairs.values())).encode())
 
 
-def _paths() -> Iterator[Mutation]:
-    # Slashes.
+def _segments() -> Iterator[Mutation]:
+    """Slashes, dots and what may pass for them."""
     yield from _after("slash", b"/")
     yield _path("slash", "no slash after it", lambda path: path.rstrip(b"/") or b"/")
     yield from _after("empty segment", b"//", b"///")
@@ -141,32 +152,52 @@ def _paths() -> Iterator[Mutation]:
     yield from _for_slash("backslash", b"%5c", b"\\", b"/\\", b"%255c")
     yield from _after("backslash", b"%5c", b"\\", b"\\..", b"%5c%2e%2e")
     yield from _before("backslash", b"/x/..\\", b"/\\", b"/%5c", b"/x%5c..")
-    # Encoded letters.
+
+
+def _characters() -> Iterator[Mutation]:
+    """Letters and other characters, written in other ways."""
     yield _for_segment("encoding", "every byte encoded", _percent)
     yield _for_segment("encoding", "the first byte encoded", lambda s: _percent(s[:1]) + s[1:])
     yield _path("encoding", "all but the first slash encoded", lambda p: p[:1] + _percent(p[1:]))
     yield _for_segment("double encoding", "every byte encoded twice", _double)
     # Control characters and white space.
     controls = tuple(b"%%%02x" % n for n in (0, 1, 8, 9, 10, 11, 12, 13, 31, 127))
-    yield from _after("control", *controls, b"%0d%0a", b"%0a%0a", b"/%0a", b"%0a/", b"/%00", b"/%0d")
+    yield from _after(
+        "control", *controls, b"%0d%0a", b"%0a%0a", b"/%0a", b"%0a/", b"/%00", b"/%0d"
+    )
     yield from _before("control", *(b"/" + control for control in controls))
     yield from _for_slash("control", b"/%0a", b"%0a/", b"/%00", b"%00/", b"%0d/", b"/%0a/")
     yield _for_segment("control", "a line feed inside", lambda s: s[:1] + b"%0a" + s[1:])
     yield _for_segment("control", "a null inside", lambda s: s[:1] + b"%00" + s[1:])
-    yield from _after("raw control", b"\x00", b"\x01", b"\t", b"\x0b", b"\x0c", b"\x7f", b"\r", b"\n")
+    yield from _after(
+        "raw control", b"\x00", b"\x01", b"\t", b"\x0b", b"\x0c", b"\x7f", b"\r", b"\n"
+    )
     yield from _after("white space", b"%20", b" ", b"%c2%a0", b"%c2%85", b"%e2%80%a8", b"%85", b"+")
     yield from _before("white space", b" ", b"/%20", b"%20")
     # Parameters, queries, fragments.
-    yield from _after("parameters", b";", b";x=1", b";/", b"/;", b"/;x", b"/..;", b"/..;/", b"%3b", b"%3bx")
+    yield from _after(
+        "parameters", b";", b";x=1", b";/", b"/;", b"/;x", b"/..;", b"/..;/", b"%3b", b"%3bx"
+    )
     yield from _before("parameters", b"/;", b"/;x", b"/..;", b"/x/..;")
     yield from _for_slash("parameters", b";x/", b"/;/", b";/")
     yield from _after(
-        "query", b"?", b"??", b"?x=/../", b"?/health", b"%3f", b"%3fx", b"?_method=POST", b"?format=json"
+        "query",
+        b"?",
+        b"??",
+        b"?x=/../",
+        b"?/health",
+        b"%3f",
+        b"%3fx",
+        b"?_method=POST",
+        b"?format=json",
     )
     yield from _before("query", b"?", b"/?", b"/%3f")
     yield from _after("fragment", b"#", b"#x", b"#/../health", b"%23", b"%23x")
     yield from _before("fragment", b"#", b"/#", b"/%23")
-    # Other forms of a target.
+
+
+def _targets() -> Iterator[Mutation]:
+    """Targets that are no path."""
     yield from _before(
         "absolute form",
         *(b"http://h", b"HTTP://h", b"https://h", b"http://127.0.0.1", b"http://h:80"),
@@ -178,31 +209,50 @@ def _paths() -> Iterator[Mutation]:
     yield _path("absolute form", "an asterisk", lambda _: b"*")
     yield _path("absolute form", "an authority", lambda _: b"h:80")
     yield _path("absolute form", "empty", lambda _: b"")
-    # Case, tails, look-alikes.
+
+
+def _likenesses() -> Iterator[Mutation]:
+    """Case, tails, look-alikes, and bytes that are no text."""
     yield _path("case", "upper case", bytes.upper)
     yield _for_segment("case", "a capital", bytes.title)
     yield _for_segment("case", "the last letter a capital", lambda s: s[:-1] + s[-1:].upper())
     yield _path("case", "the first segment in capitals", lambda p: p[:4].upper() + p[4:])
-    yield from _after("tail", b".", b"..", b"%2e", b".json", b".html", b".api", b",", b"&", b"'", b"|", b"x", b"~")
+    yield from _after(
+        "tail", b".", b"..", b"%2e", b".json", b".html", b".api", b",", b"&", b"'", b"|", b"x", b"~"
+    )
     for tail in (b"x", b"-", b"0", b"."):
-        yield _for_segment("tail", f"{tail!r} at its end", lambda s, tail=tail: s + tail)
-    yield _for_segment("look-alike", "full width", lambda s: _like(s, {"a": "\uff41", "o": "\uff4f"}))
+        yield _for_segment("tail", f"{tail!r} at its end", partial(_append, tail))
     yield _for_segment(
-        "look-alike", "folding letters", lambda s: _like(s, {"s": "\u017f", "k": "\u212a", "i": "\u0131"})
+        "look-alike", "full width", lambda s: _like(s, {"a": "\uff41", "o": "\uff4f"})
+    )
+    yield _for_segment(
+        "look-alike",
+        "folding letters",
+        lambda s: _like(s, {"s": "\u017f", "k": "\u212a", "i": "\u0131"}),
     )
     yield _for_segment("look-alike", "combining", lambda s: s + _percent("\u0301".encode()))
-    yield _for_segment("look-alike", "other digits", lambda s: _like(s, {"1": "\u0661", "7": "\u0667"}))
+    yield _for_segment(
+        "look-alike", "other digits", lambda s: _like(s, {"1": "\u0661", "7": "\u0667"})
+    )
     yield from _for_slash(
         "look-alike", *(_percent(c.encode()) for c in ("\uff0f", "\u2215", "\u2044", "\u29f8"))
     )
-    yield from _after("look-alike", *(_percent(c.encode()) for c in ("\u200b", "\ufeff", "\u00ad", "\u202e")))
+    yield from _after(
+        "look-alike", *(_percent(c.encode()) for c in ("\u200b", "\ufeff", "\u00ad", "\u202e"))
+    )
     yield from _before("look-alike", b"/%ef%bb%bf", b"/%e2%80%a4", b"/%ef%bc%8e%ef%bc%8e")
-    yield from _after("bad UTF-8", b"%ff", b"%c0%af", b"%ed%a0%80", b"%f4%90%80%80", b"\xff", b"\xe9", b"\xc3\xa9")
+    yield from _after(
+        "bad UTF-8", b"%ff", b"%c0%af", b"%ed%a0%80", b"%f4%90%80%80", b"\xff", b"\xe9", b"\xc3\xa9"
+    )
     yield from _for_slash("bad UTF-8", b"%c0%af", b"%e0%80%af", b"%f0%80%80%af", b"\xc0\xaf")
     yield from _for_slash("bad UTF-8", b"/%c0%ae/", b"/x/%c0%ae%c0%ae/")
-    yield from _after("bad escape", b"%", b"%2", b"%zz", b"%u002f", b"%%", b"%2%66", b"%-1", b"%0", b"%+0")
+    yield from _after(
+        "bad escape", b"%", b"%2", b"%zz", b"%u002f", b"%%", b"%2%66", b"%-1", b"%0", b"%+0"
+    )
     yield from _for_slash("bad escape", b"%u002f", b"%%32%66", b"%2\n")
-    # Prefixes.
+
+
+def _prefixes() -> Iterator[Mutation]:
     yield from _before("prefix", b"/shop", b"/shop/shop", b"/api", b"/sub", b"/metrics", b"/files")
     yield from _before("prefix", b"/shop/", b"/shop/..", b"shop", b"/shop%2f..", b"/x/shop")
     yield _path("prefix", "twice", lambda path: path + path)
@@ -270,7 +320,7 @@ def _set(family: str, name: str, *, http1: bool = True, **parts: object) -> Muta
     return Mutation(
         family,
         name,
-        lambda request: request._replace(**parts),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        lambda request: request._replace(**parts),  # type: ignore[arg-type]
         http1,
     )
 
@@ -289,8 +339,8 @@ def _hidden(name: str, *headers: tuple[bytes, bytes], chunk: bool) -> Mutation:
     return Mutation("hidden request", name, apply, http1=True)
 
 
-def _others() -> Iterator[Mutation]:
-    # CORS preflights, true and false ones.
+def _preflights() -> Iterator[Mutation]:
+    """CORS preflights, true and false ones."""
     for origin, method in (
         (b"https://page.test", b"GET"),
         (b"x", b"x"),
@@ -304,10 +354,23 @@ def _others() -> Iterator[Mutation]:
     for by in (b"options", b"GET", b"POST", b"DELETE"):
         apply = _preflight(b"https://page.test", b"GET", by)
         yield Mutation("preflight", f"headers of one with {by!r}", apply)
-    # Methods.
+
+
+def _methods() -> Iterator[Mutation]:
     for method in (
         *(b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"),
-        *(b"get", b"post", b"Post", b"FOO", b"PROPFIND", b"QUERY", b"PURGE", b"HEADX", b"_", b"X" * 80),
+        *(
+            b"get",
+            b"post",
+            b"Post",
+            b"FOO",
+            b"PROPFIND",
+            b"QUERY",
+            b"PURGE",
+            b"HEADX",
+            b"_",
+            b"X" * 80,
+        ),
     ):
         yield _set("method", method.decode(), http1=False, method=method)
     for method in (b"GET,POST", b"GET/", b"*", b"", b"G\xc9T", b"GET\x00", b"POST\t", b" POST"):
@@ -325,21 +388,46 @@ def _others() -> Iterator[Mutation]:
             body=b"_method=DELETE",
             headers=form,
         )
-    # Paths in headers.
+
+
+def _paths_in_headers() -> Iterator[Mutation]:
     for name in (b"X-Original-URL", b"X-Rewrite-URL", b"X-Original-URI", b"X-Forwarded-Path"):
         yield _elsewhere(name)
     for name in (b"X-Forwarded-Uri", b"Request-Uri", b"PATH_INFO", b"Path-Info", b"RAW_URI"):
         yield _elsewhere(name)
-    for name in (b"X-Forwarded-Prefix", b"X-Script-Name", b"Script-Name", b"SCRIPT_NAME", b"Root-Path"):
+    for name in (
+        b"X-Forwarded-Prefix",
+        b"X-Script-Name",
+        b"Script-Name",
+        b"SCRIPT_NAME",
+        b"Root-Path",
+    ):
         for prefix in (b"/shop", b"/api", b"/x/.."):
             for shown in (False, True):
                 yield _below(name, prefix, shown=shown)
     for value in (b"/", b"", b"x", b"/%2f"):
         yield _header("prefix in a header", b"SCRIPT_NAME", value)
-    # Hosts.
-    for host in (b"admin.test", b"ADMIN.TEST", b"admin.test:80", b"admin.test.", b"admin.test:", b"h"):
+
+
+def _hosts() -> Iterator[Mutation]:
+    for host in (
+        b"admin.test",
+        b"ADMIN.TEST",
+        b"admin.test:80",
+        b"admin.test.",
+        b"admin.test:",
+        b"h",
+    ):
         yield _set("host", f"Host {host!r}", http1=False, host=host)
-    for host in (b"", b"admin.test/x", b"a,admin.test", b"admin.test@h", b"h@admin.test", b"\xff", b"a b"):
+    for host in (
+        b"",
+        b"admin.test/x",
+        b"a,admin.test",
+        b"admin.test@h",
+        b"h@admin.test",
+        b"\xff",
+        b"a b",
+    ):
         yield _set("host", f"Host {host!r}", http1=False, host=host)
     yield _set("host", "no Host", host=None)
     for host in (b"admin.test", b"h"):
@@ -351,7 +439,9 @@ def _others() -> Iterator[Mutation]:
     yield _header("forwarded", b"X-Forwarded-For", b"\xff, x, [::1]:80")
     yield _header("forwarded", b"X-Forwarded-Proto", b"wss")
     yield _header("forwarded", b"X-Forwarded-Proto", b"x:y")
-    # Upgrades.
+
+
+def _upgrades() -> Iterator[Mutation]:
     yield Mutation("upgrade", "a WebSocket handshake", websocket, http1=True)
     yield _header("upgrade", b"Connection", b"Upgrade", http1=True)
     yield _header("upgrade", b"Upgrade", b"websocket", http1=True)
@@ -366,12 +456,17 @@ def _others() -> Iterator[Mutation]:
         lambda request: request._replace(headers=(*request.headers, *h2c), alone=True),
         http1=True,
     )
-    # Credentials.
+
+
+def _credentials() -> Iterator[Mutation]:
     for value in (b"Bearer", b"", b"Basic eDp5", b"Bearer \xff", b"Bearer acme_live_x", b"," * 300):
         yield _header("credential", b"Authorization", value)
     yield _header("credential", b"Proxy-Authorization", b"Bearer x")
     yield _header("credential", b"Cookie", b"__session=x; __session=y")
-    # How a request is written.
+
+
+def _writings() -> Iterator[Mutation]:
+    """How a request is written."""
     yield _set("writing", "HTTP/1.0", version=b" HTTP/1.0", alone=True)
     yield _set("writing", "HTTP/2.0", version=b" HTTP/2.0", alone=True)
     yield _set("writing", "HTTP/1.2", version=b" HTTP/1.2", alone=True)
@@ -389,22 +484,35 @@ def _others() -> Iterator[Mutation]:
     yield _header("writing", b"X", b"\xff\x00", http1=True)
     yield _header("writing", b"X" * 200, b"y" * 4000)
     yield _set("writing", "a body", http1=False, body=b"{}")
-    # Requests in requests.
+
+
+def _hidden_requests() -> Iterator[Mutation]:
     chunked = (b"Transfer-Encoding", b"chunked")
     yield _hidden("behind chunks", chunked, chunk=True)
     yield _hidden("behind chunks and a length", chunked, (b"Content-Length", b"4"), chunk=True)
     yield _hidden("behind xchunked", (b"Transfer-Encoding", b"xchunked"), chunk=True)
     yield _hidden("behind chunks, with a tab", (b"Transfer-Encoding", b"\tchunked"), chunk=True)
     yield _hidden("behind two encodings", chunked, (b"Transfer-Encoding", b"x"), chunk=True)
-    yield _hidden("behind chunked, identity", (b"Transfer-Encoding", b"chunked, identity"), chunk=True)
+    yield _hidden(
+        "behind chunked, identity", (b"Transfer-Encoding", b"chunked, identity"), chunk=True
+    )
     yield _hidden("behind a length of 0", (b"Content-Length", b"0"), chunk=False)
     yield _hidden("behind a length of +0", (b"Content-Length", b"+0"), chunk=False)
     lengths = ((b"Content-Length", b"0"), (b"Content-Length", b"60"))
     yield _hidden("behind two lengths", *lengths, chunk=False)
 
 
-PATHS = tuple(_paths())
-OTHERS = tuple(_others())
+PATHS = (*_segments(), *_characters(), *_targets(), *_likenesses(), *_prefixes())
+OTHERS = (
+    *_preflights(),
+    *_methods(),
+    *_paths_in_headers(),
+    *_hosts(),
+    *_upgrades(),
+    *_credentials(),
+    *_writings(),
+    *_hidden_requests(),
+)
 
 # A plain path, one with a last slash, one with a parameter, one with a tail, one below a mount,
 # one of an application below a mount, and those whose routes take more paths than one.

@@ -77,20 +77,18 @@ def judge(
         if not may(request.credential, handler):
             needed = f"scope {handler.scope}" if handler.scope else "a key"
             yield Violation("entry", handler.name, needed, f"it ran with {request.credential}")
-        elif not handler.public and charged < handler.cost * times:
-            yield Violation(
-                "charge", handler.name, f"a charge of {handler.cost * times}", f"{charged}"
-            )
-        elif not attack.mutations and not handler.public and charged > handler.cost * times:
-            yield Violation(
-                "charge", handler.name, f"a charge of {handler.cost * times}", f"{charged}"
-            )
+        elif not handler.public:
+            own = handler.cost * times
+            if charged < own or (charged > own and not attack.mutations):
+                yield Violation("charge", handler.name, f"a charge of {own}", f"{charged}")
     if after.faults > before.faults:
         yield Violation("fault", attack.handler.name, "no exception", "one left the gate")
     came = after.entered > before.entered
     if came and after.status >= 500 and answer.status == after.status:
         yield Violation("5xx", attack.handler.name, "no 5xx for bad input", f"{after.status}")
-    told = answer.headers and answer.status == after.status != 101  # Not every server lets headers go with a 101.
+    told = (
+        answer.headers and answer.status == after.status != 101
+    )  # Not every server lets headers go with a 101.
     if came and told and not request.alone:
         for name in RATE_HEADERS:
             if len(answer.all(name)) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -115,7 +115,7 @@ class WsgiRecorder(Recorder):
             record.leave()
 
 
-def load() -> Callable[..., Awaitable[None] | Iterable[bytes]]:
+def load() -> Any:
     """The chosen application, its keys written to the folder."""
     folder = Path(os.environ[FOLDER])
     record = Record(folder / "record")
@@ -137,4 +137,3 @@ def load() -> Callable[..., Awaitable[None] | Iterable[bytes]]:
     (folder / "keys.json").write_text(json.dumps(keys))
     record.loaded(os.getpid())
     return kind(guarded, bare, gate, record)
-

@@ -150,6 +150,9 @@ def matched_routes() -> Iterator[Row]:
             for handler, target in (("loose", b"/api/looser"), ("secret", b"/api/Secret")):
                 where = server, application, handler
                 yield Row(*where, "GET", target, credential, (401, 403, 404))
+        # A mount of Litestar takes every path that starts like it.
+        where = "hypercorn", "litestar", "metrics"
+        yield Row(*where, "GET", b"/metricsx", credential, (401, 403, 404))
         where = "gunicorn", "rest-wsgi", "models"
         for target in (b"/api/models.json", b"/api/models.json/"):
             yield Row(*where, "GET", target, credential, (401, 403, 404))

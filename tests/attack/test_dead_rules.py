@@ -1,4 +1,4 @@
-"""Rules and requirements that would guard nothing are told when the application is built (D31 f)."""
+"""Rules and requirements that guard nothing are told when the application is built (D31 f)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from lockgate.web.wsgi import GateMiddleware as WsgiGate
 # As frameworks and gateways write parameters and tails; as a rule each is a path of itself.
 NEVER = ("/v1/<int:id>", "/v1/<id>", "/v1/<path:rest>/x", "/v1/*", "/v1/**", "/*/jobs")
 
+Rules = dict[str, Rule | str]
 STRICT: Any = {"strict": True}
 
 
@@ -86,9 +87,9 @@ def test_flask_refuses_a_rule_that_no_request_matches_D31(gate: Gate, path: str)
     ],
     ids=str,
 )
-def test_strict_refuses_a_rule_that_names_no_route_D31(gate: Gate, rules: dict[str, Rule]) -> None:
+def test_strict_refuses_a_rule_that_names_no_route_D31(gate: Gate, rules: Rules) -> None:
     routes = [Route("/jobs", answer), Mount("/sub", routes=[Route("/inner", answer)])]
-    named = {"GET /jobs": "jobs:read", "GET /sub/inner": PUBLIC}
+    named: Rules = {"GET /jobs": "jobs:read", "GET /sub/inner": PUBLIC}
     starts(AsgiGate(Starlette(routes=routes), gate, named, **STRICT))
     with pytest.raises(ConfigurationError) as refused:
         starts(AsgiGate(Starlette(routes=routes), gate, {**named, **rules}, **STRICT))
@@ -113,8 +114,8 @@ def test_strict_flask_refuses_what_is_open_or_dead_D31(gate: Gate) -> None:
     # Flask itself adds /static.
     both["GET /static/{filename:path}"] = PUBLIC
     flask_starts(FlaskGate(gate, both, **STRICT), app())
+    named = {route: rule for route, rule in both.items() if route != "GET /admin"}
     with pytest.raises(ConfigurationError, match="/admin"):
-        named = {route: rule for route, rule in both.items() if route != "GET /admin"}
         flask_starts(FlaskGate(gate, named, **STRICT), app())
     with pytest.raises(ConfigurationError, match="/elsewhere"):
         flask_starts(FlaskGate(gate, {**both, "GET /elsewhere": PUBLIC}, **STRICT), app())
@@ -180,7 +181,7 @@ def test_flask_scope_of_a_view_method_is_needed_or_told_D31(gate: Gate) -> None:
     app = Flask("class-based")
 
     class Jobs(MethodView):
-        decorators = (requires("jobs:write", cost=3),)
+        decorators = [requires("jobs:write", cost=3)]  # noqa: RUF012 - as Flask types it
 
         def post(self) -> str:
             return "jobs"
@@ -211,7 +212,7 @@ def test_fastapi_scope_that_does_not_exist_is_refused_D31(gate: Gate, nested: bo
     else:
 
         @app.get("/jobs", dependencies=[Depends(require("jobs:raed"))])
-        async def jobs() -> str:
+        async def plain_jobs() -> str:
             return "jobs"
 
     with pytest.raises(ConfigurationError, match="jobs:raed"):

@@ -23,7 +23,9 @@ Headers = tuple[tuple[bytes, bytes], ...]
 SECONDS = 0.7
 """How long an answer is waited for."""
 
-HOP_BY_HOP = frozenset({b"connection", b"upgrade", b"transfer-encoding", b"host", b"http2-settings"})
+HOP_BY_HOP = frozenset(
+    {b"connection", b"upgrade", b"transfer-encoding", b"host", b"http2-settings"}
+)
 
 
 class Request(NamedTuple):
@@ -111,6 +113,7 @@ class Http1:
         wire = request.wire(keys, extra)
         if request.alone:
             self.close()
+        answer = NOTHING
         for last in (False, True):
             reused = self._socket is not None
             sock = self._socket or self._connect()
@@ -228,6 +231,7 @@ class Http2:
         ]
         fields = [(n.lower(), v) for n, v in (*request.fields(keys), *extra)]
         fields = [(n, v) for n, v in fields if n not in HOP_BY_HOP]
+        answer = NOTHING
         for last in (False, True):
             reused = self._socket is not None
             try:
@@ -258,7 +262,8 @@ class Http2:
                 )
             )
             self._h2.initiate_connection()
-        sock, h2 = self._socket, self._h2
+        sock: socket.socket = self._socket
+        h2: H2Connection = self._h2
         stream = h2.get_next_available_stream_id()
         h2.send_headers(stream, list(fields), end_stream=not body)
         if body:
