@@ -517,7 +517,7 @@ OTHERS = (
 # A plain path, one with a last slash, one with a parameter, one with a tail, one below a mount,
 # one of an application below a mount, and those whose routes take more paths than one.
 _FORMS = frozenset(
-    {"admin", "reports", "job", "upload", "metrics", "inner", "secret", "loose", "models"}
+    {"feed", "admin", "reports", "job", "upload", "metrics", "inner", "secret", "loose", "models"}
 )
 _BY_METHOD = frozenset({"method", "odd method", "preflight"})
 

@@ -55,67 +55,62 @@ def judge(
         answer: what came back.
         handlers: those of the application.
     """
-    request = attack.request
-    ran = {
-        handler: after.runs[place] - before.runs[place]
-        for place, name in enumerate(NAMES)
-        for handler in handlers
-        if handler.name == name and after.runs[place] != before.runs[place]
-    }
     charged = 0
-    if request.credential in ORGANIZATIONS:
-        place = ORGANIZATIONS.index(request.credential)
+    if attack.credential in ORGANIZATIONS:
+        place = ORGANIZATIONS.index(attack.credential)
         charged = after.used[place] - before.used[place]
-    method = request.method.decode("latin-1")
-    for handler, times in ran.items():
-        if is_preflight(request):
-            yield Violation("preflight", handler.name, "no handler runs", "it ran")
-        elif not (request.alone or handler.websocket or handler.allows(method)):
-            named = ", ".join(handler.methods)
-            clause = "public method" if handler.public else "method"
-            yield Violation(clause, handler.name, f"only {named} runs it", f"{method} ran it")
-        if not may(request.credential, handler):
-            needed = f"scope {handler.scope}" if handler.scope else "a key"
-            yield Violation("entry", handler.name, needed, f"it ran with {request.credential}")
-        elif not handler.public:
-            own = handler.cost * times
-            if charged < own or (charged > own and not attack.mutations):
-                yield Violation("charge", handler.name, f"a charge of {own}", f"{charged}")
+    for handler in handlers:
+        place = NAMES.index(handler.name)
+        if times := after.runs[place] - before.runs[place]:
+            yield from _ran(attack, handler, times, charged)
     if after.faults > before.faults:
         yield Violation("fault", attack.handler.name, "no exception", "one left the gate")
-    came = after.entered > before.entered
-    if came and after.status >= 500 and answer.status == after.status:
+    if after.entered == before.entered or answer.status != after.status or attack.request.alone:
+        return  # The server answered by itself, or there was more than one answer.
+    if after.status >= 500:
         yield Violation("5xx", attack.handler.name, "no 5xx for bad input", f"{after.status}")
-    told = (
-        answer.headers and answer.status == after.status != 101
-    )  # Not every server lets headers go with a 101.
-    if came and told and not request.alone:
+    if after.status != 101 and answer.headers:  # Not every server lets headers go with a 101.
         for name in RATE_HEADERS:
-            if len(answer.all(name)) != 1:
-                times_ = f"{len(answer.all(name))} times"
-                yield Violation("headers", attack.handler.name, f"{name.decode()} once", times_)
+            if (count := len(answer.all(name))) != 1:
+                told = f"{count} times"
+                yield Violation("headers", attack.handler.name, f"{name.decode()} once", told)
                 break
+    yield from _unnamed(attack, answer, handlers)
 
 
-def judge_unnamed_method(
-    request: Request, answer: Answer, handlers: Sequence[Handler]
-) -> Violation | None:
-    """A path that rules name for some methods answers every other method with 405 (D31 b).
+def _ran(attack: Attack, handler: Handler, times: int, charged: int) -> Iterator[Violation]:
+    """A handler that ran did so by a method that its rule names, with its scope, at its cost."""
+    request = attack.request
+    method = request.method.decode("latin-1")
+    if is_preflight(request):
+        yield Violation("preflight", handler.name, "no handler runs", "it ran")
+    elif not (request.alone or handler.websocket or handler.allows(method)):
+        clause = "public method" if handler.public else "method"
+        named = f"only {', '.join(handler.methods)} runs it"
+        yield Violation(clause, handler.name, named, f"{method} ran it")
+    if not may(request.credential, handler):
+        needed = f"scope {handler.scope}" if handler.scope else "a key"
+        yield Violation("entry", handler.name, needed, f"it ran with {request.credential}")
+    elif not handler.public:
+        own = handler.cost * times
+        if charged < own or (charged > own and not attack.mutations):
+            yield Violation("charge", handler.name, f"a charge of {own}", f"{charged}")
 
-    Args:
-        request: for a path that is spelt as the rules spell it.
-        answer: what came back.
-        handlers: those of the application.
-    """
+
+def _unnamed(attack: Attack, answer: Answer, handlers: Sequence[Handler]) -> Iterator[Violation]:
+    """A path that rules name for some methods answers every other method with 405 (D31 b)."""
+    request = attack.request
     method = request.method.decode("latin-1")
     here = [h for h in handlers if h.sample.encode() == request.target and h.paths]
+    # A public catch-all names every path.
+    here += [h for h in handlers if here and h.name == "page" and h.public]
     if not here or not method.isupper() or any(h.allows(method) for h in here):
-        return None
+        return
     if request.credential not in ORGANIZATIONS or is_preflight(request):
-        return None
-    if answer.status == 405 and answer.all(b"allow"):
-        return None
-    if answer.status in (None, 400, 501):
-        return None  # The server knows no such method.
-    found = f"{answer.status}, Allow: {answer.all(b'allow')}"
-    return Violation("405", here[0].name, f"405 with Allow for {method}", found)
+        return
+    # A server may take a handshake for a GET, and a header for a prefix of the path.
+    if request.header(b"upgrade") or "prefix in a header" in attack.families:
+        return
+    if answer.status not in (400, 405) or (answer.status == 405 and not answer.all(b"allow")):
+        found = f"{answer.status}, Allow: {answer.all(b'allow')}"
+        yield Violation("405", here[0].name, f"405 with Allow for {method}", found)

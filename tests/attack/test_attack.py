@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from .applications import APPLICATIONS
-from .campaign import Attacker, attacked
+from .campaign import Attacker
 from .handlers import BY_NAME, NAMES
 from .mutations import Attack, Mutation
 from .pairs import PAIRS, SERVERS, served
@@ -64,7 +64,9 @@ class Row(NamedTuple):
         mutation = Mutation(
             "row",
             "row",
-            lambda request: request._replace(target=self.target, headers=self.headers),
+            lambda request: request._replace(
+                target=self.target, headers=request.headers + self.headers
+            ),
         )
         return Attack(BY_NAME[self.handler], self.method, self.credential, (mutation,))
 
@@ -76,7 +78,7 @@ class Row(NamedTuple):
 def fake_preflights() -> Iterator[Row]:
     """``OPTIONS`` with two headers ran handlers without a key."""
     for server, application, handler in (
-        *((server, "django-asgi", "run") for server in ("uvicorn-h11", "uvicorn-httptools")),
+        ("uvicorn-h11", "django-asgi", "run"),
         *((server, "django-wsgi", "run") for server in ("gunicorn", "waitress")),
         ("uvicorn-h11", "starlette", "metrics"),
         ("uvicorn-h11", "fastapi", "metrics"),
@@ -84,7 +86,7 @@ def fake_preflights() -> Iterator[Row]:
         ("gunicorn", "flask", "metrics"),
         ("gunicorn", "rest-wsgi", "models"),
         ("uvicorn-h11", "asgi", "admin"),
-        ("waitress", "wsgi-closed", "admin"),
+        ("waitress", "wsgi-folding", "admin"),
     ):
         target = BY_NAME[handler].sample.encode()
         for credential in ("none", "weak"):
@@ -103,6 +105,9 @@ def last_slashes() -> Iterator[Row]:
             yield Row(server, application, handler, "GET", target, "none", (401,))
             yield Row(server, application, handler, "GET", target, "weak", (403,))
 
+    for server in ("hypercorn", "hypercorn-h2"):
+        yield Row(server, "litestar", "feed", "GET", b"/feed/", "none", (401, 403))
+
 
 def unnamed_methods() -> Iterator[Row]:
     """A method that no rule names ran the handler of another, at the cost of 1."""
@@ -114,7 +119,7 @@ def unnamed_methods() -> Iterator[Row]:
         ("uvicorn-h11", "starlette"),
         ("hypercorn", "litestar"),
         ("uvicorn-h11", "asgi"),
-        ("waitress", "wsgi-closed"),
+        ("waitress", "wsgi-folding"),
     ):
         for method in ("PUT", "PATCH", "FOO", "OPTIONS"):
             yield Row(server, application, "run", method, b"/runs", "models", (405,))
@@ -124,12 +129,12 @@ def other_forms() -> Iterator[Row]:
     """A target in absolute form was one path to the rules, and another one to the router."""
     for server, application in (
         ("hypercorn", "quart"),
-        ("hypercorn", "quart-closed"),
         ("hypercorn-h2", "quart"),
         ("uvicorn-h11", "quart"),
     ):
         for target in (b"http://h/api/jobs", b"x:/api/jobs", b"%20/api/jobs"):
             yield Row(server, application, "start", "POST", target, "models", (400,))
+        yield Row(server, application, "feed", "GET", b"x:/feed", "models", (400, 403))
     for target in (b"*/api/jobs/17", b";/api/jobs/17"):
         yield Row("waitress", "flask", "cancel", "DELETE", target, "models", (400,))
 
@@ -190,7 +195,7 @@ def test_a_request_reaches_no_handler_past_its_rule_G1(attackers: Attackers, row
         ("gunicorn", "flask"),
         ("gunicorn", "django-wsgi"),
         ("uvicorn-h11", "django-asgi"),
-        ("waitress", "wsgi-closed"),
+        ("waitress", "wsgi-folding"),
     ],
     ids="-".join,
 )
@@ -199,6 +204,8 @@ def test_a_good_key_reaches_every_handler_at_its_own_cost_G1(
 ) -> None:
     attacker = attackers(*pair)
     for handler in attacker.target.application.handlers:
+        if handler.name in ("secret", "loose"):
+            continue  # Their routes take more than their rules name, and may be refused for it.
         method = "GET" if handler.methods == ("*",) else handler.methods[0]
         attack = Attack(handler, method, "full")
         place = NAMES.index(handler.name)
@@ -210,16 +217,17 @@ def test_a_good_key_reaches_every_handler_at_its_own_cost_G1(
 @pytest.mark.parametrize(
     "pair",
     [
-        ("uvicorn-h11", "asgi-folding"),
-        ("uvicorn-httptools", "starlette"),
+        ("uvicorn-h11", "starlette"),
+        ("hypercorn", "litestar"),
         ("hypercorn-h2", "quart"),
-        ("waitress", "flask-loose"),
+        ("waitress", "wsgi-folding"),
+        ("gunicorn", "flask-loose"),
         ("gunicorn", "django-wsgi"),
     ],
     ids="-".join,
 )
-def test_seeded_attacks_find_nothing_G1(pair: tuple[str, str]) -> None:
-    report = attacked(pair, seed=7, count=400)
+def test_seeded_attacks_find_nothing_G1(attackers: Attackers, pair: tuple[str, str]) -> None:
+    report = Attacker(attackers(*pair).target).run(seed=7, count=400)
     assert [str(finding) for finding in report.findings] == []
     assert not report.deaths
     assert len(report.reached) > 5

@@ -223,8 +223,11 @@ class Http2:
         self._h2: H2Connection | None = None
 
     def send(self, request: Request, keys: Mapping[str, str], extra: Headers = ()) -> Answer:
+        # A WebSocket handshake is a CONNECT with a protocol (RFC 8441), left open.
+        opens = request.header(b"upgrade") == b"websocket"
         pseudo = [
-            (b":method", request.method),
+            (b":method", b"CONNECT" if opens else request.method),
+            *([(b":protocol", b"websocket")] if opens else []),
             (b":scheme", b"http"),
             (b":authority", request.host or b""),
             (b":path", request.target),
@@ -235,7 +238,7 @@ class Http2:
         for last in (False, True):
             reused = self._socket is not None
             try:
-                answer = self._exchange([*pseudo, *fields], request.body)
+                answer = self._exchange([*pseudo, *fields], request.body, opens)
             except TimeoutError:
                 self.close()
                 return SILENT
@@ -251,7 +254,7 @@ class Http2:
             self._socket.close()
         self._socket = self._h2 = None
 
-    def _exchange(self, fields: Iterable[tuple[bytes, bytes]], body: bytes) -> Answer:
+    def _exchange(self, fields: Iterable[tuple[bytes, bytes]], body: bytes, opens: bool) -> Answer:
         if self._socket is None or self._h2 is None:
             self._socket = socket.create_connection(("127.0.0.1", self._port), SECONDS)
             self._h2 = H2Connection(
@@ -265,7 +268,7 @@ class Http2:
         sock: socket.socket = self._socket
         h2: H2Connection = self._h2
         stream = h2.get_next_available_stream_id()
-        h2.send_headers(stream, list(fields), end_stream=not body)
+        h2.send_headers(stream, list(fields), end_stream=not (body or opens))
         if body:
             h2.send_data(stream, body, end_stream=True)
         sock.sendall(h2.data_to_send())
@@ -285,6 +288,9 @@ class Http2:
                     return answer
             with suppress(OSError):
                 sock.sendall(h2.data_to_send())
+            if opens and answer.status is not None:
+                self.close()
+                return answer
             if ended:
                 return answer
         self.close()
