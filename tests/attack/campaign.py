@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from .attack import Attack
+from .generator import attacks
 from .handlers import BY_NAME, NAMES
-from .mutations import Attack, attacks
 from .oracle import Violation, is_preflight, judge
 from .pairs import PAIRS, Target, served
 from .record import Record, State

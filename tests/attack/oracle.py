@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from .attack import Attack
 from .handlers import NAMES, Handler
-from .mutations import Attack
 from .record import ORGANIZATIONS, State
 from .wire import Answer, Request
 
@@ -102,6 +102,7 @@ def _unnamed(attack: Attack, answer: Answer, handlers: Sequence[Handler]) -> Ite
     request = attack.request
     method = request.method.decode("latin-1").strip()  # Some servers take spaces before it.
     here = [h for h in handlers if h.sample.encode() == request.target and h.paths]
+    here = [h for h in here if h.host is None or h.host.encode() == request.host]
     # A public catch-all names every path.
     here += [h for h in handlers if here and h.name == "page" and h.public]
     if not here or not method.isupper() or any(h.allows(method) for h in here):

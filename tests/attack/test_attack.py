@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from .applications import APPLICATIONS
+from .attack import Attack, Mutation
 from .campaign import Attacker
 from .handlers import BY_NAME, NAMES
-from .mutations import Attack, Mutation
 from .pairs import PAIRS, SERVERS, served
 from .wire import Headers
 
