@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from lockgate import Gate, Rule
 
-from . import guarding
 from .asgi_applications import (
     FASTAPI,
     LITESTAR,
@@ -22,6 +21,7 @@ from .asgi_applications import (
     quart,
     starlette,
 )
+from .guarding import guard_asgi, guard_django, guard_flask, guard_litestar, guard_quart, guard_wsgi
 from .handlers import Handler, rules, table
 from .raw_applications import RAW, Ran, raw_asgi, raw_wsgi
 from .wsgi_applications import DJANGO, FLASK, REST, django, flask
@@ -43,7 +43,7 @@ class Application(NamedTuple):
     @property
     def rules(self) -> dict[str, Rule | str]:
         """The rules of the gate."""
-        return rules(self.handlers, public=self.public, hosts=guarding.HOST_RULES)
+        return rules(self.handlers, public=self.public)
 
     def guarded(self, gate: Gate, ran: Ran) -> Any:
         """The application behind a gate, as a server serves it."""
@@ -71,45 +71,42 @@ def _all() -> Iterable[Application]:
             chosen = table(handlers, public=public)
             return Application(name + kind, interface, chosen, public, make, guard, around)
 
-        yield one("asgi", "asgi", RAW, raw_asgi, guarding.asgi)
-        yield one("asgi-folding", "asgi", RAW, partial(raw_asgi, folding=True), guarding.asgi)
-        yield one("wsgi", "wsgi", RAW, raw_wsgi, guarding.wsgi)
-        yield one("wsgi-folding", "wsgi", RAW, partial(raw_wsgi, folding=True), guarding.wsgi)
-        yield one("starlette", "asgi", STARLETTE, starlette, guarding.asgi)
+        yield one("asgi", "asgi", RAW, raw_asgi, guard_asgi)
+        yield one("asgi-folding", "asgi", RAW, partial(raw_asgi, folding=True), guard_asgi)
+        yield one("wsgi", "wsgi", RAW, raw_wsgi, guard_wsgi)
+        yield one("wsgi-folding", "wsgi", RAW, partial(raw_wsgi, folding=True), guard_wsgi)
+        yield one("starlette", "asgi", STARLETTE, starlette, guard_asgi)
         no_redirect = partial(starlette, redirect=False)
-        yield one("starlette-no-redirect", "asgi", STARLETTE, no_redirect, guarding.asgi)
+        yield one("starlette-no-redirect", "asgi", STARLETTE, no_redirect, guard_asgi)
         inside = partial(starlette, cors=True)
-        yield one("starlette-cors", "asgi", STARLETTE, inside, guarding.asgi)
+        yield one("starlette-cors", "asgi", STARLETTE, inside, guard_asgi)
         outside = cors_outside
-        yield one("starlette-below-cors", "asgi", STARLETTE, starlette, guarding.asgi, outside)
+        yield one("starlette-below-cors", "asgi", STARLETTE, starlette, guard_asgi, outside)
         rewriting = partial(starlette, rewriting=True)
-        yield one("starlette-rewriting", "asgi", STARLETTE, rewriting, guarding.asgi)
+        yield one("starlette-rewriting", "asgi", STARLETTE, rewriting, guard_asgi)
         order = ("health", "item", "newest", "page")
-        yield one("starlette-ordered", "asgi", order, ordered, guarding.asgi)
-        yield one("fastapi", "asgi", FASTAPI, fastapi, guarding.asgi)
+        yield one("starlette-ordered", "asgi", order, ordered, guard_asgi)
+        yield one("fastapi", "asgi", FASTAPI, fastapi, guard_asgi)
         no_redirect = partial(fastapi, redirect=False)
-        yield one("fastapi-no-redirect", "asgi", FASTAPI, no_redirect, guarding.asgi)
+        yield one("fastapi-no-redirect", "asgi", FASTAPI, no_redirect, guard_asgi)
         rooted = partial(fastapi, root="/shop")
-        yield one("fastapi-rooted", "asgi", FASTAPI, rooted, guarding.asgi)
-        yield one("litestar", "asgi", LITESTAR, litestar, guarding.litestar)
-        yield one("quart", "asgi", QUART, quart, guarding.quart)
-        yield one("quart-loose", "asgi", QUART, partial(quart, strict=False), guarding.quart)
-        yield one("flask", "wsgi", FLASK, flask, guarding.flask)
-        yield one("flask-loose", "wsgi", FLASK, partial(flask, strict=False), guarding.flask)
+        yield one("fastapi-rooted", "asgi", FASTAPI, rooted, guard_asgi)
+        yield one("litestar", "asgi", LITESTAR, litestar, guard_litestar)
+        yield one("quart", "asgi", QUART, quart, guard_quart)
+        yield one("quart-loose", "asgi", QUART, partial(quart, strict=False), guard_quart)
+        yield one("flask", "wsgi", FLASK, flask, guard_flask)
+        yield one("flask-loose", "wsgi", FLASK, partial(flask, strict=False), guard_flask)
         rewriting = partial(flask, rewriting=True)
-        yield one("flask-rewriting", "wsgi", FLASK, rewriting, guarding.flask)
-        interfaces: tuple[tuple[Literal["asgi", "wsgi"], Any], ...] = (
-            ("wsgi", guarding.django_wsgi),
-            ("asgi", guarding.django_asgi),
-        )
-        for interface, guard in interfaces:
+        yield one("flask-rewriting", "wsgi", FLASK, rewriting, guard_flask)
+        interfaces: tuple[Literal["asgi", "wsgi"], ...] = ("wsgi", "asgi")
+        for interface in interfaces:
             plain = partial(django, interface=interface)
-            yield one(f"django-{interface}", interface, DJANGO, plain, guard)
+            yield one(f"django-{interface}", interface, DJANGO, plain, guard_django)
             slashes = partial(django, interface=interface, append_slash=True)
-            yield one(f"django-{interface}-slashes", interface, DJANGO, slashes, guard)
+            yield one(f"django-{interface}-slashes", interface, DJANGO, slashes, guard_django)
             if find_spec("rest_framework"):
                 rest = partial(django, interface=interface, rest=True)
-                yield one(f"rest-{interface}", interface, REST, rest, guard)
+                yield one(f"rest-{interface}", interface, REST, rest, guard_django)
 
 
 APPLICATIONS = {application.name: application for application in _all()}

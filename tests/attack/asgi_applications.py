@@ -17,7 +17,7 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 STARLETTE = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "metrics", "inner", "panel", "feed", "shown", "changed", "item", "page"),
+    *("upload", "metrics", "inner", "panel", "counter", "feed", "shown", "changed", "item", "page"),
 )
 
 
@@ -59,9 +59,9 @@ def starlette(
         async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:
             await say("run", ran, send)
 
-    panel = Router([Route("/panel", said("panel"))])
     routes = [
-        Host("admin.test", panel),
+        Host("admin.test", Router([Route("/panel", said("panel"))])),
+        Host("shop.test", Router([Route("/panel", said("counter"))])),
         Route("/health", said("health")),
         Route("/api/models", said("models")),
         Route("/api/images", said("image"), methods=["POST"]),
@@ -251,6 +251,7 @@ def litestar(ran: Ran) -> Any:
             said("item", "/items/{id:str}"),
             said("page", ["/", "/{p:path}"], *METHODS),
         ],
+        middleware=[import_module("lockgate.web.litestar").RouteMiddleware],
         openapi_config=None,
         logging_config=None,
     )

@@ -6,42 +6,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockgate import Gate, Rule
+from lockgate.web import django, litestar, quart
 from lockgate.web.asgi import GateMiddleware as AsgiGate
 from lockgate.web.flask import FlaskGate
 from lockgate.web.wsgi import GateMiddleware as WsgiGate
 
 Rules = Mapping[str, Rule | str]
 
-HOST_RULES = False
-"""Whether rules can be bound to a host: ``GET host.example/path``."""
 
-
-def asgi(app: Any, gate: Gate, rules: Rules) -> Any:
-    """Any ASGI application; Starlette's and FastAPI's are recognised."""
+def guard_asgi(app: Any, gate: Gate, rules: Rules) -> Any:
+    """Guard any ASGI application; Starlette's and FastAPI's are recognised."""
     return AsgiGate(app, gate, rules)
 
 
-def wsgi(app: Any, gate: Gate, rules: Rules) -> Any:
-    """Any WSGI application."""
+def guard_wsgi(app: Any, gate: Gate, rules: Rules) -> Any:
+    """Guard any WSGI application."""
     return WsgiGate(app, gate, rules)
 
 
-def flask(app: Any, gate: Gate, rules: Rules) -> Any:
+def guard_flask(app: Any, gate: Gate, rules: Rules) -> Any:
     FlaskGate(gate, rules).init_app(app)
     return app
 
 
-def django_wsgi(app: Any, gate: Gate, rules: Rules) -> Any:
-    return WsgiGate(app, gate, rules)
+def guard_quart(app: Any, gate: Gate, rules: Rules) -> Any:
+    quart.protect(app, gate, rules)
+    return app
 
 
-def django_asgi(app: Any, gate: Gate, rules: Rules) -> Any:
-    return AsgiGate(app, gate, rules)
-
-
-def litestar(app: Any, gate: Gate, rules: Rules) -> Any:
-    return AsgiGate(app, gate, rules)
-
-
-def quart(app: Any, gate: Gate, rules: Rules) -> Any:
-    return AsgiGate(app, gate, rules)
+guard_django = django.protect
+guard_litestar = litestar.protect

@@ -63,7 +63,9 @@ ALL = (
     # A mounted application that answers every method on every path, as Prometheus's does.
     Handler("metrics", ANY, ("/metrics", "/metrics/{rest:path}"), "/metrics/", "account:read", 10),
     Handler("inner", GET, ("/sub/inner",), "/sub/inner", "account:read", 15),
+    # One path, a handler for each host.
     Handler("panel", GET, ("/panel",), "/panel", "account:write", 18, host="admin.test"),
+    Handler("counter", GET, ("/panel",), "/panel", "models:read", 21, host="shop.test"),
     Handler("feed", GET, ("/feed",), "/feed", "jobs:read", 11, websocket=True),
     # Class-based: MethodView, HTTPEndpoint.
     Handler("shown", GET, ("/view",), "/view", "models:read", 12),
@@ -97,16 +99,15 @@ def table(names: Iterable[str], *, public: bool) -> tuple[Handler, ...]:
     return tuple(page if name == "page" else BY_NAME[name] for name in names)
 
 
-def rules(handlers: Iterable[Handler], *, public: bool, hosts: bool) -> dict[str, Rule | str]:
+def rules(handlers: Iterable[Handler], *, public: bool) -> dict[str, Rule | str]:
     """The rules that name the handlers.
 
     Args:
         handlers: of one application.
         public: whether a public catch-all stands below them.
-        hosts: whether rules are bound to hosts where handlers are.
     """
     named: dict[str, Rule | str] = {
-        f"{method} {handler.host or '' if hosts else ''}{path}": handler.rule
+        f"{method} {handler.host or ''}{path}": handler.rule
         for handler in handlers
         for method in handler.methods
         for path in handler.paths

@@ -150,6 +150,7 @@ def _hosts() -> Iterator[Mutation]:
         b"admin.test:80",
         b"admin.test.",
         b"admin.test:",
+        b"shop.test",
         b"h",
     ):
         yield _set("host", f"Host {host!r}", http1=False, host=host)
@@ -164,7 +165,7 @@ def _hosts() -> Iterator[Mutation]:
     ):
         yield _set("host", f"Host {host!r}", http1=False, host=host)
     yield _set("host", "no Host", host=None)
-    for host in (b"admin.test", b"h"):
+    for host in (b"admin.test", b"shop.test", b"h"):
         yield _header("host", b"Host", host, http1=True)
         yield _header("host", b"host", host)
         yield _header("host", b"X-Forwarded-Host", host)

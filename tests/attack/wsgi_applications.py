@@ -96,7 +96,10 @@ def _django(append_slash: bool) -> Any:
         SECRET_KEY="for attacks only",
         ALLOWED_HOSTS=["*"],
         APPEND_SLASH=append_slash,
-        MIDDLEWARE=["django.middleware.common.CommonMiddleware"],
+        MIDDLEWARE=[
+            "django.middleware.common.CommonMiddleware",
+            "lockgate.web.django.RouteMiddleware",
+        ],
         LOGGING_CONFIG=None,
         REST_FRAMEWORK={
             "DEFAULT_AUTHENTICATION_CLASSES": [],
