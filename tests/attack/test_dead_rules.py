@@ -47,8 +47,7 @@ def nothing(_environ: Any, start_response: Any) -> Iterator[bytes]:
 
 def starts(app: Any) -> None:
     """Take an ASGI application up to its first request."""
-    with TestClient(app) as client:
-        client.get("/")
+    TestClient(app).get("/")
 
 
 def flask_starts(extension: FlaskGate, app: Flask) -> None:
@@ -197,17 +196,17 @@ def test_flask_scope_of_a_view_method_is_needed_or_told_D31(gate: Gate) -> None:
 # --- scopes that do not exist -------------------------------------------------------------
 
 
+def misspelled(caller: Annotated[Principal, Depends(require("jobs:raed"))]) -> Principal:
+    return caller
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_fastapi_scope_that_does_not_exist_is_refused_D31(gate: Gate, nested: bool) -> None:
     app = FastAPI()
-
-    def inner(caller: Annotated[Principal, Depends(require("jobs:raed"))]) -> Principal:
-        return caller
-
     if nested:
 
         @app.get("/jobs")
-        async def jobs(caller: Annotated[Any, Depends(inner)]) -> str:
+        async def jobs(caller: Annotated[Any, Depends(misspelled)]) -> str:
             return "jobs"
     else:
 
