@@ -128,7 +128,8 @@ class Attacker:
         for name, ran, earlier in zip(NAMES, after.runs, before.runs, strict=True):
             if ran > earlier:
                 report.reached[name] += 1
-        found = list(judge(attack, before, after, answer, self._handlers))
+        any_opens = self.target.server.any_method_opens
+        found = list(judge(attack, before, after, answer, self._handlers, any_opens=any_opens))
         if any(v.clause in ("5xx", "fault") for v in found):
             before, after, answer = self.send(attack, bare=True)
             if after.faults > before.faults or (answer.status or 0) >= 500:

@@ -37,14 +37,33 @@ def may(credential: str, handler: Handler) -> bool:
     )  # fmt: skip
 
 
-def is_preflight(request: Request) -> bool:
+def method_of(request: Request, *, any_opens: bool = False) -> str:
+    """The method as the gate is told of it.
+
+    Some servers take the white space around a method away. Granian makes a WebSocket scope of a
+    handshake by any method; such a scope has no method, and a handshake is held to the rule of GET.
+    """
+    upgrade = request.header(b"upgrade") or b""
+    if any_opens and upgrade.strip().lower() == b"websocket":
+        return "GET"
+    return request.method.decode("latin-1").strip()
+
+
+def is_preflight(request: Request, *, any_opens: bool = False) -> bool:
     """Whether a request claims to be a CORS preflight."""
     asks = request.header(b"access-control-request-method")
-    return request.method == b"OPTIONS" and None not in (request.header(b"origin"), asks)
+    method = method_of(request, any_opens=any_opens)
+    return method == "OPTIONS" and None not in (request.header(b"origin"), asks)
 
 
 def judge(
-    attack: Attack, before: State, after: State, answer: Answer, handlers: Sequence[Handler]
+    attack: Attack,
+    before: State,
+    after: State,
+    answer: Answer,
+    handlers: Sequence[Handler],
+    *,
+    any_opens: bool = False,
 ) -> Iterator[Violation]:
     """Everything that is wrong with what a request did.
 
@@ -54,6 +73,7 @@ def judge(
         after: the counters after it.
         answer: what came back.
         handlers: those of the application.
+        any_opens: whether the server opens a WebSocket by any method.
     """
     charged = 0
     if attack.credential in ORGANIZATIONS:
@@ -62,7 +82,7 @@ def judge(
     for handler in handlers:
         place = NAMES.index(handler.name)
         if times := after.runs[place] - before.runs[place]:
-            yield from _ran(attack, handler, times, charged)
+            yield from _ran(attack, handler, times, charged, any_opens=any_opens)
     if after.faults > before.faults:
         yield Violation("fault", attack.handler.name, "no exception", "one left the gate")
     if after.entered == before.entered or answer.status != after.status or attack.request.alone:
@@ -78,11 +98,13 @@ def judge(
     yield from _unnamed(attack, answer, handlers)
 
 
-def _ran(attack: Attack, handler: Handler, times: int, charged: int) -> Iterator[Violation]:
+def _ran(
+    attack: Attack, handler: Handler, times: int, charged: int, *, any_opens: bool
+) -> Iterator[Violation]:
     """A handler that ran did so by a method that its rule names, with its scope, at its cost."""
     request = attack.request
-    method = request.method.decode("latin-1").strip()  # Some servers take spaces before it.
-    if is_preflight(request) and not handler.websocket:
+    method = method_of(request, any_opens=any_opens)
+    if is_preflight(request, any_opens=any_opens) and not handler.websocket:
         yield Violation("preflight", handler.name, "no handler runs", "it ran")
     elif not (request.alone or handler.websocket or handler.allows(method)):
         clause = "public method" if handler.public else "method"
@@ -100,7 +122,7 @@ def _ran(attack: Attack, handler: Handler, times: int, charged: int) -> Iterator
 def _unnamed(attack: Attack, answer: Answer, handlers: Sequence[Handler]) -> Iterator[Violation]:
     """A path that rules name for some methods answers every other method with 405 (D31 b)."""
     request = attack.request
-    method = request.method.decode("latin-1").strip()  # Some servers take spaces before it.
+    method = method_of(request)
     here = [h for h in handlers if h.sample.encode() == request.target and h.paths]
     here = [h for h in here if h.host is None or h.host.encode() == request.host]
     # A public catch-all names every path.

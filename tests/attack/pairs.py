@@ -36,6 +36,8 @@ class Server(NamedTuple):
     protocol: Protocol = "http/1.1"
     prefix: str = ""
     """What the server says that it serves below (``root_path``)."""
+    any_method_opens: bool = False
+    """Whether a WebSocket handshake by any method is one to the application, as to no other."""
 
 
 _UVICORN = ("uvicorn", "tests.attack.entry:app", "--port={port}", "--no-access-log")
@@ -60,8 +62,14 @@ SERVERS = {
         Server("hypercorn", "asgi", (*_HYPERCORN, "tests.attack.entry:app")),
         Server("hypercorn-h2", "asgi", (*_HYPERCORN, "tests.attack.entry:app"), "http/2"),
         Server("hypercorn-wsgi", "wsgi", (*_HYPERCORN, "wsgi:tests.attack.entry:app")),
-        Server("granian-asgi", "asgi", (*_GRANIAN, "--interface=asgi")),
-        Server("granian-h2", "asgi", (*_GRANIAN, "--interface=asgi", "--http=2"), "http/2"),
+        Server("granian-asgi", "asgi", (*_GRANIAN, "--interface=asgi"), any_method_opens=True),
+        Server(
+            "granian-h2",
+            "asgi",
+            (*_GRANIAN, "--interface=asgi", "--http=2"),
+            "http/2",
+            any_method_opens=True,
+        ),
         Server("granian-wsgi", "wsgi", (*_GRANIAN, "--interface=wsgi")),
         Server("gunicorn", "wsgi", (*_GUNICORN, "--threads=4")),
         Server("gunicorn-asgi", "asgi", (*_GUNICORN, "--worker-class=asgi")),

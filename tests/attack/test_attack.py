@@ -13,14 +13,15 @@ from typing import NamedTuple
 import pytest
 
 from .applications import APPLICATIONS
-from .attack import Attack, Mutation
+from .attack import Attack, Mutation, websocket
 from .campaign import Attacker
 from .handlers import BY_NAME, NAMES
 from .pairs import PAIRS, SERVERS, served
-from .wire import Headers
+from .wire import Headers, Request
 
 Attackers = Callable[[str, str], Attacker]
 
+HANDSHAKE = websocket(Request(b"GET", b"/")).headers
 FAKE_PREFLIGHT = ((b"Origin", b"x"), (b"Access-Control-Request-Method", b"x"))
 
 pytestmark = [
@@ -163,6 +164,15 @@ def matched_routes() -> Iterator[Row]:
         where = "gunicorn", "rest-wsgi", "models"
         for target in (b"/api/models.json", b"/api/models.json/"):
             yield Row(*where, "GET", target, credential, (401, 403, 404))
+            yield Row("uvicorn-h11", "rest-asgi", "models", "GET", target, credential, (404,))
+    # Whatever the server makes of a handshake by OPTIONS: the rule of GET holds at least.
+    for application, handler in (("litestar", "inner"), ("starlette", "feed")):
+        for method in ("OPTIONS", "PUT"):
+            where = "granian-asgi", application, handler, method
+            yield Row(*where, BY_NAME[handler].sample.encode(), "weak", (403,), HANDSHAKE)
+    # Django decodes the path in the environment, where the report of a mismatch looked for bytes.
+    for target in (b"/api/loose%e2%80%a8", b"/api/loose%ff"):
+        yield Row("gunicorn", "django-wsgi", "loose", "GET", target, "weak", (404,))
 
 
 ROWS = [
