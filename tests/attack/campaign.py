@@ -1,6 +1,6 @@
 """The campaign: every pair of server and framework, every answer judged, findings told.
 
-``python -m tests.attack.campaign --count 5000 --seed 1`` prints a table of pairs and, for each
+``python -m tests.attack.campaign --count 1500 --seed 1`` prints a table of pairs and, for each
 finding, the shortest request that shows it.
 """
 
@@ -251,7 +251,7 @@ def summary(reports: Iterable[Report]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=5000, help="requests at each pair")
+    parser.add_argument("--count", type=int, default=1500, help="requests at each pair")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="pairs that contain this text")
     options = parser.parse_args()
