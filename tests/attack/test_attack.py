@@ -128,6 +128,34 @@ def unnamed_methods() -> Iterator[Row]:
         yield Row(server, application, "run", "GET", b"/runs", "none", (401, 405))
 
 
+def methods_of_a_catch_all() -> Iterator[Row]:
+    """A catch-all that a rule names for GET ran by every other method for any key."""
+    for server, application in (
+        ("uvicorn-h11", "asgi"),
+        ("waitress", "wsgi-folding"),
+        ("uvicorn-h11", "starlette"),
+        ("uvicorn-h11", "fastapi"),
+        ("hypercorn", "litestar"),
+        ("hypercorn", "quart"),
+        ("gunicorn", "flask"),
+        ("gunicorn", "django-wsgi"),
+        ("uvicorn-h11", "django-asgi"),
+    ):
+        for method in ("POST", "DELETE"):
+            yield Row(server, application, "page", method, b"/about", "weak", (405,))
+
+
+def folded_readings() -> Iterator[Row]:
+    """A reading that drops something, and the last slash of the rule or of the path besides."""
+    for server, application in (("uvicorn-h11", "asgi-folding"), ("waitress", "wsgi-folding")):
+        for target in (b"/api//reports", b"/API/reports", b"/api/./reports", b"/api/reports;x"):
+            yield Row(server, application, "reports", "GET", target, "none", (401,))
+            yield Row(server, application, "reports", "GET", target, "weak", (403,))
+        for target in (b"/api//admin/", b"/API/admin/", b"/api/x/../admin/", b"/api/admin/%0a"):
+            yield Row(server, application, "admin", "GET", target, "none", (401,))
+            yield Row(server, application, "admin", "GET", target, "weak", (403,))
+
+
 def other_forms() -> Iterator[Row]:
     """A target in absolute form was one path to the rules, and another one to the router."""
     for server, application in (
@@ -179,6 +207,8 @@ ROWS = [
     *fake_preflights(),
     *last_slashes(),
     *unnamed_methods(),
+    *methods_of_a_catch_all(),
+    *folded_readings(),
     *other_forms(),
     *control_characters(),
     *matched_routes(),
