@@ -61,6 +61,13 @@ def campaigns(session: nox.Session) -> None:
 
 
 @nox.session
+def attack(session: nox.Session) -> None:
+    """Attack guarded applications under every server; arguments go after ``--``."""
+    install(session, "tests")
+    session.run("python", "-m", "tests.attack.campaign", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure lockgate beside its peers."""
     install(session, "bench")

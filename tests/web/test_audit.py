@@ -104,7 +104,10 @@ def test_lockgates_own_operations_are_listed_by_method() -> None:
 
 
 def test_a_route_without_a_rule_is_named() -> None:
-    report = audited([Route("/a", page), Route("/b", page)], {"GET /a": "jobs:read"})
+    async def other(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    report = audited([Route("/a", page), Route("/b", other)], {"GET /a": "jobs:read"})
     (problem,) = report.problems
     assert "GET /b" in problem
     assert "any valid key" in problem

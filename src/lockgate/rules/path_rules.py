@@ -140,6 +140,11 @@ class PathRules:
         stems = ((entry, entry.pattern.stem) for entry in self.entries)
         return [e for e, own in stems if stem.covers(own) and own.segments not in served]
 
+    def named(self, pattern: Pattern) -> Entry | None:
+        """The entry of this very pattern; letter case and a last slash make no difference."""
+        segments = pattern.stem.segments
+        return next((e for e in self.entries if e.pattern.stem.segments == segments), None)
+
     def _merged(self, path: str) -> MethodRules:
         found = [entry.by_method for entry in self._concerned(path)]
         if len(found) == 1:

@@ -125,6 +125,7 @@ class RuleBook:
         template: str,
         host: str | None = None,
         routes: Collection[Pattern] = (),
+        shared: Sequence[Rule] = (),
     ) -> RouteRules:
         """The rules that may admit a request to a route.
 
@@ -135,16 +136,38 @@ class RuleBook:
                 rules for that host open such a route.
             routes: the stems of the application's routes for this method. A rule that names one of
                 them is for that one alone, even where another route takes its requests.
+            shared: for a route that no rule names, the rules of its view's other routes, which
+                hold for it as well.
         """
         pattern = Pattern.of_route(template)
-        bound_to = [p for n, p in self._hosts if host is not None and n.fullmatch(_sample(host))]
-        found = [self._anywhere, *(p for _, p in self._hosts)] if host is None else bound_to[:1]
+        found = self._of_route(host)
         rules = [paths.match(method, pattern.sample) for paths in found]
         inside = [
             entry.by_method[method] for paths in found for entry in paths.inside(pattern, routes)
         ]
+        own = rules[0] if rules else ANY_KEY
+        if shared:
+            return RouteRules(strictest([own, *shared]), frozenset(map(id, inside)))
         named = [rule for rule in rules if rule is not ANY_KEY]
-        return RouteRules(rules[0] if rules else ANY_KEY, frozenset(map(id, [*named, *inside])))
+        return RouteRules(own, frozenset(map(id, [*named, *inside])))
+
+    def named(self, method: str, template: str, host: str | None = None) -> list[Rule]:
+        """The rules that name a route by its own path; those of more general paths left out.
+
+        Args:
+            method: of the request; ``*`` is every method that no rule of the path names.
+            template: the route's path.
+            host: the host that the route is bound to; None: any.
+        """
+        pattern = Pattern.of_route(template)
+        entries = [paths.named(pattern) for paths in self._of_route(host)]
+        return [entry.by_method[method] for entry in entries if entry is not None]
+
+    def _of_route(self, host: str | None) -> list[PathRules]:
+        """The rules for the host that a route is bound to; those of all hosts, if it is to none."""
+        if host is None:
+            return [self._anywhere, *(paths for _, paths in self._hosts)]
+        return [paths for name, paths in self._hosts if name.fullmatch(_sample(host))][:1]
 
     def _of_hosts(self, hosts: Sequence[bytes]) -> list[PathRules]:
         """The rules for the host of a request; those of all hosts, if it names none or several."""

@@ -14,7 +14,7 @@ from ..gate import Gate
 from ..rules.access_rule import Rule
 from .audit import ServedRoute, report
 from .caller import GUARD, PRINCIPAL, RULE, SLOT
-from .connection import AsgiCaller, decline, principal_of, refuse, with_rate
+from .connection import AsgiCaller, decline, refuse, with_rate
 from .guard import PREFLIGHT, Guard
 from .starlette_cors import Preflights
 from .starlette_routes import RouteChecks, router_in, routes_of
@@ -95,8 +95,8 @@ class GateMiddleware:
         guard, gate = self.guard, self._gate
         try:
             entry, outer = None, scope.get(GUARD)
-            if outer is not None and outer.gate is gate:
-                entry = guard.passes(caller, principal_of(scope), SLOT in scope)
+            if outer is not None:
+                entry = await guard.enter_inside(outer, caller, scope)
             principal, measured, slot, rule = entry or await guard.enter(caller)
         except Refusal as refusal:
             await refuse(refusal, scope, send)

@@ -1,8 +1,8 @@
 """The audit of an application's routes: what each one requires, and what is left undecided."""
 
 import logging
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
 from ..rules.access_rule import ANY_KEY, Rule
@@ -27,10 +27,39 @@ class ServedRoute(NamedTuple):
     requires: Rule | None = None
     """What the endpoint itself asks for, where it says so with ``requires``."""
 
+    view: Hashable = None
+    """Tells the view that runs from others; None: it is a framework's own, or not known."""
+
     @property
     def target(self) -> str:
         """The path behind its host, as a rule names it."""
         return f"{self.host or ''}{self.path}"
+
+
+_FRAMEWORKS: Final = frozenset(
+    {"django", "fastapi", "flask", "litestar", "quart", "rest_framework", "starlette", "werkzeug"}
+)
+
+
+def view_of(endpoint: object, *parts: object) -> Hashable:
+    """Identify a view, to compare it with those of other routes.
+
+    Args:
+        endpoint: the function or class that a route runs.
+        parts: what else tells it from others of the same function or class.
+
+    Returns:
+        None for a view that a framework itself defines: static files and redirects are served
+        under many paths by one function.
+    """
+    module: object = getattr(endpoint, "__module__", None)
+    if endpoint is None or (isinstance(module, str) and module.partition(".")[0] in _FRAMEWORKS):
+        return None
+    try:
+        hash(endpoint)
+    except TypeError:
+        return id(endpoint)
+    return (endpoint, *parts)
 
 
 class AuditedRoute(NamedTuple):
@@ -64,12 +93,13 @@ class Audit(NamedTuple):
 
 
 def audit(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
-    """Compare an application's routes with a guard's rules.
+    """Compare an application's routes with a guard's rules, and tell the guard of the routes.
 
     Raises:
         ConfigurationError: an endpoint requires a scope that does not exist.
     """
     served = sorted(set(routes), key=lambda route: (route.target, route.method))
+    guard.serve((route.method, route.path, route.host, route.view) for route in served)
     _check_scopes(guard, served)
     own = [(method, path, rule) for method, path, rule in guard.book if rule.own]
     # FastAPI's router has one route that answers, and one for each operation that describes it.
@@ -88,6 +118,7 @@ def audit(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
         and not rule.own
         and not any(_names(guard, method, path, route) for route in served)
     ]
+    problems += _views(guard, served)
     problems += _costs(guard)
     problems += [
         f"lockgate's operations are served below {prefix!r}, where their rules do not reach: "
@@ -98,15 +129,13 @@ def audit(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
 
 
 def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None:
-    """Log what every route requires, and tell the guard of it, once, when an application starts.
+    """Log what every route requires, once, when an application starts.
 
     Raises:
         ConfigurationError: in strict mode, for anything that the audit finds; and always for a
             requirement that no key can satisfy.
     """
-    served = list(routes)
-    guard.serve((route.method, route.path, route.host) for route in served)
-    found = audit(guard, served)
+    found = audit(guard, routes)
     logger.info("routes and what they require:\n%s", found)
     if guard.shadow:
         logger.warning("Shadow mode is on: nothing is refused.")
@@ -155,6 +184,17 @@ def _costs(guard: Guard) -> Iterator[str]:
                 f"The rule '{method} {path}' costs {rule.cost}: the smallest limit of a plan is "
                 f"{smallest}, so such a plan never admits it."
             )
+
+
+def _views(guard: Guard, served: Iterable[ServedRoute]) -> Iterator[str]:
+    for route in served:
+        own = guard.book.for_route(route.method, route.path, route.host).own
+        for path, rule in guard.rules_of_view(route.method, route.path, route.host):
+            if not own.includes(rule):
+                yield (
+                    f"{route.method} {route.target} runs the same view as {path}, whose rule it "
+                    "does not have: it is answered with 404. Name it by a rule of its own."
+                )
 
 
 def _prefixes(own: set[str], served: set[str]) -> list[str]:

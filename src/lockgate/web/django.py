@@ -6,7 +6,7 @@ application = protect(get_wsgi_application(), gate, {"GET /models": "models:read
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final, cast, overload
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -27,7 +27,7 @@ from ..principal import Principal
 from ..rules.access_rule import Rule
 from . import asgi, wsgi
 from .api import refused
-from .audit import ANY_METHOD, ServedRoute, report
+from .audit import ANY_METHOD, ServedRoute, report, view_of
 from .caller import GUARD, PRINCIPAL, RULE, Caller
 from .connection import AsgiCaller
 from .environ import WsgiCaller, text
@@ -42,6 +42,8 @@ _LOOKS: Final = re.compile(r"\(\?(?:[aiLmsux]+|#[^)]*|<?[=!][^()]*)\)")
 _GROUP: Final = re.compile(r"\((?:\?:|\?P<(\w+)>)?((?:[^()\\]|\\.)*)\)")
 _CLASS: Final = re.compile(r"(\[[^\]]*\]|\\[dwsDWS]|(?<!\\)\.)[*+]?")
 _REST: Final = re.compile(r"\{\d+(?:,\d*)?\}|[*+?^$]|\\[AZbB]|\\")
+_DESCRIBES: Final = frozenset({"basename", "description", "detail", "name", "suffix"})
+"""What REST framework's routers give to a class and its actions do not depend on."""
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 
 
@@ -159,7 +161,7 @@ def routes() -> Iterator[ServedRoute]:
     """Every route of the project's URL configuration."""
     for template, view in _walk(get_resolver().url_patterns, ""):
         for method in _methods(view):
-            yield ServedRoute(method, template)
+            yield ServedRoute(method, template, view=_identity(view, method))
 
 
 class _WsgiGate(wsgi.GateMiddleware):
@@ -175,7 +177,7 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     guard: Guard | None = held.get(GUARD)
     if guard is None or request.resolver_match is None:
         return None
-    caller: Callable[[], Caller] = partial(WsgiCaller, held)
+    caller: Callable[[], Caller] = partial(_wsgi_caller, request)
     if "REQUEST_METHOD" not in held:
         caller = partial(AsgiCaller, cast(Scope, held))
     template = template_of(request.resolver_match.route)
@@ -185,6 +187,12 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
         reply = refused(refusal)
         return HttpResponse(reply.body, status=reply.status, headers=dict(text(reply.headers)))
     return None
+
+
+def _wsgi_caller(request: HttpRequest) -> Caller:
+    """The request as it came: Django writes the path into the environment decoded."""
+    path = request.path_info.encode().decode("latin-1")
+    return WsgiCaller({**_held(request), "PATH_INFO": path})
 
 
 async def _process_view_async(request: HttpRequest, *_: Any) -> HttpResponse | None:
@@ -221,6 +229,23 @@ def _methods(view: Any) -> list[str]:
     kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
     found = [name.upper() for name in _METHODS if kind is not None and hasattr(kind, name)]
     return found or [ANY_METHOD]
+
+
+def _identity(view: Any, method: str) -> Hashable:
+    """Identify a view; one that is made of a class by that, its action and its arguments."""
+    kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    if kind is None:
+        return view_of(view)
+    actions: dict[str, str] = getattr(view, "actions", None) or {}
+    given: dict[str, Any] = (
+        getattr(view, "view_initkwargs", None) or getattr(view, "initkwargs", None) or {}
+    )
+    arguments = tuple(sorted((n, v) for n, v in given.items() if n not in _DESCRIBES))
+    try:
+        hash(arguments)
+    except TypeError:
+        return view_of(view)
+    return view_of(kind, actions.get(method.lower()), arguments)
 
 
 @lru_cache(maxsize=4096)

@@ -1,11 +1,12 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
 from logging import WARNING
-from typing import Final
+from typing import Any, Final
 
 from ..errors import (
     ConfigurationError,
+    InsufficientScope,
     LockgateError,
     MethodNotAllowed,
     MissingAuth,
@@ -17,7 +18,7 @@ from ..errors import (
     Unauthenticated,
 )
 from ..flows.acting import acting
-from ..flows.asking import unavailable
+from ..flows.asking import asking, unavailable
 from ..flows.slot import Slot
 from ..gate import Gate
 from ..identity import session_cookie, verifies_offline
@@ -29,7 +30,7 @@ from ..rules.plans import Plan
 from ..rules.routes import RouteRules, RuleBook
 from ..rules.windows import Reading
 from . import api
-from .caller import Caller, address_of
+from .caller import COST, OUTER, PRINCIPAL, RULE, SLOT, Caller, address_of
 from .denials import Denials
 from .sessions import verified, wanted_organization
 
@@ -84,6 +85,7 @@ class Guard:
         self.denials: Final = Denials(gate)
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
         self._served: set[tuple[str, str | None, Pattern]] = set()
+        self._views: list[tuple[str, str, str | None, Hashable]] = []
         self._known: Final = gate.known
         self._store: Final = gate.store
 
@@ -136,28 +138,55 @@ class Guard:
         entry = principal, principal[3:], None, rule
         return entry if rule.plain else self._admitted(caller, entry)
 
-    def passes(self, caller: Caller, principal: Principal | None, holds: bool) -> Entry | None:
-        """Let on a caller whom this gate has let in already, by the rules of this guard.
+    async def enter_inside(
+        self, outer: "Guard", caller: Caller, held: MutableMapping[str, Any]
+    ) -> Entry | None:
+        """Admit a request that another guard has admitted already, by the rules of this guard.
 
-        So a guard inside another one adds its own rules, and no second charge. None: nobody needed
-        to show a key so far, and here somebody must.
+        A guard of the same gate charges only what its own rule costs more than the request was
+        charged so far.
 
         Args:
+            outer: the guard that admitted the request last.
             caller: the request.
-            principal: who is in.
-            holds: whether the request holds a slot.
+            held: its scope or environment.
+
+        Returns:
+            None where :meth:`enter` has to decide: the outer guard has another gate, or it asked
+            for no credential and this one does.
 
         Raises:
-            Refusal: the principal is not what the rule asks for.
+            Refusal: the principal is not what the rule asks for, or a window is full.
         """
+        charged: Rule = held[RULE]
+        held[OUTER] = (*held.get(OUTER, ()), (outer, charged))
+        spent: int = held.pop(COST, charged.cost)
+        if outer.gate is not self.gate:
+            return None
         rule = self._rule_of(caller)
+        principal: Principal | None = held.get(PRINCIPAL)
         if rule.public:
+            held[COST] = spent
             return principal, None, None, rule
         if principal is None:
             return None
-        api.check(rule, principal)
-        self._check_method(rule, principal)
-        return principal, None, None if holds else self._slot(rule, principal), rule
+        held[COST] = max(spent, rule.cost)
+        try:
+            if principal.session is not None and not rule.takes_session:
+                raise MissingAuth
+            if principal.key is not None and not rule.takes_key:
+                raise SessionRequired
+            if rule.cost > spent:
+                principal = await self._charge(principal, rule.cost - spent)
+            api.check(rule, principal)
+            self._check_method(rule, principal)
+        except Refusal as refusal:
+            if isinstance(refusal, InsufficientScope):
+                refusal.organization = principal.organization
+                self.gate.tell(refusal, (principal.plan, principal.reading))
+            self._refused(refusal, caller, rule)
+        slot = None if SLOT in held else self._slot(rule, principal)
+        return principal, principal[3:], slot, rule
 
     def verify_route(
         self,
@@ -191,7 +220,8 @@ class Guard:
         if rules is None:
             taken = {"*", "GET" if method == "HEAD" else method}
             others = {stem for name, there, stem in self._served if name in taken and there == host}
-            rules = self.book.for_route(*key, others)
+            shared = [rule for _, rule in self.rules_of_view(*key)]
+            rules = self.book.for_route(*key, others, shared)
             if method in _METHODS:  # Others are the caller's to choose, without end.
                 self._routes[key] = rules
         if rule is not rules.own and not rules.admit(rule):
@@ -208,10 +238,39 @@ class Guard:
                 raise NotFound
         return rules.own
 
-    def serve(self, routes: Iterable[tuple[str, str, str | None]]) -> None:
-        """Learn which routes the application has: method, path and host of each."""
-        self._served = {(m, host, Pattern.of_route(path).stem) for m, path, host in routes}
+    def serve(self, routes: Iterable[tuple[str, str, str | None, Hashable]]) -> None:
+        """Learn which routes the application has: method, path, host and view of each.
+
+        The view is None where it cannot be told from others.
+        """
+        served = list(routes)
+        self._served = {(m, host, Pattern.of_route(path).stem) for m, path, host, _ in served}
+        self._views = [route for route in served if route[3] is not None]
         self._routes.clear()
+
+    def rules_of_view(
+        self, method: str, template: str, host: str | None = None
+    ) -> list[tuple[str, Rule]]:
+        """The guarded rules of other routes that run the same view as a route without a rule.
+
+        A view keeps its rule under every path that a framework serves it at: a format suffix, a
+        second decorator, a router that is included twice (D31).
+
+        Returns:
+            The paths of these routes, and the rules; nothing where a rule names the route itself.
+        """
+        taken = {"*", "GET" if method == "HEAD" else method}
+        here = [route for route in self._views if route[0] in taken or method == "*"]
+        views = {view for _, path, at, view in here if (path, at) == (template, host)}
+        if not views or self.book.named(method, template, host):
+            return []
+        return [
+            (path, rule)
+            for _, path, at, view in here
+            if view in views
+            for rule in self.book.named(method, path, at)
+            if not rule.public
+        ]
 
     def _rule_of(self, caller: Caller) -> Rule:
         """The rule for a request, or PREFLIGHT.
@@ -235,6 +294,19 @@ class Guard:
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
         return principal, measured, self._slot(rule, principal), rule
+
+    async def _charge(self, principal: Principal, cost: int) -> Principal:
+        """Charge a principal's organization; return the principal with the new reading."""
+        gate, plan = self.gate, principal.plan
+        now = gate.clock() if gate.clock else None
+        with asking(gate.events):
+            reading = await self._store.hit(principal.organization, plan.windows, cost, now)
+        if not reading.allowed:
+            refusal = rate_limit_exceeded(plan.windows, reading)
+            refusal.organization = principal.organization
+            gate.tell(refusal, (plan, reading))
+            raise refusal
+        return principal._replace(reading=reading)
 
     def _check_method(self, rule: Rule, principal: Principal) -> None:
         if rule.allow is not None and not self.shadow:

@@ -4,8 +4,9 @@ service = Litestar([models], middleware=[RouteMiddleware])
 app = protect(service, gate, {"GET /models": "models:read"})
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import partial
+from types import MethodType
 from typing import Any, Final, cast
 
 from litestar import Litestar, types
@@ -16,7 +17,7 @@ from ..errors import ConfigurationError, Refusal
 from ..gate import Gate
 from ..rules.access_rule import Rule
 from .asgi import GateMiddleware
-from .audit import ANY_METHOD, ServedRoute
+from .audit import ANY_METHOD, ServedRoute, view_of
 from .caller import GUARD, RULE
 from .connection import AsgiCaller, refuse
 from .guard import Guard
@@ -105,10 +106,20 @@ def routes(app: Litestar) -> Iterator[ServedRoute]:
     for route in app.routes:
         path = _path(route)
         if isinstance(route, HTTPRoute):
-            for method in sorted(set(map(str, route.methods)) - {"HEAD", "OPTIONS"}):
-                yield ServedRoute(method, path)
+            for handler in route.route_handlers:
+                for method in sorted(set(map(str, handler.http_methods)) - {"HEAD", "OPTIONS"}):
+                    yield ServedRoute(method, path, view=_view(handler))
         else:
-            yield ServedRoute(ANY_METHOD if isinstance(route, ASGIRoute) else "GET", path)
+            method = ANY_METHOD if isinstance(route, ASGIRoute) else "GET"
+            yield ServedRoute(method, path, view=_view(route.route_handler))
+
+
+def _view(handler: Any) -> Hashable:
+    """Identify a handler by its function, and by the class of its controller."""
+    function = handler.fn
+    if isinstance(function, MethodType):
+        return view_of(function.__func__, type(function.__self__))
+    return view_of(function)
 
 
 def _template(scope: Scope) -> str:

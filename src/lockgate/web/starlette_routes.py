@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import Refusal
 from ..rules.access_rule import Rule
-from .audit import ServedRoute
-from .caller import GUARD, RULE
+from .audit import ServedRoute, view_of
+from .caller import GUARD, OUTER, RULE
 from .connection import AsgiCaller, refuse
 from .guard import Guard
 from .requirements import REQUIRES, check_decorators, required
@@ -107,14 +107,23 @@ class RouteChecks:
         return checked
 
     def _verify(self, route: _CheckedRoute, scope: Scope) -> None:
-        if scope.get(GUARD) is not self._guard:
-            return  # No gate is before the application, or another one admitted the request.
-        rule, method, caller = scope[RULE], scope.get("method", "GET"), partial(AsgiCaller, scope)
+        rule = self._charged(scope)
+        if rule is None:
+            return  # No gate is before the application, or only others.
+        method, caller = scope.get("method", "GET"), partial(AsgiCaller, scope)
         alone = len(route.places) == 1
         for place in route.places if alone else _matching(route.places, scope):
             own = self._guard.verify_route(rule, method, place.path, caller, place.host)
             if alone and method in place.methods:
                 route.admitted[method] = own
+
+    def _charged(self, scope: Scope) -> Rule | None:
+        """The rule that this guard charged, maybe outside another one."""
+        guard, outer = self._guard, scope.get(OUTER, ())
+        if scope.get(GUARD) is guard:
+            rule: Rule = scope[RULE]
+            return rule
+        return next((rule for charging, rule in outer if charging is guard), None)
 
 
 def _matching(places: list[_Place], scope: Scope) -> list[_Place]:
@@ -131,7 +140,8 @@ def _served(routes: Iterable[BaseRoute]) -> Iterator[ServedRoute]:
         endpoint = getattr(route, "endpoint", None)
         for method in place.methods:
             asked = [required(endpoint, method), *_dependencies(route)]
-            yield from (ServedRoute(method, place.path, place.host, rule) for rule in asked)
+            view = view_of(endpoint)
+            yield from (ServedRoute(method, place.path, place.host, rule, view) for rule in asked)
 
 
 def _dependencies(route: BaseRoute) -> Iterator[Rule]:

@@ -11,7 +11,7 @@ from werkzeug.routing import Rule as UrlRule
 from ..errors import ConfigurationError
 from ..rules.access_rule import Rule
 from ..rules.patterns import Pattern
-from .audit import ServedRoute
+from .audit import ServedRoute, view_of
 from .caller import GUARD, RULE, Caller
 from .guard import Guard
 from .requirements import check_decorators, required
@@ -51,9 +51,11 @@ def routes(app: Application) -> Iterator[ServedRoute]:
     views = app.view_functions.items()
     check_decorators((f"The endpoint {name!r}", view) for name, view in views)
     for route in app.url_map.iter_rules():
+        endpoint = app.view_functions.get(route.endpoint)
+        view = None if route.redirect_to is not None else view_of(endpoint)
         for method in _methods(route):
-            asked = required(app.view_functions.get(route.endpoint), method)
-            yield ServedRoute(method, _path(route), host_of(app.url_map, route), asked)
+            asked = required(endpoint, method)
+            yield ServedRoute(method, _path(route), host_of(app.url_map, route), asked, view)
 
 
 def declared(app: Application) -> Iterator[tuple[str, Rule]]:

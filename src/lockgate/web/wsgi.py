@@ -15,7 +15,7 @@ from ..rules.headers import NOT_TO_STORE, OURS
 from ..run import run
 from .api import refused
 from .caller import GUARD, PRINCIPAL, RULE, SLOT
-from .environ import WsgiCaller, principal_of, respond
+from .environ import WsgiCaller, respond
 from .guard import PREFLIGHT, Guard
 from .wsgi_bodies import Held, Late
 
@@ -70,8 +70,8 @@ class GateMiddleware:
         guard, gate = self.guard, self._gate
         try:
             entry, outer = None, environ.get(GUARD)
-            if outer is not None and outer.gate is gate:
-                entry = guard.passes(caller, principal_of(environ), SLOT in environ)
+            if outer is not None:
+                entry = run(guard.enter_inside(outer, caller, environ))
             principal, measured, slot, rule = entry or run(guard.enter(caller))
         except Refusal as refusal:
             return self.refuse(refusal, environ, start_response)

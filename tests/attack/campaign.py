@@ -1,0 +1,273 @@
+"""The campaign: every pair of server and framework, every answer judged, findings told.
+
+``python -m tests.attack.campaign --count 1500 --seed 1`` prints a table of pairs and, for each
+finding, the shortest request that shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from .attack import Attack
+from .generator import attacks
+from .handlers import BY_NAME, NAMES
+from .oracle import Violation, is_preflight, judge
+from .pairs import PAIRS, Target, served
+from .record import Record, State
+from .service import BARE
+from .wire import SILENT, Answer, Connection, Http1, Http2
+
+KEPT = 5
+"""How many requests of one kind are shown."""
+
+
+class Finding(NamedTuple):
+    """A request that broke a sentence, as short as it could be made."""
+
+    pair: str
+    kind: str
+    """The sentence and the families of the changes: findings of one kind are one."""
+    wire: bytes
+    credential: str
+    changes: tuple[str, ...]
+    families: frozenset[str]
+    violation: Violation
+
+    def __str__(self) -> str:
+        v = self.violation
+        return (
+            f"[{self.kind}] {self.pair}\n"
+            f"    request   {self.wire!r}\n"
+            f"    changes   {'; '.join(self.changes) or 'none'}; credential {self.credential}\n"
+            f"    handler   {v.handler}: expected {v.expected}, found {v.found}"
+        )
+
+
+@dataclass
+class Report:
+    """What the attacks on one pair gave."""
+
+    pair: str
+    requests: int = 0
+    entered: int = 0
+    """How many requests came to the gate: a server answers some by itself."""
+    reached: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How many requests showed each kind of finding."""
+    findings: list[Finding] = field(default_factory=list)
+    deaths: int = 0
+    """How often the server's process was replaced."""
+    silent: Counter[str] = field(default_factory=Counter)
+    """Changes after which the server kept silent."""
+    hung: list[bytes] = field(default_factory=list)
+    """Requests that never left the application."""
+    seconds: float = 0.0
+
+
+class Attacker:
+    """Sends requests to one target and judges what each one did.
+
+    Args:
+        target: what is attacked.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.report = Report(target.name)
+        self._record: Record = target.record
+        self._handlers = target.application.handlers
+        http1 = target.server.protocol == "http/1.1"
+        self._connection: Connection = (Http1 if http1 else Http2)(target.port)
+        self._http1 = http1
+        self._keys = target.keys
+        self._pid = self._record.read().pid
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def fits(self, attack: Attack) -> bool:
+        """Whether the protocol can carry the attack."""
+        if self._http1:
+            return True
+        return not any(m.http1 for m in attack.mutations)
+
+    def send(self, attack: Attack, *, bare: bool = False) -> tuple[State, State, Answer]:
+        """Send one request; gives the counters before and after it, and the answer."""
+        before = self._record.settled()
+        extra = ((BARE.encode(), b"1"),) if bare else ()
+        answer = self._connection.send(attack.request, self._keys, extra)
+        hung = self._record.hung
+        after = self._record.settled()
+        if self._record.hung > hung:
+            self.report.hung.append(attack.request.wire({name: f"<{name}>" for name in self._keys}))
+        if attack.request.alone:
+            time.sleep(0.002)
+            after = self._record.settled()
+        if answer.status is None and answer is SILENT:
+            self.report.silent["; ".join(m.name for m in attack.mutations)] += 1
+        if after.pid != self._pid:
+            self._pid, self._keys = after.pid, self.target.keys
+            self._record.hung = 0
+            self.report.deaths += 1
+            before = after
+        return before, after, answer
+
+    def violations(self, attack: Attack) -> list[Violation]:
+        """Send one request and judge it."""
+        before, after, answer = self.send(attack)
+        report = self.report
+        report.requests += 1
+        report.entered += after.entered > before.entered
+        for name, ran, earlier in zip(NAMES, after.runs, before.runs, strict=True):
+            if ran > earlier:
+                report.reached[name] += 1
+        any_opens = self.target.server.any_method_opens
+        found = list(judge(attack, before, after, answer, self._handlers, any_opens=any_opens))
+        if any(v.clause in ("5xx", "fault") for v in found):
+            before, after, answer = self.send(attack, bare=True)
+            if after.faults > before.faults or (answer.status or 0) >= 500:
+                # The framework fails at this request by itself.
+                found = [v for v in found if v.clause not in ("5xx", "fault")]
+        if any(v.clause == "headers" for v in found) and self.target.application.around:
+            found = [v for v in found if v.clause != "headers"]
+        return found
+
+    def attack(self, attack: Attack) -> None:
+        """Send one request; what it shows is made short, and kept once for each kind."""
+        if not self.fits(attack):
+            return
+        for violation in self.violations(attack):
+            kind = self._known(violation, attack)
+            if kind is None:
+                short, shown = self._shorten(attack, violation)
+                kind = kind_of(shown, short)
+                if self.report.kinds[kind] < KEPT:
+                    self.report.findings.append(self._finding(kind, short, shown))
+            self.report.kinds[kind] += 1
+
+    def run(self, seed: int, count: int) -> Report:
+        """Make the attacks that a seed stands for."""
+        began = time.monotonic()
+        for attack in attacks(self._handlers, seed, count):
+            self.attack(attack)
+        self.close()
+        self.report.seconds = time.monotonic() - began
+        return self.report
+
+    def _finding(self, kind: str, attack: Attack, violation: Violation) -> Finding:
+        wire = attack.request.wire({name: f"<{name}>" for name in self._keys})
+        changes = tuple(f"{m.family}: {m.name}" for m in attack.mutations)
+        parts = wire, attack.credential, changes, attack.families, violation
+        return Finding(self.report.pair, kind, *parts)
+
+    def _known(self, violation: Violation, attack: Attack) -> str | None:
+        """The kind of a finding that needs no other change than one that is known."""
+        seen = Counter((f.kind, f.families, f.violation.clause) for f in self.report.findings)
+        for (kind, families, clause), times in seen.items():
+            if clause == violation.clause and families <= attack.families and times >= KEPT:
+                return kind
+        return None
+
+    def _shorten(self, attack: Attack, violation: Violation) -> tuple[Attack, Violation]:
+        """Leave out every change that the finding does not need."""
+        while True:
+            for simpler in attack.simpler():
+                again = [v for v in self.violations(simpler) if v.clause == violation.clause]
+                if again:
+                    attack, violation = simpler, again[0]
+                    break
+            else:
+                return attack, violation
+
+
+def kind_of(violation: Violation, attack: Attack) -> str:
+    """What a finding is about: the sentence that is broken, and what breaks it."""
+    clause, request = violation.clause, attack.request
+    if clause in ("405", "public method", "method", "preflight"):
+        return clause
+    handler = BY_NAME[violation.handler]
+    if is_preflight(request):
+        about = "preflight"
+    elif not request.alone and not handler.allows(request.method.decode("latin-1")):
+        about = "unnamed method"
+    elif not request.target.startswith(b"/"):
+        about = "absolute form"
+    else:
+        about = "+".join(sorted(attack.families)) or "as named"
+    return f"{clause}: {about}"
+
+
+def attacked(pair: tuple[str, str], seed: int, count: int) -> Report:
+    """Attack one pair."""
+    with served(*pair) as target:
+        return Attacker(target).run(seed, count)
+
+
+def campaign(
+    pairs: Sequence[tuple[str, str]], seed: int, count: int, processes: int
+) -> Iterator[Report]:
+    """Attack pairs side by side; gives the reports in the order of the pairs."""
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(partial(attacked, seed=seed, count=count), pairs)
+
+
+def line(report: Report) -> str:
+    """A line of the table."""
+    server, application = report.pair.split(" ")
+    figures = f"{report.requests:8} {report.entered:8} {len(report.reached):8}"
+    rate = report.requests / report.seconds if report.seconds else 0
+    died = f"  died {report.deaths} times" if report.deaths else ""
+    died += f"  hung {len(report.hung)} times" if report.hung else ""
+    found = f"{len(report.kinds):8} {sum(report.kinds.values()):8}"
+    return f"{server:18} {application:22} {figures} {found} {rate:7.0f}/s{died}"
+
+
+HEAD = (
+    f"{'server':18} {'application':22} {'requests':>8} {'entered':>8} {'handlers':>8} "
+    f"{'kinds':>8} {'findings':>8}"
+)
+
+
+def summary(reports: Iterable[Report]) -> str:
+    """Kinds of findings, each with the pairs that it was found at."""
+    pairs: dict[str, Counter[str]] = {}
+    for report in reports:
+        for kind, times in report.kinds.items():
+            pairs.setdefault(kind, Counter())[report.pair] = times
+    lines: list[str] = []
+    for kind, counts in sorted(pairs.items()):
+        lines.append(f"{kind}: {sum(counts.values())} requests at {len(counts)} pairs")
+        lines += [f"    {times:6} {pair}" for pair, times in counts.most_common()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=1500, help="requests at each pair")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", default="", help="pairs that contain this text")
+    options = parser.parse_args()
+    pairs = [pair for pair in PAIRS if options.only in " ".join(pair)]
+    print(HEAD)
+    reports: list[Report] = []
+    for report in campaign(pairs, options.seed, options.count, options.processes):
+        print(line(report), flush=True)
+        reports.append(report)
+    findings = [finding for report in reports for finding in report.findings]
+    for finding in findings:
+        print(f"\n{finding}")
+    requests = sum(report.requests for report in reports)
+    print(f"\n{summary(reports)}\n\n{requests} requests, {len(reports)} pairs")
+    raise SystemExit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""What the servers load: ``tests.attack.entry:app``, chosen by the environment."""
+
+from .service import load
+
+app = load()

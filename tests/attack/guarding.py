@@ -1,0 +1,38 @@
+"""How the application of each framework is put behind a gate: the one place that knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lockgate import Gate, Rule
+from lockgate.web import django, litestar, quart
+from lockgate.web.asgi import GateMiddleware as AsgiGate
+from lockgate.web.flask import FlaskGate
+from lockgate.web.wsgi import GateMiddleware as WsgiGate
+
+Rules = Mapping[str, Rule | str]
+
+
+def guard_asgi(app: Any, gate: Gate, rules: Rules) -> Any:
+    """Guard any ASGI application; Starlette's and FastAPI's are recognised."""
+    return AsgiGate(app, gate, rules)
+
+
+def guard_wsgi(app: Any, gate: Gate, rules: Rules) -> Any:
+    """Guard any WSGI application."""
+    return WsgiGate(app, gate, rules)
+
+
+def guard_flask(app: Any, gate: Gate, rules: Rules) -> Any:
+    FlaskGate(gate, rules).init_app(app)
+    return app
+
+
+def guard_quart(app: Any, gate: Gate, rules: Rules) -> Any:
+    quart.protect(app, gate, rules)
+    return app
+
+
+guard_django = django.protect
+guard_litestar = litestar.protect

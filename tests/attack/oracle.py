@@ -1,0 +1,139 @@
+"""What must hold for every answer: whichever handler ran, its own rule was charged (G1, D31)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from .attack import Attack
+from .handlers import NAMES, Handler
+from .record import ORGANIZATIONS, State
+from .wire import Answer, Request
+
+HOLDS = {"models": {"models:read"}, "jobs": {"jobs:read"}}
+"""The scopes of narrow keys; that of ``full`` holds every one."""
+
+RATE_HEADERS = (b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset")
+
+
+class Violation(NamedTuple):
+    """One thing that an answer shows and must not."""
+
+    clause: str
+    """Which sentence is broken, in a word."""
+    handler: str
+    expected: str
+    found: str
+
+
+def may(credential: str, handler: Handler) -> bool:
+    """Whether a credential satisfies a handler's own rule."""
+    if handler.public:
+        return True
+    if credential not in ORGANIZATIONS:
+        return False
+    return handler.scope is None or credential == "full" or handler.scope in HOLDS.get(
+        credential, ()
+    )  # fmt: skip
+
+
+def method_of(request: Request, *, any_opens: bool = False) -> str:
+    """The method as the gate is told of it.
+
+    Some servers take the white space around a method away. Granian makes a WebSocket scope of a
+    handshake by any method; such a scope has no method, and a handshake is held to the rule of GET.
+    """
+    upgrade = request.header(b"upgrade") or b""
+    if any_opens and upgrade.strip().lower() == b"websocket":
+        return "GET"
+    return request.method.decode("latin-1").strip()
+
+
+def is_preflight(request: Request, *, any_opens: bool = False) -> bool:
+    """Whether a request claims to be a CORS preflight."""
+    asks = request.header(b"access-control-request-method")
+    method = method_of(request, any_opens=any_opens)
+    return method == "OPTIONS" and None not in (request.header(b"origin"), asks)
+
+
+def judge(
+    attack: Attack,
+    before: State,
+    after: State,
+    answer: Answer,
+    handlers: Sequence[Handler],
+    *,
+    any_opens: bool = False,
+) -> Iterator[Violation]:
+    """Everything that is wrong with what a request did.
+
+    Args:
+        attack: what was sent.
+        before: the counters before it.
+        after: the counters after it.
+        answer: what came back.
+        handlers: those of the application.
+        any_opens: whether the server opens a WebSocket by any method.
+    """
+    charged = 0
+    if attack.credential in ORGANIZATIONS:
+        place = ORGANIZATIONS.index(attack.credential)
+        charged = after.used[place] - before.used[place]
+    for handler in handlers:
+        place = NAMES.index(handler.name)
+        if times := after.runs[place] - before.runs[place]:
+            yield from _ran(attack, handler, times, charged, any_opens=any_opens)
+    if after.faults > before.faults:
+        yield Violation("fault", attack.handler.name, "no exception", "one left the gate")
+    if after.entered == before.entered or answer.status != after.status or attack.request.alone:
+        return  # The server answered by itself, or there was more than one answer.
+    if after.status >= 500:
+        yield Violation("5xx", attack.handler.name, "no 5xx for bad input", f"{after.status}")
+    if after.status != 101 and answer.headers:  # Not every server lets headers go with a 101.
+        for name in RATE_HEADERS:
+            if (count := len(answer.all(name))) != 1:
+                told = f"{count} times"
+                yield Violation("headers", attack.handler.name, f"{name.decode()} once", told)
+                break
+    yield from _unnamed(attack, answer, handlers)
+
+
+def _ran(
+    attack: Attack, handler: Handler, times: int, charged: int, *, any_opens: bool
+) -> Iterator[Violation]:
+    """A handler that ran did so by a method that its rule names, with its scope, at its cost."""
+    request = attack.request
+    method = method_of(request, any_opens=any_opens)
+    if is_preflight(request, any_opens=any_opens) and not handler.websocket:
+        yield Violation("preflight", handler.name, "no handler runs", "it ran")
+    elif not (request.alone or handler.websocket or handler.allows(method)):
+        clause = "public method" if handler.public else "method"
+        named = f"only {', '.join(handler.methods)} runs it"
+        yield Violation(clause, handler.name, named, f"{method} ran it")
+    if not may(request.credential, handler):
+        needed = f"scope {handler.scope}" if handler.scope else "a key"
+        yield Violation("entry", handler.name, needed, f"it ran with {request.credential}")
+    elif not handler.public:
+        own = handler.cost * times
+        if charged < own or (charged > own and not attack.mutations):
+            yield Violation("charge", handler.name, f"a charge of {own}", f"{charged}")
+
+
+def _unnamed(attack: Attack, answer: Answer, handlers: Sequence[Handler]) -> Iterator[Violation]:
+    """A path that rules name for some methods answers every other method with 405 (D31 b)."""
+    request = attack.request
+    method = method_of(request)
+    here = [h for h in handlers if h.sample.encode() == request.target and h.paths]
+    here = [h for h in here if h.host is None or h.host.encode() == request.host]
+    # A public catch-all names every path.
+    here += [h for h in handlers if here and h.name == "page" and h.public]
+    if not here or not method.isupper() or any(h.allows(method) for h in here):
+        return
+    if request.credential not in ORGANIZATIONS or is_preflight(request):
+        return
+    # A server may take a handshake for a GET, and a header for a prefix of the path.
+    if request.header(b"upgrade") or "prefix in a header" in attack.families:
+        return
+    if answer.status not in (400, 405) or (answer.status == 405 and not answer.all(b"allow")):
+        found = f"{answer.status}, Allow: {answer.all(b'allow')}"
+        yield Violation("405", here[0].name, f"405 with Allow for {method}", found)

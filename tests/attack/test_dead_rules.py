@@ -1,0 +1,243 @@
+"""Rules and requirements that guard nothing are told when the application is built (D31 f)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Depends, FastAPI
+from flask import Flask
+from flask.views import MethodView
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from starlette.testclient import TestClient
+
+from lockgate import PUBLIC, ConfigurationError, Gate, Principal, Rule, run
+from lockgate.web import starlette
+from lockgate.web.asgi import GateMiddleware as AsgiGate
+from lockgate.web.fastapi import require
+from lockgate.web.flask import FlaskGate, requires
+from lockgate.web.wsgi import GateMiddleware as WsgiGate
+
+# As frameworks and gateways write parameters and tails; as a rule each is a path of itself.
+NEVER = ("/v1/<int:id>", "/v1/<id>", "/v1/<path:rest>/x", "/v1/*", "/v1/**", "/*/jobs")
+
+Rules = dict[str, Rule | str]
+STRICT: Any = {"strict": True}
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate("memory://", brand="acme")
+
+
+async def answer(_: Request) -> PlainTextResponse:
+    return PlainTextResponse("ok")
+
+
+def nothing(_environ: Any, start_response: Any) -> Iterator[bytes]:
+    start_response("200 OK", [])
+    yield b""
+
+
+def starts(app: Any) -> None:
+    """Take an ASGI application up to its first request."""
+    TestClient(app).get("/")
+
+
+def flask_starts(extension: FlaskGate, app: Flask) -> None:
+    """Take a Flask application up to its first request."""
+    extension.init_app(app)
+    app.test_client().get("/")
+
+
+# --- rules that match no request ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", NEVER)
+@pytest.mark.parametrize("guard", [AsgiGate, WsgiGate], ids=["asgi", "wsgi"])
+def test_a_rule_that_no_request_matches_is_refused_D31(
+    gate: Gate, guard: Callable[..., object], path: str
+) -> None:
+    app: Any = Starlette() if guard is AsgiGate else nothing
+    with pytest.raises(ConfigurationError) as refused:
+        guard(app, gate, {f"GET {path}": "jobs:read"})
+    assert path in str(refused.value)
+
+
+@pytest.mark.parametrize("path", NEVER)
+def test_flask_refuses_a_rule_that_no_request_matches_D31(gate: Gate, path: str) -> None:
+    with pytest.raises(ConfigurationError):
+        FlaskGate(gate, {f"GET {path}": "jobs:read"}).init_app(Flask("dead"))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"GET /job": Rule("jobs:read")},  # The route is called /jobs.
+        {"POST /jobs": Rule("jobs:read")},  # The route takes GET only.
+        {"GET /jobs/{id}": Rule("jobs:read")},
+        {"GET /sub": Rule("jobs:read")},
+    ],
+    ids=str,
+)
+def test_strict_refuses_a_rule_that_names_no_route_D31(gate: Gate, rules: Rules) -> None:
+    routes = [Route("/jobs", answer), Mount("/sub", routes=[Route("/inner", answer)])]
+    named: Rules = {"GET /jobs": "jobs:read", "GET /sub/inner": PUBLIC}
+    starts(AsgiGate(Starlette(routes=routes), gate, named, **STRICT))
+    with pytest.raises(ConfigurationError) as refused:
+        starts(AsgiGate(Starlette(routes=routes), gate, {**named, **rules}, **STRICT))
+    assert next(iter(rules)) in str(refused.value)
+
+
+def test_strict_refuses_a_route_that_no_rule_names_D31(gate: Gate) -> None:
+    routes = [Route("/jobs", answer), Route("/admin", answer)]
+    with pytest.raises(ConfigurationError) as refused:
+        starts(AsgiGate(Starlette(routes=routes), gate, {"GET /jobs": PUBLIC}, **STRICT))
+    assert "GET /admin" in str(refused.value)
+
+
+def test_strict_flask_refuses_what_is_open_or_dead_D31(gate: Gate) -> None:
+    def app() -> Flask:
+        made = Flask("strict")
+        made.add_url_rule("/jobs/<int:id>", "job", lambda id: "ok")
+        made.add_url_rule("/admin", "admin", lambda: "ok")
+        return made
+
+    both: dict[str, Rule | str] = {"GET /jobs/{id}": "jobs:read", "GET /admin": "account:read"}
+    # Flask itself adds /static.
+    both["GET /static/{filename:path}"] = PUBLIC
+    flask_starts(FlaskGate(gate, both, **STRICT), app())
+    named = {route: rule for route, rule in both.items() if route != "GET /admin"}
+    with pytest.raises(ConfigurationError, match="/admin"):
+        flask_starts(FlaskGate(gate, named, **STRICT), app())
+    with pytest.raises(ConfigurationError, match="/elsewhere"):
+        flask_starts(FlaskGate(gate, {**both, "GET /elsewhere": PUBLIC}, **STRICT), app())
+
+
+# --- requirements at endpoints ------------------------------------------------------------
+
+
+def test_flask_requires_above_the_route_is_told_D31(gate: Gate) -> None:
+    """The route holds the view below the decorator, which asks for nothing."""
+    app = Flask("upside down")
+
+    @requires("jobs:write", cost=5)
+    @app.get("/jobs")
+    def jobs() -> str:
+        return "jobs"
+
+    with pytest.raises(ConfigurationError, match="jobs"):
+        flask_starts(FlaskGate(gate), app)
+
+
+def test_starlette_requires_on_an_endpoint_without_a_route_is_told_D31(gate: Gate) -> None:
+    async def jobs(request: Request) -> PlainTextResponse:
+        return await answer(request)
+
+    routes = [Route("/jobs", jobs)]
+    starlette.requires("jobs:write")(jobs)
+    with pytest.raises(ConfigurationError, match="jobs"):
+        starts(AsgiGate(Starlette(routes=routes), gate))
+
+
+@contextmanager
+def told_or_done() -> Iterator[list[bool]]:
+    """A block that either is refused when the application starts, or does what it says."""
+    done: list[bool] = []
+    try:
+        yield done
+    except ConfigurationError:
+        return
+    assert done == [True]
+
+
+def test_flask_cost_of_a_view_method_is_charged_or_told_D31(gate: Gate) -> None:
+    app = Flask("class-based")
+
+    class Jobs(MethodView):
+        @requires("jobs:write", cost=3)
+        def post(self) -> str:
+            return "jobs"
+
+    app.add_url_rule("/jobs", view_func=Jobs.as_view("jobs"))
+    key = run(gate.keys.create("org_1", name="key")).text
+    plan = gate.plans.default
+    with told_or_done() as done:
+        FlaskGate(gate).init_app(app)
+        bearer = {"Authorization": f"Bearer {key}"}
+        answered = app.test_client().post("/jobs", headers=bearer)
+        used = run(gate.store.look("org_1", plan.windows)).used[0]
+        done.append((answered.status_code, used) == (200, 3))
+
+
+def test_flask_scope_of_a_view_method_is_needed_or_told_D31(gate: Gate) -> None:
+    app = Flask("class-based")
+
+    class Jobs(MethodView):
+        decorators = [requires("jobs:write", cost=3)]  # noqa: RUF012 - as Flask types it
+
+        def post(self) -> str:
+            return "jobs"
+
+    app.add_url_rule("/jobs", view_func=Jobs.as_view("jobs"))
+    key = run(gate.keys.create("org_1", name="key", scopes=["jobs:read"])).text
+    with told_or_done() as done:
+        FlaskGate(gate).init_app(app)
+        bearer = {"Authorization": f"Bearer {key}"}
+        done.append(app.test_client().post("/jobs", headers=bearer).status_code == 403)
+
+
+# --- scopes that do not exist -------------------------------------------------------------
+
+
+def misspelled(caller: Annotated[Principal, Depends(require("jobs:raed"))]) -> Principal:
+    return caller
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_fastapi_scope_that_does_not_exist_is_refused_D31(gate: Gate, nested: bool) -> None:
+    app = FastAPI()
+    if nested:
+
+        @app.get("/jobs")
+        async def jobs(caller: Annotated[Any, Depends(misspelled)]) -> str:
+            return "jobs"
+    else:
+
+        @app.get("/jobs", dependencies=[Depends(require("jobs:raed"))])
+        async def plain_jobs() -> str:
+            return "jobs"
+
+    with pytest.raises(ConfigurationError, match="jobs:raed"):
+        starts(AsgiGate(app, gate))
+
+
+def test_starlette_scope_that_does_not_exist_is_refused_D31(gate: Gate) -> None:
+    routes = [Route("/jobs", starlette.requires("jobs:raed")(answer))]
+    with pytest.raises(ConfigurationError, match="jobs:raed"):
+        starts(AsgiGate(Starlette(routes=routes), gate))
+
+
+def test_flask_scope_that_does_not_exist_is_refused_D31(gate: Gate) -> None:
+    app = Flask("misspelt")
+    app.add_url_rule("/jobs", "jobs", requires("jobs:raed")(lambda: "jobs"))
+    with pytest.raises(ConfigurationError, match="jobs:raed"):
+        flask_starts(FlaskGate(gate), app)
+
+
+# --- costs that no plan admits ------------------------------------------------------------
+
+
+def test_a_cost_above_the_smallest_plan_is_told_D31(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Starlette(routes=[Route("/jobs", answer)])
+    with caplog.at_level(logging.WARNING, "lockgate"):
+        starts(AsgiGate(app, gate, {"GET /jobs": Rule("jobs:read", cost=11)}))
+    assert "GET /jobs" in caplog.text and "11" in caplog.text

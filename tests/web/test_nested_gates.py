@@ -1,0 +1,192 @@
+"""A gate inside another one: its rules hold as well, and one request is charged once."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from lockgate import PUBLIC, Gate, Rule, run
+from lockgate.web import asgi, wsgi
+
+from .driving import Bench, ask
+
+Ask = Callable[..., int]
+Rules = dict[str, Any]
+
+PREFLIGHT = {"origin": "https://page.example", "access-control-request-method": "POST"}
+
+
+class Nested:
+    """Guards inside one another before an application that counts what reaches it.
+
+    Args:
+        face: the interface.
+        bench: gives the gate of all guards.
+        rules: of each guard, the outermost one first.
+        shadow: whether the innermost guard only watches.
+    """
+
+    def __init__(self, face: str, bench: Bench, *rules: Rules, shadow: bool = False) -> None:
+        self.ran = 0
+        self.face = face
+        app: Any = self._asgi if face == "asgi" else self._wsgi
+        middleware: Any = asgi.GateMiddleware if face == "asgi" else wsgi.GateMiddleware
+        for one in reversed(rules):
+            app = middleware(app, bench.gate, one, shadow=shadow)
+            shadow = False
+        self._app = app
+
+    def ask(self, method: str = "POST", path: str = "/jobs", **headers: str) -> int:
+        """The status of the answer."""
+        if self.face == "asgi":
+            fields = [(name.replace("_", "-"), value) for name, value in headers.items()]
+            return run(ask(self._app, method, path, headers=fields)).status
+        environ: WSGIEnvironment = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": path,
+            "REMOTE_ADDR": "192.0.2.1",
+            "wsgi.input": io.BytesIO(),
+            **{f"HTTP_{n.upper().replace('-', '_')}": value for n, value in headers.items()},
+        }
+        started: list[str] = []
+        b"".join(self._app(environ, lambda status, *_: started.append(status)))
+        return int(started[0][:3])
+
+    async def _asgi(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        self.ran += 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    def _wsgi(self, _: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        self.ran += 1
+        start_response("200 OK", [])
+        return []
+
+
+@pytest.fixture(params=["asgi", "wsgi"])
+def face(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("costs", "charged"),
+    [((1, 5), 5), ((5, 1), 5), ((5, 5), 5), ((2, 3, 7), 7), ((5, 1, 5), 5), ((1, 5, 2, 6), 6)],
+)
+def test_a_request_is_charged_the_highest_cost_of_all_gates(
+    face: str, costs: tuple[int, ...], charged: int
+) -> None:
+    bench = Bench()
+    nested = Nested(face, bench, *({"POST /jobs": Rule(cost=cost)} for cost in costs))
+    assert nested.ask(authorization=f"Bearer {bench.key()}") == 200
+    assert nested.ran == 1
+    assert bench.used() == charged
+
+
+def test_a_public_gate_between_two_others_changes_no_charge(face: str) -> None:
+    bench = Bench()
+    rules = {"POST /jobs": Rule(cost=5)}, {"POST /jobs": PUBLIC}, {"POST /jobs": Rule(cost=5)}
+    nested = Nested(face, bench, *rules)
+    assert nested.ask(authorization=f"Bearer {bench.key()}") == 200
+    assert bench.used() == 5
+
+
+def test_what_the_inner_gate_costs_more_is_refused_where_a_window_is_full(face: str) -> None:
+    bench = Bench(rpm=9)
+    nested = Nested(face, bench, {"POST /jobs": Rule()}, {"POST /jobs": Rule(cost=5)})
+    bearer = f"Bearer {bench.key()}"
+    assert [nested.ask(authorization=bearer) for _ in range(2)] == [200, 429]
+    assert nested.ran == 1
+    assert bench.used() == 6
+    assert "refused" in bench.names()
+
+
+def test_a_scope_that_the_inner_gate_misses_is_charged_at_its_cost_D19(face: str) -> None:
+    bench = Bench()
+    nested = Nested(face, bench, {"POST /jobs": Rule()}, {"POST /jobs": Rule("jobs:write", cost=5)})
+    assert nested.ask(authorization=f"Bearer {bench.key('jobs:read')}") == 403
+    assert nested.ran == 0
+    assert bench.used() == 5
+
+
+def test_a_store_that_fails_at_the_inner_gate_is_503(
+    face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    nested = Nested(face, bench, {"POST /jobs": Rule()}, {"POST /jobs": Rule(cost=5)})
+    bearer = f"Bearer {bench.key()}"
+
+    async def fail(*_: object) -> Any:
+        raise OSError("gone")
+
+    monkeypatch.setattr(type(bench.gate.store), "hit", fail)
+    assert nested.ask(authorization=bearer) == 503
+    assert nested.ran == 0
+
+
+def test_an_inner_gate_in_shadow_mode_lets_on_who_is_in(face: str) -> None:
+    bench = Bench(rpm=3)
+    inner = {"POST /jobs": Rule("jobs:write", cost=5)}
+    nested = Nested(face, bench, {"POST /jobs": Rule()}, inner, shadow=True)
+    assert nested.ask(authorization=f"Bearer {bench.key('jobs:read')}") == 200
+    assert nested.ran == 1
+    assert "shadowed" in bench.names()
+
+
+def test_a_session_opens_no_inner_rule_that_takes_keys_only(face: str) -> None:
+    bench = Bench()
+    outer = {"GET /jobs": Rule(accepts=("key", "session"))}
+    nested = Nested(face, bench, outer, {"GET /jobs": Rule()})
+    assert nested.ask("GET", cookie=f"__session={bench.session()}") == 401
+    assert nested.ran == 0
+
+
+@pytest.mark.parametrize("inner", [{}, {"OPTIONS /jobs": Rule(cost=5)}, {"* /jobs": PUBLIC}])
+@pytest.mark.parametrize("outer", [{}, {"* /jobs": Rule()}, {"* /jobs": PUBLIC}])
+def test_a_preflight_reaches_no_handler_behind_two_gates_D31(
+    face: str, outer: Rules, inner: Rules
+) -> None:
+    bench = Bench()
+    nested = Nested(face, bench, outer, inner)
+    for bearer in ({}, {"authorization": f"Bearer {bench.key()}"}):
+        assert nested.ask("OPTIONS", **PREFLIGHT, **bearer) == 204
+    assert nested.ran == 0
+    assert bench.used() == 0
+
+
+def test_options_is_a_method_like_others_behind_two_gates_D31(face: str) -> None:
+    bench = Bench()
+    inner = {"OPTIONS /jobs": Rule("jobs:read", cost=5), "GET /jobs": Rule("jobs:read", cost=2)}
+    nested = Nested(face, bench, {"* /jobs": Rule()}, inner)
+    assert nested.ask("OPTIONS", authorization=f"Bearer {bench.key('models:read')}") == 403
+    assert nested.ask("OPTIONS", authorization=f"Bearer {bench.key('jobs:read')}") == 200
+    assert nested.ask("POST", authorization=f"Bearer {bench.key('jobs:read')}") == 405
+    assert nested.ran == 1
+    assert bench.used() == 11
+
+
+async def _said(_: Request) -> Response:
+    return PlainTextResponse("said")
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_the_outer_gate_checks_the_matched_route_as_well_D31(same: bool) -> None:
+    """Its public rule is for a path that the first route takes, which has another rule."""
+    bench, other = Bench(), Bench()
+    app = Starlette(routes=[Route("/items/{id}", _said), Route("/items/newest", _said)])
+    inner: Gate = bench.gate if same else other.gate
+    guarded = asgi.GateMiddleware(
+        asgi.GateMiddleware(app, inner),
+        bench.gate,
+        {"GET /items/{id}": "account:read", "GET /items/newest": PUBLIC},
+    )
+    weak = (bench if same else other).key("models:read")
+    assert (await ask(guarded, path="/items/newest", key=weak)).status == 404

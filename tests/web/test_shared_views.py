@@ -1,0 +1,189 @@
+"""A view keeps its rule under every path that a framework serves it at (D31)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, FastAPI
+from flask import Flask
+from litestar import Controller, Litestar, get
+from litestar.static_files import create_static_files_router
+from quart import Quart
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from lockgate import PUBLIC, ConfigurationError, Rule
+from lockgate.web import asgi, litestar, quart
+from lockgate.web.flask import FlaskGate
+
+from .driving import Bench, ask
+
+Rules = dict[str, Any]
+
+CATCH_ALL = "GET /{p:path}"
+NAMED: Rules = {"GET /models": "models:read", CATCH_ALL: PUBLIC}
+TWINS = ("/models.json", "/v2/models")
+
+
+class View(HTTPEndpoint):
+    async def get(self, _: Request) -> Response:
+        return PlainTextResponse("models")
+
+
+async def say(_: Request) -> Response:
+    return PlainTextResponse("models")
+
+
+def starlette(bench: Bench, rules: Rules, **options: Any) -> Any:
+    routes = [Route(path, say) for path in ("/models", *TWINS)]
+    return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
+
+
+def class_based(bench: Bench, rules: Rules, **options: Any) -> Any:
+    routes = [Route(path, View) for path in ("/models", *TWINS)]
+    return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
+
+
+def fastapi(bench: Bench, rules: Rules, **options: Any) -> Any:
+    app, router = FastAPI(openapi_url=None), APIRouter()
+
+    @router.get("/models.json")
+    @router.get("/models")
+    async def models() -> str:
+        return "models"
+
+    app.include_router(router)
+    app.include_router(router, prefix="/v2")
+    return asgi.GateMiddleware(app, bench.gate, rules, **options)
+
+
+def litestar_app(bench: Bench, rules: Rules, **options: Any) -> Any:
+    class Models(Controller):
+        @get(["/models", *TWINS])
+        async def models(self) -> str:
+            return "models"
+
+    return litestar.protect(made_with_litestar([Models]), bench.gate, rules, **options)
+
+
+def made_with_litestar(handlers: Any) -> Litestar:
+    checks: Any = litestar.RouteMiddleware
+    return Litestar(handlers, middleware=[checks], openapi_config=None, logging_config=None)
+
+
+def quart_app(bench: Bench, rules: Rules, **options: Any) -> Any:
+    app = Quart("shared")
+
+    @app.get("/models")
+    @app.get("/models.json")
+    @app.get("/v2/models")
+    async def models() -> str:
+        return "models"
+
+    quart.protect(app, bench.gate, rules, **options)
+
+    async def connected(scope: Any, receive: Any, send: Any) -> None:
+        """The application; Quart waits for the end of the connection beside the view."""
+        sent = [await receive()]
+
+        async def then() -> Any:
+            return sent.pop() if sent else await asyncio.Event().wait()
+
+        await app(scope, then, send)
+
+    return connected
+
+
+FRAMEWORKS = [starlette, class_based, fastapi, litestar_app, quart_app]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("rules", [NAMED, {"GET /models": "models:read"}], ids=["open", "closed"])
+async def test_a_view_runs_by_no_path_without_its_rule(
+    framework: Callable[..., Any], rules: Rules
+) -> None:
+    bench = Bench()
+    app = framework(bench, rules)
+    weak = bench.key("jobs:read")
+    for path in TWINS:
+        for method in ("GET", "HEAD"):
+            assert (await ask(app, method, path, key=weak)).status in (404, 405)
+    assert "route_mismatch" in bench.names()
+    assert (await ask(app, path="/models", key=weak)).status == 403
+    assert (await ask(app, path="/models", key=bench.key("models:read"))).status == 200
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_a_path_with_a_rule_of_its_own_runs_the_view_by_that(
+    framework: Callable[..., Any],
+) -> None:
+    bench = Bench()
+    own = {f"GET {path}": PUBLIC for path in TWINS}
+    app = framework(bench, {**NAMED, **own}, strict=False)
+    for path in TWINS:
+        assert (await ask(app, path=path)).status == 200
+
+
+async def test_a_more_general_rule_that_asks_for_as_much_is_enough() -> None:
+    bench = Bench()
+    rules = {"GET /models": Rule("models:read"), CATCH_ALL: Rule("models:read", cost=2)}
+    app = starlette(bench, rules)
+    assert (await ask(app, path="/models.json", key=bench.key("models:read"))).status == 200
+
+
+async def test_shadow_mode_runs_the_view_and_tells() -> None:
+    bench = Bench()
+    app = starlette(bench, NAMED, shadow=True)
+    assert (await ask(app, path="/models.json")).status == 200
+    assert "route_mismatch" in bench.names()
+
+
+def flask(rules: Rules) -> tuple[Flask, FlaskGate]:
+    app, extension = Flask("shared"), FlaskGate(Bench().gate, rules)
+
+    @app.get("/models")
+    @app.get("/models.json")
+    @app.get("/v2/models")
+    def models() -> str:
+        return "models"
+
+    return app, extension
+
+
+def test_flask_runs_a_view_by_no_path_without_its_rule() -> None:
+    app, extension = flask(NAMED)
+    extension.init_app(app)
+    assert [app.test_client().get(path).status_code for path in TWINS] == [404, 404]
+
+
+def test_the_audit_names_a_path_whose_view_has_a_rule_elsewhere() -> None:
+    app, extension = flask({**NAMED, "GET /static/{name:path}": PUBLIC})
+    problems = extension.audit(app).problems
+    assert len(problems) == 2
+    for path, problem in zip(TWINS, problems, strict=True):
+        assert f"GET {path} runs the same view as /models, whose rule it does not have" in problem
+
+
+def test_strict_refuses_such_a_path() -> None:
+    app, extension = flask(NAMED)
+    extension = FlaskGate(extension.gate, NAMED, strict=True)
+    with pytest.raises(ConfigurationError, match="runs the same view"):
+        extension.init_app(app)
+
+
+async def test_a_framework_serves_static_files_by_one_view_under_several_rules(
+    tmp_path: Any,
+) -> None:
+    (tmp_path / "x").write_text("x")
+    bench = Bench()
+    pages = [create_static_files_router(f"/{name}", [tmp_path]) for name in ("closed", "open")]
+    rules: Rules = {"GET /closed/{p:path}": "models:read", CATCH_ALL: PUBLIC}
+    guarded = litestar.protect(made_with_litestar(pages), bench.gate, rules)
+    assert (await ask(guarded, path="/open/x")).status == 200
+    assert (await ask(guarded, path="/closed/x")).status == 401
