@@ -65,6 +65,7 @@ class Record:
         self._numbers[_PLACES[handler]] += 1
 
     def enter(self) -> None:
+        self._numbers[_STATUS] = 0  # Of an earlier answer; a server may give one by itself.
         self._numbers[_ENTERED] += 1
 
     def leave(self) -> None:
