@@ -22,7 +22,7 @@ from .oracle import Violation, is_preflight, judge
 from .pairs import PAIRS, Target, served
 from .record import Record, State
 from .service import BARE
-from .wire import SILENT, Answer, Connection, Http1, Http2
+from .wire import SECONDS, SILENT, Answer, Connection, Http1, Http2
 
 KEPT = 5
 """How many requests of one kind are shown."""
@@ -76,15 +76,17 @@ class Attacker:
 
     Args:
         target: what is attacked.
+        patience: how many seconds a server may take to answer.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, patience: float = SECONDS) -> None:
         self.target = target
         self.report = Report(target.name)
         self._record: Record = target.record
         self._handlers = target.application.handlers
         http1 = target.server.protocol == "http/1.1"
-        self._connection: Connection = (Http1 if http1 else Http2)(target.port)
+        self._connection: Connection = (Http1 if http1 else Http2)(target.port, patience)
+        self._record.patience = patience
         self._http1 = http1
         self._keys = target.keys
         self._pid = self._record.read().pid
@@ -152,11 +154,18 @@ class Attacker:
                     self.report.findings.append(self._finding(kind, short, shown))
             self.report.kinds[kind] += 1
 
-    def run(self, seed: int, count: int) -> Report:
-        """Make the attacks that a seed stands for."""
+    def run(self, seed: int, count: int, *, alone: bool = True) -> Report:
+        """Make the attacks that a seed stands for.
+
+        Args:
+            seed: chooses them.
+            count: of attacks besides each handler's own requests.
+            alone: whether to make those that leave a server waiting for the rest of a request.
+        """
         began = time.monotonic()
         for attack in attacks(self._handlers, seed, count):
-            self.attack(attack)
+            if alone or not attack.request.alone:
+                self.attack(attack)
         self.close()
         self.report.seconds = time.monotonic() - began
         return self.report

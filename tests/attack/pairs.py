@@ -202,7 +202,7 @@ def served(server_name: str, application_name: str) -> Iterator[Target]:
 
 def _answers(target: Target) -> bool:
     """Whether a request comes to the application: some servers listen before they load it."""
-    connection = (Http1 if target.server.protocol == "http/1.1" else Http2)(target.port)
+    connection = (Http1 if target.server.protocol == "http/1.1" else Http2)(target.port, 10.0)
     try:
         connection.send(Request(b"GET", b"/health", alone=True), {})
     except OSError:

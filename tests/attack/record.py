@@ -46,6 +46,8 @@ class Record:
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
             self._numbers = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
+        self.patience = 10.0
+        """Seconds after which a request counts as one that hangs."""
         self.hung = 0
         """How many requests never left the application."""
 
@@ -65,6 +67,7 @@ class Record:
         self._numbers[_PLACES[handler]] += 1
 
     def enter(self) -> None:
+        self._numbers[_STATUS] = 0  # Of an earlier answer; a server may give one by itself.
         self._numbers[_ENTERED] += 1
 
     def leave(self) -> None:
@@ -93,10 +96,10 @@ class Record:
             tuple(numbers[_USED:_COUNT]),
         )
 
-    def settled(self, seconds: float = 0.5) -> State:
+    def settled(self) -> State:
         """The counters once no request is in the application; one that hangs is given up."""
         numbers = self._numbers
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + self.patience
         while numbers[_ENTERED] - numbers[_LEFT] > self.hung:
             if time.monotonic() > deadline:
                 self.hung = numbers[_ENTERED] - numbers[_LEFT]

@@ -21,6 +21,8 @@ from .wire import Headers, Request
 
 Attackers = Callable[[str, str], Attacker]
 
+PATIENCE = 20.0
+"""Seconds in which a server answers, however busy the machine is."""
 HANDSHAKE = websocket(Request(b"GET", b"/")).headers
 FAKE_PREFLIGHT = ((b"Origin", b"x"), (b"Access-Control-Request-Method", b"x"))
 
@@ -41,7 +43,7 @@ def attackers() -> Iterator[Attackers]:
                 pytest.skip("djangorestframework is not installed here")
             pair = server, application
             if pair not in running:
-                running[pair] = Attacker(stack.enter_context(served(*pair)))
+                running[pair] = Attacker(stack.enter_context(served(*pair)), PATIENCE)
                 stack.callback(running[pair].close)
             return running[pair]
 
@@ -80,13 +82,13 @@ def fake_preflights() -> Iterator[Row]:
     """``OPTIONS`` with two headers ran handlers without a key."""
     for server, application, handler in (
         ("uvicorn-h11", "django-asgi", "run"),
-        *((server, "django-wsgi", "run") for server in ("gunicorn", "waitress")),
+        ("gunicorn", "django-wsgi", "run"),
         ("uvicorn-h11", "starlette", "metrics"),
         ("uvicorn-h11", "fastapi", "metrics"),
         ("hypercorn", "litestar", "metrics"),
-        ("gunicorn", "flask", "metrics"),
+        ("waitress", "flask", "metrics"),
         ("gunicorn", "rest-wsgi", "models"),
-        ("uvicorn-h11", "asgi", "admin"),
+        ("uvicorn-h11", "asgi-folding", "admin"),
         ("waitress", "wsgi-folding", "admin"),
     ):
         target = BY_NAME[handler].sample.encode()
@@ -106,8 +108,7 @@ def last_slashes() -> Iterator[Row]:
             yield Row(server, application, handler, "GET", target, "none", (401,))
             yield Row(server, application, handler, "GET", target, "weak", (403,))
 
-    for server in ("hypercorn", "hypercorn-h2"):
-        yield Row(server, "litestar", "feed", "GET", b"/feed/", "none", (401, 403))
+    yield Row("hypercorn", "litestar", "feed", "GET", b"/feed/", "none", (401, 403))
 
 
 def unnamed_methods() -> Iterator[Row]:
@@ -115,11 +116,10 @@ def unnamed_methods() -> Iterator[Row]:
     for server, application in (
         ("uvicorn-h11", "django-asgi"),
         ("gunicorn", "django-wsgi"),
-        ("waitress", "django-wsgi"),
-        ("gunicorn", "flask"),
+        ("waitress", "flask"),
         ("uvicorn-h11", "starlette"),
         ("hypercorn", "litestar"),
-        ("uvicorn-h11", "asgi"),
+        ("uvicorn-h11", "asgi-folding"),
         ("waitress", "wsgi-folding"),
     ):
         for method in ("GET", "PUT", "PATCH", "FOO", "OPTIONS"):
@@ -131,13 +131,13 @@ def unnamed_methods() -> Iterator[Row]:
 def methods_of_a_catch_all() -> Iterator[Row]:
     """A catch-all that a rule names for GET ran by every other method for any key."""
     for server, application in (
-        ("uvicorn-h11", "asgi"),
+        ("uvicorn-h11", "asgi-folding"),
         ("waitress", "wsgi-folding"),
         ("uvicorn-h11", "starlette"),
         ("uvicorn-h11", "fastapi"),
         ("hypercorn", "litestar"),
         ("hypercorn", "quart"),
-        ("gunicorn", "flask"),
+        ("waitress", "flask"),
         ("gunicorn", "django-wsgi"),
         ("uvicorn-h11", "django-asgi"),
     ):
@@ -161,7 +161,6 @@ def other_forms() -> Iterator[Row]:
     for server, application in (
         ("hypercorn", "quart"),
         ("hypercorn-h2", "quart"),
-        ("uvicorn-h11", "quart"),
     ):
         for target in (b"http://h/api/jobs", b"x:/api/jobs", b"%20/api/jobs"):
             yield Row(server, application, "start", "POST", target, "models", (400,))
@@ -192,12 +191,17 @@ def matched_routes() -> Iterator[Row]:
         where = "gunicorn", "rest-wsgi", "models"
         for target in (b"/api/models.json", b"/api/models.json/"):
             yield Row(*where, "GET", target, credential, (401, 403, 404))
-            yield Row("uvicorn-h11", "rest-asgi", "models", "GET", target, credential, (404,))
     # Whatever the server makes of a handshake by OPTIONS: the rule of GET holds at least.
-    for application, handler in (("litestar", "inner"), ("starlette", "feed")):
+    for handler in ("inner", "feed"):
         for method in ("OPTIONS", "PUT"):
-            where = "granian-asgi", application, handler, method
-            yield Row(*where, BY_NAME[handler].sample.encode(), "weak", (403,), HANDSHAKE)
+            target = BY_NAME[handler].sample.encode()
+            yield Row(
+                *("granian-asgi", "litestar", handler, method),
+                target,
+                "weak",
+                (403,),
+                HANDSHAKE,
+            )
     # Django decodes the path in the environment, where the report of a mismatch looked for bytes.
     for target in (b"/api/loose%e2%80%a8", b"/api/loose%ff"):
         yield Row("gunicorn", "django-wsgi", "loose", "GET", target, "weak", (404,))
@@ -229,12 +233,12 @@ def test_a_request_reaches_no_handler_past_its_rule_G1(attackers: Attackers, row
 @pytest.mark.parametrize(
     "pair",
     [
-        ("uvicorn-h11", "asgi"),
+        ("uvicorn-h11", "asgi-folding"),
         ("uvicorn-h11", "starlette"),
         ("uvicorn-h11", "fastapi"),
         ("hypercorn", "litestar"),
         ("hypercorn", "quart"),
-        ("gunicorn", "flask"),
+        ("waitress", "flask"),
         ("gunicorn", "django-wsgi"),
         ("uvicorn-h11", "django-asgi"),
         ("waitress", "wsgi-folding"),
@@ -269,7 +273,7 @@ def test_a_good_key_reaches_every_handler_at_its_own_cost_G1(
     ids="-".join,
 )
 def test_seeded_attacks_find_nothing_G1(attackers: Attackers, pair: tuple[str, str]) -> None:
-    report = Attacker(attackers(*pair).target).run(seed=7, count=300)
+    report = Attacker(attackers(*pair).target, PATIENCE).run(seed=7, count=300, alone=False)
     assert [str(finding) for finding in report.findings] == []
     assert not report.deaths
     assert len(report.reached) > 5

@@ -21,7 +21,7 @@ from h2.exceptions import ProtocolError
 Headers = tuple[tuple[bytes, bytes], ...]
 
 SECONDS = 0.7
-"""How long an answer is waited for."""
+"""How long an answer is waited for, unless it is said."""
 
 HOP_BY_HOP = frozenset(
     {b"connection", b"upgrade", b"transfer-encoding", b"host", b"http2-settings"}
@@ -104,8 +104,9 @@ class Connection(Protocol):
 class Http1:
     """HTTP/1.1 by hand, kept alive."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, seconds: float = SECONDS) -> None:
         self._port = port
+        self._seconds = seconds
         self._socket: socket.socket | None = None
         self._buffer = b""
 
@@ -144,7 +145,7 @@ class Http1:
         self._socket, self._buffer = None, b""
 
     def _connect(self) -> socket.socket:
-        self._socket = socket.create_connection(("127.0.0.1", self._port), SECONDS)
+        self._socket = socket.create_connection(("127.0.0.1", self._port), self._seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._socket
 
@@ -217,8 +218,9 @@ class Http1:
 class Http2:
     """HTTP/2 with prior knowledge: one stream after another on one connection."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, seconds: float = SECONDS) -> None:
         self._port = port
+        self._seconds = seconds
         self._socket: socket.socket | None = None
         self._h2: H2Connection | None = None
 
@@ -256,7 +258,7 @@ class Http2:
 
     def _exchange(self, fields: Iterable[tuple[bytes, bytes]], body: bytes, opens: bool) -> Answer:
         if self._socket is None or self._h2 is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), SECONDS)
+            self._socket = socket.create_connection(("127.0.0.1", self._port), self._seconds)
             self._h2 = H2Connection(
                 H2Configuration(
                     header_encoding=None,
