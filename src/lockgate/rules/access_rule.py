@@ -111,11 +111,13 @@ ANY_KEY: Final = Rule()
 
 
 def both(one: Rule, other: Rule) -> Rule:
-    """A rule as strict as two guarded ones together."""
+    """A rule as strict as two guarded ones together; ANY_KEY itself only where both are that."""
+    if one is ANY_KEY:
+        one, other = other, one
     if one.includes(other):
         return one
     if other.includes(one):
-        return other
+        return bound(other) if other is ANY_KEY else other
     rule = Rule(
         cost=max(one.cost, other.cost),
         slot=one.slot or other.slot,

@@ -114,17 +114,17 @@ class PathRules:
         return None if found is None else self._open[cast(int, found.lastindex) - 1]
 
     def strictest(self, method: str, paths: Iterable[str]) -> Rule:
-        """Everything that any reading of a path requires; public only if every reading is.
+        """Everything that any reading of a path requires; public only if every reading is."""
+        return agreed(
+            [
+                strictest([entry.by_method[method] for entry in self._concerned(path)])
+                for path in paths
+            ]
+        )
 
-        A method that the path takes as it came, and another reading of it does not, is for nothing.
-        """
-        rules = [
-            strictest([entry.by_method[method] for entry in self._concerned(path)])
-            for path in paths
-        ]
-        if rules[0].allow is None and any(rule.allow is not None for rule in rules):
-            return nowhere(rules[0])
-        return strictest(rules)
+    def names(self, path: str) -> bool:
+        """Whether a pattern matches a path exactly as it is written."""
+        return path in self._literal or self._find(self._first, path) is not None
 
     def inside(self, pattern: Pattern, routes: Collection[Pattern]) -> list[Entry]:
         """The entries that name single paths of a route and have no route of their own.
@@ -185,6 +185,16 @@ class PathRules:
             if each[not exactly].fullmatch(path)
         ]
         return [e for e in found if not any(_contains(e.pattern, o.pattern) for o in found)]
+
+
+def agreed(rules: Sequence[Rule]) -> Rule:
+    """One rule from these of all readings of a path, the path as it came first.
+
+    A method that the path takes as it came, and another reading of it does not, is for nothing.
+    """
+    if rules[0].allow is None and any(rule.allow is not None for rule in rules):
+        return nowhere(rules[0])
+    return strictest(rules)
 
 
 def strictest(rules: Sequence[Rule]) -> Rule:

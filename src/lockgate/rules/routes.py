@@ -6,14 +6,15 @@ from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from .access_rule import ANY_KEY, Rule, bound
-from .path_rules import PathRules, strictest
-from .paths import readings
+from .path_rules import PathRules, agreed, strictest
+from .paths import odd, readings
 from .patterns import Pattern
 from .scopes import Catalogue
 
 _METHOD = re.compile(r"\*|[A-Z]+")
 _PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::\w+)?\}")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
+_AUTHORITY = re.compile(rf"({_HOST.pattern})(?::[0-9]+)?")
 _SLASH: Final = ord("/")
 _PERCENT: Final = ord("%")
 """A number is looked for in bytes five times as fast as other bytes are."""
@@ -110,14 +111,24 @@ class RuleBook:
                 return self._anywhere.match(method, path)
         if path and path[0] != "/":
             raise _no_path()
-        found = self._of_hosts(hosts) if self._hosts else (self._anywhere,)
-        rules = [
-            paths.match(method, path) if texts is None else paths.strictest(method, texts)
-            for paths in found
-        ]
-        if len(hosts) == 1 and len(rules) > 1:  # What is bound to the host decides, if it names it.
-            rules = [next((rule for rule in rules if rule is not ANY_KEY), ANY_KEY)]
-        return strictest(rules)
+        if texts is None:
+            texts = readings(path) if odd(path) else [path]
+        found = self._of_host(hosts) if self._hosts else self._anywhere
+        if found is None:  # The rules of all hosts hold together.
+            everywhere = [self._anywhere, *(paths for _, paths in self._hosts)]
+            return strictest([paths.strictest(method, texts) for paths in everywhere])
+        return agreed([self._on_host(found, method, text) for text in texts])
+
+    def _on_host(self, paths: PathRules, method: str, text: str) -> Rule:
+        """The rule for one reading of a path: what is bound to the host decides, if it names it.
+
+        Where the host has a rule for another spelling only, both rules hold.
+        """
+        rule = paths.strictest(method, (text,)) if odd(text) else paths.match(method, text)
+        if paths is self._anywhere or paths.names(text):
+            return rule
+        elsewhere = self._anywhere.strictest(method, (text,))
+        return elsewhere if rule is ANY_KEY else strictest([rule, elsewhere])
 
     def for_route(
         self,
@@ -169,14 +180,18 @@ class RuleBook:
             return [self._anywhere, *(paths for _, paths in self._hosts)]
         return [paths for name, paths in self._hosts if name.fullmatch(_sample(host))][:1]
 
-    def _of_hosts(self, hosts: Sequence[bytes]) -> list[PathRules]:
-        """The rules for the host of a request; those of all hosts, if it names none or several."""
-        if len(hosts) != 1:
-            return [*(paths for _, paths in self._hosts), self._anywhere]
-        name = _HOST.match(hosts[0].decode("latin-1").strip().lower())
-        text = name[0] if name is not None else ""
-        first = next((paths for host, paths in self._hosts if host.fullmatch(text)), None)
-        return [self._anywhere] if first is None else [first, self._anywhere]
+    def _of_host(self, hosts: Sequence[bytes]) -> PathRules | None:
+        """The rules for the host of a request; None if it names none, several or an odd one.
+
+        Routers compare host names in ways of their own: what is not plainly a name and perhaps a
+        port may be any of the hosts.
+        """
+        name = _AUTHORITY.fullmatch(hosts[0].decode("latin-1").lower()) if len(hosts) == 1 else None
+        if name is None:
+            return None
+        return next(
+            (paths for host, paths in self._hosts if host.fullmatch(name[1])), self._anywhere
+        )
 
 
 def same_host(one: str, other: str) -> bool:
