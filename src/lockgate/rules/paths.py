@@ -17,6 +17,8 @@ _NOT_A_SLASH: Final = "\ufffc"
 """Stands for an encoded slash in the reading that keeps it within its segment."""
 _READINGS_SIZE: Final = 64 * 1024
 """The most characters that all readings of one path may have together."""
+_MOST_READINGS: Final = 64
+"""The most readings of one path: each is matched with all rules, before any key is looked at."""
 
 
 def odd(path: str) -> bool:
@@ -78,7 +80,7 @@ def readings(path: str, raw: bytes = b"") -> list[str]:
             read = step(text)
             if read not in known:
                 size += len(read)
-                if size > _READINGS_SIZE:
+                if size > _READINGS_SIZE or len(known) == _MOST_READINGS:
                     raise InvalidRequest(
                         [Problem("", "The path can be read in too many ways: write it plainly.")]
                     )
