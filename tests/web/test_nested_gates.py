@@ -99,6 +99,30 @@ def test_a_public_gate_between_two_others_changes_no_charge(face: str) -> None:
     assert bench.used() == 5
 
 
+async def test_a_slot_of_another_gate_is_none_of_this_gates_D26() -> None:
+    outer, inner = Bench(), Bench()
+    credentials = [outer.key(), inner.key()]
+    held: list[int] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for bench in (outer, inner):
+            held.append(len(await bench.gate.slots.held("org_1")))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    last = asgi.GateMiddleware(app, inner.gate, {"POST /jobs": Rule(slot=True)})
+    middle = asgi.GateMiddleware(last, inner.gate, {"POST /jobs": Rule()})
+
+    async def with_the_other_key(scope: Scope, receive: Receive, send: Send) -> None:
+        fields = [(b"authorization", f"Bearer {credentials[1]}".encode())]
+        await middle({**scope, "headers": fields}, receive, send)
+
+    first = asgi.GateMiddleware(with_the_other_key, outer.gate, {"POST /jobs": Rule(slot=True)})
+    fields = [("authorization", f"Bearer {credentials[0]}")]
+    assert (await ask(first, "POST", "/jobs", headers=fields)).status == 200
+    assert held == [1, 1]
+
+
 def test_what_the_inner_gate_costs_more_is_refused_where_a_window_is_full(face: str) -> None:
     bench = Bench(rpm=9)
     nested = Nested(face, bench, {"POST /jobs": Rule()}, {"POST /jobs": Rule(cost=5)})

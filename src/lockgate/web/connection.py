@@ -41,7 +41,7 @@ class AsgiCaller:
                 path = after
             elif found and path != f"/{after.lstrip('/')}":
                 # Litestar goes on behind the prefix wherever it finds it, the others do not.
-                self.raw_path = b"//" + quote(after).encode()
+                self.raw_path = b"//" + quote(after, errors="surrogatepass").encode()
         self.path = path
         self.authorizations: list[bytes] = []
         for name, value in self._headers:  # As header() would find it, without another call.

@@ -30,7 +30,7 @@ from ..rules.plans import Plan
 from ..rules.routes import RouteRules, RuleBook
 from ..rules.windows import Reading
 from . import api
-from .caller import COST, OUTER, PRINCIPAL, RULE, SLOT, Caller, address_of
+from .caller import COST, OUTER, PRINCIPAL, RULE, Caller, address_of
 from .denials import Denials
 from .sessions import verified, wanted_organization
 
@@ -185,7 +185,8 @@ class Guard:
                 refusal.organization = principal.organization
                 self.gate.tell(refusal, (principal.plan, principal.reading))
             self._refused(refusal, caller, rule)
-        slot = None if SLOT in held else self._slot(rule, principal)
+        holds = any(g.gate is self.gate and r.slot and not g.shadow for g, r in held[OUTER])
+        slot = None if holds else self._slot(rule, principal)
         return principal, principal[3:], slot, rule
 
     def verify_route(
