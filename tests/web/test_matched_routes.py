@@ -10,15 +10,21 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from django.apps import apps
 from django.conf import settings
+from django.conf.urls.i18n import i18n_patterns
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse
 from django.test.utils import override_settings
 from django.urls import path as django_path
+from django.utils.functional import lazy
+from django.utils.translation import get_language, override
 from fastapi import FastAPI
 from flask import Flask
-from litestar import Litestar, get
+from litestar import Litestar, get, post
+from litestar.config.cors import CORSConfig
+from litestar.handlers import HTTPRouteHandler
 from quart import Quart
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -246,3 +252,133 @@ def test_django_and_litestar_are_not_protected_without_their_middleware(
 )
 def test_a_django_route_is_read_as_a_template(route: str, template: str) -> None:
     assert django.template_of(route) == template
+
+
+# --- Django: paths that depend on the language ----------------------------------------------
+
+LOCALIZED: dict[str, Any] = {
+    "USE_I18N": True,
+    "LANGUAGE_CODE": "en",
+    "LANGUAGES": [("en", "English"), ("de", "German")],
+    "MIDDLEWARE": [
+        "django.middleware.locale.LocaleMiddleware",
+        "lockgate.web.django.RouteMiddleware",
+    ],
+}
+
+
+def any_page(_: HttpRequest, **__: str) -> HttpResponse:
+    return HttpResponse("page")
+
+
+def localized(prefixed: bool, translated: bool) -> Any:
+    """Patterns with the admin view under each language, and a page that takes any path."""
+    users: Any = "users"
+    if translated:
+        users = lazy(lambda: "benutzer" if get_language() == "de" else "users", str)()
+    own = i18n_patterns(django_path(users, admin_view), prefix_default_language=prefixed)
+    return (*own, django_path("<path:p>", any_page))
+
+
+@pytest.mark.usefixtures("django_settings")
+@pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
+@pytest.mark.parametrize(
+    ("prefixed", "translated", "english", "german"),
+    [
+        (True, False, "/en/users", "/de/users"),
+        (False, False, "/users", "/de/users"),
+        (True, True, "/en/users", "/de/benutzer"),
+    ],
+)
+@pytest.mark.parametrize("started", ["en", "de"])
+def test_a_django_view_keeps_its_rule_under_every_language(
+    handler: Any, prefixed: bool, translated: bool, english: str, german: str, started: str
+) -> None:
+    bench = Bench()
+    key = bench.key("account:read")
+    ask_by = ask_wsgi if handler is WSGIHandler else ask_asgi
+    rules: dict[str, Rule | str] = {f"GET {english}": "account:read", "GET /{p:path}": PUBLIC}
+    apps.populate(settings.INSTALLED_APPS)  # As get_wsgi_application() does.
+    with override_settings(**LOCALIZED), override(started):
+        patterns = localized(prefixed, translated)
+        with override_settings(ROOT_URLCONF=patterns):
+            listed = {route.path for route in django.routes()}
+            assert listed == {english, german, "/{p:path}"}
+            assert get_language() == started
+            ask = ask_by(django.protect(handler(), bench.gate, rules), key)
+            assert [ask(english), ask(german), ask("/fr/users")] == [200, 404, 200]
+            rules[f"GET {german}"] = "account:read"
+            ask = ask_by(django.protect(handler(), bench.gate, rules, strict=True), key)
+            assert [ask(english), ask(german)] == [200, 200]
+            ask = ask_by(django.protect(handler(), bench.gate, rules), bench.key("jobs:read"))
+            assert [ask(english), ask(german)] == [403, 403]
+
+
+# --- Litestar -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_litestar_handlers_whose_paths_it_writes_alike_keep_their_own_rules(turned: bool) -> None:
+    """Litestar runs the GET handler of /x/{p:str} for /x/1/2, once another handler has a tail."""
+    bench, reached = Bench(), list[str]()
+
+    @get("/x/{p:str}")
+    async def one() -> str:
+        reached.append("one")
+        return ""
+
+    @post("/x/{p:path}", status_code=200)
+    async def tail() -> str:
+        return ""
+
+    handlers: list[Any] = [tail, one] if turned else [one, tail]
+    checks: Any = litestar.RouteMiddleware
+    service = Litestar(handlers, middleware=[checks], openapi_config=None, logging_config=None)
+    rules: dict[str, Rule | str] = {
+        "GET /x/{p}": "account:read",
+        "GET /x/{p:path}": PUBLIC,
+        "POST /x/{p:path}": PUBLIC,
+    }
+    client = TestClient(litestar.protect(service, bench.gate, rules))
+    assert (client.get("/x/1/2").status_code, reached) == (404, [])
+    assert client.post("/x/1/2").status_code == 200
+    assert client.get("/x/1").status_code == 401
+    good = {"Authorization": f"Bearer {bench.key('account:read')}"}
+    assert client.get("/x/1", headers=good).status_code == 200
+
+
+def test_a_litestar_handler_of_two_paths_written_alike_needs_the_rules_of_both() -> None:
+    bench = Bench()
+
+    @get(["/x/{p:str}", "/x/{p:path}"])
+    async def either() -> str:
+        return ""
+
+    checks: Any = litestar.RouteMiddleware
+    service = Litestar([either], middleware=[checks], openapi_config=None, logging_config=None)
+    rules: dict[str, Rule | str] = {"GET /x/{p}": "account:read", "GET /x/{p:path}": PUBLIC}
+    client = TestClient(litestar.protect(service, bench.gate, rules))
+    assert client.get("/x/1/2").status_code == 404
+
+
+@pytest.mark.parametrize("origin", [[("origin", "")], [("origin", ""), ("origin", "https://a")]])
+@pytest.mark.parametrize("wanted", ["", "GET"])
+def test_an_empty_origin_is_no_preflight_and_its_rule_is_charged(
+    origin: list[tuple[str, str]], wanted: str
+) -> None:
+    """Litestar's CORS layer hands such a request on to the handler."""
+    bench, reached = Bench(), list[str]()
+
+    @HTTPRouteHandler("/o", http_method=["OPTIONS"], status_code=200)
+    async def options() -> str:
+        reached.append("options")
+        return ""
+
+    checks: Any = litestar.RouteMiddleware
+    cors = CORSConfig(allow_origins=["https://a"])
+    service = Litestar([options], middleware=[checks], cors_config=cors, logging_config=None)
+    rules: dict[str, Rule | str] = {"OPTIONS /o": "account:read"}
+    client = TestClient(litestar.protect(service, bench.gate, rules))
+    headers = [*origin, ("access-control-request-method", wanted)]
+    assert client.options("/o", headers=headers).status_code == 401
+    assert reached == []

@@ -19,6 +19,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.converters import get_converters
+from django.urls.resolvers import LocalePrefixPattern
+from django.utils.translation import override
 from starlette.types import ASGIApp, Scope
 
 from ..errors import ConfigurationError, Refusal
@@ -158,8 +160,16 @@ def principal(request: HttpRequest) -> Principal | None:
 
 
 def routes() -> Iterator[ServedRoute]:
-    """Every route of the project's URL configuration."""
-    for template, view in _walk(get_resolver().url_patterns, ""):
+    """Every route of the project's URL configuration, under each language of the settings."""
+    patterns = get_resolver().url_patterns
+    found: dict[tuple[str, Any], None] = {}  # In the order of the configuration.
+    if settings.USE_I18N and _translated(patterns):
+        for language in (settings.LANGUAGE_CODE, *dict(settings.LANGUAGES)):
+            with override(language):
+                found |= dict.fromkeys(_walk(patterns, ""))
+    else:
+        found |= dict.fromkeys(_walk(patterns, ""))
+    for template, view in found:
         for method in _methods(view):
             yield ServedRoute(method, template, view=_identity(view, method))
 
@@ -209,6 +219,18 @@ def _held(request: HttpRequest) -> dict[str, Any]:
     """The scope or the environment of a request."""
     scope: dict[str, Any] | None = getattr(request, "scope", None)
     return cast(Any, request).environ if scope is None else scope
+
+
+def _translated(patterns: Iterable[URLPattern | URLResolver]) -> bool:
+    """Whether a path depends on the language, by a prefix or by a translation."""
+    for one in patterns:
+        pattern: Any = one.pattern
+        written = getattr(pattern, "_route", getattr(pattern, "_regex", ""))
+        if isinstance(pattern, LocalePrefixPattern) or not isinstance(written, str):
+            return True
+        if isinstance(one, URLResolver) and _translated(one.url_patterns):
+            return True
+    return False
 
 
 def _walk(patterns: Iterable[URLPattern | URLResolver], route: str) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,7 @@ service = Litestar([models], middleware=[RouteMiddleware])
 app = protect(service, gate, {"GET /models": "models:read"})
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from functools import partial
 from types import MethodType
 from typing import Any, Final, cast
@@ -25,7 +25,9 @@ from .guard import Guard
 __all__ = ["RouteMiddleware", "protect", "routes"]
 
 _TEMPLATES: Final = "lockgate.templates"
-"""Where an application's state holds the path of each route, by what the router tells of it."""
+"""Where an application's state holds the paths of each route, by what the router tells of it."""
+
+_Known = dict[tuple[str, int], dict[str, None]]
 
 
 class RouteMiddleware:
@@ -50,9 +52,8 @@ class RouteMiddleware:
         if guard is not None:
             method = scope.get("method", "GET")
             try:
-                guard.verify_route(
-                    scope[RULE], method, _template(scope), partial(AsgiCaller, scope)
-                )
+                for template in _templates(scope):
+                    guard.verify_route(scope[RULE], method, template, partial(AsgiCaller, scope))
             except Refusal as refusal:  # Litestar would answer it with 500.
                 await refuse(refusal, scope, send)
                 return True
@@ -122,20 +123,32 @@ def _view(handler: Any) -> Hashable:
     return view_of(function)
 
 
-def _template(scope: Scope) -> str:
-    """The path of the route that Litestar matched."""
+def _templates(scope: Scope) -> Collection[str]:
+    """The path of the route that Litestar matched, or several where it cannot be told.
+
+    Litestar writes ``/x/{p:str}`` and ``/x/{p:path}`` alike, so the handler decides which it is.
+    """
     app, handler = scope["litestar_app"], scope["route_handler"]
     mounted = getattr(handler, "is_mount", False)
-    key = f"mount {id(handler)}" if mounted else scope["path_template"]
-    known: dict[str, str] = app.state.get(_TEMPLATES, {})
+    key = "" if mounted else scope["path_template"], id(handler)
+    known: _Known = app.state.get(_TEMPLATES, {})
     if key not in known:  # The first request, or a route that was added since.
-        known = app.state[_TEMPLATES] = {_key(route): _path(route) for route in app.routes}
+        known = app.state[_TEMPLATES] = _known(app)
     return known[key]
 
 
-def _key(route: Any) -> str:
-    """What the router tells of a matched route; of a mounted one nothing that can be used."""
-    return f"mount {id(route.route_handler)}" if _is_mount(route) else route.path_format
+def _known(app: Litestar) -> _Known:
+    """The paths of all routes, by what the router tells of a matched one."""
+    known: _Known = {}
+    for route in app.routes:
+        handlers: list[Any] = (
+            list(route.route_handlers) if isinstance(route, HTTPRoute) else [route.route_handler]
+        )
+        # Of a mounted route the router tells nothing that can be used.
+        told = "" if _is_mount(route) else route.path_format
+        for handler in handlers:
+            known.setdefault((told, id(handler)), {})[_path(route)] = None
+    return known
 
 
 def _path(route: Any) -> str:
