@@ -428,5 +428,9 @@ class Guard:
 
 
 def _is_preflight(caller: Caller) -> bool:
-    """Whether OPTIONS is a CORS preflight: browsers send those without credentials (D31)."""
-    return bool(caller.header(b"origin") and caller.header(b"access-control-request-method"))
+    """Whether OPTIONS is a CORS preflight: browsers send those without credentials (D31).
+
+    Not with an empty value, which some CORS layers hand on to a handler.
+    """
+    named = caller.header(b"origin"), caller.header(b"access-control-request-method")
+    return all(values and all(values) for values in named)
