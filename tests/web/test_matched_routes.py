@@ -296,7 +296,7 @@ def test_a_django_view_keeps_its_rule_under_every_language(
 ) -> None:
     bench = Bench()
     key = bench.key("account:read")
-    ask_by = ask_wsgi if handler is WSGIHandler else ask_asgi
+    ask_by: Any = ask_wsgi if handler is WSGIHandler else ask_asgi
     rules: dict[str, Rule | str] = {f"GET {english}": "account:read", "GET /{p:path}": PUBLIC}
     apps.populate(settings.INSTALLED_APPS)  # As get_wsgi_application() does.
     with override_settings(**LOCALIZED), override(started):
