@@ -33,6 +33,8 @@ from lockgate.errors import (
     Problem,
     RateLimitExceeded,
     Refusal,
+    RegistrationRefused,
+    RegistrationUnavailable,
     SessionInvalid,
     SessionRequired,
     SlotLost,
@@ -66,6 +68,7 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
     ),
     (NoOrganization(), 403, "NO_ORGANIZATION", (NO_STORE,)),
     (ClaimRefused(), 403, "CLAIM_REFUSED", (NO_STORE,)),
+    (RegistrationRefused(), 403, "REGISTRATION_REFUSED", (NO_STORE,)),
     (AgentsOnly(), 403, "AGENTS_ONLY", (NO_STORE,)),
     (CrossSiteRequest(), 403, "CROSS_SITE_REQUEST", (NO_STORE,)),
     (InvalidRequest([Problem("name", "Say it.")]), 400, "VALIDATION_ERROR", ()),
@@ -88,6 +91,7 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
         ((b"retry-after", b"10"), NO_STORE),
     ),
     (SlotLost(), 503, "SLOT_LOST", (NO_STORE,)),
+    (RegistrationUnavailable(), 503, "REGISTRATION_UNAVAILABLE", (NO_STORE,)),
     (StoreUnavailable(), 503, "STORE_UNAVAILABLE", (NO_STORE,)),
 ]
 NAMES = [type(refusal).__name__ for refusal, *_ in REFUSALS]
@@ -132,6 +136,7 @@ def test_the_body(
         "VALIDATION_ERROR": {"details"},
         "RATE_LIMIT_EXCEEDED": limited,
         "CONCURRENT_LIMIT_EXCEEDED": limited,
+        "REGISTRATION_UNAVAILABLE": {"retryAfter"},
         "STORE_UNAVAILABLE": {"retryAfter"},
         "SLOT_LOST": {"retryAfter"},
     }
