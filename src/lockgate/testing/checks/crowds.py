@@ -148,8 +148,9 @@ async def callers_that_remove_at_once_count_each_key_once(crowd: Crowd) -> None:
         await store.insert(draft, None, NOW)
 
     async def work(_: int) -> int:
-        walk: Removal = await Call("remove_ended", (DAY, NOW + 2 * DAY)).on(store)
-        return walk.removed
+        walk = await Call("remove_ended", (DAY, NOW + 2 * DAY)).on(store)
+        crowd.see(isinstance(walk, Removal), f"remove_ended() answered {walk}.")
+        return int(walk.removed)
 
     removed = sum(await crowd.at_once(6, work))
     crowd.see(removed == keys, f"{keys} keys were due, and 6 callers removed {removed}.")
