@@ -1,3 +1,4 @@
+import logging.handlers
 import sys
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -44,6 +45,18 @@ def shared_servers() -> Iterator[None]:
     """Whatever database servers the tests share are stopped at the end."""
     yield
     stop_shared()
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """A framework that sets up logging, as Litestar does by default, does so for one test."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in root.handlers[:]:
+        if isinstance(handler, logging.handlers.QueueHandler):
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="module")

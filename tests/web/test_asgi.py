@@ -284,7 +284,7 @@ async def test_g1_a_prefix_opens_nothing_wherever_it_stands(root: str, path: str
         reached.append("static")
 
     bench = Bench()
-    service: Any = Litestar([admin, static], openapi_config=None)
+    service: Any = Litestar([admin, static], openapi_config=None, logging_config=None)
     rules = {"GET /admin": Rule("account:write"), "GET /static/{name:path}": PUBLIC}
     app = GateMiddleware(service, bench.gate, rules)
     assert (await ask(app, path=path, root_path=root)).status == 401

@@ -158,7 +158,7 @@ def application(framework: str, bench: Bench) -> Any:
             REACHED.append("admin")
             return "admin"
 
-        service = Litestar([handler], middleware=[litestar.RouteMiddleware])
+        service = Litestar([handler], middleware=[litestar.RouteMiddleware], logging_config=None)
         guarded = litestar.protect(service, bench.gate, RULES)
         changed: Any = guarded
         changed.app = Rewriting(guarded.app)
@@ -232,7 +232,7 @@ def test_django_and_litestar_are_not_protected_without_their_middleware(
     with override_settings(MIDDLEWARE=[]), pytest.raises(ConfigurationError, match="MIDDLEWARE"):
         django.protect(WSGIHandler(), bench.gate)
     with pytest.raises(ConfigurationError, match="RouteMiddleware"):
-        litestar.protect(Litestar([]), bench.gate)
+        litestar.protect(Litestar([], logging_config=None), bench.gate)
 
 
 @pytest.mark.parametrize(
