@@ -17,7 +17,8 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 STARLETTE = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "metrics", "inner", "panel", "counter", "feed", "shown", "changed", "item", "page"),
+    *("upload", "metrics", "inner", "panel", "counter", "desk", "feed", "shown", "changed", "item"),
+    "page",
 )
 
 
@@ -60,7 +61,7 @@ def starlette(
             await say("run", ran, send)
 
     routes = [
-        Host("admin.test", Router([Route("/panel", said("panel"))])),
+        Host("admin.test", Router([Route("/panel", said("panel")), Route("/desk", said("desk"))])),
         Host("shop.test", Router([Route("/panel", said("counter"))])),
         Route("/health", said("health")),
         Route("/api/models", said("models")),

@@ -15,6 +15,7 @@ def patterns(ran: Ran) -> list[Any]:
     """Plain views, one for each path."""
     http: Any = import_module("django.http")
     urls: Any = import_module("django.urls")
+    i18n: Any = import_module("django.conf.urls.i18n")
     generic: Any = import_module("django.views.generic")
     path, re_path = urls.path, urls.re_path
 
@@ -62,6 +63,7 @@ def patterns(ran: Ran) -> list[Any]:
         re_path(r"(?i)^api/secret$", said("secret")),
         re_path(r"^api/loose", said("loose")),
         path("items/<str:id>", said("item")),
+        *i18n.i18n_patterns(path("region", said("region")), prefix_default_language=False),
         re_path(r"", said("page")),
     ]
 

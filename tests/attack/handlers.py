@@ -66,6 +66,8 @@ ALL = (
     # One path, a handler for each host.
     Handler("panel", GET, ("/panel",), "/panel", "account:write", 18, host="admin.test"),
     Handler("counter", GET, ("/panel",), "/panel", "models:read", 21, host="shop.test"),
+    # Any key opens it; under a host that its rule does not name, the catch-all has the path.
+    Handler("desk", GET, ("/desk",), "/desk", None, 22, host="admin.test"),
     Handler("feed", GET, ("/feed",), "/feed", "jobs:read", 11, websocket=True),
     # Class-based: MethodView, HTTPEndpoint.
     Handler("shown", GET, ("/view",), "/view", "models:read", 12),
@@ -76,6 +78,8 @@ ALL = (
     # The route of the first one is registered first and takes the paths of both.
     Handler("item", GET, ("/items/{id}",), "/items/7", "account:read", 20),
     Handler("newest", GET, ("/items/newest",), "/items/newest", public=True),
+    # A path for each language: the prefix of the default one may be left out.
+    Handler("region", GET, ("/region", "/de/region"), "/de/region", "account:read", 23),
     # Its rule comes from a decorator at the view.
     Handler("decorated", POST, (), "/decorated", "jobs:write", 16),
     # No rule names it, unless the catch-all is public.

@@ -203,6 +203,8 @@ def _likenesses() -> Iterator[Mutation]:
 
 
 def _prefixes() -> Iterator[Mutation]:
+    yield from _before("language", b"/de", b"/en", b"/DE", b"/fr", b"/de-at", b"/de/de", b"/en/de")
+    yield _path("language", "no prefix", lambda path: path.removeprefix(b"/de"))
     yield from _before("prefix", b"/shop", b"/shop/shop", b"/api", b"/sub", b"/metrics", b"/files")
     yield from _before("prefix", b"/shop/", b"/shop/..", b"shop", b"/shop%2f..", b"/x/shop")
     yield _path("prefix", "twice", lambda path: path + path)

@@ -24,10 +24,19 @@ def fold(path: str) -> str:
     return "/" + "/".join(kept)
 
 
-def route(method: str, path: str, *, folding: bool) -> str:
+def fold_host(host: str) -> str:
+    """A host as the most careless software reads it."""
+    return re.split(r"[:/\\?#]", host.strip().rpartition("@")[2])[0].strip(".").lower()
+
+
+def route(method: str, host: str, path: str, *, folding: bool) -> str:
     """The handler for a request, of an application that looks at methods where it must only."""
     if folding:
-        path = fold(path)
+        path, host = fold(path), fold_host(host)
+    if path == "/panel" and host in {"admin.test", "shop.test"}:
+        return "panel" if host == "admin.test" else "counter"
+    if path == "/desk" and host == "admin.test":
+        return "desk"
     if re.fullmatch(r"/api/jobs/[^/]+", path):
         return "cancel" if method.upper() == "DELETE" else "job"
     if path == "/api/jobs":
@@ -50,7 +59,7 @@ def route(method: str, path: str, *, folding: bool) -> str:
 
 RAW = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "metrics", "inner", "page"),
+    *("upload", "metrics", "inner", "panel", "counter", "desk", "page"),
 )
 
 
@@ -67,7 +76,9 @@ def raw_asgi(ran: Ran, *, folding: bool = False) -> Any:
             path = scope["path"]
             if folding:  # Where an encoded slash is a slash, whatever the server made of it.
                 path = unquote(scope["raw_path"].decode("latin-1").partition("?")[0])
-            name = route(scope["method"], path, folding=folding)
+            hosts = [value for name, value in scope["headers"] if name == b"host"]
+            host = hosts[0].decode("latin-1") if hosts else ""
+            name = route(scope["method"], host, path, folding=folding)
             await say(name, ran, send)
 
     return app
@@ -76,7 +87,8 @@ def raw_asgi(ran: Ran, *, folding: bool = False) -> Any:
 def raw_wsgi(ran: Ran, *, folding: bool = False) -> Any:
     def app(environ: Any, start_response: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-        name = route(environ["REQUEST_METHOD"], path, folding=folding)
+        host = environ.get("HTTP_HOST", "")
+        name = route(environ["REQUEST_METHOD"], host, path, folding=folding)
         ran(name)
         start_response("200 OK", [("content-type", "text/plain")])
         return [name.encode()]

@@ -82,7 +82,8 @@ def _wsgi_rewriting(app: Any) -> Any:
 
 DJANGO = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "metrics", "inner", "shown", "changed", "secret", "loose", "item", "page"),
+    *("upload", "metrics", "inner", "shown", "changed", "secret", "loose", "item", "region"),
+    "page",
 )
 REST = ("health", "models", "image", "jobs", "start", "page")
 
@@ -96,7 +97,11 @@ def _django(append_slash: bool) -> Any:
         SECRET_KEY="for attacks only",
         ALLOWED_HOSTS=["*"],
         APPEND_SLASH=append_slash,
+        USE_I18N=True,
+        LANGUAGE_CODE="en",
+        LANGUAGES=[("en", "English"), ("de", "German")],
         MIDDLEWARE=[
+            "django.middleware.locale.LocaleMiddleware",
             "django.middleware.common.CommonMiddleware",
             "lockgate.web.django.RouteMiddleware",
         ],
