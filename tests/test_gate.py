@@ -252,6 +252,50 @@ def test_k9_rotating_a_pepper_breaks_no_key_and_moves_it_on_its_next_use() -> No
         assert run(alone.admit(token_of(alone, text))).organization == "org_1"
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ({"peppers": [OLD]}, {"peppers": [OLD], "next_pepper": NEW}),
+        ({"peppers": [OLD], "next_pepper": NEW}, {"peppers": [NEW, OLD]}),
+    ],
+    ids=["known", "used"],
+)
+def test_k9_processes_of_two_steps_of_a_rotation_serve_each_others_keys(
+    steps: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    store, told = MemoryStore(), list[Event]()
+    before, after = (Gate(store, brand="acme", observer=told.append, **step) for step in steps)
+    texts = [run(gate.keys.create("org_1", "a")).text for gate in (before, after)]
+    told.clear()
+    for gate in (before, after, before, after, before):  # The last one: the deploy is rolled back.
+        for text in texts:
+            run(gate.admit(token_of(gate, text)))
+        run(gate.keys.seal())
+    moved = [event for event in told if event.name == "key_rehashed"]
+    # At most once each: processes of two steps move no key to and fro.
+    assert len(moved) == (1 if steps[1]["peppers"][0] == NEW else 0)
+    sealed = [event.fields for event in told if event.name == "rows_sealed"]
+    assert sealed == [{"sealed": 0, "refused": 0}] * 5
+
+
+def test_k9_a_service_without_peppers_learns_its_first_one_before_it_is_used() -> None:
+    store = MemoryStore()
+    plain = Gate(store, brand="acme", next_pepper=NEW)
+    peppered = Gate(store, brand="acme", peppers=[NEW], accept_plain=True)
+    texts = [run(gate.keys.create("org_1", "a")).text for gate in (plain, peppered)]
+    for gate in (plain, peppered, plain):
+        for text in texts:
+            assert run(gate.admit(token_of(gate, text))).organization == "org_1"
+
+
+@pytest.mark.parametrize(
+    ("next_pepper", "words"), [(OLD, "leave next_pepper out"), ("b" * 32, "bytes"), (b"x", "16")]
+)
+def test_a_next_pepper_that_cannot_be_one_is_refused(next_pepper: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        Gate(brand="acme", peppers=[OLD], next_pepper=next_pepper)
+
+
 def test_k9_dropping_a_pepper_breaks_only_the_keys_still_on_it() -> None:
     store = MemoryStore()
     old, new = (Gate(store, brand="acme", peppers=[pepper]) for pepper in (OLD, NEW))

@@ -80,6 +80,8 @@ class Gate:
         environment: the second word of the keys: ``live``, or another such as ``test``.
         peppers: secrets that keys are digested and rows are sealed with, the newest first, 16 bytes
             or more each (D3).
+        next_pepper: the pepper that a rotation is going to, for the deploy before it comes first in
+            ``peppers``: keys that other processes have put under it are good here.
         accept_plain: accept keys without a pepper beside those with one, for a service that adds
             its first pepper: until they have moved. A writer of the database can mint such keys.
         accept_unsealed: accept rows without a seal beside peppers, for a service that has rows from
@@ -122,6 +124,7 @@ class Gate:
         brand: str,
         environment: str = "live",
         peppers: Sequence[bytes] = (),
+        next_pepper: bytes | None = None,
         accept_plain: bool = False,
         accept_unsealed: bool = False,
         plans: PlanBook | None = None,
@@ -148,7 +151,12 @@ class Gate:
         _check(key_cap, prefix, sessions)
         systems = tuple(legacy)
         self._opened = open_store(store) if isinstance(store, str) else store
-        self._peppers = Peppers(peppers, accept_plain=accept_plain, accept_unsealed=accept_unsealed)
+        self._peppers = Peppers(
+            peppers,
+            next_pepper=next_pepper,
+            accept_plain=accept_plain,
+            accept_unsealed=accept_unsealed,
+        )
         self.format: Final = KeyFormat(brand, environment, self._peppers, systems)
         self.plans: Final = plans or PlanBook()
         self.catalogue: Final = catalogue or Catalogue.of()

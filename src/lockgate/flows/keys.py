@@ -350,7 +350,7 @@ class Keys:
             while True:
                 step = await self._store.scan(cursor, at_once)
                 for key in step.keys:
-                    if sealed_by(key) == peppers.newest:
+                    if sealed_by(key) in peppers.current_seals:
                         continue
                     if judge_seal(key, peppers) is None:
                         new = resealed_key(key, peppers).kept
@@ -358,7 +358,7 @@ class Keys:
                     else:
                         refused += 1
                 for account in step.accounts:
-                    if sealed_by(account) == peppers.newest:
+                    if sealed_by(account) in peppers.current_seals:
                         continue
                     if judge_seal(account, peppers) is None:
                         old, new = account.kept, resealed_account(account, peppers).kept

@@ -16,8 +16,9 @@ _REMEDIES: Final = {
         "somebody else wrote this row."
     ),
     Rejection.PEPPER: (
-        "Add the pepper that this names to the end of Gate(peppers=[...]), or replace the keys "
-        "that were made with it."
+        "Another process uses a pepper that this one does not know. Before a new pepper is used, "
+        "give it to every process as Gate(next_pepper=...); one that was dropped belongs to the "
+        "end of Gate(peppers=[...]) until the keys that were made with it are replaced."
     ),
     Rejection.UNSEALED: (
         "Rows without a seal are refused once peppers are configured. If such rows are from before "

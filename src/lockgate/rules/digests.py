@@ -41,44 +41,60 @@ class Peppers:
     Args:
         peppers: at least 16 random bytes each, the newest first. New keys use the newest; keys of
             the others stay good and move to the newest when they are next used (K9).
+        next_pepper: will be the newest: keys under it are good and stay under it, and no key moves
+            to it yet. So processes that have it beside those that use it already lose no key.
         accept_plain: accept plain SHA-256 beside peppers.
         accept_unsealed: accept rows without a seal beside peppers.
 
     Raises:
-        ConfigurationError: not a list of bytes, or one of them can be guessed.
+        ConfigurationError: not a list of bytes, one of them can be guessed, or the next pepper is
+            among those in use.
     """
 
     def __init__(
         self,
         peppers: Sequence[bytes] = (),
         *,
+        next_pepper: bytes | None = None,
         accept_plain: bool = False,
         accept_unsealed: bool = False,
     ) -> None:
         given: object = peppers  # A single pepper is a sequence as well, of numbers or of letters.
         if isinstance(given, bytes | str) or any(isinstance(p, str) for p in list[object](peppers)):
             raise ConfigurationError("The peppers are a list of bytes: [b'...'].")
+        if isinstance(next_pepper, str):
+            raise ConfigurationError("The next pepper is bytes: b'...'.")
+        if next_pepper in peppers:
+            raise ConfigurationError(
+                "next_pepper is one of the peppers: once it is in use, leave next_pepper out."
+            )
         digesters: dict[str, Digester] = {}
         sealers: dict[str, Digester] = {}
-        for pepper in peppers:
+        for pepper in [*peppers, *([] if next_pepper is None else [next_pepper])]:
             refuse_weak("pepper", pepper, "secrets.token_bytes(32)")
             id = _pepper_id(pepper)
             digesters[PEPPER_SCHEME + id] = keyed(pepper)
             sealers[id] = keyed(subkey(pepper, b"row seal"))
-        if not digesters or accept_plain:
+        if not peppers or accept_plain:
             digesters[PLAIN_SCHEME] = plain
         self.digesters: Final[Mapping[str, Digester]] = digesters
         """How to digest by each scheme that is accepted; by another, nothing matches."""
-        self.scheme: Final = next(iter(digesters))
+        newest = _pepper_id(peppers[0]) if peppers else ""
+        following = "" if next_pepper is None else _pepper_id(next_pepper)
+        self.scheme: Final = PEPPER_SCHEME + newest if newest else PLAIN_SCHEME
         """The scheme of new keys."""
+        self.current_schemes: Final = frozenset({self.scheme, PEPPER_SCHEME + following})
+        """The schemes that keys are not moved away from: that of new keys, and the next one."""
         self.nobody: Final = Digest(self.scheme, bytes(hashlib.sha256().digest_size))
         """A digest that no key has."""
         self.accept_plain: Final = accept_plain
         self.accept_unsealed: Final = accept_unsealed
-        self.seals: Final = bool(sealers)
+        self.seals: Final = bool(peppers)
         """Whether rows are sealed at all."""
-        self.newest: Final = next(iter(sealers), "")
+        self.newest: Final = newest
         """The id of the pepper that new seals are made with; empty: there is none."""
+        self.current_seals: Final = frozenset({newest, following} - {""})
+        """The ids of the peppers whose seals are not made anew: the newest, and the next one."""
         self._sealers = sealers
         self._oldest = peppers[-1] if peppers else b""
         self._verified: dict[str, tuple[object, ...]] = {}
@@ -89,7 +105,7 @@ class Peppers:
 
     def seal(self, message: bytes) -> str | None:
         """The seal of a row that is written as this message; None: there is no pepper."""
-        if not self._sealers:
+        if not self.seals:
             return None
         return f"{self.newest}:{self._sealers[self.newest](message).hex()}"
 

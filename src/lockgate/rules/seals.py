@@ -100,8 +100,10 @@ def sealed_by(row: ApiKey | Account) -> str:
 
 
 def is_current(row: ApiKey | Account, peppers: Peppers) -> bool:
-    """Whether digest and seal of a row are both of the newest pepper."""
-    return row.scheme == peppers.scheme and (not peppers.seals or sealed_by(row) == peppers.newest)
+    """Whether digest and seal of a row are both of the newest pepper, or of the next one."""
+    return row.scheme in peppers.current_schemes and (
+        not peppers.seals or sealed_by(row) in peppers.current_seals
+    )
 
 
 def judge_seal(row: ApiKey | Account, peppers: Peppers) -> Rejection | None:
