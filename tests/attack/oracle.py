@@ -50,10 +50,9 @@ def method_of(request: Request, *, any_opens: bool = False) -> str:
 
 
 def is_preflight(request: Request, *, any_opens: bool = False) -> bool:
-    """Whether a request claims to be a CORS preflight."""
-    asks = request.header(b"access-control-request-method")
-    method = method_of(request, any_opens=any_opens)
-    return method == "OPTIONS" and None not in (request.header(b"origin"), asks)
+    """Whether a request claims to be a CORS preflight: an empty header claims nothing."""
+    origin, asks = map(request.header, (b"origin", b"access-control-request-method"))
+    return method_of(request, any_opens=any_opens) == "OPTIONS" and bool(origin and asks)
 
 
 def judge(
