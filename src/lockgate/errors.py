@@ -326,7 +326,9 @@ class RateLimitExceeded(Refusal):
         type: the window that decides: ``minute``, ``hour`` or ``day``.
         limit: what it admits.
         used: what it counts.
-        retry_after: whole seconds to wait, at least 1.
+        retry_after: whole seconds to wait, at least 1; of a cost above the limit, which is never
+            admitted, the window's length (D39).
+        cost: what the request takes from the window.
         since: the instant of the decision, in microseconds.
         until: until when a request of cost 1 gets this very answer, if no key or plan changes.
     """
@@ -337,14 +339,20 @@ class RateLimitExceeded(Refusal):
         "Too many requests: {used} of {limit} used in the last {type}; "
         + "try again in {retry_after} s."
     )
+    never = (
+        "A request of cost {cost} is never admitted, however long you wait: "
+        + "the limit of the {type} is {limit}."
+    )
 
-    def __init__(self, type: str, limit: int, used: int, retry_after: int) -> None:
+    def __init__(self, type: str, limit: int, used: int, retry_after: int, cost: int = 1) -> None:
         self.type = type
         self.limit = limit
         self.used = used
         self.retry_after = retry_after
+        self.cost = cost
         self.since = self.until = 0
-        super().__init__(self.sentence.format_map(vars(self)))
+        sentence = self.never if cost > limit else self.sentence
+        super().__init__(sentence.format_map(vars(self)))
 
     def body(self) -> dict[str, object]:
         """Adds ``retryAfter`` and ``limits`` (spec 7.2)."""
@@ -369,7 +377,7 @@ class ConcurrentLimitExceeded(RateLimitExceeded):
     )
 
     def __init__(self, limit: int, used: int, retry_after: int) -> None:
-        super().__init__("concurrent", limit, used, retry_after)
+        super().__init__("concurrent", limit, used, retry_after, cost=0)
 
 
 class TryAgain(Refusal):

@@ -236,7 +236,7 @@ class Gate:
         try:
             admission = await self.store.admit(token, cost, self.plans, now)
             unread = admission.key is None and isinstance(token, LegacyToken)
-            principal = None if unread else self.judge(admission, requires)
+            principal = None if unread else self.judge(admission, requires, cost)
         except LockgateError:
             raise
         except Exception as failure:
@@ -260,12 +260,15 @@ class Gate:
             return principal._replace(key=await self._rehash(token, key))
         return principal
 
-    def judge(self, admission: Admission, requires: Requirement | None = None) -> Principal:
+    def judge(
+        self, admission: Admission, requires: Requirement | None = None, cost: int = 1
+    ) -> Principal:
         """Say who comes in by what a store answered.
 
         Args:
             admission: the answer.
             requires: the scope that is needed.
+            cost: what was asked for, which a refusal may name.
 
         Raises:
             Unauthenticated, RateLimitExceeded, InsufficientScope: as :meth:`admit` says.
@@ -276,7 +279,7 @@ class Gate:
         if plan is None or reading is None:
             raise self._of(_ENDED[verdict](), key.organization)
         if verdict is _LIMITED:
-            refusal = rate_limit_exceeded(plan.windows, reading)
+            refusal = rate_limit_exceeded(plan.windows, reading, cost)
             if key.expires_at is not None:
                 refusal.until = min(refusal.until, key.expires_at)
             raise self._of(refusal, key.organization, plan, reading)
@@ -302,7 +305,7 @@ class Gate:
             plan = await self.organizations.plan(organization)
             reading = await self.store.hit(organization, plan.windows, cost, now)
         if not reading.allowed:
-            refusal = rate_limit_exceeded(plan.windows, reading)
+            refusal = rate_limit_exceeded(plan.windows, reading, cost)
             raise self._of(refusal, organization, plan, reading)
         return Principal(organization, None, session, plan, reading)
 

@@ -119,6 +119,40 @@ def test_the_error_is_of_the_window_that_refused(
     assert error.retry_after == seconds
 
 
+@pytest.mark.parametrize(
+    ("cost", "name", "limit", "seconds"),
+    [
+        (11, "minute", 10, 60),
+        (100, "minute", 10, 60),
+        (101, "hour", 100, 3600),
+        (501, "day", 500, 86400),
+    ],
+)
+def test_a_cost_that_no_wait_lets_in_is_told_so(
+    cost: int, name: str, limit: int, seconds: int
+) -> None:
+    """D39: whatever is used, and whichever window has the longest wait."""
+    for spent in range(0, 101, 10):
+        state, now = empty_state(FREE.windows), NOW
+        for _ in range(spent):
+            now += 7 * SECOND
+            _, state = hit(state, FREE.windows, now, 1)
+        refused, _ = hit(state, FREE.windows, now, cost)
+        error = rate_limit_exceeded(FREE.windows, refused, cost)
+        assert (error.type, error.limit, error.retry_after) == (name, limit, seconds)
+        assert error.until == error.since
+        assert str(error) == (
+            f"A request of cost {cost} is never admitted, however long you wait: the limit of the "
+            f"{name} is {limit}."
+        )
+
+
+def test_a_cost_of_the_whole_limit_may_wait() -> None:
+    _, state = hit(empty_state(FREE.windows), FREE.windows, NOW, 1)
+    refused, _ = hit(state, FREE.windows, NOW, 10)
+    assert "try again in 60 s." in str(rate_limit_exceeded(FREE.windows, refused, 10))
+
+
 @given(st.integers(1, 10**12))
 def test_nobody_is_told_to_come_back_too_early(wait: int) -> None:
     error = rate_limit_exceeded(FREE.windows, reading(refused_by=0, wait=wait))

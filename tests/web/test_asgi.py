@@ -159,6 +159,19 @@ async def test_the_cost_of_a_rule_is_charged() -> None:
     assert (await ask(guarded, "GET", "/small", key=key)).rate[:2] == (10, 0)
 
 
+async def test_d39_a_cost_that_is_never_admitted_is_told_so_by_every_credential() -> None:
+    bench, app = Bench(rpm=10), Recorder()
+    rule = Rule(cost=11, accepts=("key", "session"))
+    guarded = behind(bench, app, {"GET /big": rule})
+    credentials = (bench.key(), None), (None, bench.session())
+    for _ in range(2):  # The second time, the process knows the key.
+        for key, session in credentials:
+            refused = await ask(guarded, "GET", "/big", key=key, session=session)
+            assert (refused.status, refused.one("retry-after")) == (429, "60")
+            assert "cost 11 is never admitted" in refused.json()["error"]
+            assert refused.json()["limits"] == {"type": "minute", "limit": 10, "used": 0}
+
+
 # --- methods and paths that are spelled in other ways (G1) -----------------------------------
 
 

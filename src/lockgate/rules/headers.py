@@ -87,17 +87,26 @@ def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
     )
 
 
-def rate_limit_exceeded(windows: Sequence[Window], reading: Reading) -> RateLimitExceeded:
-    """The error of a refused reading: of the window with the longest wait (D22)."""
-    assert reading.refused_by is not None, "only a refusal has a refusing window"
-    window = windows[reading.refused_by]
+def rate_limit_exceeded(
+    windows: Sequence[Window], reading: Reading, cost: int = 1
+) -> RateLimitExceeded:
+    """The error of a refused reading: of the window with the longest wait (D22).
+
+    For a cost that no wait lets in it is the longest of the windows whose limit is lower (D39).
+    """
+    index, wait = reading.refused_by, reading.wait
+    assert index is not None, "only a refusal has a refusing window"
+    for place, window in enumerate(windows):
+        if window.limit is not None and window.limit < cost:
+            index, wait = place, window.span
+    window = windows[index]
     assert window.limit is not None, "a window without a limit refuses nothing"
-    used, now, wait = reading.used[reading.refused_by], reading.now, reading.wait
+    used, now = reading.used[index], reading.now
     retry_after = max(1, whole_seconds(wait))
-    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after)
+    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after, cost)
     refusal.since = refusal.until = now
     # Where nothing is left nothing is counted either, until the first of it leaves.
-    if reading.remaining == 0 and used == window.limit:
+    if cost <= window.limit == used and reading.remaining == 0:
         a_second_less = now + wait - (retry_after - 1) * SECOND
         refusal.until = min(a_second_less, reading.reset)
     return refusal

@@ -118,7 +118,7 @@ class Guard:
                 try:
                     # As gate.admit() does it, whose other half is for keys that are read.
                     admission = await store.admit(token, rule.cost, gate.plans, now)
-                    principal = gate.judge(admission, rule.requires)
+                    principal = gate.judge(admission, rule.requires, rule.cost)
                 except Unauthenticated:
                     self._known.forget(authorizations[0])
                     principal = await self._enter_by_key(caller, rule, authorizations, known=True)
@@ -303,7 +303,7 @@ class Guard:
         with asking(gate.events):
             reading = await self._store.hit(principal.organization, plan.windows, cost, now)
         if not reading.allowed:
-            refusal = rate_limit_exceeded(plan.windows, reading)
+            refusal = rate_limit_exceeded(plan.windows, reading, cost)
             refusal.organization = principal.organization
             gate.tell(refusal, (plan, reading))
             raise refusal
