@@ -43,7 +43,14 @@ def test_a_file_is_created_for_its_user_alone_and_so_are_those_beside_it(
     assert there == ["keys.db", "keys.db-shm", "keys.db-wal"]
     assert {mode(entry) for entry in tmp_path.iterdir()} == {0o600}
     run(store.close())
-    SqlStore(url.format(file))
+    (line,) = caplog.records
+    # A path that is mistyped in production looks the same as one that is new.
+    assert line.levelno == logging.WARNING
+    assert str(file) in line.getMessage() and "no key is known there yet" in line.getMessage()
+    caplog.clear()
+    again = SqlStore(url.format(file))
+    run(again.admit(token_of(made), 1, BOOK))
+    run(again.close())
     assert caplog.records == []
 
 

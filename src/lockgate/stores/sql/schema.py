@@ -16,6 +16,11 @@ HEAD: Final = "0009"
 
 logger = logging.getLogger("lockgate")
 
+_CREATED: Final = (
+    "There were no tables of lockgate in %s: they have been created, and no key is known there yet. "
+    "If keys are missing, see the path in the store's URL."
+)
+
 
 class OutdatedSchema(Exception):
     """The tables are not those that this version of lockgate works with; says what to do."""
@@ -65,6 +70,7 @@ class Check:
         connection.rollback()
         if found is None and self._create:
             migrate(connection, self._tables, self._flavour, "head")
+            logger.warning(_CREATED, connection.engine.url.database)
         elif found != HEAD:
             problem = OutdatedSchema(found, self._tables.prefix)
             if not self._told:
