@@ -117,7 +117,7 @@ class Aviary:
             exception_handlers=error_handlers,
         )
         self.app = GateMiddleware(app, self.gate, rules)
-        self.shadow = GateMiddleware(app, self.gate, rules, shadow=True)
+        self.shadow = GateMiddleware(app, self.gate, rules, shadow="all")
 
     async def page(self, request: Request) -> Response:
         self.note(repr(request.scope.get("user")), repr(request.state.principal))

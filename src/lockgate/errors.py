@@ -69,6 +69,8 @@ class Refusal(LockgateError):
         rate: the rate-limit headers of whoever is refused (D24); set by the gate.
         measured: the plan and the reading that those headers tell of.
         organization: whose key or session it was, where that is known; for events only.
+        principal: a :class:`~lockgate.Principal` where the credential is good and something else is
+            not; for shadow mode and events only.
     """
 
     status: ClassVar[int]
@@ -80,6 +82,7 @@ class Refusal(LockgateError):
         self.rate: tuple[Header, ...] = ()
         self.measured: tuple[Plan, Reading] | None = None
         self.organization: str | None = None
+        self.principal: object = None
         super().__init__(self.message)
 
     def body(self) -> dict[str, object]:

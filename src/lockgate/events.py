@@ -10,8 +10,9 @@ logger = logging.getLogger("lockgate")
 class Event(NamedTuple):
     """Something worth knowing. The fields hold no credential, ever (R7).
 
-    Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``, and
-    ``organization`` where the key or session was good),
+    Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``; where a key or
+    session was good ``organization``, ``key``, the key's id, and ``plan``; and ``window`` where one
+    is full, else None), ``shadow_summary`` (``seconds``, ``requests``, ``most``, texts),
     ``store_failed`` (``error``, the exception's type); of a shared store ``breaker_opened``
     (``store``, ``error``), ``breaker_tried`` (``store``), ``breaker_closed`` (``store``, ``away``,
     seconds), ``limits_fell_back`` (``mode``) and ``limits_restored``; ``key_created``,

@@ -277,15 +277,18 @@ class Gate:
         if key is None:
             raise KeyNotFound
         if plan is None or reading is None:
-            raise self._of(_ENDED[verdict](), key.organization)
+            ended = _ENDED[verdict]()
+            ended.organization = key.organization
+            raise ended
         if verdict is _LIMITED:
             refusal = rate_limit_exceeded(plan.windows, reading, cost)
             if key.expires_at is not None:
                 refusal.until = min(refusal.until, key.expires_at)
-            raise self._of(refusal, key.organization, plan, reading)
+            raise self.refused(refusal, Principal(key.organization, key, None, plan, reading))
+        principal = _principal(Principal, (key.organization, key, None, plan, reading))
         if requires is not None and (lacking := requires.lacking(key.scopes)) is not None:
-            raise self._of(InsufficientScope(lacking), key.organization, plan, reading)
-        return _principal(Principal, (key.organization, key, None, plan, reading))
+            raise self.refused(InsufficientScope(lacking), principal)
+        return principal
 
     async def admit_session(self, session: Session, cost: int = 1) -> Principal:
         """Let a verified session in: it counts on its organization's windows, like a key (D9).
@@ -304,10 +307,11 @@ class Gate:
         with within(self._deadline), asking(self.events):
             plan = await self.organizations.plan(organization)
             reading = await self.store.hit(organization, plan.windows, cost, now)
+        principal = Principal(organization, None, session, plan, reading)
         if not reading.allowed:
             refusal = rate_limit_exceeded(plan.windows, reading, cost)
-            raise self._of(refusal, organization, plan, reading)
-        return Principal(organization, None, session, plan, reading)
+            raise self.refused(refusal, principal)
+        return principal
 
     def believes(self, account: Account) -> bool:
         """Whether the row of an account has a good seal; another one is an event."""
@@ -378,17 +382,11 @@ class Gate:
     def _pair_store(self, face: Literal["async", "blocking"]) -> None:
         pair(face, self._opened, self._opened.io)
 
-    def _of(
-        self,
-        refusal: Refusal,
-        organization: str,
-        plan: Plan | None = None,
-        reading: Reading | None = None,
-    ) -> Refusal:
-        """A refusal with whom it concerns, and what its response carries."""
-        refusal.organization = organization
-        if plan is not None and reading is not None:
-            self.tell(refusal, (plan, reading))
+    def refused(self, refusal: Refusal, principal: Principal) -> Refusal:
+        """A refusal of a caller whose credential is good: with its limits and for its events."""
+        refusal.principal = principal
+        refusal.organization = principal.organization
+        self.tell(refusal, (principal.plan, principal.reading))
         return refusal
 
     def tell(self, refusal: Refusal, measured: tuple[Plan, Reading] | None) -> None:

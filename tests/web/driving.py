@@ -54,6 +54,11 @@ class Answer:
         return tuple(int(self.one(name)) for name in RATE)
 
     @property
+    def shadow_rate(self) -> tuple[int, ...]:
+        """The same, as a gate in shadow mode tells them."""
+        return tuple(int(self.one(f"x-shadow-{name.removeprefix('x-')}")) for name in RATE)
+
+    @property
     def chunks(self) -> list[bytes]:
         return [m.get("body", b"") for m in self.messages if m["type"].endswith("response.body")]
 

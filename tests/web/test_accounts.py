@@ -181,7 +181,7 @@ async def test_d24_whoever_has_spent_the_anonymous_budget_registers_nothing() ->
 
 async def test_shadow_mode_opens_no_operation_of_accounts() -> None:
     desk = Desk(rpm=1)
-    app = GateMiddleware(desk.alone, desk.gate, shadow=True)
+    app = GateMiddleware(desk.alone, desk.gate, shadow="all")
     assert (await ask(app, "POST", REGISTER, json_body=BODY)).status == 201
     for path in (REGISTER, SIGN_IN, CLAIM):
         assert (await ask(app, "POST", path, json_body=BODY)).status == 429

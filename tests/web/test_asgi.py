@@ -670,7 +670,7 @@ async def test_g1_a_protocol_that_nobody_guards_does_not_reach_the_application(k
 
 async def test_shadow_mode_counts_reports_and_refuses_nothing() -> None:
     bench, app = Bench(rpm=2), Recorder()
-    guarded = behind(bench, app, {"GET /x": "jobs:read"}, shadow=True)
+    guarded = behind(bench, app, {"GET /x": "jobs:read"}, shadow="all")
     key = bench.key("models:read")
     answers = [await ask(guarded, path="/x")]
     answers += [await ask(guarded, path="/x", key=key) for _ in range(3)]
@@ -684,15 +684,15 @@ async def test_shadow_mode_counts_reports_and_refuses_nothing() -> None:
         "INVALID_FORMAT",
     ]
     assert set(bench.names()) == {"shadowed"}
-    assert [answer.rate[1] for answer in answers] == [999, 1, 0, 0, 998]
+    assert [answer.shadow_rate[1] for answer in answers] == [999, 1, 0, 0, 998]
     assert bench.used() == 2
     good = await ask(guarded, path="/y", key=bench.key(organization="org_2"))
-    assert good.rate[:2] == (2, 1)
+    assert good.shadow_rate[:2] == (2, 1)
 
 
 async def test_shadow_mode_spares_addresses_as_well() -> None:
     bench, app = Bench(anonymous=1), Recorder()
-    guarded = behind(bench, app, shadow=True)
+    guarded = behind(bench, app, shadow="all")
     assert [(await ask(guarded, path="/health")).status for _ in range(3)] == [200] * 3
     assert bench.names() == ["shadowed"] * 2
 
@@ -703,7 +703,7 @@ async def test_shadow_mode_and_a_store_that_fails() -> None:
             raise OSError
 
     bench = Bench(store=Broken())
-    answer = await ask(behind(bench, Recorder(), shadow=True), path="/x", key=bench.key())
+    answer = await ask(behind(bench, Recorder(), shadow="all"), path="/x", key=bench.key())
     assert (answer.status, bench.names()) == (200, ["store_failed", "shadowed"])
 
 
@@ -714,7 +714,7 @@ async def test_shadow_mode_does_not_break_what_reads_the_user() -> None:
     async def endpoint(request: Request) -> Response:
         return PlainTextResponse(str(request.user.is_authenticated))
 
-    app = behind(bench, Starlette(routes=[Route("/", endpoint)]), shadow=True)
+    app = behind(bench, Starlette(routes=[Route("/", endpoint)]), shadow="all")
     answer = await ask(app)
     assert (answer.status, answer.body) == (200, b"False")
 
@@ -726,22 +726,26 @@ async def test_every_refusal_is_told_once() -> None:
     bench = Bench(rpm=1)
     guarded = behind(bench, Recorder(), {"GET /x": "jobs:read"})
     key = bench.key("models:read")
+    (row,) = (await bench.gate.keys.list("org_1")).keys
     for credential in (None, bench.gate.format.generate().text, key, key):
         await ask(guarded, path="/x", key=credential)
     assert bench.names() == ["refused"] * 4
     assert [dict(fields) for fields in bench.fields()] == [
         {
             "code": code,
+            "key": row.id if organization else None,
+            "plan": "free" if organization else None,
+            "window": window,
             "method": "GET",
             "path": "/x",
             "address": "192.0.2.1",
             "organization": organization,
         }
-        for code, organization in (
-            ("MISSING_AUTH", None),
-            ("KEY_NOT_FOUND", None),
-            ("INSUFFICIENT_SCOPE", "org_1"),
-            ("RATE_LIMIT_EXCEEDED", "org_1"),
+        for code, organization, window in (
+            ("MISSING_AUTH", None, None),
+            ("KEY_NOT_FOUND", None, None),
+            ("INSUFFICIENT_SCOPE", "org_1", None),
+            ("RATE_LIMIT_EXCEEDED", "org_1", "minute"),
         )
     ]
 

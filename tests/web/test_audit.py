@@ -153,7 +153,7 @@ def test_a_mounted_application_with_one_rule_for_all_methods() -> None:
 
 
 def test_shadow_mode_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, shadow=True)
+    guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, shadow="all")
     report(guard, routes_of(Starlette(routes=[Route("/a", page)])), strict=True)
     assert "Shadow mode is on: nothing is refused." in caplog.text
 

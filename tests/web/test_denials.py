@@ -126,7 +126,7 @@ async def test_an_observer_hears_of_every_refusal() -> None:
 
 async def test_shadow_mode_remembers_nothing() -> None:
     service = Service(observer=None)
-    service.app = GateMiddleware(ok, service.gate, RULES, shadow=True)
+    service.app = GateMiddleware(ok, service.gate, RULES, shadow="all")
     assert {(await service.call(0, "/one"))[0] for _ in range(9)} == {200}
     assert service.app.guard.denials.known == {}
 

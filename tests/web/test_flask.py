@@ -203,7 +203,7 @@ def test_streams_are_not_read_ahead(gate: Gate) -> None:
 
 
 def test_shadow_mode_opens_what_the_decorator_guards(gate: Gate) -> None:
-    client = create_app(FlaskGate(gate, shadow=True)).test_client()
+    client = create_app(FlaskGate(gate, shadow="all")).test_client()
     assert client.get("/jobs/1").json == {"job": 1}
 
 

@@ -205,7 +205,7 @@ def test_shadow_mode_reports_a_mismatch_and_refuses_nothing() -> None:
     bench = Bench()
     app = Starlette(routes=[Route("/admin", admin)])
     app.add_middleware(Rewriting)
-    ask = ask_asgi(GateMiddleware(app, bench.gate, RULES, shadow=True), bench.key("*"))
+    ask = ask_asgi(GateMiddleware(app, bench.gate, RULES, shadow="all"), bench.key("*"))
     assert ask("/open") == 200
     assert "route_mismatch" in bench.names()
 

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from lockgate import PUBLIC, Gate, Rule, run
 from lockgate.web import asgi, wsgi
+from lockgate.web.shadow import Shadow
 
 from .driving import Bench, ask
 
@@ -35,14 +36,16 @@ class Nested:
         shadow: whether the innermost guard only watches.
     """
 
-    def __init__(self, face: str, bench: Bench, *rules: Rules, shadow: bool = False) -> None:
+    def __init__(
+        self, face: str, bench: Bench, *rules: Rules, shadow: Shadow | None = None
+    ) -> None:
         self.ran = 0
         self.face = face
         app: Any = self._asgi if face == "asgi" else self._wsgi
         middleware: Any = asgi.GateMiddleware if face == "asgi" else wsgi.GateMiddleware
         for one in reversed(rules):
             app = middleware(app, bench.gate, one, shadow=shadow)
-            shadow = False
+            shadow = None
         self._app = app
 
     def ask(self, method: str = "POST", path: str = "/jobs", **headers: str) -> int:
@@ -159,7 +162,7 @@ def test_a_store_that_fails_at_the_inner_gate_is_503(
 def test_an_inner_gate_in_shadow_mode_lets_on_who_is_in(face: str) -> None:
     bench = Bench(rpm=3)
     inner = {"POST /jobs": Rule("jobs:write", cost=5)}
-    nested = Nested(face, bench, {"POST /jobs": Rule()}, inner, shadow=True)
+    nested = Nested(face, bench, {"POST /jobs": Rule()}, inner, shadow="all")
     assert nested.ask(authorization=f"Bearer {bench.key('jobs:read')}") == 200
     assert nested.ran == 1
     assert "shadowed" in bench.names()

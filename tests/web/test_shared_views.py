@@ -139,7 +139,7 @@ async def test_a_more_general_rule_that_asks_for_as_much_is_enough() -> None:
 
 async def test_shadow_mode_runs_the_view_and_tells() -> None:
     bench = Bench()
-    app = starlette(bench, NAMED, shadow=True)
+    app = starlette(bench, NAMED, shadow="all")
     assert (await ask(app, path="/models.json")).status == 200
     assert "route_mismatch" in bench.names()
 

@@ -239,7 +239,7 @@ async def test_shadow_mode_takes_no_slots(bench: Bench) -> None:
     working = Working()
     working.go_on.set()
     take(bench)
-    app = GateMiddleware(working, bench.gate, RULES, shadow=True)
+    app = GateMiddleware(working, bench.gate, RULES, shadow="all")
     assert (await ask(app, "POST", "/jobs", key=bench.key())).status == 200
 
 

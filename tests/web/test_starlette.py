@@ -22,6 +22,7 @@ from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Rule
 from lockgate.errors import KeyLimitReached, NotFound
 from lockgate.stores.contract import Io
 from lockgate.web.asgi import GateMiddleware
+from lockgate.web.shadow import Shadow
 from lockgate.web.starlette import error_handlers, lockgate_routes, requires
 
 from .driving import ORIGIN, Answer, Bench, Line, ask, http_scope, websocket_scope
@@ -232,7 +233,7 @@ async def test_mounted_deeper_without_a_middleware_they_guard_themselves() -> No
 
 async def test_shadow_mode_leaves_the_operations_closed() -> None:
     bench = Bench(rpm=3)
-    app = guarded(bench, shadow=True)
+    app = guarded(bench, shadow="all")
     assert (await ask(app, "POST", KEYS, json_body={"name": "x"})).status == 401
     assert (await ask(app, "GET", KEYS)).status == 401
     poor = bench.key("models:read")
@@ -243,7 +244,7 @@ async def test_shadow_mode_leaves_the_operations_closed() -> None:
 
 async def test_shadow_mode_leaves_operations_closed_where_no_rule_knows_them() -> None:
     bench = Bench()
-    app = behind(bench, [Mount("/v2", routes=lockgate_routes(bench.gate))], shadow=True)
+    app = behind(bench, [Mount("/v2", routes=lockgate_routes(bench.gate))], shadow="all")
     assert (await ask(app, "GET", f"/v2{KEYS}")).status == 401
     assert (await ask(app, "POST", f"/v2{KEYS}", json_body={"name": "x"})).status == 401
 
@@ -500,8 +501,8 @@ async def test_starlettes_requires_understands_wildcards(
         assert first.body.decode() == f"True a key {row.id}"
 
 
-@pytest.mark.parametrize("shadow", [False, True])
-async def test_g3_starlettes_requires_where_nobody_showed_a_key(shadow: bool) -> None:
+@pytest.mark.parametrize("shadow", [None, "all"])
+async def test_g3_starlettes_requires_where_nobody_showed_a_key(shadow: Shadow | None) -> None:
     """A public route, or what shadow mode lets through: refused at most, never a crash."""
     bench = Bench()
     rules = {"GET /one": Rule() if shadow else PUBLIC}

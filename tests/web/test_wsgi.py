@@ -286,7 +286,7 @@ def test_the_applications_own_403_is_not_to_be_stored(gate: Gate, bearer: dict[s
 
 
 def test_shadow_mode_refuses_nothing(gate: Gate) -> None:
-    sent = ask(GateMiddleware(Service(), gate, RULES, shadow=True), environ())
+    sent = ask(GateMiddleware(Service(), gate, RULES, shadow="all"), environ())
     assert (sent.status, sent.body) == ("200 OK", b"nobody")
 
 

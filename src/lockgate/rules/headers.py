@@ -1,6 +1,6 @@
 """The rate-limit headers that every response carries (spec 8.2, D23)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -56,6 +56,14 @@ def _rate_as(write: Callable[[str], _T]) -> Callable[[Plan, Reading], tuple[tupl
 
 rate_headers: Final = _rate_as(str.encode)
 rate_text: Final = _rate_as(str)
+
+
+def shadowed(rate: Iterable[Header]) -> tuple[Header, ...]:
+    """The same headers under names of their own, ``x-shadow-ratelimit-limit`` and so on.
+
+    While a gate only watches, another limiter may be the one that decides.
+    """
+    return tuple((b"x-shadow-" + name.removeprefix(b"x-"), value) for name, value in rate)
 
 
 def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:

@@ -9,13 +9,15 @@ from typing import Any, Final
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import ConfigurationError, Header, Refusal
+from ..errors import ConfigurationError, Refusal
 from ..gate import Gate
 from ..rules.access_rule import Rule
+from ..rules.headers import shadowed
 from .audit import ServedRoute, report
 from .caller import GUARD, PRINCIPAL, RULE, SLOT
-from .connection import AsgiCaller, decline, refuse, with_rate
+from .connection import AsgiCaller, beside, decline, refuse, with_rate
 from .guard import PREFLIGHT, Guard
+from .shadow import Shadow
 from .starlette_cors import Preflights
 from .starlette_routes import RouteChecks, router_in, routes_of
 from .wrapped import answer_refusals, starlette_in
@@ -45,7 +47,7 @@ class GateMiddleware:
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit of a Starlette or FastAPI application finds
             anything: a route that no rule names, a rule that names no route.
-        shadow: count and report, and refuse nothing.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
         routes: gives the routes of an application that is not one of Starlette or FastAPI, for the
             audit; it is called when the server starts.
 
@@ -61,7 +63,7 @@ class GateMiddleware:
         *,
         host: str | None = None,
         strict: bool = False,
-        shadow: bool = False,
+        shadow: Shadow | None = None,
         routes: Callable[[], Iterable[ServedRoute]] | None = None,
     ) -> None:
         gate.pair("async")
@@ -101,10 +103,9 @@ class GateMiddleware:
         except Refusal as refusal:
             await refuse(refusal, scope, send)
             return
-        rate: tuple[Header, ...] = ()
-        if measured is not None:
-            plan, reading = measured
-            rate = gate.headers(plan, reading)
+        rate, put = () if measured is None else gate.headers(*measured), with_rate
+        if guard.shadow is not None and not rule.own:
+            rate, put = shadowed(rate), beside
         scope[GUARD], scope[RULE] = guard, rule
         scope[PRINCIPAL] = scope.setdefault("state", {})["principal"] = principal
         if principal is not None:
@@ -121,7 +122,7 @@ class GateMiddleware:
             kind = message["type"]
             if kind in _STARTS:
                 started = True
-                message = with_rate(message, rate)
+                message = put(message, rate)
             elif kind == "websocket.close":
                 return decline(message, rate, scope, send)
             return send(message)
@@ -166,6 +167,7 @@ class GateMiddleware:
 
         async def settled(message: Message) -> None:
             if message["type"].startswith("lifespan.shutdown."):
+                self.guard.watch.tell()
                 await self._gate.settle()
             await send(message)
 

@@ -137,8 +137,9 @@ def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None
     """
     found = audit(guard, routes)
     logger.info("routes and what they require:\n%s", found)
-    if guard.shadow:
-        logger.warning("Shadow mode is on: nothing is refused.")
+    if guard.shadow is not None:
+        refused = "no limit is enforced" if guard.shadow == "limits" else "nothing is refused"
+        logger.warning("Shadow mode is on: %s.", refused)
     if guard.book.host is not None:
         logger.info(
             "The rules are for the host %s alone: on others every path needs a key.",

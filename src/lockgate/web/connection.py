@@ -142,6 +142,11 @@ def with_rate(message: Message, rate: tuple[Header, ...]) -> Message:
     return {**message, "headers": headers}  # It is the application's to send again.
 
 
+def beside(message: Message, rate: tuple[Header, ...]) -> Message:
+    """The start of a response with further headers beside its own."""
+    return {**message, "headers": [*message.get("headers", ()), *rate]}
+
+
 def body_reader(receive: Receive) -> Callable[[int], Awaitable[bytes]]:
     """Read a request's body whole, up to a limit."""
 

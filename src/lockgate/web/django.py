@@ -34,6 +34,7 @@ from .caller import GUARD, PRINCIPAL, RULE, Caller
 from .connection import AsgiCaller
 from .environ import WsgiCaller, text
 from .guard import PREFLIGHT, Guard
+from .shadow import Shadow
 
 __all__ = ["RouteMiddleware", "principal", "protect", "routes"]
 
@@ -94,7 +95,7 @@ def protect(
     *,
     host: str | None = None,
     strict: bool = False,
-    shadow: bool = False,
+    shadow: Shadow | None = None,
 ) -> wsgi.GateMiddleware: ...
 
 
@@ -106,7 +107,7 @@ def protect(
     *,
     host: str | None = None,
     strict: bool = False,
-    shadow: bool = False,
+    shadow: Shadow | None = None,
 ) -> asgi.GateMiddleware: ...
 
 
@@ -117,7 +118,7 @@ def protect(
     *,
     host: str | None = None,
     strict: bool = False,
-    shadow: bool = False,
+    shadow: Shadow | None = None,
 ) -> wsgi.GateMiddleware | asgi.GateMiddleware:
     """Put a gate before a Django application; serve what is returned.
 
@@ -131,7 +132,7 @@ def protect(
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
-        shadow: count and report, and refuse nothing.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
 
     Raises:
         ConfigurationError: the settings do not name :class:`RouteMiddleware`, a rule cannot be, a

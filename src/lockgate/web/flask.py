@@ -27,6 +27,7 @@ from .environ import WsgiCaller, principal_of
 from .flask_blueprint import lockgate_blueprint
 from .flask_errors import handle_errors, response_to
 from .requirements import mark
+from .shadow import Shadow
 from .werkzeug_routes import declared, routes, verify
 from .wsgi import GateMiddleware
 
@@ -52,7 +53,7 @@ class FlaskGate:
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to serve while the audit finds anything: a route that no rule names, a rule
             that names no route. Call :meth:`init_app` once the application has all its routes.
-        shadow: count and report, and refuse nothing.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class FlaskGate:
         *,
         host: str | None = None,
         strict: bool = False,
-        shadow: bool = False,
+        shadow: Shadow | None = None,
     ) -> None:
         self.gate: Final = gate
         self.rules: Final = dict(rules or {})
@@ -131,7 +132,7 @@ def requires(
             face: _Face | None = current_app.extensions.get(_EXTENSION)
             if face is None:
                 raise ConfigurationError("No gate is before this application: call init_app.")
-            if not face.shadow:
+            if face.shadow != "all":
                 try:
                     check(rule, principal_of(request.environ))
                 except Refusal as refusal:
@@ -180,7 +181,7 @@ class _Middleware(GateMiddleware):
         rules: Mapping[str, Rule | str],
         *,
         host: str | None,
-        shadow: bool,
+        shadow: Shadow | None,
     ) -> None:
         super().__init__(inner, gate, rules, host=host, shadow=shadow)
         self._flask = flask

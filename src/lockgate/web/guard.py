@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
 from logging import WARNING
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..errors import (
     ConfigurationError,
@@ -33,13 +33,15 @@ from . import api
 from .caller import COST, OUTER, PRINCIPAL, RULE, Caller, address_of
 from .denials import Denials
 from .sessions import verified, wanted_organization
+from .shadow import Shadow, Watch, kind_of, shadow_mode
 
 Measured = tuple[Plan, Reading]
 """What the rate-limit headers of a response tell of; the face writes them."""
 
 Entry = tuple[Principal | None, Measured | None, Slot | None, Rule]
-"""The caller (None on a public route and where shadow mode let a request through), what the
-response tells of its limits, the slot to hold until it is sent, and the rule that was charged."""
+"""The caller (None on a public route, and where shadow mode lets in a request without a good
+credential), what the response tells of its limits, the slot to hold until it is sent, and the rule
+that was charged."""
 
 PREFLIGHT: Final = Rule(public=True)
 """Charged for a CORS preflight, which no handler may see: an application's CORS middleware answers
@@ -57,8 +59,9 @@ class Guard:
         rules: by ``"METHOD /path"``, what a request must bring; see
             :class:`~lockgate.rules.routes.RuleBook`. Everything else needs a valid key.
         host: the one host that the rules without a host are for; None: every host.
-        shadow: count and report, and refuse nothing: to watch a gate before it closes. No slots are
-            taken. lockgate's own operations stay closed.
+        shadow: what is only watched: ``limits``, with credentials and scopes enforced, or ``all``;
+            None: nothing. Requests are counted and reported. No slots are taken. lockgate's own
+            operations stay closed.
 
     Raises:
         ConfigurationError: a rule that cannot be read, contradicts another, or requires a scope
@@ -71,7 +74,7 @@ class Guard:
         rules: Mapping[str, Rule | str] | None = None,
         *,
         host: str | None = None,
-        shadow: bool = False,
+        shadow: Shadow | None = None,
     ) -> None:
         own = api.rules(gate)
         if taken := own.keys() & (rules or {}).keys():
@@ -81,7 +84,8 @@ class Guard:
             )
         self.gate: Final = gate
         self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue, host)
-        self.shadow: Final = shadow
+        self.shadow: Final = shadow_mode(shadow)
+        self.watch: Final = Watch(gate.events)
         self.denials: Final = Denials(gate)
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
         self._served: set[tuple[str, str | None, Pattern]] = set()
@@ -182,8 +186,7 @@ class Guard:
             self._check_method(rule, principal)
         except Refusal as refusal:
             if isinstance(refusal, InsufficientScope):
-                refusal.organization = principal.organization
-                self.gate.tell(refusal, (principal.plan, principal.reading))
+                self.gate.refused(refusal, principal)
             self._refused(refusal, caller, rule)
         holds = any(g.gate is self.gate and r.slot and not g.shadow for g, r in held[OUTER])
         slot = None if holds else self._slot(rule, principal)
@@ -235,7 +238,7 @@ class Guard:
                 charged=str(rule),
                 needed=str(rules.own),
             )
-            if not self.shadow:
+            if self.shadow != "all":
                 raise NotFound
         return rules.own
 
@@ -282,7 +285,7 @@ class Guard:
         book, method = self.book, caller.method
         hosts = caller.header(b"host") if book.by_host else ()
         rule = book.match(method, caller.path, caller.raw_path, hosts)
-        if method == "OPTIONS" and not self.shadow and _is_preflight(caller):
+        if method == "OPTIONS" and self.shadow != "all" and _is_preflight(caller):
             return PREFLIGHT
         return rule
 
@@ -304,17 +307,13 @@ class Guard:
             reading = await self._store.hit(principal.organization, plan.windows, cost, now)
         if not reading.allowed:
             refusal = rate_limit_exceeded(plan.windows, reading, cost)
-            refusal.organization = principal.organization
-            gate.tell(refusal, (plan, reading))
-            raise refusal
+            raise gate.refused(refusal, principal._replace(reading=reading))
         return principal._replace(reading=reading)
 
     def _check_method(self, rule: Rule, principal: Principal) -> None:
-        if rule.allow is not None and not self.shadow:
+        if rule.allow is not None and self.shadow != "all":
             refusal = MethodNotAllowed(rule.allow) if rule.allow else NotFound()
-            refusal.organization = principal.organization
-            self.gate.tell(refusal, (principal.plan, principal.reading))
-            raise refusal
+            raise self.gate.refused(refusal, principal)
 
     def _slot(self, rule: Rule, principal: Principal) -> Slot | None:
         return self.gate.slot(principal) if rule.slot and not self.shadow else None
@@ -381,7 +380,7 @@ class Guard:
         return self._refused(refusal, caller, rule)
 
     def _refused(self, refusal: Refusal, caller: Caller, rule: Rule) -> Entry:
-        """Raise a refusal, complete with headers; in shadow mode only tell of it.
+        """Raise a refusal, complete with headers; where it is only watched, tell of it.
 
         A failed credential is charged to the address, and once that has spent its budget the
         answer is that. What is no fault of the caller's is not charged, nor is a session that was
@@ -390,25 +389,50 @@ class Guard:
         gate, failures = self.gate, self.gate.failures
         if isinstance(refusal, Unauthenticated):
             reading = failures.charge(address_of(gate, caller))
-            if not reading.allowed:
+            if not reading.allowed and self.shadow != "limits":
                 refusal = rate_limit_exceeded(failures.plan.windows, reading)
             gate.tell(refusal, (failures.plan, reading))
         elif refusal.organization is None and not refusal.rate:
             reading = failures.look(address_of(gate, caller))
             gate.tell(refusal, (failures.plan, reading))
-        shadowed = self.shadow and not rule.own
-        if gate.events.heard:
-            gate.events.tell(
-                "shadowed" if shadowed else "refused",
-                code=refusal.code,
-                method=gate.format.redact(caller.method),
-                path=gate.format.redact(caller.path),
+        watched = self._watches(refusal) and not rule.own
+        self._tell(refusal, caller, watched=watched)
+        if not watched:
+            raise refusal
+        principal = cast(Principal | None, refusal.principal)
+        if principal is not None and self.shadow == "limits":
+            return self._enforced(caller, rule, principal)
+        return principal, refusal.measured, None, rule
+
+    def _watches(self, refusal: Refusal) -> bool:
+        """Whether shadow mode lets a request through that is refused so."""
+        if self.shadow == "limits":
+            return isinstance(refusal, RateLimitExceeded)
+        return self.shadow == "all"
+
+    def _enforced(self, caller: Caller, rule: Rule, principal: Principal) -> Entry:
+        """The entry of a caller whose limits are only watched, if all else is as the rule asks."""
+        if rule.requires is not None:
+            lacking = rule.requires.lacking(principal.scopes)
+            if lacking is not None:
+                refusal = self.gate.refused(InsufficientScope(lacking), principal)
+                return self._refused(refusal, caller, rule)
+        return self._admitted(caller, (principal, principal[3:], None, rule))
+
+    def _tell(self, refusal: Refusal, caller: Caller, *, watched: bool) -> None:
+        events, redact = self.gate.events, self.gate.format.redact
+        kind = kind_of(refusal)
+        if watched:
+            self.watch.count(kind)
+        if events.heard:
+            events.tell(
+                "shadowed" if watched else "refused",
+                **kind._asdict(),
+                method=redact(caller.method),
+                path=redact(caller.path),
                 address=address_of(self.gate, caller),
                 organization=refusal.organization,
             )
-        if not shadowed:
-            raise refusal
-        return None, refusal.measured, None, rule
 
     def _refuse_spent(self, address: str, cookie: str | None = None) -> None:
         """Refuse an address that has spent its budget of failures, before any store is asked.
@@ -418,7 +442,7 @@ class Guard:
         """
         failures, sessions = self.gate.failures, self.gate.sessions
         reading = failures.refuses(address)
-        if reading is None:
+        if reading is None or self.shadow == "limits":
             return
         if cookie is not None and sessions is not None and verifies_offline(sessions, cookie):
             return

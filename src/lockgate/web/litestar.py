@@ -21,6 +21,7 @@ from .audit import ANY_METHOD, ServedRoute, view_of
 from .caller import GUARD, RULE
 from .connection import AsgiCaller, refuse
 from .guard import Guard
+from .shadow import Shadow
 
 __all__ = ["RouteMiddleware", "protect", "routes"]
 
@@ -67,7 +68,7 @@ def protect(
     *,
     host: str | None = None,
     strict: bool = False,
-    shadow: bool = False,
+    shadow: Shadow | None = None,
 ) -> GateMiddleware:
     """Put a gate before a Litestar application; serve what is returned.
 
@@ -80,7 +81,7 @@ def protect(
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
-        shadow: count and report, and refuse nothing.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
 
     Raises:
         ConfigurationError: the application has no RouteMiddleware, a rule cannot be, or the

@@ -21,6 +21,7 @@ from .caller import PRINCIPAL, RULE
 from .connection import AsgiCaller
 from .environ import text
 from .guard import PREFLIGHT
+from .shadow import Shadow
 from .werkzeug_routes import routes, verify
 
 __all__ = ["protect"]
@@ -33,7 +34,7 @@ def protect(
     *,
     host: str | None = None,
     strict: bool = False,
-    shadow: bool = False,
+    shadow: Shadow | None = None,
 ) -> GateMiddleware:
     """Put a gate before a Quart application; its routes may be added before or after.
 
@@ -48,7 +49,7 @@ def protect(
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
-        shadow: count and report, and refuse nothing.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
 
     Raises:
         ConfigurationError: a rule cannot be, or the store would block the event loop.

@@ -11,12 +11,13 @@ from ..errors import Refusal
 from ..flows.slot import Slot
 from ..gate import Gate
 from ..rules.access_rule import Rule
-from ..rules.headers import NOT_TO_STORE, OURS
+from ..rules.headers import NOT_TO_STORE, OURS, shadowed
 from ..run import run
 from .api import refused
 from .caller import GUARD, PRINCIPAL, RULE, SLOT
 from .environ import WsgiCaller, respond
 from .guard import PREFLIGHT, Guard
+from .shadow import Shadow
 from .wsgi_bodies import Held, Late
 
 _OURS: Final = frozenset(name.decode() for name in OURS)
@@ -44,7 +45,7 @@ class GateMiddleware:
         rules: by ``"METHOD /path"``: the scope that is required, a :class:`~lockgate.Rule`, or
             :data:`~lockgate.PUBLIC`. A path that no rule names needs a valid key.
         host: the one host that the rules without a host are for; None: every host.
-        shadow: count and report, and refuse nothing.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
 
     Raises:
         ConfigurationError: the rules do not fit together, or the gate's store needs an event loop.
@@ -57,7 +58,7 @@ class GateMiddleware:
         rules: Mapping[str, Rule | str] | None = None,
         *,
         host: str | None = None,
-        shadow: bool = False,
+        shadow: Shadow | None = None,
     ) -> None:
         gate.pair("blocking")
         self.app: Final = app
@@ -78,11 +79,16 @@ class GateMiddleware:
         environ[GUARD], environ[RULE] = guard, rule
         environ[PRINCIPAL] = principal
         started, write = False, gate.text_headers
+        watching = guard.shadow is not None and not rule.own
 
         def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
             """Start the response, with our headers in place of any it set itself (G2, D38)."""
             nonlocal started
             started = True
+            if watching:
+                rate = () if measured is None else shadowed(gate.headers(*measured))
+                beside = [(name.decode(), value.decode()) for name, value in rate]
+                return start_response(status, [*headers, *beside], exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
             not_to_store = status[:3] in _NOT_TO_STORE
             replaced = _OURS_AND_CACHES if not_to_store else _OURS
             kept: _Headers = []

@@ -17,8 +17,8 @@ HEAD: Final = "0009"
 logger = logging.getLogger("lockgate")
 
 _CREATED: Final = (
-    "There were no tables of lockgate in %s: they have been created, and no key is known there yet. "
-    "If keys are missing, see the path in the store's URL."
+    "There were no tables of lockgate in %s: they have been created, and no key is known there "
+    "yet. If keys are missing, see the path in the store's URL."
 )
 
 

@@ -1,0 +1,98 @@
+"""Shadow mode: a gate that watches, and what it would have refused."""
+
+from collections import Counter
+from collections.abc import Callable
+from logging import INFO
+from time import monotonic
+from typing import Final, Literal, NamedTuple
+
+from ..errors import ConfigurationError, RateLimitExceeded, Refusal
+from ..events import Events
+from ..principal import Principal
+
+Shadow = Literal["limits", "all"]
+"""What a gate only watches: limits, while credentials and scopes are enforced; or all of it."""
+
+_SECONDS: Final = 60.0
+_KINDS_AT_MOST: Final = 1000
+_SHOWN: Final = 10
+
+
+def shadow_mode(value: object) -> Shadow | None:
+    """What was given as ``shadow``.
+
+    Raises:
+        ConfigurationError: it is neither None nor one of the two modes.
+    """
+    match value:
+        case None | "limits" | "all":
+            return value
+        case _:
+            raise ConfigurationError(f"shadow is 'limits', 'all' or None, not {value!r}.")
+
+
+class Kind(NamedTuple):
+    """Refusals that are counted together."""
+
+    code: str
+    key: str | None
+    """The key's id; None: no key was accepted."""
+    plan: str | None
+    window: str | None
+    """The window that is full; None: the refusal is not of a limit."""
+
+
+def kind_of(refusal: Refusal) -> Kind:
+    """What a refusal says about its caller, without a credential."""
+    principal = refusal.principal if isinstance(refusal.principal, Principal) else None
+    key = principal and principal.key
+    return Kind(
+        refusal.code,
+        key.id if key else None,
+        principal.plan.name if principal else None,
+        refusal.type if isinstance(refusal, RateLimitExceeded) else None,
+    )
+
+
+class Watch:
+    """Counts the requests that shadow mode let through, and tells of them once a minute.
+
+    The event ``shadow_summary`` (``seconds``, ``requests``, ``most``) is told with the first such
+    request after a minute. ``most`` holds the ten most frequent kinds, each as a text.
+
+    Args:
+        events: told.
+        clock: gives seconds that never run backwards.
+    """
+
+    def __init__(self, events: Events, clock: Callable[[], float] = monotonic) -> None:
+        self._events: Final = events
+        self._clock: Final = clock
+        self._since = clock()
+        self._counts: Counter[Kind] = Counter()
+
+    def count(self, kind: Kind) -> None:
+        """Count one request."""
+        if kind not in self._counts and len(self._counts) >= _KINDS_AT_MOST:
+            kind = kind._replace(key=None)  # There are few codes, plans and windows.
+        self._counts[kind] += 1
+        if self._clock() - self._since >= _SECONDS:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell what was counted since it was told last, if anything was."""
+        counts, self._counts = self._counts, Counter()
+        since, self._since = self._since, self._clock()
+        if counts:
+            self._events.tell(
+                "shadow_summary",
+                INFO,
+                seconds=round(self._since - since),
+                requests=counts.total(),
+                most=tuple(_line(kind, number) for kind, number in counts.most_common(_SHOWN)),
+            )
+
+
+def _line(kind: Kind, number: int) -> str:
+    named = zip(("key", "plan", "window"), kind[1:], strict=True)
+    return " ".join([f"{number} x {kind.code}", *(f"{n}={v}" for n, v in named if v is not None)])

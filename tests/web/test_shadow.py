@@ -1,0 +1,167 @@
+"""Shadow mode: what is only watched, what is enforced beside it, and how it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from lockgate import PUBLIC, Rule, run
+from lockgate.errors import ConfigurationError, KeyNotFound, RateLimitExceeded
+from lockgate.events import Event, Events
+from lockgate.web import api, asgi, wsgi
+from lockgate.web.environ import principal_of
+from lockgate.web.shadow import Watch, kind_of
+
+from .driving import Bench
+from .driving import ask as ask_asgi
+from .test_wsgi import ask as ask_wsgi
+from .test_wsgi import environ
+
+RULES: Mapping[str, Any] = {
+    "GET /x": Rule("jobs:read", accepts=("key", "session")),
+    "GET /open": PUBLIC,
+}
+OTHERS = [("X-RateLimit-Limit", "7"), ("RateLimit", "theirs")]
+"""The headers of another limiter, which decides as yet."""
+
+Ask = Callable[..., tuple[int, dict[str, str], str]]
+
+
+@pytest.fixture(params=["asgi", "wsgi"])
+def served(request: pytest.FixtureRequest) -> Callable[..., Ask]:
+    """Puts a gate in shadow mode before an application that answers with its caller's name."""
+    return _asgi if request.param == "asgi" else _wsgi
+
+
+def _name(principal: Any) -> str:
+    return "nobody" if principal is None else f"{principal.organization} {principal.plan.name}"
+
+
+def _asgi(bench: Bench, shadow: Any = "limits") -> Ask:
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        headers = [(name.lower().encode(), value.encode()) for name, value in OTHERS]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = _name(scope["state"]["principal"]).encode()
+        await send({"type": "http.response.body", "body": body})
+
+    guarded = asgi.GateMiddleware(app, bench.gate, RULES, shadow=shadow)
+
+    def asked(path: str = "/x", method: str = "GET", **credential: Any) -> tuple[int, Any, str]:
+        answer = asyncio.run(ask_asgi(guarded, method, path, **credential))
+        return answer.status, dict(answer.headers), answer.body.decode()
+
+    return asked
+
+
+def _wsgi(bench: Bench, shadow: Any = "limits") -> Ask:
+    def app(asked: Any, start_response: Any) -> Any:
+        start_response("200 OK", OTHERS)
+        return [_name(principal_of(asked)).encode()]
+
+    guarded = wsgi.GateMiddleware(app, bench.gate, RULES, shadow=shadow)
+
+    def asked(
+        path: str = "/x", method: str = "GET", *, key: str | None = None, session: str | None = None
+    ) -> tuple[int, Any, str]:
+        given = {} if key is None else {"HTTP_AUTHORIZATION": f"Bearer {key}"}
+        given |= {} if session is None else {"HTTP_COOKIE": f"__session={session}"}
+        sent = ask_wsgi(guarded, environ(method, path, **given))
+        headers = {name.lower(): value for name, value in sent.headers.items()}
+        return int(sent.status[:3]), headers, sent.body.decode()
+
+    return asked
+
+
+def test_limits_are_only_watched_and_the_caller_stays_known(served: Callable[..., Ask]) -> None:
+    bench = Bench(rpm=1)
+    ask, key, session = served(bench), bench.key("jobs:read"), bench.session()
+    for credential in ({"key": key}, {"session": session}, {"key": key}, {"key": key}):
+        status, headers, name = ask(**credential)
+        assert (status, name) == (200, "org_1 free")
+        assert (headers["x-ratelimit-limit"], headers["ratelimit"]) == ("7", "theirs")
+        assert (headers["x-shadow-ratelimit-limit"]) == "1"
+        assert (headers["x-shadow-ratelimit-remaining"]) == "0"
+    assert bench.names() == ["shadowed"] * 3
+    assert [fields["window"] for fields in bench.fields()] == ["minute"] * 3
+    (row,) = run(bench.gate.keys.list("org_1")).keys
+    assert [fields["key"] for fields in bench.fields()] == [None, row.id, row.id]
+
+
+def test_credentials_scopes_and_methods_are_enforced_while_limits_are_watched(
+    served: Callable[..., Ask],
+) -> None:
+    bench = Bench(rpm=1, anonymous=1)
+    ask, narrow, good = served(bench), bench.key("models:read"), bench.key("jobs:read")
+    unknown = bench.gate.format.generate().text
+    for _ in range(3):  # Within the limits, and beyond them.
+        assert ask(key=narrow)[0] == 403
+        assert ask(key=unknown)[0] == 401
+        assert ask()[0] == 401
+        assert ask(key=good, method="POST")[0] == 405
+        # An address that has spent its budget of failures is watched as well.
+        assert ask(key=good)[0] == 200
+        assert ask("/open")[::2] == (200, "nobody")
+
+
+def test_all_is_only_watched_and_a_good_caller_stays_known(served: Callable[..., Ask]) -> None:
+    bench = Bench(rpm=1)
+    ask, narrow = served(bench, "all"), bench.key("models:read")
+    assert [ask(key=narrow)[2] for _ in range(3)] == ["org_1 free"] * 3
+    assert ask()[::2] == (200, "nobody")
+    assert set(bench.names()) == {"shadowed"}
+
+
+def test_lockgates_own_operations_are_limited_as_ever(served: Callable[..., Ask]) -> None:
+    bench = Bench(rpm=1)
+    ask, key = served(bench), bench.key()
+    path = next(rule[4:] for rule in api.rules(bench.gate) if rule.startswith("GET "))
+    answers = [ask(path, key=key) for _ in range(3)]
+    assert [status for status, *_ in answers][1:] == [429, 429]
+    assert "x-ratelimit-limit" in answers[-1][1]
+    assert "x-shadow-ratelimit-limit" not in answers[-1][1]
+
+
+@pytest.mark.parametrize("shadow", [True, False, "some", 1, ""])
+def test_another_mode_is_refused(shadow: Any, served: Callable[..., Ask]) -> None:
+    with pytest.raises(ConfigurationError, match="'limits', 'all' or None"):
+        served(Bench(), shadow)
+
+
+def test_a_minute_of_it_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Event] = []
+    now = [1000.0]
+    watch = Watch(Events(told.append), lambda: now[0])
+    limited, unknown = RateLimitExceeded("minute", 10, 10, 60), KeyNotFound()
+    caplog.set_level(logging.INFO, "lockgate")
+    for second in range(61):
+        now[0] = 1000 + second
+        watch.count(kind_of(limited))
+        if second % 10 == 0:
+            watch.count(kind_of(unknown))
+    (event,) = told
+    assert event.name == "shadow_summary"
+    assert event.fields["requests"] == 67
+    assert event.fields["seconds"] == 60
+    assert event.fields["most"] == (
+        "61 x RATE_LIMIT_EXCEEDED window=minute",
+        "6 x KEY_NOT_FOUND",
+    )
+    assert "61 x RATE_LIMIT_EXCEEDED" in caplog.text
+    watch.tell()
+    watch.tell()
+    assert [e.fields["requests"] for e in told] == [67, 1]
+
+
+def test_many_keys_take_a_bounded_place() -> None:
+    told: list[Event] = []
+    watch = Watch(Events(told.append), lambda: 0.0)
+    kind = kind_of(RateLimitExceeded("minute", 10, 10, 60))
+    for number in range(5000):
+        watch.count(kind._replace(key=f"key {number}"))
+    assert len(watch._counts) <= 1001
+    watch.tell()
+    assert told[0].fields["requests"] == 5000
