@@ -123,6 +123,9 @@ def test_lockgates_own_operations_are_limited_as_ever(served: Callable[..., Ask]
     assert [status for status, *_ in answers][1:] == [429, 429]
     assert "x-ratelimit-limit" in answers[-1][1]
     assert "x-shadow-ratelimit-limit" not in answers[-1][1]
+    spent = Bench(anonymous=2)
+    ask = served(spent)
+    assert [ask(path)[0] for _ in range(4)] == [401, 401, 429, 429]
 
 
 @pytest.mark.parametrize("shadow", [True, False, "some", 1, ""])

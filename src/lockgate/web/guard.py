@@ -334,7 +334,7 @@ class Guard:
         token = gate.format.read(authorizations)
         address = address_of(gate, caller)
         if not known:  # Else its digest may have moved to another pepper (K9).
-            self._refuse_spent(address)
+            self._refuse_spent(rule, address)
         principal = await gate.admit(token, rule.requires, rule.cost, address)
         if principal.key is not None:
             self._known.remember(authorizations[0], token, principal.key)
@@ -345,11 +345,11 @@ class Guard:
         cookie = session_cookie(caller.header(b"cookie"))
         if cookie is None:
             raise MissingAuth if rule.takes_key else SessionRequired
-        self._refuse_spent(address_of(gate, caller), cookie)
+        self._refuse_spent(rule, address_of(gate, caller), cookie)
         session = await verified(gate, caller, cookie)
         # A verified session fails by itself: others at its address have their budget.
         holder = f"session {session.user or session.organization}"
-        self._refuse_spent(holder)
+        self._refuse_spent(rule, holder)
         try:
             accounts = gate.accounts
             if accounts is not None:
@@ -389,13 +389,13 @@ class Guard:
         gate, failures = self.gate, self.gate.failures
         if isinstance(refusal, Unauthenticated):
             reading = failures.charge(address_of(gate, caller))
-            if not reading.allowed and self.shadow != "limits":
+            if not reading.allowed and not self._watches_limits(rule):
                 refusal = rate_limit_exceeded(failures.plan.windows, reading)
             gate.tell(refusal, (failures.plan, reading))
         elif refusal.organization is None and not refusal.rate:
             reading = failures.look(address_of(gate, caller))
             gate.tell(refusal, (failures.plan, reading))
-        watched = self._watches(refusal) and not rule.own
+        watched = self._watches(refusal, rule)
         self._tell(refusal, caller, watched=watched)
         if not watched:
             raise refusal
@@ -404,11 +404,15 @@ class Guard:
             return self._enforced(caller, rule, principal)
         return principal, refusal.measured, None, rule
 
-    def _watches(self, refusal: Refusal) -> bool:
+    def _watches(self, refusal: Refusal, rule: Rule) -> bool:
         """Whether shadow mode lets a request through that is refused so."""
-        if self.shadow == "limits":
-            return isinstance(refusal, RateLimitExceeded)
-        return self.shadow == "all"
+        if isinstance(refusal, RateLimitExceeded) and self._watches_limits(rule):
+            return True
+        return self.shadow == "all" and not rule.own
+
+    def _watches_limits(self, rule: Rule) -> bool:
+        """Whether credentials are enforced and limits are not."""
+        return self.shadow == "limits" and not rule.own
 
     def _enforced(self, caller: Caller, rule: Rule, principal: Principal) -> Entry:
         """The entry of a caller whose limits are only watched, if all else is as the rule asks."""
@@ -434,7 +438,7 @@ class Guard:
                 organization=refusal.organization,
             )
 
-    def _refuse_spent(self, address: str, cookie: str | None = None) -> None:
+    def _refuse_spent(self, rule: Rule, address: str, cookie: str | None = None) -> None:
         """Refuse an address that has spent its budget of failures, before any store is asked.
 
         Not for a session that is verified without a store: another client at the address may have
@@ -442,7 +446,7 @@ class Guard:
         """
         failures, sessions = self.gate.failures, self.gate.sessions
         reading = failures.refuses(address)
-        if reading is None or self.shadow == "limits":
+        if reading is None or self._watches_limits(rule):
             return
         if cookie is not None and sessions is not None and verifies_offline(sessions, cookie):
             return
