@@ -40,6 +40,7 @@ class Nested:
         self, face: str, bench: Bench, *rules: Rules, shadow: Shadow | None = None
     ) -> None:
         self.ran = 0
+        self.headers: list[tuple[str, str]] = []
         self.face = face
         app: Any = self._asgi if face == "asgi" else self._wsgi
         middleware: Any = asgi.GateMiddleware if face == "asgi" else wsgi.GateMiddleware
@@ -52,7 +53,9 @@ class Nested:
         """The status of the answer."""
         if self.face == "asgi":
             fields = [(name.replace("_", "-"), value) for name, value in headers.items()]
-            return run(ask(self._app, method, path, headers=fields)).status
+            answer = run(ask(self._app, method, path, headers=fields))
+            self.headers = answer.headers
+            return answer.status
         environ: WSGIEnvironment = {
             "REQUEST_METHOD": method,
             "PATH_INFO": path,
@@ -60,9 +63,16 @@ class Nested:
             "wsgi.input": io.BytesIO(),
             **{f"HTTP_{n.upper().replace('-', '_')}": value for n, value in headers.items()},
         }
-        started: list[str] = []
-        b"".join(self._app(environ, lambda status, *_: started.append(status)))
-        return int(started[0][:3])
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+        b"".join(self._app(environ, lambda *head: started.append(head[:2])))
+        self.headers = [(name.lower(), value) for name, value in started[0][1]]
+        return int(started[0][0][:3])
+
+    @property
+    def rate(self) -> list[int]:
+        """The limits and what remains, as often as they are told."""
+        names = "x-ratelimit-limit", "x-ratelimit-remaining"
+        return [int(value) for name, value in self.headers if name in names]
 
     async def _asgi(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         self.ran += 1
@@ -157,6 +167,25 @@ def test_a_store_that_fails_at_the_inner_gate_is_503(
     monkeypatch.setattr(type(bench.gate.store), "hit", fail)
     assert nested.ask(authorization=bearer) == 503
     assert nested.ran == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        (({"POST /jobs": PUBLIC}, {"POST /jobs": Rule()}), [[3, 2], [3, 1], [3, 0], [3, 0]]),
+        (({"POST /jobs": Rule()}, {"POST /jobs": PUBLIC}), [[3, 2], [3, 1], [3, 0], [3, 0]]),
+        (({"POST /jobs": Rule()}, {"POST /jobs": Rule(cost=2)}), [[3, 1], [3, 0], [3, 0]]),
+        (({"POST /jobs": PUBLIC}, {"POST /jobs": PUBLIC}), [[7, 6], [7, 5]]),
+    ],
+)
+def test_the_headers_are_those_of_the_innermost_gate_that_measured(
+    face: str, rules: tuple[Rules, ...], told: list[list[int]]
+) -> None:
+    bench = Bench(rpm=3, anonymous=7)
+    nested, bearer = Nested(face, bench, *rules), f"Bearer {bench.key()}"
+    for limit_and_remaining in told:
+        status = nested.ask(authorization=bearer)
+        assert nested.rate == limit_and_remaining, status
 
 
 def test_an_inner_gate_in_shadow_mode_lets_on_who_is_in(face: str) -> None:

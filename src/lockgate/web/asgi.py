@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from functools import partial
 from typing import Any, Final
 
-from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ConfigurationError, Refusal
@@ -14,8 +13,8 @@ from ..gate import Gate
 from ..rules.access_rule import Rule
 from ..rules.headers import shadowed
 from .audit import ServedRoute, report
-from .caller import GUARD, PRINCIPAL, RULE, SLOT
-from .connection import AsgiCaller, beside, decline, refuse, with_rate
+from .caller import GUARD, RATED, RULE, SLOT
+from .connection import AsgiCaller, beside, decline, introduce, refuse, with_rate
 from .guard import PREFLIGHT, Guard
 from .shadow import Shadow
 from .starlette_cors import Preflights
@@ -84,7 +83,9 @@ class GateMiddleware:
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(  # noqa: PLR0915 - each call more costs here
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Guard one connection."""
         if scope["type"] not in ("http", "websocket"):
             await self._live(scope, receive, send)
@@ -95,24 +96,22 @@ class GateMiddleware:
             self._start()
         caller = AsgiCaller(scope)
         guard, gate = self.guard, self._gate
+        rated: list[Guard] = scope.setdefault(RATED, [])
         try:
             entry, outer = None, scope.get(GUARD)
             if outer is not None:
                 entry = await guard.enter_inside(outer, caller, scope)
             principal, measured, slot, rule = entry or await guard.enter(caller)
         except Refusal as refusal:
+            if refusal.rate:
+                rated.append(guard)
             await refuse(refusal, scope, send)
             return
         rate, put = () if measured is None else gate.headers(*measured), with_rate
         if guard.shadow is not None and not rule.own:
             rate, put = shadowed(rate), beside
         scope[GUARD], scope[RULE] = guard, rule
-        scope[PRINCIPAL] = scope.setdefault("state", {})["principal"] = principal
-        if principal is not None:
-            scope["user"] = scope["auth"] = principal
-        else:
-            scope.setdefault("user", UnauthenticatedUser())
-            scope.setdefault("auth", AuthCredentials())
+        introduce(scope, principal)
         started = False
 
         def answer(message: Message) -> Awaitable[None]:
@@ -122,8 +121,12 @@ class GateMiddleware:
             kind = message["type"]
             if kind in _STARTS:
                 started = True
-                message = put(message, rate)
+                if not rated:  # By a gate inside this one.
+                    message = put(message, rate)
+                    if rate and put is with_rate:
+                        rated.append(guard)
             elif kind == "websocket.close":
+                rated.append(guard)
                 return decline(message, rate, scope, send)
             return send(message)
 
@@ -139,6 +142,7 @@ class GateMiddleware:
             if started:
                 raise
             gate.tell(refusal, measured)
+            rated.append(guard)
             await refuse(refusal, scope, send)
 
     def _start(self) -> None:

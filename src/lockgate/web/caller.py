@@ -17,6 +17,9 @@ COST: Final = "lockgate.cost"
 """Where it holds what the request was charged in all, once it passed a guard inside another."""
 PRINCIPAL: Final = "lockgate.principal"
 """Where it holds who is calling."""
+RATED: Final = "lockgate.rated"
+"""Where it holds a list that all guards of a request share, of those that wrote their rate-limit
+headers into the response: the innermost one writes first, and the others leave them as they are."""
 SLOT: Final = "lockgate.slot"
 """Where it holds the slot that a rule gives the request."""
 

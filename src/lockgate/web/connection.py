@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 from urllib.parse import quote
 
+from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import Header, PayloadTooLarge, Refusal
@@ -126,6 +127,16 @@ async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> N
     await send({"type": f"{prefix}http.response.start", **start})
     body = b"" if scope.get("method") == "HEAD" else reply.body
     await send({"type": f"{prefix}http.response.body", "body": body})
+
+
+def introduce(scope: Scope, principal: Principal | None) -> None:
+    """Tell the application the caller: as ``request.state.principal``, ``user`` and ``auth``."""
+    scope[PRINCIPAL] = scope.setdefault("state", {})["principal"] = principal
+    if principal is not None:
+        scope["user"] = scope["auth"] = principal
+    else:
+        scope.setdefault("user", UnauthenticatedUser())
+        scope.setdefault("auth", AuthCredentials())
 
 
 def with_rate(message: Message, rate: tuple[Header, ...]) -> Message:

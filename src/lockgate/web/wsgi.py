@@ -14,7 +14,7 @@ from ..rules.access_rule import Rule
 from ..rules.headers import NOT_TO_STORE, OURS, shadowed
 from ..run import run
 from .api import refused
-from .caller import GUARD, PRINCIPAL, RULE, SLOT
+from .caller import GUARD, PRINCIPAL, RATED, RULE, SLOT
 from .environ import WsgiCaller, respond
 from .guard import PREFLIGHT, Guard
 from .shadow import Shadow
@@ -69,12 +69,15 @@ class GateMiddleware:
         """Guard one request."""
         caller = WsgiCaller(environ)
         guard, gate = self.guard, self._gate
+        rated: list[Guard] = environ.setdefault(RATED, [])
         try:
             entry, outer = None, environ.get(GUARD)
             if outer is not None:
                 entry = run(guard.enter_inside(outer, caller, environ))
             principal, measured, slot, rule = entry or run(guard.enter(caller))
         except Refusal as refusal:
+            if refusal.rate:
+                rated.append(guard)
             return self.refuse(refusal, environ, start_response)
         environ[GUARD], environ[RULE] = guard, rule
         environ[PRINCIPAL] = principal
@@ -85,6 +88,8 @@ class GateMiddleware:
             """Start the response, with our headers in place of any it set itself (G2, D38)."""
             nonlocal started
             started = True
+            if rated and rated[-1] is not guard:  # A gate inside this one.
+                return start_response(status, headers, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
             if watching:
                 rate = () if measured is None else shadowed(gate.headers(*measured))
                 beside = [(name.decode(), value.decode()) for name, value in rate]
@@ -100,6 +105,7 @@ class GateMiddleware:
             if measured is not None:
                 plan, reading = measured
                 kept += write(plan, reading)
+                rated.append(guard)
             return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
 
         if rule is PREFLIGHT:
@@ -110,6 +116,7 @@ class GateMiddleware:
             if started:
                 raise
             gate.tell(refusal, measured)
+            rated.append(guard)
             return self.refuse(refusal, environ, start_response)
         # As it came: servers look at what it is, a file or a list of one, to send it better.
         if started:
@@ -119,6 +126,7 @@ class GateMiddleware:
             if started:
                 raise refusal
             gate.tell(refusal, measured)
+            rated.append(guard)
             return self.refuse(refusal, environ, start_response)
 
         return Late(body, refuse_late)
