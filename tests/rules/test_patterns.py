@@ -103,4 +103,4 @@ def test_no_path_takes_long_to_match(shape: str) -> None:
     """Where every place of a parameter's end is tried, this takes from a minute to for ever."""
     book = RuleBook({f"GET /files/{shape}": PUBLIC})
     for filler in (".", "a", "a."):
-        assert book.match("GET", f"/files/{filler * 32_000}/x") is ANY_KEY
+        assert book.match("GET", f"/files/{filler * (4000 // len(filler))}/x") is ANY_KEY

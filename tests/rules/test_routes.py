@@ -260,10 +260,80 @@ def test_d31_a_rule_for_a_route_does_not_admit_to_another_one_that_takes_its_req
     """A router that goes by order gives /items/newest to /items/{id}, if that comes first."""
     book = RuleBook({"GET /items/{id}": "a:b", "GET /items/newest": PUBLIC})
     newest = book.match("GET", "/items/newest")
-    routes = [Pattern.of_route(path).stem for path in ("/items/{key:int}", "/items/newest/")]
+    paths = "/items/{key:int}", "/items/newest/"
+    routes = [("GET", Pattern.of_route(path).stem, None) for path in paths]
     assert book.for_route("GET", "/items/{key}").admit(newest)
     assert not book.for_route("GET", "/items/{key}", None, routes).admit(newest)
     assert book.for_route("GET", "/items/newest/", None, routes).admit(newest)
+
+
+def test_d31_the_rule_of_a_route_is_the_one_that_names_its_pattern() -> None:
+    """Another one may match an example of the route's paths, which a converter refuses there."""
+    book = RuleBook({"GET /{year}/{month}": PUBLIC, "GET /{page:path}": "account:write"})
+    pages = book.for_route("GET", "/{page:path}")
+    assert pages.own == Rule("account:write")
+    assert pages.admit(book.match("GET", "/a/b/c"))
+    routes = [("GET", Pattern.of_route(p).stem, None) for p in ("/{y:int}/{m:int}", "/{page:path}")]
+    assert not book.for_route("GET", "/{page:path}", None, routes).admit(book.match("GET", "/a/b"))
+
+
+def test_d31_a_rule_for_every_method_is_for_the_route_of_its_path_alone() -> None:
+    book = RuleBook({"* /hooks/{id}": PUBLIC, "GET /hooks/{name:path}": "account:write"})
+    served = [("POST", "/hooks/{id:int}"), ("GET", "/hooks/{name:path}")]
+    routes = [(method, Pattern.of_route(path).stem, None) for method, path in served]
+    files = book.for_route("GET", "/hooks/{name:path}", None, routes)
+    assert not files.admit(book.match("GET", "/hooks/secret"))
+    assert files.admit(book.match("GET", "/hooks/a/b"))
+
+
+@pytest.mark.parametrize("host", ["status.example", "{any}.example", "{any:int}.example"])
+def test_d31_a_rule_of_a_host_opens_no_other_route_where_the_host_has_its_own(host: str) -> None:
+    """A framework that reads the host in another way goes on to the route without one."""
+    book = RuleBook({f"GET {host.replace(':int', '')}/": PUBLIC, "GET /": "account:read"})
+    public = book.match("GET", "/", hosts=[b"status.example"])
+    assert public.public
+    anywhere, there = (("GET", Pattern.of_route("/").stem, at) for at in (None, host))
+    assert book.for_route("GET", "/", None, [anywhere]).admit(public)
+    assert not book.for_route("GET", "/", None, [anywhere, there]).admit(public)
+    assert book.for_route("GET", "/", host, [anywhere, there]).admit(public)
+
+
+@pytest.mark.parametrize("host", [b"status.example ", b" status.example", b"status.example\t"])
+def test_d31_a_host_with_white_space_is_held_to_the_rules_of_all_hosts(host: bytes) -> None:
+    book = RuleBook({"GET status.example/": PUBLIC, "GET /": "account:read"})
+    assert book.match("GET", "/", hosts=[host]) == Rule("account:read")
+
+
+@pytest.mark.parametrize("method", ["delete", "Delete", "dELETE"])
+def test_d31_another_letter_case_of_a_method_escapes_no_rule_of_it(method: str) -> None:
+    book = RuleBook(
+        {
+            **{"* /a": PUBLIC, "DELETE /a": "a:write"},
+            **{"* /b": "b:read", "DELETE /b": Rule("b:write", cost=3)},
+            **{"GET /c": PUBLIC, "DELETE /c": "c:write", "* /d": PUBLIC},
+        }
+    )
+    assert book.match(method, "/a").requires == Requirement("a:write")
+    both = book.match(method, "/b")
+    assert both.includes(Rule("b:write", cost=3)) and both.includes(Rule("b:read"))
+    assert book.match(method, "/c").allow == ("DELETE", "GET", "HEAD")
+    assert book.match(method, "/d").public
+
+
+@pytest.mark.parametrize(
+    "path", ["/adm\u0131n", "/adm\u0130n", "/ADM\u0130N", "/admin\ufffd", "/\ufffdadmin"]
+)
+def test_d31_letters_and_bytes_that_careless_routers_fold_open_nothing(path: str) -> None:
+    book = RuleBook({"GET /admin": "account:write", "GET /{p:path}": PUBLIC})
+    assert book.match("GET", path).requires == Requirement("account:write")
+
+
+def test_a_path_that_is_too_long_is_refused_before_any_rule_is_looked_at() -> None:
+    book = RuleBook({f"GET /{{a}}-{{b}}.{{c}}/{n}": PUBLIC for n in range(100)})
+    assert book.match("GET", "/" + "a" * 4095) is ANY_KEY
+    for path in ("/" + "a" * 4096, "/" + "a-" * 30_000):
+        with pytest.raises(InvalidRequest):
+            book.match("GET", path)
 
 
 @pytest.mark.parametrize("named", ["/api/admin", "/api/admin/"])

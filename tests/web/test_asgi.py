@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Host, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockgate import PUBLIC, Gate, MemoryStore, Refusal, Rule
@@ -1142,3 +1142,52 @@ async def test_an_applications_own_handler_stays(caught: type[Exception]) -> Non
     service = Starlette(routes=[Route("/x", raising)], exception_handlers={caught: own})
     answer = await ask(GateMiddleware(service, bench.gate), path="/x", key=bench.key())
     assert (answer.status, answer.body) == (418, b"NotFound")
+
+
+# --- what a server leaves in a request (D31) -------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", [b"/api", b"/%61pi", b"/ap%69"])
+async def test_d31_an_encoded_slash_below_a_prefix_is_held_to_its_own_reading(
+    prefix: bytes,
+) -> None:
+    """An application that routes by the path on the wire takes a%2fb for one segment."""
+    bench, app = Bench(), Recorder()
+    rules = {"GET /files/{name}": "upload:read", "GET /{p:path}": PUBLIC}
+    guarded = behind(bench, app, rules)
+    raw = prefix + b"/files/a%2fb"
+    answer = await ask(guarded, path="/api/files/a/b", root_path="/api", raw_path=raw)
+    assert answer.status == 401
+    assert app.scopes == []
+
+
+@pytest.mark.parametrize(
+    ("template", "host"),
+    [("{shop:int}.example", "x.example"), ("{shop:str}.example", "a.b.example")],
+)
+@pytest.mark.parametrize("weak", [True, False])
+async def test_d31_a_converter_in_a_host_opens_no_other_route(
+    template: str, host: str, weak: bool
+) -> None:
+    bench = Bench()
+    reached: list[str] = []
+
+    def said(name: str) -> Any:
+        async def endpoint(_: Request) -> Response:
+            reached.append(name)
+            return PlainTextResponse(name)
+
+        return endpoint
+
+    shop = Router([Route("/orders", said("shop"))])
+    app = Starlette(routes=[Host(template, shop), Route("/orders", said("main"))])
+    public: Rule | str = PUBLIC if weak else "account:write"
+    rules = {"GET {shop}.example/orders": public, "GET /orders": "models:read"}
+    guarded = behind(bench, app, rules)
+    key = None if weak else bench.key("models:read")
+    answer = await ask(guarded, path="/orders", key=key, headers=[("host", host)])
+    assert answer.status in (401, 403, 404)
+    assert reached == []
+    assert (await ask(guarded, path="/orders", headers=[("host", "7.example")])).status == (
+        200 if weak else 401
+    )

@@ -35,6 +35,10 @@ class Asking:
         self._headers = headers
         self.authorizations = self.header(b"authorization")
 
+    @property
+    def hosts(self) -> list[bytes]:
+        return self.header(b"host")
+
     def header(self, name: bytes) -> list[bytes]:
         found = self._headers.get(name.decode().replace("-", "_"), [])
         values = found if isinstance(found, list) else [found]

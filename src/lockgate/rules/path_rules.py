@@ -11,13 +11,16 @@ A path that :func:`~lockgate.rules.paths.odd` distrusts is held to all its readi
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Final, cast
 
 from .access_rule import ANY_KEY, Rule, both, not_allowed, nowhere
 from .paths import odd, readings
 from .patterns import Pattern
+
+_FOLDED_TO_I: Final = {0x130: "i", 0x131: "i"}
+"""Letters that expressions take for an ``i`` in another letter case, as casefold() does not."""
 
 
 class MethodRules(dict[str, Rule]):
@@ -35,7 +38,13 @@ class MethodRules(dict[str, Rule]):
         self.otherwise = anything or not_allowed(self)
 
     def __missing__(self, method: str) -> Rule:
-        return self.otherwise
+        """The rule of a method that is not named.
+
+        Some servers and frameworks write a method in upper case by themselves (D31): in another
+        letter case it is held to the rule of that method as well.
+        """
+        upper = self.get(method.upper())
+        return self.otherwise if upper is None else strictest([upper, self.otherwise])
 
 
 class Entry:
@@ -126,19 +135,9 @@ class PathRules:
         """Whether a pattern matches a path exactly as it is written."""
         return path in self._literal or self._find(self._first, path) is not None
 
-    def inside(self, pattern: Pattern, routes: Collection[Pattern]) -> list[Entry]:
-        """The entries that name single paths of a route and have no route of their own.
-
-        A last slash makes no difference.
-
-        Args:
-            pattern: the route's.
-            routes: the stems of all routes for the same method.
-        """
-        stem = pattern.stem
-        served = {route.segments for route in routes} - {stem.segments}
-        stems = ((entry, entry.pattern.stem) for entry in self.entries)
-        return [e for e, own in stems if stem.covers(own) and own.segments not in served]
+    def inside(self, pattern: Pattern) -> list[Entry]:
+        """The entries that name single paths of a route; a last slash makes no difference."""
+        return [entry for entry in self.entries if pattern.stem.covers(entry.pattern.stem)]
 
     def named(self, pattern: Pattern) -> Entry | None:
         """The entry of this very pattern; letter case and a last slash make no difference."""
@@ -207,6 +206,8 @@ def strictest(rules: Sequence[Rule]) -> Rule:
 
 
 def _stem(path: str) -> str:
+    if not path.isascii():
+        path = path.translate(_FOLDED_TO_I)
     return path.casefold().removesuffix("/") if len(path) > 1 else path
 
 

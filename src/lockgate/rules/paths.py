@@ -7,11 +7,12 @@ from urllib.parse import unquote
 
 from ..errors import InvalidRequest, Problem
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd]")
+"""U+FFFD stands for bytes that are no UTF-8: an application may see control characters there."""
 _SLASHES: Final = re.compile(r"//+")
 _PARAMETERS: Final = re.compile(r";[^/]*")
 _TAIL: Final = re.compile(r"[?#].*", re.DOTALL)
-_SUSPECT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f%;\\?#]|//|/\.")
+_SUSPECT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd%;\\?#]|//|/\.")
 _ENCODED_SLASH: Final = re.compile(r"%2f", re.IGNORECASE)
 _NOT_A_SLASH: Final = "\ufffc"
 """Stands for an encoded slash in the reading that keeps it within its segment."""

@@ -1,12 +1,12 @@
 """Which rule holds for a request: by host, method and path, closed by default (D31)."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from .access_rule import ANY_KEY, Rule, bound
-from .path_rules import PathRules, agreed, strictest
+from .path_rules import Entry, PathRules, agreed, strictest
 from .paths import odd, readings
 from .patterns import Pattern
 from .scopes import Catalogue
@@ -15,10 +15,16 @@ _METHOD = re.compile(r"\*|[A-Z]+")
 _PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::\w+)?\}")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 _AUTHORITY = re.compile(rf"({_HOST.pattern})(?::[0-9]+)?")
+_LONGEST_PATH: Final = 4096
+"""Characters. Every rule may look at a path before any key or budget is looked at."""
 _SLASH: Final = ord("/")
 _PERCENT: Final = ord("%")
 """A number is looked for in bytes five times as fast as other bytes are."""
 _ENCODED_SLASH: Final = b"%2f"
+
+
+Served = tuple[str, Pattern, str | None]
+"""A route of an application: its method (``*``: every one), the stem of its path, its host."""
 
 
 class RouteRules(NamedTuple):
@@ -95,8 +101,11 @@ class RuleBook:
             hosts: every ``Host`` of the request, needed where some rules are for one host only.
 
         Raises:
-            InvalidRequest: the target does not start with ``/``, or can be read in too many ways.
+            InvalidRequest: the target does not start with ``/``, can be read in too many ways, or
+                has more than 4,096 characters.
         """
+        if len(path) > _LONGEST_PATH:
+            raise _too_long()
         texts: list[str] | None = None
         if raw:
             if raw[0] != _SLASH:
@@ -135,7 +144,7 @@ class RuleBook:
         method: str,
         template: str,
         host: str | None = None,
-        routes: Collection[Pattern] = (),
+        routes: Collection[Served] = (),
         shared: Sequence[Rule] = (),
     ) -> RouteRules:
         """The rules that may admit a request to a route.
@@ -145,17 +154,32 @@ class RuleBook:
             template: the route's path, parameters written ``{name}`` or ``{name:converter}``.
             host: the host that the route is bound to, parameters written alike; None: any. Only
                 rules for that host open such a route.
-            routes: the stems of the application's routes for this method. A rule that names one of
-                them is for that one alone, even where another route takes its requests.
+            routes: the application's routes. A rule that names one of them is for that one alone,
+                even where another route takes its requests. A rule that names the method is for a
+                route of that method, one by ``*`` for a route of any.
             shared: for a route that no rule names, the rules of its view's other routes, which
                 hold for it as well.
         """
         pattern = Pattern.of_route(template)
-        found = self._of_route(host)
-        rules = [paths.match(method, pattern.sample) for paths in found]
-        inside = [
-            entry.by_method[method] for paths in found for entry in paths.inside(pattern, routes)
-        ]
+        here = [(name, stem) for name, stem, there in routes if there == host]
+        rules: list[Rule] = []
+        inside: list[Rule] = []
+        for name, paths in self._of_route(host):
+            # The host's own routes, of an application that binds some to hosts.
+            others = [] if host is not None or name is None else _bound(routes, name)
+            if not any(other.covers(pattern.stem) for other in others):
+                own_entry = paths.named(pattern)
+                rules.append(
+                    paths.match(method, pattern.sample)
+                    if own_entry is None
+                    else own_entry.by_method[method]
+                )
+            for entry in paths.inside(pattern):
+                stem = entry.pattern.stem
+                if stem.segments != pattern.stem.segments and _is_served(entry, method, here):
+                    continue
+                if not any(other.covers(stem) for other in others):
+                    inside.append(entry.by_method[method])
         own = rules[0] if rules else ANY_KEY
         if shared:
             return RouteRules(strictest([own, *shared]), frozenset(map(id, inside)))
@@ -171,14 +195,14 @@ class RuleBook:
             host: the host that the route is bound to; None: any.
         """
         pattern = Pattern.of_route(template)
-        entries = [paths.named(pattern) for paths in self._of_route(host)]
+        entries = [paths.named(pattern) for _, paths in self._of_route(host)]
         return [entry.by_method[method] for entry in entries if entry is not None]
 
-    def _of_route(self, host: str | None) -> list[PathRules]:
+    def _of_route(self, host: str | None) -> Sequence[tuple[re.Pattern[str] | None, PathRules]]:
         """The rules for the host that a route is bound to; those of all hosts, if it is to none."""
         if host is None:
-            return [self._anywhere, *(paths for _, paths in self._hosts)]
-        return [paths for name, paths in self._hosts if name.fullmatch(_sample(host))][:1]
+            return [(None, self._anywhere), *self._hosts]
+        return [(name, paths) for name, paths in self._hosts if name.fullmatch(_sample(host))][:1]
 
     def _of_host(self, hosts: Sequence[bytes]) -> PathRules | None:
         """The rules for the host of a request; None if it names none, several or an odd one.
@@ -192,6 +216,21 @@ class RuleBook:
         return next(
             (paths for host, paths in self._hosts if host.fullmatch(name[1])), self._anywhere
         )
+
+
+def _bound(routes: Iterable[Served], name: re.Pattern[str]) -> list[Pattern]:
+    """The stems of the routes that are bound to the hosts that a rule names."""
+    return [stem for _, stem, host in routes if host is not None and name.fullmatch(_sample(host))]
+
+
+def _is_served(entry: Entry, method: str, routes: Iterable[tuple[str, Pattern]]) -> bool:
+    """Whether an entry has a route of its own for what it says of a method."""
+    taken = {"*", "GET" if method == "HEAD" else method}
+    segments = entry.pattern.stem.segments
+    return any(
+        stem.segments == segments and (method not in entry.by_method or name in taken)
+        for name, stem in routes
+    )
 
 
 def same_host(one: str, other: str) -> bool:
@@ -248,6 +287,10 @@ def _sample(host: str) -> str:
 
 def _host_expression(host: str) -> re.Pattern[str]:
     return re.compile("[^.]+".join(map(re.escape, _PARAMETER.split(host.lower()))))
+
+
+def _too_long() -> InvalidRequest:
+    return InvalidRequest([Problem("", f"The path has more than {_LONGEST_PATH} characters.")])
 
 
 def _no_path() -> InvalidRequest:

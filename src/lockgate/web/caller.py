@@ -1,5 +1,6 @@
 """A request, as its face shows it to what is framework-free."""
 
+import re
 from typing import Final, Protocol
 
 from ..flows.forwarded_headers import FORWARDED_HEADERS
@@ -22,6 +23,24 @@ RATED: Final = "lockgate.rated"
 headers into the response: the innermost one writes first, and the others leave them as they are."""
 SLOT: Final = "lockgate.slot"
 """Where it holds the slot that a rule gives the request."""
+
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def below(root: str, raw: bytes) -> bytes:
+    """A path as it came on the wire, without a prefix, however that is written there.
+
+    Args:
+        root: the prefix, decoded.
+        raw: the path; where it does not start with the prefix, it stays as it is.
+    """
+    rest = raw
+    for byte in root.encode("utf-8", "surrogatepass"):
+        escape = _ESCAPE.match(rest)
+        if (int(escape[1], 16) if escape else rest[:1]) not in {byte, bytes([byte])}:
+            return raw
+        rest = rest[3 if escape else 1 :]
+    return rest
 
 
 class Caller(Protocol):
@@ -50,6 +69,11 @@ class Caller(Protocol):
     @property
     def authorizations(self) -> list[bytes]:
         """Every value of ``Authorization``."""
+        ...
+
+    @property
+    def hosts(self) -> list[bytes]:
+        """Every value of ``Host`` as it came, with white space around it if a server leaves it."""
         ...
 
     @property

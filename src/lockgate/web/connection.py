@@ -15,7 +15,7 @@ from ..principal import Principal
 from ..rules.headers import NOT_TO_STORE, OURS
 from ..waiting import pause
 from .api import refused
-from .caller import GUARD, PRINCIPAL, SLOT
+from .caller import GUARD, PRINCIPAL, SLOT, below
 from .endpoint import Reply
 
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -40,6 +40,7 @@ class AsgiCaller:
             before, found, after = path.partition(root)
             if found and not before and after[:1] in {"", "/"}:
                 path = after
+                self.raw_path = below(root, self.raw_path)
             elif found and path != f"/{after.lstrip('/')}":
                 # Litestar goes on behind the prefix wherever it finds it, the others do not.
                 self.raw_path = b"//" + quote(after, errors="surrogatepass").encode()
@@ -54,6 +55,11 @@ class AsgiCaller:
         """The query string as it came on the wire."""
         query: bytes = self._scope.get("query_string", b"")
         return query
+
+    @property
+    def hosts(self) -> list[bytes]:
+        """Every value of ``Host`` as it came."""
+        return [value for key, value in self._headers if key == b"host"]
 
     @property
     def peer(self) -> str | None:

@@ -9,7 +9,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from ..errors import Header, InvalidRequest, PayloadTooLarge, Problem
 from ..principal import Principal
 from ..rules.headers import OURS
-from .caller import PRINCIPAL
+from .caller import PRINCIPAL, below
 from .endpoint import Reply
 
 _NAMES: Final = {name: name.decode() for name in OURS}
@@ -31,6 +31,10 @@ class WsgiCaller:
         # Most tell no more than the path does.
         plain = target == self.path and "%" not in target
         self.raw_path = b"" if plain else _raw_path(target)
+        if self.raw_path and (prefix := environ.get("SCRIPT_NAME")):
+            self.raw_path = below(
+                prefix.encode("latin-1").decode("utf-8", "replace"), self.raw_path
+            )
         value: str | None = environ.get("HTTP_AUTHORIZATION")
         if value is None or "," in value:
             self.authorizations = _values(value)
@@ -42,6 +46,12 @@ class WsgiCaller:
         """The query string as it came on the wire."""
         query: str = self._environ.get("QUERY_STRING", "")
         return query.encode("latin-1", "replace")
+
+    @property
+    def hosts(self) -> list[bytes]:
+        """Every value of ``Host`` as it came; servers join them with commas."""
+        joined: str | None = self._environ.get("HTTP_HOST")
+        return [] if joined is None else joined.encode("latin-1").split(b",")
 
     @property
     def peer(self) -> str | None:

@@ -27,7 +27,7 @@ from ..rules.access_rule import ANY_KEY, Rule
 from ..rules.headers import rate_limit_exceeded
 from ..rules.patterns import Pattern
 from ..rules.plans import Plan
-from ..rules.routes import RouteRules, RuleBook
+from ..rules.routes import RouteRules, RuleBook, Served
 from ..rules.windows import Reading
 from . import api
 from .caller import COST, OUTER, PRINCIPAL, RULE, Caller, address_of
@@ -88,7 +88,7 @@ class Guard:
         self.watch: Final = Watch(gate.events)
         self.denials: Final = Denials(gate)
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
-        self._served: set[tuple[str, str | None, Pattern]] = set()
+        self._served: set[Served] = set()
         self._views: list[tuple[str, str, str | None, Hashable]] = []
         self._known: Final = gate.known
         self._store: Final = gate.store
@@ -222,10 +222,8 @@ class Guard:
         key = method, template, host
         rules = self._routes.get(key)
         if rules is None:
-            taken = {"*", "GET" if method == "HEAD" else method}
-            others = {stem for name, there, stem in self._served if name in taken and there == host}
             shared = [rule for _, rule in self.rules_of_view(*key)]
-            rules = self.book.for_route(*key, others, shared)
+            rules = self.book.for_route(*key, self._served, shared)
             if method in _METHODS:  # Others are the caller's to choose, without end.
                 self._routes[key] = rules
         if rule is not rules.own and not rules.admit(rule):
@@ -248,7 +246,7 @@ class Guard:
         The view is None where it cannot be told from others.
         """
         served = list(routes)
-        self._served = {(m, host, Pattern.of_route(path).stem) for m, path, host, _ in served}
+        self._served = {(m, Pattern.of_route(path).stem, host) for m, path, host, _ in served}
         self._views = [route for route in served if route[3] is not None]
         self._routes.clear()
 
@@ -283,7 +281,7 @@ class Guard:
             InvalidRequest: the request target is none that applications agree on.
         """
         book, method = self.book, caller.method
-        hosts = caller.header(b"host") if book.by_host else ()
+        hosts = caller.hosts if book.by_host else ()
         rule = book.match(method, caller.path, caller.raw_path, hosts)
         if method == "OPTIONS" and self.shadow != "all" and _is_preflight(caller):
             return PREFLIGHT

@@ -5,6 +5,7 @@ the application starts, by a function that compares the rule that the gate charg
 that is named for the route (D31).
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,8 @@ from .requirements import REQUIRES, check_decorators, required
 
 _METHODS: Final = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 _LAYERS_AT_MOST: Final = 50
+_PORT: Final = re.compile(r":[^{}]*$")
+"""What Starlette leaves out of a host template; the colon of a converter stays."""
 
 _Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -166,7 +169,7 @@ def _walk(
             yield route, _Place(prefix + route.path, host, ("GET",))
         elif isinstance(route, Mount | Host):
             at = prefix + route.path if isinstance(route, Mount) else prefix
-            there = host if isinstance(route, Mount) else route.host.partition(":")[0].lower()
+            there = host if isinstance(route, Mount) else _PORT.sub("", route.host).lower()
             if route.routes:
                 yield from _walk(route.routes, at, there)
             else:
