@@ -18,7 +18,7 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 STARLETTE = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
     *("upload", "metrics", "inner", "panel", "counter", "desk", "feed", "shown", "changed", "item"),
-    "page",
+    *("page", "front", "lobby", "issue", "sheet"),
 )
 
 
@@ -61,7 +61,16 @@ def starlette(
             await say("run", ran, send)
 
     routes = [
-        Host("admin.test", Router([Route("/panel", said("panel")), Route("/desk", said("desk"))])),
+        Host(
+            "admin.test",
+            Router(
+                [
+                    Route("/panel", said("panel")),
+                    Route("/desk", said("desk")),
+                    Route("/front", said("front")),
+                ]
+            ),
+        ),
         Host("shop.test", Router([Route("/panel", said("counter"))])),
         Route("/health", said("health")),
         Route("/api/models", said("models")),
@@ -79,6 +88,9 @@ def starlette(
         WebSocketRoute("/feed", feed),
         Route("/view", View),
         Route("/items/{id}", said("item")),
+        Route("/front", said("lobby")),
+        Route("/pages/{year:int}/{month:int}", said("issue")),
+        Route("/pages/{name:path}", said("sheet")),
         Route("/{p:path}", said("page"), methods=METHODS),
     ]
     middleware = [_cors(partial(Middleware, CORSMiddleware))] if cors else []
@@ -192,7 +204,7 @@ FASTAPI = (
 LITESTAR = FASTAPI
 QUART = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "feed", "shown", "changed", "item", "page"),
+    *("upload", "feed", "shown", "changed", "item", "page", "issue", "sheet"),
 )
 
 
@@ -306,5 +318,7 @@ def add_werkzeug(add: Callable[..., None]) -> None:
     add("reports", "/api/reports/")
     add("upload", "/files/<path:name>")
     add("item", "/items/<id>")
+    add("issue", "/pages/<int:year>/<int:month>")
+    add("sheet", "/pages/<path:name>")
     add("page", "/", *METHODS)
     add("page", "/<path:p>", *METHODS)

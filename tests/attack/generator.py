@@ -14,7 +14,7 @@ from .path_mutations import PATHS
 # one of an application below a mount, and those whose routes take more paths than one.
 _FORMS = frozenset(
     {"feed", "admin", "reports", "job", "upload", "metrics", "inner", "secret", "loose", "models"}
-    | {"desk", "region"}
+    | {"desk", "region", "lobby", "sheet", "erase"}
 )
 _BY_METHOD = frozenset({"method", "odd method", "preflight"})
 
@@ -44,7 +44,7 @@ def singles(handlers: Sequence[Handler]) -> Iterator[Attack]:
             if mutation.family in _BY_METHOD:
                 for credential in ("weak", "full"):
                     yield Attack(handler, method, credential, (mutation,))
-            elif handler.name in ("admin", "start", "panel", "desk", "region"):
+            elif handler.name in ("admin", "start", "panel", "desk", "lobby", "erase", "region"):
                 yield own._replace(mutations=(mutation,))
 
 

@@ -78,6 +78,15 @@ ALL = (
     # The route of the first one is registered first and takes the paths of both.
     Handler("item", GET, ("/items/{id}",), "/items/7", "account:read", 20),
     Handler("newest", GET, ("/items/newest",), "/items/newest", public=True),
+    # A path that is public under one host, and guarded under every other one.
+    Handler("front", GET, ("/front",), "/front", public=True, host="admin.test"),
+    Handler("lobby", GET, ("/front",), "/front", "account:read", 24),
+    # Two segments that a converter may refuse, and then the route of all paths below takes them.
+    Handler("issue", GET, ("/pages/{year}/{month}",), "/pages/2026/11", public=True),
+    Handler("sheet", GET, ("/pages/{name:path}",), "/pages/a/b/c", "account:write", 25),
+    # A rule for one method beside a public one for all others.
+    Handler("legacy", ANY, ("/legacy/{name:path}",), "/legacy/x", public=True),
+    Handler("erase", ("DELETE",), ("/legacy/{name:path}",), "/legacy/x", "jobs:write", 26),
     # A path for each language: the prefix of the default one may be left out.
     Handler("region", GET, ("/region", "/de/region"), "/de/region", "account:read", 23),
     # Its rule comes from a decorator at the view.

@@ -97,6 +97,8 @@ def _methods() -> Iterator[Mutation]:
             b"get",
             b"post",
             b"Post",
+            b"delete",
+            b"Delete",
             b"FOO",
             b"PROPFIND",
             b"QUERY",
@@ -151,6 +153,9 @@ def _hosts() -> Iterator[Mutation]:
         b"admin.test.",
         b"admin.test:",
         b"admin.test.:80",
+        b"admin.test ",
+        b"admin.test\t",
+        b" admin.test",
         b"shop.test",
         b"h",
     ):

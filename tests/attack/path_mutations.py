@@ -208,6 +208,7 @@ def _prefixes() -> Iterator[Mutation]:
     yield from _before("prefix", b"/shop", b"/shop/shop", b"/api", b"/sub", b"/metrics", b"/files")
     yield from _before("prefix", b"/shop/", b"/shop/..", b"shop", b"/shop%2f..", b"/x/shop")
     yield _path("prefix", "twice", lambda path: path + path)
+    yield _path("prefix", "without the last segment", lambda path: path.rpartition(b"/")[0])
     yield _path("prefix", "its last byte missing", lambda path: path[:-1])
     yield _path("prefix", "without the first segment", lambda p: b"/" + p[1:].partition(b"/")[2])
 

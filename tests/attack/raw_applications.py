@@ -35,6 +35,14 @@ def route(method: str, host: str, path: str, *, folding: bool) -> str:
         path, host = fold(path), fold_host(host)
     if path == "/panel" and host in {"admin.test", "shop.test"}:
         return "panel" if host == "admin.test" else "counter"
+    if path == "/front":
+        return "front" if host == "admin.test" else "lobby"
+    if re.fullmatch(r"/pages/[0-9]+/[0-9]+", path):
+        return "issue"
+    if path.startswith("/pages/"):
+        return "sheet"
+    if path.startswith("/legacy/"):
+        return "erase" if method.upper() == "DELETE" else "legacy"
     if path == "/desk" and host == "admin.test":
         return "desk"
     if re.fullmatch(r"/api/jobs/[^/]+", path):
@@ -60,6 +68,7 @@ def route(method: str, host: str, path: str, *, folding: bool) -> str:
 RAW = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
     *("upload", "metrics", "inner", "panel", "counter", "desk", "page"),
+    *("front", "lobby", "legacy", "erase"),
 )
 
 

@@ -11,7 +11,18 @@ from .raw_applications import Ran, metrics_wsgi
 
 FLASK = (
     *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "metrics", "inner", "shown", "changed", "item", "decorated", "page"),
+    *(
+        "upload",
+        "metrics",
+        "inner",
+        "shown",
+        "changed",
+        "item",
+        "decorated",
+        "page",
+        "issue",
+        "sheet",
+    ),
 )
 
 
