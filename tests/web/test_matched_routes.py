@@ -6,7 +6,8 @@ readings of a request comes to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -20,7 +21,7 @@ from django.test.utils import override_settings
 from django.urls import path as django_path
 from django.utils.functional import lazy
 from django.utils.translation import get_language, override
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, WebSocket
 from flask import Flask
 from litestar import Litestar, get, post
 from litestar.config.cors import CORSConfig
@@ -31,7 +32,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Host, Mount, Route
 from starlette.testclient import TestClient
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from werkzeug.test import Client as WsgiClient
 
 from lockgate import PUBLIC, ConfigurationError, Rule
@@ -39,7 +40,8 @@ from lockgate.web import django, litestar, quart
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.flask import FlaskGate
 
-from .driving import Bench
+from . import driving
+from .driving import Answer, Bench, Line, websocket_scope
 
 RULES: dict[str, Rule | str] = {"GET /admin": "account:write", "GET /open": PUBLIC}
 FRAMEWORKS = (
@@ -312,6 +314,115 @@ def test_a_django_view_keeps_its_rule_under_every_language(
             assert [ask(english), ask(german)] == [200, 200]
             ask = ask_by(django.protect(handler(), bench.gate, rules), bench.key("jobs:read"))
             assert [ask(english), ask(german)] == [403, 403]
+
+
+# --- FastAPI: included routers --------------------------------------------------------------
+
+ROOMS: dict[str, Rule | str] = {
+    "GET /v1/rooms/{id}": "account:read",
+    "GET /v1/rooms/lobby": PUBLIC,
+    "GET /v1/late": "account:read",
+}
+
+
+def add_room(router: APIRouter, way: str, path: str) -> None:
+    async def room(websocket: WebSocket) -> None:
+        REACHED.append("room")
+        await websocket.accept()
+        await websocket.close()
+
+    if way == "socket":
+        router.add_api_websocket_route(path, room)
+    elif way == "operation":
+        router.add_api_route(path, lambda: REACHED.append("room"))
+    else:
+        router.add_route(path, admin)
+
+
+def rooms(way: str) -> APIRouter:
+    """A router whose more general route is the first, so that it runs for both paths."""
+    router = APIRouter()
+    add_room(router, way, "/rooms/{id}")
+    add_room(router, way, "/rooms/lobby")
+    return router
+
+
+async def ask_room(app: ASGIApp, way: str, path: str) -> int:
+    if way != "socket":
+        return (await driving.ask(app, path=path)).status
+    line = Line([{"type": "websocket.connect"}])
+    await app(websocket_scope(path), line.receive, line.send)
+    return Answer(line.sent).status
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("way", ["socket", "operation", "route"])
+async def test_routes_of_an_included_router_keep_the_check_when_one_is_added(
+    way: str, nested: bool
+) -> None:
+    """FastAPI makes the WebSocket and plain routes of an included router anew at each change."""
+    REACHED.clear()
+    router, app = rooms(way), FastAPI()
+    between = APIRouter()
+    between.include_router(router)
+    app.include_router(between if nested else router, prefix="/v1")
+    guarded = GateMiddleware(app, Bench().gate, ROOMS)
+    assert (await ask_room(guarded, way, "/v1/rooms/lobby"), REACHED) == (404, [])
+    router.add_api_route("/late", lambda: "late")
+    assert (await ask_room(guarded, way, "/v1/rooms/lobby"), REACHED) == (404, [])
+    add_room(router, way, "/{late}/{id}")
+    assert (await ask_room(guarded, way, "/v1/rooms/lobby"), REACHED) == (404, [])
+
+
+async def live(app: ASGIApp) -> list[Message]:
+    """What an application sends from its start to its end."""
+    line = Line([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await app({"type": "lifespan", "asgi": {}, "state": {}}, line.receive, line.send)
+    return line.sent
+
+
+@pytest.mark.parametrize("below", ["included", "mounted"])
+async def test_routes_that_the_application_adds_while_it_starts_are_checked(below: str) -> None:
+    REACHED.clear()
+    app, router, mounted = FastAPI(openapi_url=None), APIRouter(), Starlette()
+    if below == "included":
+        app.include_router(router, prefix="/v1")
+    else:
+        app.mount("/v1", mounted)
+
+    @asynccontextmanager
+    async def adding(_: FastAPI) -> AsyncIterator[None]:
+        for path in ("/rooms/{id}", "/rooms/lobby"):
+            router.add_route(path, admin)
+            mounted.add_route(path, admin)
+        yield
+
+    app.router.lifespan_context = adding
+    guarded = GateMiddleware(app, Bench().gate, ROOMS)
+    assert [m["type"] for m in await live(guarded)][:1] == ["lifespan.startup.complete"]
+    assert ((await driving.ask(guarded, path="/v1/rooms/lobby")).status, REACHED) == (404, [])
+
+
+async def test_a_strict_audit_stops_an_application_that_adds_a_route_without_a_rule() -> None:
+    closed = list[str]()
+    router, app = rooms("route"), FastAPI(openapi_url=None)
+    router.add_route("/late", admin)
+    app.include_router(router, prefix="/v1")
+
+    @asynccontextmanager
+    async def adding(_: FastAPI) -> AsyncIterator[None]:
+        router.add_route("/later", admin)
+        try:
+            yield
+        finally:
+            closed.append("closed")
+
+    app.router.lifespan_context = adding
+    rules: dict[str, Rule | str] = {**ROOMS, "GET /v1/rooms/{id}": PUBLIC, "GET /v1/late": PUBLIC}
+    (told,) = await live(GateMiddleware(app, Bench().gate, rules, strict=True))
+    assert told["type"] == "lifespan.startup.failed"
+    assert "No rule names GET /v1/later" in told["message"]
+    assert closed == ["closed"]
 
 
 # --- Litestar -------------------------------------------------------------------------------

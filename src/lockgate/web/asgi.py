@@ -75,11 +75,14 @@ class GateMiddleware:
         if inner is not None:
             answer_refusals(inner)
         router = router_in(app)
-        self._checks: Final = None if router is None else RouteChecks(self.guard, router)
+        self._checks: Final = (
+            None if router is None else RouteChecks(self.guard, router, self._start)
+        )
         self._routes: Final = routes if router is None else partial(routes_of, app)
         # Routes may be added later; this notices it, and that the application was not started yet.
         self._listed: Final[Sized] = () if router is None else router.routes
         self._count = 0 if self._routes is None else -1
+        self._audited: list[ServedRoute] | None = None
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
 
@@ -146,15 +149,22 @@ class GateMiddleware:
             await refuse(refusal, scope, send)
 
     def _start(self) -> None:
-        """Audit the application's routes, and put the check on each that has none yet."""
+        """Audit the routes, if they are others than before; check each that has no check yet."""
         if self._routes is not None:
-            report(self.guard, self._routes(), strict=self._strict)
+            served = list(self._routes())
+            if served != self._audited:
+                report(self.guard, served, strict=self._strict)
+                self._audited = served
         if self._checks is not None:
             self._checks.install()
         self._count = len(self._listed)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Start and stop with the server; a server does not start what has a mistake in it."""
+        """Start and stop with the server; a server does not start what has a mistake in it.
+
+        The routes are audited before the application starts, and again with those that it adds
+        while it does.
+        """
         if scope["type"] != "lifespan":
             kind = scope["type"]
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
@@ -162,17 +172,32 @@ class GateMiddleware:
             self._start()
         except ConfigurationError as mistake:
             await receive()
-            await send({"type": "lifespan.startup.failed", "message": str(mistake)})
+            await send(_not_started(mistake))
             return
-        await self.app(scope, receive, self._settling(send))
-
-    def _settling(self, send: Send) -> Send:
-        """Send messages of a lifespan; before its end what is only counted here is written."""
+        failed = False
 
         async def settled(message: Message) -> None:
+            nonlocal failed
+            if failed:
+                return  # The server has been told.
+            if message["type"] == "lifespan.startup.complete":
+                try:
+                    self._start()
+                except ConfigurationError as mistake:
+                    failed = True
+                    await send(_not_started(mistake))
+                    raise  # The application closes what it has opened.
             if message["type"].startswith("lifespan.shutdown."):
                 self.guard.watch.tell()
-                await self._gate.settle()
+                await self._gate.settle()  # What is only counted here is written.
             await send(message)
 
-        return settled
+        try:
+            await self.app(scope, receive, settled)
+        except Exception:
+            if not failed:
+                raise
+
+
+def _not_started(mistake: ConfigurationError) -> Message:
+    return {"type": "lifespan.startup.failed", "message": str(mistake)}

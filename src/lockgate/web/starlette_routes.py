@@ -2,7 +2,8 @@
 
 Starlette hands a request to ``route.handle``. That attribute is replaced on each route, once, when
 the application starts, by a function that compares the rule that the gate charged with the rule
-that is named for the route (D31).
+that is named for the route (D31). FastAPI keeps an included router as one route, and makes the
+routes in it anew whenever the router changes.
 """
 
 import re
@@ -76,12 +77,17 @@ class RouteChecks:
     Args:
         guard: charged the request.
         router: the application's.
+        changed: is called before a request goes on to an included router whose routes FastAPI has
+            made anew; it has to install the checks again.
     """
 
-    def __init__(self, guard: Guard, router: Router) -> None:
+    def __init__(self, guard: Guard, router: Router, changed: Callable[[], None]) -> None:
         self.router: Final = router
         self._guard = guard
+        self._changed = changed
         self._checked: dict[int, _CheckedRoute] = {}
+        self._included: dict[int, tuple[Any, list[Any]]] = {}
+        """Each included router, and the routes made of it that have the check."""
 
     def install(self) -> None:
         """Put the check on every route that has none yet."""
@@ -95,6 +101,21 @@ class RouteChecks:
                 replaced: Any = self._handle(route.handle, known)
                 route.handle = replaced  # type: ignore[method-assign]
             known.places.append(place)
+        for router in _included(self.router.routes):
+            if id(router) not in self._included:
+                router.handle = self._watch(router)
+            self._included[id(router)] = router, router.effective_candidates()
+
+    def _watch(self, router: Any) -> _Handle:
+        """Notice, before a request goes on to an included router, that its routes are new ones."""
+        handle: _Handle = router.handle
+
+        def watched(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+            if router.effective_candidates() is not self._included[id(router)][1]:
+                self._changed()
+            return handle(scope, receive, send)
+
+        return watched
 
     def _handle(self, handle: _Handle, route: _CheckedRoute) -> _Handle:
         admitted = route.admitted
@@ -195,6 +216,18 @@ def _walk_included(
         else:  # Static pages of a front end.
             pages = f"{prefix}{inner.frontend_prefix}/{{path:path}}"
             yield inner.original_route, _Place(pages, host, ("GET",))
+
+
+def _included(routes: Iterable[Any]) -> Iterator[Any]:
+    """Every included router, mounts looked into; a router in another one changes with it."""
+    for route in routes:
+        if isinstance(route, Mount | Host):
+            yield from _included(route.routes)
+        elif hasattr(route, "effective_candidates"):
+            yield route
+            yield from _included(
+                inner.starlette_route for inner in route.effective_route_contexts()
+            )
 
 
 def _methods(route: Route) -> tuple[str, ...]:
