@@ -19,7 +19,7 @@ from starlette.routing import Host, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockgate import PUBLIC, Gate, MemoryStore, Refusal, Rule
-from lockgate.errors import LockgateError, NotFound, RateLimitExceeded
+from lockgate.errors import ConfigurationError, LockgateError, NotFound, RateLimitExceeded
 from lockgate.rules.instants import MINUTE
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.connection import body_reader
@@ -651,6 +651,50 @@ async def test_lifespan_of_an_application_that_has_none_to_list() -> None:
     line = Line([])
     await behind(Bench(), app)({"type": "lifespan", "asgi": {}}, line.receive, line.send)
     assert len(app.scopes) == 1
+
+
+def closure(app: ASGIApp) -> ASGIApp:
+    """A middleware that keeps its application where no other code finds it."""
+
+    async def layer(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+
+    return layer
+
+
+def items() -> Starlette:
+    async def endpoint(_: Request) -> Response:
+        return PlainTextResponse("item")
+
+    return Starlette(routes=[Route("/items/{id}", endpoint), Route("/items/new", endpoint)])
+
+
+ITEMS: dict[str, Rule | str] = {"GET /items/{id}": "jobs:read", "GET /items/new": PUBLIC}
+
+
+def test_a_strict_audit_of_routes_that_are_not_known_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="routes="):
+        behind(Bench(), closure(items()), ITEMS, strict=True)
+
+
+async def test_an_application_whose_routes_are_not_known_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    guarded = behind(Bench(), closure(items()), ITEMS)
+    line = Line([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await guarded({"type": "lifespan", "asgi": {}, "state": {}}, line.receive, line.send)
+    assert (await ask(guarded, path="/items/new")).status == 200
+    (told,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "not known" in told and "routes=" in told
+
+
+async def test_a_starlette_application_behind_any_layer_is_checked_where_it_is_given() -> None:
+    inner = items()
+    guarded = behind(Bench(), closure(inner), ITEMS, strict=True, routes=inner)
+    assert (await ask(guarded, path="/items/new")).status == 404
+    inner.mount("/other", Recorder())
+    with pytest.raises(ConfigurationError, match="No rule names"):
+        await ask(guarded, path="/items/new")
 
 
 @pytest.mark.parametrize("kind", ["webtransport", "http3", "HTTP", ""])

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from functools import partial
 from typing import Any, Final
 
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ConfigurationError, Refusal
 from ..gate import Gate
 from ..rules.access_rule import Rule
 from ..rules.headers import shadowed
-from .audit import ServedRoute, report
+from .audit import ServedRoute, logger, report
 from .caller import GUARD, RATED, RULE, SLOT
 from .connection import AsgiCaller, beside, decline, introduce, refuse, with_rate
 from .guard import PREFLIGHT, Guard
@@ -47,11 +48,13 @@ class GateMiddleware:
         strict: refuse to start while the audit of a Starlette or FastAPI application finds
             anything: a route that no rule names, a rule that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
-        routes: gives the routes of an application that is not one of Starlette or FastAPI, for the
-            audit; it is called when the server starts.
+        routes: the Starlette or FastAPI application behind a layer that does not keep it as
+            ``.app``; or a function that gives the routes of another kind of application for the
+            audit, called when the server starts.
 
     Raises:
-        ConfigurationError: a rule that cannot be, or a store that would block the event loop.
+        ConfigurationError: a rule that cannot be, a store that would block the event loop, or a
+            strict audit of routes that are not known.
     """
 
     def __init__(
@@ -63,25 +66,33 @@ class GateMiddleware:
         host: str | None = None,
         strict: bool = False,
         shadow: Shadow | None = None,
-        routes: Callable[[], Iterable[ServedRoute]] | None = None,
+        routes: Callable[[], Iterable[ServedRoute]] | Starlette | None = None,
     ) -> None:
         gate.pair("async")
         self.app: Final = app
         self.guard: Final = Guard(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
         self._strict: Final = strict
-        inner = starlette_in(app)
+        known: object = app
+        if isinstance(routes, Starlette):
+            known, routes = routes, None
+        inner, router = starlette_in(known), router_in(known)
         self._rooted: Final[Any] = inner if hasattr(inner, "root_path") else None
         if inner is not None:
             answer_refusals(inner)
-        router = router_in(app)
         self._checks: Final = (
             None if router is None else RouteChecks(self.guard, router, self._start)
         )
-        self._routes: Final = routes if router is None else partial(routes_of, app)
+        self._routes: Final = routes if router is None else partial(routes_of, router)
+        if strict and self._routes is None:
+            raise ConfigurationError(
+                "The audit is strict, and the routes of the application are not known: give the "
+                "Starlette application behind all layers by routes=, or a function that lists "
+                "the routes."
+            )
         # Routes may be added later; this notices it, and that the application was not started yet.
         self._listed: Final[Sized] = () if router is None else router.routes
-        self._count = 0 if self._routes is None else -1
+        self._count = -1
         self._audited: list[ServedRoute] | None = None
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
@@ -155,6 +166,11 @@ class GateMiddleware:
             if served != self._audited:
                 report(self.guard, served, strict=self._strict)
                 self._audited = served
+        elif self._count < 0 and not self.guard.audited:
+            logger.warning(
+                "The routes of the application are not known, so there is no audit and no check "
+                "at dispatch: where it is one of Starlette behind a layer, give it by routes=."
+            )
         if self._checks is not None:
             self._checks.install()
         self._count = len(self._listed)

@@ -87,6 +87,8 @@ class Guard:
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
         self.denials: Final = Denials(gate)
+        self.audited = False
+        """Whether the routes of the application are known."""
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
         self._served: set[Served] = set()
         self._views: list[tuple[str, str, str | None, Hashable]] = []
@@ -248,6 +250,7 @@ class Guard:
         served = list(routes)
         self._served = {(m, Pattern.of_route(path).stem, host) for m, path, host, _ in served}
         self._views = [route for route in served if route[3] is not None]
+        self.audited = True
         self._routes.clear()
 
     def rules_of_view(
