@@ -472,6 +472,36 @@ def test_a_litestar_handler_of_two_paths_written_alike_needs_the_rules_of_both()
     assert client.get("/x/1/2").status_code == 404
 
 
+@pytest.mark.parametrize("turned", [False, True])
+async def test_litestar_routes_that_name_a_parameter_differently_are_served(turned: bool) -> None:
+    """Litestar tells the names of the route that was added last, for both."""
+    bench = Bench()
+
+    @get("/items/{id:int}/{part:str}")
+    async def one() -> str:
+        return "one"
+
+    @post(["/items/{slug:str}/{section:str}", "/other/{id:int}"], status_code=200)
+    async def two() -> str:
+        return "two"
+
+    handlers: list[Any] = [two, one] if turned else [one, two]
+    checks: Any = litestar.RouteMiddleware
+    service = Litestar(handlers, middleware=[checks], openapi_config=None, logging_config=None)
+    rules: dict[str, Rule | str] = {
+        "GET /items/{id}/{part}": PUBLIC,
+        "POST /items/{id}/{part}": "account:write",
+        "POST /other/{id}": "account:read",
+    }
+    guarded = litestar.protect(service, bench.gate, rules, strict=True)
+    assert (await driving.ask(guarded, path="/items/1/x")).body == b"one"
+    key = bench.key("account:write")
+    assert (await driving.ask(guarded, "POST", "/items/a/x", key=key)).body == b"two"
+    assert (await driving.ask(guarded, "POST", "/items/a/x")).status == 401
+    key = bench.key("account:read")
+    assert (await driving.ask(guarded, "POST", "/other/1", key=key)).body == b"two"
+
+
 @pytest.mark.parametrize("origin", [[("origin", "")], [("origin", ""), ("origin", "https://a")]])
 @pytest.mark.parametrize("wanted", ["", "GET"])
 def test_an_empty_origin_is_no_preflight_and_its_rule_is_charged(

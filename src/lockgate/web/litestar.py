@@ -4,8 +4,9 @@ service = Litestar([models], middleware=[RouteMiddleware])
 app = protect(service, gate, {"GET /models": "models:read"})
 """
 
+import re
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from types import MethodType
 from typing import Any, Final, cast
 
@@ -25,6 +26,7 @@ from .shadow import Shadow
 
 __all__ = ["RouteMiddleware", "protect", "routes"]
 
+_NAME: Final = re.compile(r"\{[^}]*\}")
 _TEMPLATES: Final = "lockgate.templates"
 """Where an application's state holds the paths of each route, by what the router tells of it."""
 
@@ -127,11 +129,12 @@ def _view(handler: Any) -> Hashable:
 def _templates(scope: Scope) -> Collection[str]:
     """The path of the route that Litestar matched, or several where it cannot be told.
 
-    Litestar writes ``/x/{p:str}`` and ``/x/{p:path}`` alike, so the handler decides which it is.
+    Litestar writes ``/x/{p:str}`` and ``/x/{p:path}`` alike, so the handler decides which it is;
+    and for routes that differ in the name of a parameter alone it tells the names of one of them.
     """
     app, handler = scope["litestar_app"], scope["route_handler"]
     mounted = getattr(handler, "is_mount", False)
-    key = "" if mounted else scope["path_template"], id(handler)
+    key = "" if mounted else _unnamed(scope["path_template"]), id(handler)
     known: _Known = app.state.get(_TEMPLATES, {})
     if key not in known:  # The first request, or a route that was added since.
         known = app.state[_TEMPLATES] = _known(app)
@@ -146,10 +149,16 @@ def _known(app: Litestar) -> _Known:
             list(route.route_handlers) if isinstance(route, HTTPRoute) else [route.route_handler]
         )
         # Of a mounted route the router tells nothing that can be used.
-        told = "" if _is_mount(route) else route.path_format
+        told = "" if _is_mount(route) else _unnamed(route.path_format)
         for handler in handlers:
             known.setdefault((told, id(handler)), {})[_path(route)] = None
     return known
+
+
+@lru_cache(maxsize=4096)
+def _unnamed(template: str) -> str:
+    """A path without the names of its parameters."""
+    return _NAME.sub("{}", template)
 
 
 def _path(route: Any) -> str:
