@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import httpx2 as httpx
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPException
+from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPException, WebSocket
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
+from starlette.testclient import WebSocketDenialResponse
 
 from lockgate import PUBLIC, ConfigurationError, Gate, Principal, run
 from lockgate.errors import NotFound
@@ -231,6 +232,38 @@ def test_a_sub_application_behind_the_outer_gate(gate: Gate) -> None:
     assert code(client.get("/sub/open")) == "401 MISSING_AUTH"
     refused = client.get("/sub/open", headers=bearer(gate, "models:read"))
     assert code(refused) == "403 INSUFFICIENT_SCOPE"
+
+
+@pytest.mark.parametrize("way", ["mount", "nested", "included", "host"])
+def test_a_mounted_application_answers_the_refusals_of_its_endpoints(gate: Gate, way: str) -> None:
+    """Its own answer to a crash would come before that of the outer application."""
+    mounted, app, router = FastAPI(), FastAPI(exception_handlers=error_handlers), APIRouter()
+
+    @mounted.get("/jobs")
+    async def jobs(caller: Reader) -> str:
+        return caller.organization
+
+    @mounted.websocket("/feed")
+    async def feed(websocket: WebSocket, caller: Reader) -> None:
+        await websocket.accept(subprotocol=caller.organization)
+        await websocket.close()
+
+    if way == "mount":
+        app.mount("/v1", mounted)
+    elif way == "nested":
+        app.mount("/v1", Starlette(routes=[Mount("", mounted)]))
+    elif way == "included":
+        router.mount("", mounted)
+        app.include_router(router, prefix="/v1")
+    else:
+        app.host("testserver", Starlette(routes=[Mount("/v1", mounted)]))
+    client = TestClient(GateMiddleware(app, gate))
+    assert client.get("/v1/jobs", headers=bearer(gate, "jobs:read")).status_code == 200
+    answer = client.get("/v1/jobs", headers=bearer(gate, "models:read"))
+    assert (answer.status_code, answer.json()["code"]) == (403, "INSUFFICIENT_SCOPE")
+    with pytest.raises(WebSocketDenialResponse) as denied:
+        client.websocket_connect("/v1/feed", headers=bearer(gate, "models:read")).__enter__()
+    assert denied.value.status_code == 403
 
 
 def test_lifespan_background_tasks_and_streams(gate: Gate) -> None:

@@ -23,6 +23,7 @@ from .caller import GUARD, OUTER, RULE
 from .connection import AsgiCaller, refuse
 from .guard import Guard
 from .requirements import REQUIRES, check_decorators, required
+from .wrapped import answer_refusals, starlette_in
 
 _METHODS: Final = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 _LAYERS_AT_MOST: Final = 50
@@ -90,7 +91,9 @@ class RouteChecks:
         """Each included router, and the routes made of it that have the check."""
 
     def install(self) -> None:
-        """Put the check on every route that has none yet."""
+        """Put the check on every route that has none yet; have mounted applications answer
+        refusals.
+        """
         for checked in self._checked.values():
             checked.places.clear()
             checked.admitted.clear()
@@ -101,10 +104,15 @@ class RouteChecks:
                 replaced: Any = self._handle(route.handle, known)
                 route.handle = replaced  # type: ignore[method-assign]
             known.places.append(place)
-        for router in _included(self.router.routes):
-            if id(router) not in self._included:
-                router.handle = self._watch(router)
-            self._included[id(router)] = router, router.effective_candidates()
+        for layer in _layers(self.router.routes):
+            if isinstance(layer, Mount | Host):
+                mounted = starlette_in(layer.app)
+                if mounted is not None:
+                    answer_refusals(mounted)
+                continue
+            if id(layer) not in self._included:
+                layer.handle = self._watch(layer)
+            self._included[id(layer)] = layer, layer.effective_candidates()
 
     def _watch(self, router: Any) -> _Handle:
         """Notice, before a request goes on to an included router, that its routes are new ones."""
@@ -218,16 +226,16 @@ def _walk_included(
             yield inner.original_route, _Place(pages, host, ("GET",))
 
 
-def _included(routes: Iterable[Any]) -> Iterator[Any]:
-    """Every included router, mounts looked into; a router in another one changes with it."""
+def _layers(routes: Iterable[Any]) -> Iterator[Any]:
+    """Every mount, host and included router; a router in an included one changes with that."""
     for route in routes:
         if isinstance(route, Mount | Host):
-            yield from _included(route.routes)
+            yield route
+            yield from _layers(route.routes)
         elif hasattr(route, "effective_candidates"):
             yield route
-            yield from _included(
-                inner.starlette_route for inner in route.effective_route_contexts()
-            )
+            contexts = route.effective_route_contexts()
+            yield from _layers(context.starlette_route for context in contexts)
 
 
 def _methods(route: Route) -> tuple[str, ...]:
