@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -38,7 +39,9 @@ from werkzeug.test import Client as WsgiClient
 from lockgate import PUBLIC, ConfigurationError, Rule
 from lockgate.web import django, litestar, quart
 from lockgate.web.asgi import GateMiddleware
+from lockgate.web.audit import ServedRoute
 from lockgate.web.flask import FlaskGate
+from lockgate.web.starlette_routes import routes_of
 
 from . import driving
 from .driving import Answer, Bench, Line, websocket_scope
@@ -58,14 +61,15 @@ Ask = Callable[[str], int]
 
 
 class Rewriting:
-    """An ASGI layer that takes ``/open`` for ``/admin``."""
+    """An ASGI layer that takes ``/open`` for another path."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, path: str = "/admin") -> None:
         self.app = app
+        self.path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/open":
-            scope["path"], scope["raw_path"] = "/admin", b"/admin"
+            scope["path"], scope["raw_path"] = self.path, self.path.encode()
         await self.app(scope, receive, send)
 
 
@@ -372,6 +376,52 @@ async def test_routes_of_an_included_router_keep_the_check_when_one_is_added(
     assert (await ask_room(guarded, way, "/v1/rooms/lobby"), REACHED) == (404, [])
     add_room(router, way, "/{late}/{id}")
     assert (await ask_room(guarded, way, "/v1/rooms/lobby"), REACHED) == (404, [])
+
+
+PAGES: dict[str, Rule | str] = {"GET /v1/{p:path}": "account:read", "GET /open": PUBLIC}
+
+
+def with_pages(way: str, directory: Path) -> FastAPI:
+    """An application whose middleware takes ``/open`` for ``/v1/admin/x``, a page of it."""
+    (directory / "x").write_text("page")
+    app, router = FastAPI(openapi_url=None), APIRouter()
+    if way == "application":
+        app.frontend("/v1/admin", directory=directory)
+    elif way == "included":
+        router.frontend("/admin", directory=directory)
+        app.include_router(router, prefix="/v1")
+    elif way == "nested":
+        router.frontend("/admin", directory=directory)
+        between = APIRouter(prefix="/v1")
+        between.include_router(router)
+        app.include_router(between)
+    else:
+        mounted = FastAPI(openapi_url=None)
+        mounted.frontend("/admin", directory=directory)
+        app.mount("/v1", mounted)
+    app.add_api_route("/open", lambda: "open")
+    app.add_middleware(Rewriting, "/v1/admin/x")
+    return app
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("way", ["application", "included", "nested", "mounted"])
+async def test_the_pages_of_a_front_end_are_checked_and_audited(
+    way: str, served: bool, tmp_path: Path
+) -> None:
+    bench, app = Bench(), with_pages(way, tmp_path)
+    if served:  # Before a gate stands before it.
+        assert (await driving.ask(app, path="/open")).body == b"page"
+    guarded = GateMiddleware(app, bench.gate, PAGES, strict=True)
+    pages = ServedRoute("GET", "/v1/admin/{path:path}")
+    assert pages in routes_of(app)
+    assert (await driving.ask(guarded, path="/open")).status == 404
+    assert "route_mismatch" in bench.names()
+    key = bench.key("account:read")
+    assert (await driving.ask(guarded, path="/v1/admin/x", key=key)).body == b"page"
+    named = GateMiddleware(app, bench.gate, {"GET /open": PUBLIC}, strict=True)
+    with pytest.raises(ConfigurationError, match="No rule names GET /v1/admin/"):
+        await driving.ask(named, path="/open")
 
 
 async def live(app: ASGIApp) -> list[Message]:

@@ -58,7 +58,7 @@ def routes_of(app: object) -> list[ServedRoute]:
             elsewhere.
     """
     router = router_in(app)
-    return [] if router is None else list(_served(router.routes))
+    return [] if router is None else list(_served(router))
 
 
 def router_in(app: Any) -> Router | None:
@@ -97,7 +97,7 @@ class RouteChecks:
         for checked in self._checked.values():
             checked.places.clear()
             checked.admitted.clear()
-        for route, place in _walk(self.router.routes, "", None):
+        for route, place in _walk_router(self.router, "", None):
             known = self._checked.get(id(route))
             if known is None:
                 known = self._checked[id(route)] = _CheckedRoute(route, [], {})
@@ -113,6 +113,8 @@ class RouteChecks:
             if id(layer) not in self._included:
                 layer.handle = self._watch(layer)
             self._included[id(layer)] = layer, layer.effective_candidates()
+            # What FastAPI made of front ends before they had the check is made anew.
+            layer._effective_low_priority_routes_version = None
 
     def _watch(self, router: Any) -> _Handle:
         """Notice, before a request goes on to an included router, that its routes are new ones."""
@@ -165,8 +167,8 @@ def _matching(places: list[_Place], scope: Scope) -> list[_Place]:
     return [p for p in places if compile_path(p.path)[0].match(path)] or places
 
 
-def _served(routes: Iterable[BaseRoute]) -> Iterator[ServedRoute]:
-    places = list(_walk(routes, "", None))
+def _served(router: Router) -> Iterator[ServedRoute]:
+    places = list(_walk_router(router, "", None))
     check_decorators((place.path, getattr(route, "endpoint", None)) for route, place in places)
     for route, place in places:
         endpoint = getattr(route, "endpoint", None)
@@ -187,6 +189,15 @@ def _dependencies(route: BaseRoute) -> Iterator[Rule]:
         waiting += dependant.dependencies
 
 
+def _walk_router(app: Any, prefix: str, host: str | None) -> Iterator[tuple[BaseRoute, _Place]]:
+    """Every route of an application or a router, and every front end."""
+    router = app.router if isinstance(app, Starlette) else app
+    routes: list[BaseRoute] = getattr(router, "routes", [])
+    yield from _walk(routes, prefix, host)
+    if isinstance(router, Router):
+        yield from _front_ends(router, prefix, host)
+
+
 def _walk(
     routes: Iterable[BaseRoute], prefix: str, host: str | None
 ) -> Iterator[tuple[BaseRoute, _Place]]:
@@ -199,10 +210,9 @@ def _walk(
         elif isinstance(route, Mount | Host):
             at = prefix + route.path if isinstance(route, Mount) else prefix
             there = host if isinstance(route, Mount) else _PORT.sub("", route.host).lower()
-            if route.routes:
-                yield from _walk(route.routes, at, there)
-            else:
-                yield route, _Place(f"{at}/{{path:path}}", there, ("*",))
+            # Starlette keeps a mounted application without the middleware of its mount.
+            inside = list(_walk_router(getattr(route, "_base_app", route.app), at, there))
+            yield from inside or [(route, _Place(f"{at}/{{path:path}}", there, ("*",)))]
         else:
             yield from _walk_included(route, prefix, host)
 
@@ -218,12 +228,21 @@ def _walk_included(
     for inner in contexts():
         if inner.starlette_route is not None:
             yield from _walk([inner.starlette_route], prefix, host)
-        elif inner.methods:
+        else:
             methods = tuple(sorted(inner.methods - {"HEAD"}))
             yield inner.original_route, _Place(prefix + inner.path, host, methods)
-        else:  # Static pages of a front end.
-            pages = f"{prefix}{inner.frontend_prefix}/{{path:path}}"
-            yield inner.original_route, _Place(pages, host, ("GET",))
+
+
+def _front_ends(router: Any, prefix: str, host: str | None) -> Iterator[tuple[BaseRoute, _Place]]:
+    """FastAPI keeps the static pages of ``frontend()`` apart; they are served where no route is."""
+    for group in getattr(router, "_low_priority_routes", ()):
+        for pages in group.routes:
+            at = prefix + pages.path.rstrip("/")
+            yield group, _Place(f"{at}/{{path:path}}", host, ("GET",))
+    for route in router.routes:
+        if hasattr(route, "effective_candidates"):
+            at = prefix + route.include_context.prefix
+            yield from _front_ends(route.original_router, at, host)
 
 
 def _layers(routes: Iterable[Any]) -> Iterator[Any]:
