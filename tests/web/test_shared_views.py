@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 import pytest
 from fastapi import APIRouter, FastAPI
 from flask import Flask
+from flask.views import MethodView as FlaskView
 from litestar import Controller, Litestar, get
 from litestar.static_files import create_static_files_router
 from quart import Quart
+from quart.views import MethodView as QuartView
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
@@ -19,8 +22,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from lockgate import PUBLIC, ConfigurationError, Rule
-from lockgate.web import asgi, litestar, quart
+from lockgate.web import asgi, litestar, quart, werkzeug_routes
+from lockgate.web.audit import audit, view_of
 from lockgate.web.flask import FlaskGate
+from lockgate.web.guard import Guard
 
 from .driving import Bench, ask
 
@@ -100,7 +105,18 @@ def quart_app(bench: Bench, rules: Rules, **options: Any) -> Any:
     return connected
 
 
-FRAMEWORKS = [starlette, class_based, fastapi, litestar_app, quart_app]
+async def say_what(_: Request, what: str, among: list[str]) -> Response:
+    return PlainTextResponse(f"{what} among {among}")
+
+
+def partials(bench: Bench, rules: Rules, **options: Any) -> Any:
+    routes = [
+        Route(path, partial(say_what, what="models", among=[])) for path in ("/models", *TWINS)
+    ]
+    return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
+
+
+FRAMEWORKS = [starlette, class_based, partials, fastapi, litestar_app, quart_app]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -160,6 +176,84 @@ def test_flask_runs_a_view_by_no_path_without_its_rule() -> None:
     app, extension = flask(NAMED)
     extension.init_app(app)
     assert [app.test_client().get(path).status_code for path in TWINS] == [404, 404]
+
+
+def named(*_: str, **__: str) -> None: ...
+
+
+def test_partials_of_one_function_with_other_arguments_are_other_views() -> None:
+    views = {
+        view_of(partial(say_what, what=what, among=among))
+        for what in ("models", "jobs")
+        for among in ([], ["x"])
+    }
+    assert len(views) == 4
+    assert view_of(partial(named, "what", "jobs")) != view_of(partial(named, what="jobs"))
+    assert view_of(partial(PlainTextResponse, "ok")) is None
+
+
+def decorated(view: Any) -> Any:
+    @wraps(view)
+    def decorator(*args: Any, **kwargs: Any) -> Any:
+        return view(*args, **kwargs)
+
+    return decorator
+
+
+def hidden(view: Any) -> Any:
+    def decorator(*args: Any, **kwargs: Any) -> Any:
+        return view(*args, **kwargs)
+
+    return decorator
+
+
+def made_of(
+    base: Any, arguments: Any, others: Any, *, once: bool = False, decorators: Any = ()
+) -> Any:
+    """A class, served under /models and, as another view, under /v2/models."""
+
+    class Models(base):  # type: ignore[misc]
+        init_every_request = not once
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def get(self) -> str:
+            return "models"
+
+    Models.decorators = list(decorators)
+    app: Any = (Flask if base is FlaskView else Quart)("made", static_folder=None)
+    app.add_url_rule("/models", view_func=Models.as_view("one", *arguments))
+    app.add_url_rule("/v2/models", view_func=Models.as_view("two", *others))
+    return app
+
+
+@pytest.mark.parametrize("base", [FlaskView, QuartView], ids=["flask", "quart"])
+@pytest.mark.parametrize(
+    ("arguments", "others", "options", "shared"),
+    [
+        ((), (), {}, True),
+        (("a", [1]), ("a", [1]), {}, True),
+        (("a", [1]), ("a", [2]), {}, False),
+        (("a",), ("b",), {"decorators": [decorated]}, False),
+        (("a",), ("a",), {"decorators": [decorated]}, True),
+        (("a",), ("b",), {"decorators": [hidden]}, True),
+        (("a",), ("b",), {"once": True}, True),
+    ],
+)
+def test_a_class_that_is_made_two_views_of_keeps_its_rule(
+    base: Any, arguments: Any, others: Any, options: Any, shared: bool
+) -> None:
+    """Unless it is given other arguments; where these cannot be seen, the audit tells."""
+    routes = werkzeug_routes.routes(made_of(base, arguments, others, **options))
+    found = audit(Guard(Bench().gate, NAMED), routes)
+    told = [p for p in found.problems if "runs the same view" in p]
+    assert len(told) == shared
+
+
+def test_flask_runs_a_class_by_no_path_without_its_rule() -> None:
+    app = made_of(FlaskView, (), ())
+    FlaskGate(Bench().gate, NAMED).init_app(app)
+    assert app.test_client().get("/v2/models").status_code == 404
 
 
 def test_the_audit_names_a_path_whose_view_has_a_rule_elsewhere() -> None:

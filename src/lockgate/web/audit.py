@@ -1,8 +1,9 @@
 """The audit of an application's routes: what each one requires, and what is left undecided."""
 
 import logging
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 from ..errors import ConfigurationError
 from ..rules.access_rule import ANY_KEY, Rule
@@ -45,21 +46,41 @@ def view_of(endpoint: object, *parts: object) -> Hashable:
     """Identify a view, to compare it with those of other routes.
 
     Args:
-        endpoint: the function or class that a route runs.
+        endpoint: the function or class that a route runs; a ``partial`` is its function with its
+            arguments.
         parts: what else tells it from others of the same function or class.
 
     Returns:
         None for a view that a framework itself defines: static files and redirects are served
         under many paths by one function.
     """
+    if isinstance(endpoint, partial):
+        given = cast(partial[Any], endpoint)
+        return view_of(given.func, arguments_of(given.args, given.keywords), *parts)
     module: object = getattr(endpoint, "__module__", None)
     if endpoint is None or (isinstance(module, str) and module.partition(".")[0] in _FRAMEWORKS):
         return None
+    return (endpoint if _is_hashable(endpoint) else id(endpoint), *parts)
+
+
+def arguments_of(positional: Iterable[object], named: Mapping[str, object]) -> Hashable:
+    """Arguments in a form that can be compared; one that cannot be hashed counts by its text."""
+    return (
+        tuple(map(_comparable, positional)),
+        tuple((name, _comparable(named[name])) for name in sorted(named)),
+    )
+
+
+def _comparable(argument: object) -> Hashable:
+    return argument if _is_hashable(argument) else repr(argument)
+
+
+def _is_hashable(value: object) -> TypeGuard[Hashable]:
     try:
-        hash(endpoint)
+        hash(value)
     except TypeError:
-        return id(endpoint)
-    return (endpoint, *parts)
+        return False
+    return True
 
 
 class AuditedRoute(NamedTuple):

@@ -1,8 +1,9 @@
 """The routes of a Flask or Quart application: what they serve, and what their views require."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
+from inspect import getclosurevars, isfunction, unwrap
 from typing import Any, Final, Protocol
 
 from werkzeug.routing import Map
@@ -11,7 +12,7 @@ from werkzeug.routing import Rule as UrlRule
 from ..errors import ConfigurationError
 from ..rules.access_rule import Rule
 from ..rules.patterns import Pattern
-from .audit import ServedRoute, view_of
+from .audit import ServedRoute, arguments_of, view_of
 from .caller import GUARD, RULE, Caller
 from .guard import Guard
 from .requirements import check_decorators, required
@@ -52,7 +53,7 @@ def routes(app: Application) -> Iterator[ServedRoute]:
     check_decorators((f"The endpoint {name!r}", view) for name, view in views)
     for route in app.url_map.iter_rules():
         endpoint = app.view_functions.get(route.endpoint)
-        view = None if route.redirect_to is not None else view_of(endpoint)
+        view = None if route.redirect_to is not None else _view(endpoint)
         for method in _methods(route):
             asked = required(endpoint, method)
             yield ServedRoute(method, _path(route), host_of(app.url_map, route), asked, view)
@@ -103,6 +104,21 @@ def verify(
         host = host_of(url_map, route)
         method = "GET" if request.method is None else request.method
         guard.verify_route(held[RULE], method, _path(route), partial(caller, held), host)
+
+
+def _view(endpoint: Any) -> Hashable:
+    """Identify a view; one made by ``as_view()``, by its class and the arguments given to that.
+
+    Where the arguments cannot be seen, because the class is made once or a decorator hides them,
+    all views of the class count as one.
+    """
+    kind = getattr(endpoint, "view_class", None)
+    if kind is None:
+        return view_of(endpoint)
+    made = unwrap(endpoint)
+    kept: Mapping[str, Any] = getclosurevars(made).nonlocals if isfunction(made) else {}
+    given = arguments_of(kept.get("class_args", ()), kept.get("class_kwargs", {}))
+    return view_of(kind, given)
 
 
 def _methods(route: UrlRule) -> Iterable[str]:
