@@ -31,7 +31,7 @@ from quart import Quart
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Host, Mount, Route
+from starlette.routing import Host, Mount, Route, Router
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from werkzeug.test import Client as WsgiClient
@@ -376,6 +376,56 @@ async def test_routes_of_an_included_router_keep_the_check_when_one_is_added(
     assert (await ask_room(guarded, way, "/v1/rooms/lobby"), REACHED) == (404, [])
     add_room(router, way, "/{late}/{id}")
     assert (await ask_room(guarded, way, "/v1/rooms/lobby"), REACHED) == (404, [])
+
+
+TWICE: dict[str, Rule | str] = {
+    "GET /a/x": PUBLIC,
+    "GET /a/{name}": "account:read",
+    "GET /{tenant}/x": "account:read",
+    "GET /{tenant}/{name}": "account:write",
+}
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "statuses"),
+    [(("/a", "/{tenant}"), [200, 401, 401, 401]), (("/{tenant}", "/a"), [404, 401, 401, 401])],
+)
+async def test_the_first_place_of_a_router_that_is_included_twice_decides(
+    prefixes: tuple[str, str], statuses: list[int]
+) -> None:
+    router, app = APIRouter(), FastAPI(openapi_url=None)
+    router.add_api_route("/x", lambda: "x")
+    router.add_api_route("/{name}", lambda: "name")
+    for prefix in prefixes:
+        app.include_router(router, prefix=prefix)
+    guarded = GateMiddleware(app, Bench().gate, TWICE, strict=True)
+    paths = ("/a/x", "/a/y", "/b/x", "/b/y")
+    assert [(await driving.ask(guarded, path=path)).status for path in paths] == statuses
+
+
+async def test_the_places_of_a_route_below_several_hosts_all_decide() -> None:
+    bench, routes = Bench(), [Route("/x", admin)]
+    app = Starlette(routes=[Host("a.example", Router(routes)), Mount("/", routes=routes)])
+    app.add_middleware(Rewriting, "/x")
+    rules: dict[str, Rule | str] = {
+        "GET a.example/x": PUBLIC,
+        "GET /x": "account:read",
+        "GET /open": PUBLIC,
+    }
+    guarded = GateMiddleware(app, bench.gate, rules)
+    assert (await driving.ask(guarded, path="/open", headers=[("host", "h")])).status == 404
+    assert "route_mismatch" in bench.names()
+
+
+async def test_the_front_end_of_the_longest_path_decides(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("page")
+    app = FastAPI(openapi_url=None)
+    app.frontend("/", directory=tmp_path)
+    app.frontend("/open", directory=tmp_path)
+    rules: dict[str, Rule | str] = {"GET /{p:path}": "account:read", "GET /open/{p:path}": PUBLIC}
+    guarded = GateMiddleware(app, Bench().gate, rules, strict=True)
+    assert (await driving.ask(guarded, path="/open/x")).body == b"page"
+    assert (await driving.ask(guarded, path="/x")).status == 401
 
 
 PAGES: dict[str, Rule | str] = {"GET /v1/{p:path}": "account:read", "GET /open": PUBLIC}

@@ -160,11 +160,17 @@ class RouteChecks:
         return next((rule for charging, rule in outer if charging is guard), None)
 
 
-def _matching(places: list[_Place], scope: Scope) -> list[_Place]:
-    """The places of a route that a request's path matches; all of them, if none does."""
+def _matching(places: list[_Place], scope: Scope) -> Iterable[_Place]:
+    """The places of a route that decide for a request: the first whose path matches, as in the
+    router, or the first of each host. All of them, if none matches.
+    """
     root: str = scope.get("app_root_path", scope.get("root_path", ""))
     path = scope["path"].removeprefix(root) or "/"
-    return [p for p in places if compile_path(p.path)[0].match(path)] or places
+    found: dict[str | None, _Place] = {}
+    for place in places:
+        if place.host not in found and compile_path(place.path)[0].match(path):
+            found[place.host] = place
+    return found.values() or places
 
 
 def _served(router: Router) -> Iterator[ServedRoute]:
@@ -195,7 +201,8 @@ def _walk_router(app: Any, prefix: str, host: str | None) -> Iterator[tuple[Base
     routes: list[BaseRoute] = getattr(router, "routes", [])
     yield from _walk(routes, prefix, host)
     if isinstance(router, Router):
-        yield from _front_ends(router, prefix, host)
+        pages = _front_ends(router, prefix, host)
+        yield from sorted(pages, key=lambda found: len(found[1].path), reverse=True)
 
 
 def _walk(
@@ -234,7 +241,9 @@ def _walk_included(
 
 
 def _front_ends(router: Any, prefix: str, host: str | None) -> Iterator[tuple[BaseRoute, _Place]]:
-    """FastAPI keeps the static pages of ``frontend()`` apart; they are served where no route is."""
+    """FastAPI keeps the static pages of ``frontend()`` apart: they are served where no route is,
+    those of the longest path first.
+    """
     for group in getattr(router, "_low_priority_routes", ()):
         for pages in group.routes:
             at = prefix + pages.path.rstrip("/")
