@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeGuard, cast
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from ..errors import ConfigurationError
 from ..rules.access_rule import ANY_KEY, Rule
@@ -55,7 +55,7 @@ def view_of(endpoint: object, *parts: object) -> Hashable:
         under many paths by one function.
     """
     if isinstance(endpoint, partial):
-        given = cast(partial[Any], endpoint)
+        given: partial[Any] = endpoint  # pyright: ignore[reportUnknownVariableType]
         return view_of(given.func, arguments_of(given.args, given.keywords), *parts)
     module: object = getattr(endpoint, "__module__", None)
     if endpoint is None or (isinstance(module, str) and module.partition(".")[0] in _FRAMEWORKS):

@@ -13,6 +13,7 @@ from ..principal import Principal
 Shadow = Literal["limits", "all"]
 """What a gate only watches: limits, while credentials and scopes are enforced; or all of it."""
 
+_MODES: Final[tuple[Shadow, ...]] = ("limits", "all")
 _SECONDS: Final = 60.0
 _KINDS_AT_MOST: Final = 1000
 _SHOWN: Final = 10
@@ -24,11 +25,12 @@ def shadow_mode(value: object) -> Shadow | None:
     Raises:
         ConfigurationError: it is neither None nor one of the two modes.
     """
-    match value:
-        case None | "limits" | "all":
-            return value
-        case _:
-            raise ConfigurationError(f"shadow is 'limits', 'all' or None, not {value!r}.")
+    if value is None:
+        return None
+    for mode in _MODES:
+        if value == mode:
+            return mode
+    raise ConfigurationError(f"shadow is 'limits', 'all' or None, not {value!r}.")
 
 
 class Kind(NamedTuple):
