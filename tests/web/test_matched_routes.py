@@ -41,6 +41,7 @@ from lockgate.web import django, litestar, quart
 from lockgate.web.asgi import GateMiddleware
 from lockgate.web.audit import ServedRoute
 from lockgate.web.flask import FlaskGate
+from lockgate.web.flask import requires as flask_requires
 from lockgate.web.starlette_routes import routes_of
 
 from . import driving
@@ -229,6 +230,63 @@ def test_a_host_route_needs_a_rule_for_its_host() -> None:
     assert client.get("/", headers={"Host": "admin.example"}).status_code == 401
     good = {"Host": "admin.example", "Authorization": f"Bearer {bench.key('account:write')}"}
     assert client.get("/", headers=good).status_code == 200
+
+
+def panels(app: Any) -> Any:
+    """An application with a panel of its own, one of each tenant and one of the administrator."""
+    app.config["SERVER_NAME"] = "Example.com:8000"
+    app.add_url_rule("/panel", "main", lambda: "main", subdomain="")
+    app.add_url_rule("/panel", "tenant", lambda tenant: tenant, subdomain="<tenant>")
+    app.add_url_rule("/panel", "admin", lambda: "admin", subdomain="admin")
+    return app
+
+
+PANELS: dict[str, Rule | str] = {
+    "GET /panel": "jobs:read",
+    "GET {tenant}.example.com/panel": Rule("account:write", cost=50),
+    "GET admin.example.com/panel": "account:read",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Current server name")
+@pytest.mark.parametrize("framework", ["flask", "quart"])
+def test_a_subdomain_route_needs_the_rule_for_its_host_below_the_server_name(
+    framework: str,
+) -> None:
+    bench = Bench()
+    client: Any
+    if framework == "flask":
+        flask = panels(Flask("panels", subdomain_matching=True, static_folder=None))
+        FlaskGate(bench.gate, PANELS, strict=True).init_app(flask)
+        client = WsgiClient(flask)
+    else:
+        service = panels(Quart("panels", subdomain_matching=True, static_folder=None))
+        quart.protect(service, bench.gate, PANELS)
+        client = TestClient(service)
+
+    def ask(key: str, name: str) -> int:
+        headers = {"Authorization": f"Bearer {key}", "Host": f"{name}:8000"}
+        return int(client.get("/panel", headers=headers).status_code)
+
+    reader, writer = bench.key("jobs:read"), bench.key("account:write")
+    assert ask(reader, "example.com") == 200
+    assert ask(reader, "shop.example.com") == 403
+    assert ask(reader, "shop.x.example.com") == 404
+    assert ask(reader, "admin.example.com") == 403
+    used = bench.used()
+    assert ask(writer, "shop.example.com") == 200
+    assert bench.used() == used + 50
+
+
+def test_a_view_of_a_subdomain_declares_a_rule_for_its_host() -> None:
+    bench = Bench()
+    flask = Flask("panels", subdomain_matching=True, static_folder=None)
+    flask.config["SERVER_NAME"] = "example.com"
+    flask.get("/panel", subdomain="admin")(flask_requires("account:write")(lambda: "admin"))
+    FlaskGate(bench.gate, strict=True).init_app(flask)
+    headers = {"Authorization": f"Bearer {bench.key('account:write')}"}
+    answer = WsgiClient(flask).get("/panel", base_url="http://admin.example.com", headers=headers)
+    assert (answer.status_code, answer.text) == (200, "admin")
 
 
 def test_django_and_litestar_are_not_protected_without_their_middleware(

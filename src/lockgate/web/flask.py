@@ -169,7 +169,7 @@ class _Face:
     def check(self) -> None:
         """Check the route that Flask matched, and tell its view of the caller."""
         g.principal = principal_of(request.environ)
-        verify(request.environ, request, self._app.url_map, WsgiCaller)
+        verify(request.environ, request, self._app, WsgiCaller)
 
 
 class _Middleware(GateMiddleware):

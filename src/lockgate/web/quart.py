@@ -90,7 +90,7 @@ async def _check_websocket(app: Quart) -> None:
 
 async def _check(app: Quart, scope: Scope, matched: Request | Websocket) -> None:
     g.principal = scope.get(PRINCIPAL)
-    verify(scope, cast(Any, matched), app.url_map, AsgiCaller)
+    verify(scope, cast(Any, matched), app, AsgiCaller)
 
 
 def _answer(error: Exception) -> Response:

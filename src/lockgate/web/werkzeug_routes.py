@@ -37,6 +37,11 @@ class Application(Protocol):
     url_map: Map
 
     @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration, which holds ``SERVER_NAME``."""
+        ...
+
+    @property
     def view_functions(self) -> Mapping[str, Callable[..., Any]]:
         """The views by the name of their endpoint."""
         ...
@@ -56,7 +61,7 @@ def routes(app: Application) -> Iterator[ServedRoute]:
         view = None if route.redirect_to is not None else _view(endpoint)
         for method in _methods(route):
             asked = required(endpoint, method)
-            yield ServedRoute(method, _path(route), host_of(app.url_map, route), asked, view)
+            yield ServedRoute(method, _path(route), host_of(app, route), asked, view)
 
 
 def declared(app: Application) -> Iterator[tuple[str, Rule]]:
@@ -71,20 +76,26 @@ def declared(app: Application) -> Iterator[tuple[str, Rule]]:
         for method in _methods(route):
             rule = required(app.view_functions.get(route.endpoint), method)
             if rule is not None and _can_be_named(_path(route), rule):
-                yield f"{method} {host_of(app.url_map, route) or ''}{_path(route)}", rule
+                yield f"{method} {host_of(app, route) or ''}{_path(route)}", rule
 
 
-def host_of(url_map: Map, route: UrlRule) -> str | None:
-    """The host that a route is bound to, parameters written ``{name}``; None: any."""
-    if url_map.host_matching:
+def host_of(app: Application, route: UrlRule) -> str | None:
+    """Return the host that a route is bound to, parameters written ``{name}``; None: any.
+
+    A subdomain is below ``SERVER_NAME``; without that, werkzeug matches no subdomain.
+    """
+    if app.url_map.host_matching:
         return _written(route.host) if route.host else None
-    return f"{_written(route.subdomain)}.{{server}}" if route.subdomain else None
+    if not route.subdomain:
+        return None
+    server: str = app.config["SERVER_NAME"] or "{server}"
+    return f"{_written(route.subdomain)}.{server.partition(':')[0].lower()}"
 
 
 def verify(
     held: Mapping[str, Any],
     request: MatchedRequest,
-    url_map: Map,
+    app: Application,
     caller: Callable[[Any], Caller],
 ) -> None:
     """Check that the rule charged for a request is that of the URL rule that matched it.
@@ -92,7 +103,7 @@ def verify(
     Args:
         held: the scope or the environment of the request.
         request: the framework's.
-        url_map: the application's.
+        app: the application.
         caller: makes the request from its scope or environment, to report a mismatch.
 
     Raises:
@@ -101,7 +112,7 @@ def verify(
     guard: Guard | None = held.get(GUARD)
     route = request.url_rule
     if guard is not None and route is not None:
-        host = host_of(url_map, route)
+        host = host_of(app, route)
         method = "GET" if request.method is None else request.method
         guard.verify_route(held[RULE], method, _path(route), partial(caller, held), host)
 
