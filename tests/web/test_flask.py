@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -10,12 +11,15 @@ from flask.testing import FlaskClient
 from flask.views import MethodView
 from flask_cors import CORS
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.serving import make_server
 from werkzeug.test import Client, TestResponse
 
 from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Rule, run
 from lockgate.errors import NotFound
 from lockgate.identity import Session, SignedCookie
 from lockgate.web.flask import FlaskGate, lockgate_blueprint, requires
+
+from .serving import exchange, status_of
 
 sessions = SignedCookie(["a session secret of the tests"])
 KEYS = "/api/v1/api-keys"
@@ -382,6 +386,34 @@ def test_a_hook_may_have_read_the_body(gate: Gate, read: str) -> None:
     assert [detail["field"] for detail in (refused.json or {})["details"]] == ["name"]
     large = client.post(KEYS, headers=session, json={"name": "x" * 70_000})
     assert code(large) == "413 PAYLOAD_TOO_LARGE"
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_malformed_chunks_are_400_on_a_server(gate: Gate, touched: bool) -> None:
+    app = Flask(__name__)
+    FlaskGate(gate).init_app(app)
+    app.register_blueprint(lockgate_blueprint(gate))
+
+    @app.before_request
+    def touch() -> None:
+        if touched:
+            assert request.stream.readable()
+
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        cookie = sessions.issue(Session("org_1", "ada"))
+        head = f"POST {KEYS} HTTP/1.1\r\nHost: h\r\nCookie: __session={cookie}\r\n"
+        fields = f"Origin: {PAGE}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        sent = (head + fields).encode() + b"ZZ\r\nxx\r\n0\r\n\r\n"
+        answer = exchange(("127.0.0.1", server.server_port), sent)
+    finally:
+        server.shutdown()
+        thread.join(timeout=10)
+        server.server_close()
+    assert status_of(answer) == 400
+    assert b"VALIDATION_ERROR" in answer
 
 
 @pytest.mark.parametrize("path", ["/files/<path:name>/edit", "/<path:name>.json"])

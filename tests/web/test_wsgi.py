@@ -12,6 +12,8 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from wsgiref.validate import validator
 
 import pytest
+from gunicorn.config import Config  # type: ignore[import-untyped]
+from gunicorn.http.parser import RequestParser  # type: ignore[import-untyped]
 
 from lockgate import PUBLIC, ConfigurationError, Event, Gate, MemoryStore, Refusal, Rule, run
 from lockgate.errors import InvalidRequest, NotFound, PayloadTooLarge
@@ -483,6 +485,24 @@ def test_a_body_that_cannot_be_judged_is_refused(
 ) -> None:
     asked = environ("POST", **{**said, "wsgi.input": io.BytesIO(there)})
     with pytest.raises(refusal):
+        run(_whole(asked))
+
+
+MALFORMED = [
+    b"ZZ\r\nxx\r\n0\r\n\r\n",
+    b"-5\r\nhello\r\n0\r\n\r\n",
+    b"2\r\n{}XX0\r\n\r\n",
+    b"0\r\nX Y\r\n\r\n",
+    b"",
+]
+
+
+@pytest.mark.parametrize("chunks", MALFORMED)
+def test_malformed_chunks_under_gunicorn_are_refused(chunks: bytes) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    stream = next(RequestParser(Config(), iter([head + chunks]), ("192.0.2.1", 4711))).body
+    asked = environ("POST", **{**Body.TERMINATED, **Body.CHUNKED, "wsgi.input": stream})
+    with pytest.raises(InvalidRequest):
         run(_whole(asked))
 
 

@@ -152,12 +152,23 @@ def _variable(name: bytes) -> str:
     return variable if variable.startswith("CONTENT_") else f"HTTP_{variable}"
 
 
+def unreadable() -> InvalidRequest:
+    """Return the refusal of a body that the server cannot read, such as one of malformed chunks."""
+    return _unfit(
+        "The body cannot be read: send it whole, with a Content-Length or in valid chunks."
+    )
+
+
 def _read(environ: WSGIEnvironment, length: int) -> bytes:
     """So many bytes, or fewer where the body ends before; a stream may give them in pieces."""
+    stream = environ["wsgi.input"]
     chunks: list[bytes] = []
-    while length > 0 and (chunk := environ["wsgi.input"].read(length)):
-        chunks.append(chunk)
-        length -= len(chunk)
+    try:
+        while length > 0 and (chunk := stream.read(length)):
+            chunks.append(chunk)
+            length -= len(chunk)
+    except Exception as failure:  # OSError, or a parse error of the server's own.
+        raise unreadable() from failure
     return b"".join(chunks)
 
 

@@ -7,13 +7,14 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from flask import Blueprint, current_app, request
 from flask.blueprints import BlueprintSetupState
+from werkzeug.exceptions import HTTPException
 
 from ..errors import ConfigurationError, PayloadTooLarge, Refusal
 from ..gate import Gate
 from ..run import run
 from .api import answer, endpoints, refused
 from .endpoint import Endpoint, ReadBody
-from .environ import WsgiCaller, body_reader, principal_of, respond
+from .environ import WsgiCaller, body_reader, principal_of, respond, unreadable
 from .wsgi import GateMiddleware
 
 _NAME: Final = "lockgate"
@@ -73,7 +74,15 @@ def _reader(environ: WSGIEnvironment) -> ReadBody:
     async def read(limit: int) -> bytes:
         if "stream" not in request.__dict__:  # Made when somebody asks for any of the body.
             return await body_reader(environ)(limit)
-        if (request.content_length or 0) > limit or len(body := request.get_data()) > limit:
+        if (request.content_length or 0) > limit:
+            raise PayloadTooLarge(limit)
+        try:
+            body = request.get_data()
+        except HTTPException:  # The application's own limit.
+            raise
+        except Exception as failure:  # OSError, or a parse error of the server's own.
+            raise unreadable() from failure
+        if len(body) > limit:
             raise PayloadTooLarge(limit)
         return body
 
