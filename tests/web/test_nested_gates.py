@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from lockgate import PUBLIC, Gate, Rule, run
 from lockgate.web import asgi, wsgi
@@ -34,26 +35,37 @@ class Nested:
         bench: gives the gate of all guards.
         rules: of each guard, the outermost one first.
         shadow: whether the innermost guard only watches.
+        app: is before the application that counts.
     """
 
     def __init__(
-        self, face: str, bench: Bench, *rules: Rules, shadow: Shadow | None = None
+        self,
+        face: str,
+        bench: Bench,
+        *rules: Rules,
+        shadow: Shadow | None = None,
+        app: Any = None,
     ) -> None:
         self.ran = 0
+        self.late = False
+        """Whether the WSGI application begins its response with the first part of its body."""
+        self.held: list[int] = []
+        """The slots that were held whenever the application ran."""
         self.headers: list[tuple[str, str]] = []
         self.face = face
-        app: Any = self._asgi if face == "asgi" else self._wsgi
+        self._slots = bench.gate.slots
+        app = app or (self._asgi if face == "asgi" else self._wsgi)
         middleware: Any = asgi.GateMiddleware if face == "asgi" else wsgi.GateMiddleware
         for one in reversed(rules):
             app = middleware(app, bench.gate, one, shadow=shadow)
             shadow = None
-        self._app = app
+        self.app = app
 
     def ask(self, method: str = "POST", path: str = "/jobs", **headers: str) -> int:
         """The status of the answer."""
         if self.face == "asgi":
             fields = [(name.replace("_", "-"), value) for name, value in headers.items()]
-            answer = run(ask(self._app, method, path, headers=fields))
+            answer = asyncio.run(ask(self.app, method, path, headers=fields))
             self.headers = answer.headers
             return answer.status
         environ: WSGIEnvironment = {
@@ -64,7 +76,9 @@ class Nested:
             **{f"HTTP_{n.upper().replace('-', '_')}": value for n, value in headers.items()},
         }
         started: list[tuple[str, list[tuple[str, str]]]] = []
-        b"".join(self._app(environ, lambda *head: started.append(head[:2])))
+        body = self.app(environ, lambda *head: started.append(head[:2]))
+        b"".join(body)
+        getattr(body, "close", lambda: None)()
         self.headers = [(name.lower(), value) for name, value in started[0][1]]
         return int(started[0][0][:3])
 
@@ -76,13 +90,18 @@ class Nested:
 
     async def _asgi(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         self.ran += 1
+        self.held.append(len(await self._slots.held("org_1")))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body"})
 
     def _wsgi(self, _: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        self.ran += 1
-        start_response("200 OK", [])
-        return []
+        def answer() -> Iterable[bytes]:
+            self.ran += 1
+            self.held.append(len(run(self._slots.held("org_1"))))
+            start_response("200 OK", [])
+            yield b""
+
+        return answer() if self.late else list(answer())
 
 
 @pytest.fixture(params=["asgi", "wsgi"])
@@ -246,3 +265,53 @@ async def test_the_outer_gate_checks_the_matched_route_as_well_D31(same: bool) -
     )
     weak = (bench if same else other).key("models:read")
     assert (await ask(guarded, path="/items/newest", key=weak)).status == 404
+
+
+def both_in_turn(face: str, first: Any, second: Any) -> Any:
+    """An application that tries two others with one scope or environment; the second answers."""
+
+    async def ask_both(scope: Scope, receive: Receive, send: Send) -> None:
+        async def drop(_: Message) -> None:
+            pass
+
+        await first(scope, receive, drop)
+        await second(scope, receive, send)
+
+    def call_both(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        body = first(environ, lambda *_: None)
+        b"".join(body)
+        getattr(body, "close", lambda: None)()
+        return second(environ, start_response)  # type: ignore[no-any-return]
+
+    return ask_both if face == "asgi" else call_both
+
+
+@pytest.mark.parametrize(
+    ("first", "ran", "charged"),
+    [
+        (Rule("jobs:write", cost=3), 2, 3),
+        (Rule("jobs:write", cost=3, slot=True), 2, 3),
+        (Rule("account:write", cost=3), 1, 3),  # Refused, at its cost (D19).
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_gate_beside_another_one_admits_by_itself_D26(
+    face: str, late: bool, inside: bool, first: Rule, ran: int, charged: int
+) -> None:
+    """What the first gate admitted is over: its slot and its cost say nothing to the second."""
+    bench = Bench()
+    application = Nested(face, bench)
+    application.late = late
+    middleware: Any = asgi.GateMiddleware if face == "asgi" else wsgi.GateMiddleware
+    second = Rule("jobs:write", cost=5, slot=True)
+    gates = [
+        middleware(application.app, bench.gate, {"POST /jobs": rule}) for rule in (first, second)
+    ]
+    outer: list[Rules] = [{"POST /jobs": Rule(cost=2)}] if inside else []
+    nested = Nested(face, bench, *outer, app=both_in_turn(face, *gates))
+    assert nested.ask(authorization=f"Bearer {bench.key('jobs:write')}") == 200
+    assert application.ran == ran
+    assert application.held[-1] == 1
+    assert bench.used() == (charged + 5 if not inside else 2 + (charged - 2) + (5 - 2))
+    assert nested.rate == [1000, 1000 - bench.used()]

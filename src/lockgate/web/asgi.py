@@ -14,7 +14,7 @@ from ..gate import Gate
 from ..rules.access_rule import Rule
 from ..rules.headers import shadowed
 from .audit import ServedRoute, logger, report
-from .caller import GUARD, RATED, RULE, SLOT
+from .caller import GUARD, RATED, RULE, SLOT, leave, passed
 from .connection import AsgiCaller, beside, decline, introduce, refuse, with_rate
 from .guard import PREFLIGHT, Guard
 from .shadow import Shadow
@@ -111,12 +111,14 @@ class GateMiddleware:
         caller = AsgiCaller(scope)
         guard, gate = self.guard, self._gate
         rated: list[Guard] = scope.setdefault(RATED, [])
+        rated_before, before = len(rated), passed(scope)
         try:
-            entry, outer = None, scope.get(GUARD)
-            if outer is not None:
-                entry = await guard.enter_inside(outer, caller, scope)
+            entry = None
+            if before is not None:
+                entry = await guard.enter_inside(before[GUARD], caller, scope)
             principal, measured, slot, rule = entry or await guard.enter(caller)
         except Refusal as refusal:
+            leave(scope, before)
             if refusal.rate:
                 rated.append(guard)
             await refuse(refusal, scope, send)
@@ -135,7 +137,7 @@ class GateMiddleware:
             kind = message["type"]
             if kind in _STARTS:
                 started = True
-                if not rated:  # By a gate inside this one.
+                if len(rated) == rated_before:  # Else a gate inside this one has written them.
                     message = put(message, rate)
                     if rate and put is with_rate:
                         rated.append(guard)
@@ -158,6 +160,8 @@ class GateMiddleware:
             gate.tell(refusal, measured)
             rated.append(guard)
             await refuse(refusal, scope, send)
+        finally:
+            leave(scope, before)
 
     def _start(self) -> None:
         """Audit the routes, if they are others than before; check each that has no check yet."""

@@ -1,7 +1,8 @@
 """A request, as its face shows it to what is framework-free."""
 
 import re
-from typing import Final, Protocol
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, Protocol
 
 from ..flows.forwarded_headers import FORWARDED_HEADERS
 from ..gate import Gate
@@ -23,6 +24,7 @@ RATED: Final = "lockgate.rated"
 headers into the response: the innermost one writes first, and the others leave them as they are."""
 SLOT: Final = "lockgate.slot"
 """Where it holds the slot that a rule gives the request."""
+_PASSED: Final = (GUARD, RULE, PRINCIPAL, OUTER, COST, SLOT)
 
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 
@@ -92,6 +94,29 @@ class Caller(Protocol):
     async def pause(self) -> None:
         """Let other requests go on, where they share a thread with this one."""
         ...
+
+
+def passed(held: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what outer guards left in a scope or an environment; None: there is no outer guard."""
+    return {name: held[name] for name in _PASSED if name in held} if GUARD in held else None
+
+
+def leave(held: MutableMapping[str, Any], before: Mapping[str, Any] | None) -> None:
+    """Mark a request as outside a guard whose application has answered.
+
+    The next gate that is given the same scope or environment is beside this one, not inside it.
+
+    Args:
+        held: the scope or environment.
+        before: what :func:`passed` returned before the guard admitted the request.
+    """
+    if before is None:
+        held.pop(GUARD, None)
+        held.pop(SLOT, None)
+        return
+    for name in _PASSED:
+        held.pop(name, None)
+    held.update(before)
 
 
 def address_of(gate: Gate, caller: Caller) -> str:

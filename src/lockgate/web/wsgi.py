@@ -4,7 +4,8 @@ from __future__ import annotations  # Those of an inner function would be made f
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Final
+from functools import partial
+from typing import Any, Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from ..errors import Refusal
@@ -14,7 +15,7 @@ from ..rules.access_rule import Rule
 from ..rules.headers import NOT_TO_STORE, OURS, shadowed
 from ..run import run
 from .api import refused
-from .caller import GUARD, PRINCIPAL, RATED, RULE, SLOT
+from .caller import GUARD, PRINCIPAL, RATED, RULE, SLOT, leave, passed
 from .environ import WsgiCaller, respond
 from .guard import PREFLIGHT, Guard
 from .shadow import Shadow
@@ -65,17 +66,21 @@ class GateMiddleware:
         self.guard: Final = Guard(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def __call__(  # noqa: PLR0915 - each call more costs here
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
         """Guard one request."""
         caller = WsgiCaller(environ)
         guard, gate = self.guard, self._gate
         rated: list[Guard] = environ.setdefault(RATED, [])
+        rated_before, before = len(rated), passed(environ)
         try:
-            entry, outer = None, environ.get(GUARD)
-            if outer is not None:
-                entry = run(guard.enter_inside(outer, caller, environ))
+            entry = None
+            if before is not None:
+                entry = run(guard.enter_inside(before[GUARD], caller, environ))
             principal, measured, slot, rule = entry or run(guard.enter(caller))
         except Refusal as refusal:
+            leave(environ, before)
             if refusal.rate:
                 rated.append(guard)
             return self.refuse(refusal, environ, start_response)
@@ -88,7 +93,7 @@ class GateMiddleware:
             """Start the response, with our headers in place of any it set itself (G2, D38)."""
             nonlocal started
             started = True
-            if rated and rated[-1] is not guard:  # A gate inside this one.
+            if len(rated) > rated_before and rated[-1] is not guard:  # A gate inside this one.
                 return start_response(status, headers, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
             if watching:
                 rate = () if measured is None else shadowed(gate.headers(*measured))
@@ -108,16 +113,24 @@ class GateMiddleware:
                 rated.append(guard)
             return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
 
-        if rule is PREFLIGHT:
-            return self.answer_preflight(environ, start)
+        leaves_late = slot is not None
         try:
-            body = self.app(environ, start) if slot is None else self._hold(slot, environ, start)
+            if rule is PREFLIGHT:
+                return self.answer_preflight(environ, start)
+            if slot is None:
+                body = self.app(environ, start)
+                leaves_late = not started
+            else:
+                body = self._hold(slot, environ, start, before)
         except Refusal as refusal:
             if started:
                 raise
             gate.tell(refusal, measured)
             rated.append(guard)
             return self.refuse(refusal, environ, start_response)
+        finally:
+            if not leaves_late:
+                leave(environ, before)
         # As it came: servers look at what it is, a file or a list of one, to send it better.
         if started:
             return body
@@ -129,10 +142,17 @@ class GateMiddleware:
             rated.append(guard)
             return self.refuse(refusal, environ, start_response)
 
-        return Late(body, refuse_late)
+        return Late(body, refuse_late, partial(leave, environ, before))
 
-    def _hold(self, slot: Slot, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+    def _hold(
+        self,
+        slot: Slot,
+        environ: WSGIEnvironment,
+        start: StartResponse,
+        before: Mapping[str, Any] | None,
+    ) -> Iterable[bytes]:
         with ExitStack() as stack:
+            stack.callback(leave, environ, before)
             environ[SLOT] = stack.enter_context(slot)
             return Held(self.app(environ, start), stack)
 

@@ -30,11 +30,22 @@ class Late:
     """The body of an application that answers with its first chunk only, as a generator does.
 
     Until then it may still be refused.
+
+    Args:
+        body: as the application gave it.
+        refuse: answers in its place.
+        leave: to call once it is closed.
     """
 
-    def __init__(self, body: Iterable[bytes], refuse: Callable[[Refusal], Iterable[bytes]]) -> None:
+    def __init__(
+        self,
+        body: Iterable[bytes],
+        refuse: Callable[[Refusal], Iterable[bytes]],
+        leave: Callable[[], None],
+    ) -> None:
         self._body = body
         self._refuse = refuse
+        self._leave = leave
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -44,5 +55,8 @@ class Late:
 
     def close(self) -> None:
         close = getattr(self._body, "close", None)
-        if close is not None:
-            close()
+        try:
+            if close is not None:
+                close()
+        finally:
+            self._leave()
