@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from threading import Thread
 from typing import Any
 
@@ -256,6 +257,37 @@ def test_the_audit_reads_decorators_and_rules(gate: Gate) -> None:
     assert named[f"DELETE {KEYS}/{{id}}"].own
     assert [route.path for route in report.unguarded] == ["/health"]
     assert any("GET /gone" in problem for problem in report.problems)
+
+
+@pytest.mark.parametrize("asked", [{"cost": 2}, {"slot": True}], ids=["cost", "slot"])
+def test_a_decorator_that_hides_a_cost_or_a_slot_is_told(gate: Gate, asked: Any) -> None:
+    app = Flask("service")
+    app.testing = True
+    ran: list[str] = []
+
+    @requires("jobs:write", **asked)
+    def decorated() -> str:
+        ran.append("job")
+        return "job"
+
+    def without_wraps() -> Any:
+        return decorated()
+
+    @wraps(decorated)
+    def with_wraps() -> Any:
+        return decorated()
+
+    app.add_url_rule("/hidden", "hidden", without_wraps, methods=["POST"])
+    app.add_url_rule("/known", "known", with_wraps, methods=["POST"])
+    FlaskGate(gate).init_app(app)
+    client, key = app.test_client(), bearer(gate)
+    assert code(client.post("/hidden", headers=bearer(gate, "jobs:read"))) == (
+        "403 INSUFFICIENT_SCOPE"
+    )
+    with pytest.raises(ConfigurationError, match=r"'hidden' requires .*functools\.wraps"):
+        client.post("/hidden", headers=key)
+    assert ran == []
+    assert client.post("/known", headers=key).text == "job"
 
 
 # --- lockgate's own operations ------------------------------------------------------------

@@ -23,6 +23,7 @@ from ..gate import Gate
 from ..rules.access_rule import Rule
 from .api import check
 from .audit import Audit, audit, report
+from .caller import RULE
 from .environ import WsgiCaller, principal_of
 from .flask_blueprint import lockgate_blueprint
 from .flask_errors import handle_errors, response_to
@@ -137,12 +138,23 @@ def requires(
                     check(rule, principal_of(request.environ))
                 except Refusal as refusal:
                     return response_to(refusal)
+                _check_charge(rule, request.environ[RULE])
             return (current_app.ensure_sync(view) if waits else view)(*args, **kwargs)
 
         mark(view, guarded, rule)
         return cast(View, guarded)
 
     return decorate
+
+
+def _check_charge(rule: Rule, charged: Rule) -> None:
+    """Check that the gate charged the cost, and took the slot, that a view requires."""
+    if charged.cost < rule.cost or (rule.slot and not charged.slot):
+        raise ConfigurationError(
+            f"The view {request.endpoint!r} requires {rule!r}, and the gate charged {charged!r}: "
+            "put @requires directly below the route, or use functools.wraps in the decorators "
+            "between them."
+        )
 
 
 class _Face:
