@@ -38,7 +38,7 @@ def test_the_first_one_is_reported_and_says_what_to_configure(
     assert "198.51.100.1" not in record.getMessage(), "anybody may have written that"
 
 
-@pytest.mark.parametrize("peer", [None, ""])
+@pytest.mark.parametrize("peer", [None, "", "localhost"])
 def test_a_unix_socket_is_called_as_it_is_configured(
     peer: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:

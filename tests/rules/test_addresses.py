@@ -115,6 +115,10 @@ def test_a_peer_on_a_unix_socket_is_believed_only_if_that_is_said() -> None:
     assert find(SOCKET, None, "203.0.113.9") == "203.0.113.9"
     assert find(SOCKET, "", "203.0.113.9") == "203.0.113.9"
     assert find(SOCKET, None) == "unix"
+    assert find(SOCKET, "localhost") == "unix"  # As waitress has it.
+    assert find(SOCKET, "localhost", "203.0.113.9") == "203.0.113.9"
+    assert find(SOCKET, "127.0.0.1", "203.0.113.9") == "127.0.0.1"
+    assert find(PROXIED, "localhost", "203.0.113.9") == "unix"
     assert find(SOCKET, "203.0.113.1", "198.51.100.7") == "203.0.113.1"
     assert find(SOCKET, "testclient", "198.51.100.7") == "testclient"
     assert find(PROXIED, None, "203.0.113.9") == "unix"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from wsgiref.validate import validator
@@ -14,6 +17,8 @@ from wsgiref.validate import validator
 import pytest
 from gunicorn.config import Config  # type: ignore[import-untyped]
 from gunicorn.http.parser import RequestParser  # type: ignore[import-untyped]
+from waitress.server import create_server
+from waitress.wasyncore import loop
 
 from lockgate import PUBLIC, ConfigurationError, Event, Gate, MemoryStore, Refusal, Rule, run
 from lockgate.errors import InvalidRequest, NotFound, PayloadTooLarge
@@ -422,6 +427,32 @@ def test_a_path_that_is_no_utf8(gate: Gate) -> None:
 def test_a_peer_without_an_address_is_a_unix_socket() -> None:
     assert WsgiCaller(environ(REMOTE_ADDR="")).peer is None
     assert WsgiCaller(environ()).peer == "192.0.2.1"
+
+
+def test_a_proxy_on_a_unix_socket_of_waitress_is_trusted(tmp_path: Path) -> None:
+    told: list[Event] = []
+    gate = Gate("memory://", brand="acme", trusted_proxies=["unix"], observer=told.append)
+    app = GateMiddleware(Service(), gate, {"GET /health": PUBLIC})
+    path = str(tmp_path / "socket")
+    server: Any = create_server(app, unix_socket=path, clear_untrusted_proxy_headers=False)
+
+    def exchange() -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10)
+            connection.connect(path)
+            connection.sendall(
+                b"GET /models HTTP/1.0\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n",
+            )
+            return b"".join(iter(partial(connection.recv, 65536), b""))
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(exchange)
+        while not answer.done():
+            loop(0.05, map=server._map, count=1)
+    server.task_dispatcher.shutdown()
+    server.close()
+    assert answer.result().startswith(b"HTTP/1.0 401 ")
+    assert [event.fields["address"] for event in told if event.name == "refused"] == ["203.0.113.9"]
 
 
 # --- bodies -------------------------------------------------------------------------------

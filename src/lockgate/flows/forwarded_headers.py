@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..events import Events, logger
-from ..rules.addresses import LONGEST_PEER, UNIX_SOCKET
+from ..rules.addresses import LONGEST_PEER, UNIX_SOCKET, on_unix_socket
 from ..stores.forks import own_lock
 
 FORWARDED_HEADERS: Final = frozenset({b"x-forwarded-for", b"forwarded", b"x-real-ip"})
@@ -36,13 +36,15 @@ class ForwardedHeaders:
             peer: the address of the connection's other end; None for a Unix socket.
             values: every value of such headers in the request.
         """
-        if peer and any(peer.encode("utf-8", "replace") in value for value in values):
+        if peer is None or on_unix_socket(peer):
+            peer = UNIX_SOCKET
+        elif any(peer.encode("utf-8", "replace") in value for value in values):
             return
         with self._lock:
             first, self.unreported = self.unreported, False
         if not first:
             return
-        proxy = peer[:LONGEST_PEER] if peer else UNIX_SOCKET
+        proxy = peer[:LONGEST_PEER]
         self._events.tell("forwarded_header_ignored", peer=proxy)
         logger.warning(
             "a forwarded header (X-Forwarded-For, Forwarded or X-Real-IP) from %r is ignored: if "

@@ -25,6 +25,11 @@ LONGEST_PEER: Final = 64
 was made up to fill the memory of whoever keeps it."""
 
 
+def on_unix_socket(peer: str | None) -> bool:
+    """Return whether a connection came by a Unix socket: waitress calls such a peer localhost."""
+    return not peer or peer == "localhost"
+
+
 def network_of(address: str) -> str | None:
     """The IPv6 /48 of an address that :meth:`Addresses.find` gave; None: it is no IPv6 address.
 
@@ -93,8 +98,10 @@ class Addresses:
 
 
 def _read(peer: str | None) -> tuple[str | None, IPv4Address | IPv6Address | None]:
-    peer = peer[:LONGEST_PEER] if peer else None
-    return peer, _parse(peer) if peer else None
+    if peer is None or on_unix_socket(peer):
+        return None, None
+    peer = peer[:LONGEST_PEER]
+    return peer, _parse(peer)
 
 
 def _host(hop: str) -> str:
