@@ -299,6 +299,19 @@ def test_django_and_litestar_are_not_protected_without_their_middleware(
         litestar.protect(Litestar([], logging_config=None), bench.gate)
 
 
+@pytest.mark.usefixtures("django_settings")
+@pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
+def test_a_django_application_without_a_gate_before_it_is_closed(
+    handler: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as the one of asgi.py, where that of wsgi.py is protected."""
+    REACHED.clear()
+    apps.populate(settings.INSTALLED_APPS)
+    ask_by: Any = ask_wsgi if handler is WSGIHandler else ask_asgi
+    assert (ask_by(handler(), Bench().key("*"))("/admin"), REACHED) == (404, [])
+    assert "No gate is before this application" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("route", "template"),
     [

@@ -23,7 +23,8 @@ from django.urls.resolvers import LocalePrefixPattern
 from django.utils.translation import override
 from starlette.types import ASGIApp, Scope
 
-from ..errors import ConfigurationError, Refusal
+from ..errors import ConfigurationError, NotFound, Refusal
+from ..events import logger
 from ..gate import Gate
 from ..principal import Principal
 from ..rules.access_rule import Rule
@@ -54,7 +55,8 @@ class RouteMiddleware:
     """Checks that the view which Django resolved is the one whose rule was charged (D31).
 
     Name it last in ``settings.MIDDLEWARE``. Middleware before it, such as that of
-    django-cors-headers, sees CORS preflights; no view does.
+    django-cors-headers, sees CORS preflights; no view does. A view is answered with 404, and an
+    ERROR in the log, where no gate is before the application.
 
     Args:
         get_response: the next layer, which Django gives.
@@ -186,7 +188,10 @@ class _WsgiGate(wsgi.GateMiddleware):
 def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     held = _held(request)
     guard: Guard | None = held.get(GUARD)
-    if guard is None or request.resolver_match is None:
+    if guard is None:
+        logger.error("No gate is before this application: serve what protect() returns.")
+        return _answer_with(NotFound())
+    if request.resolver_match is None:
         return None
     caller: Callable[[], Caller] = partial(_wsgi_caller, request)
     if "REQUEST_METHOD" not in held:
@@ -195,9 +200,13 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     try:
         guard.verify_route(held[RULE], request.method or "GET", template, caller)
     except Refusal as refusal:
-        reply = refused(refusal)
-        return HttpResponse(reply.body, status=reply.status, headers=dict(text(reply.headers)))
+        return _answer_with(refusal)
     return None
+
+
+def _answer_with(refusal: Refusal) -> HttpResponse:
+    reply = refused(refusal)
+    return HttpResponse(reply.body, status=reply.status, headers=dict(text(reply.headers)))
 
 
 def _wsgi_caller(request: HttpRequest) -> Caller:
