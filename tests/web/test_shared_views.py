@@ -8,6 +8,14 @@ from functools import partial, wraps
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpRequest, HttpResponse
+from django.test.utils import override_settings
+from django.urls import path as django_path
+from django.views import View
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from fastapi import APIRouter, FastAPI
 from flask import Flask
 from flask.views import MethodView as FlaskView
@@ -20,9 +28,10 @@ from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from werkzeug.test import Client
 
 from lockgate import PUBLIC, ConfigurationError, Rule
-from lockgate.web import asgi, litestar, quart, werkzeug_routes
+from lockgate.web import asgi, django, litestar, quart, werkzeug_routes
 from lockgate.web.audit import audit, view_of
 from lockgate.web.flask import FlaskGate
 from lockgate.web.guard import Guard
@@ -36,7 +45,7 @@ NAMED: Rules = {"GET /models": "models:read", CATCH_ALL: PUBLIC}
 TWINS = ("/models.json", "/v2/models")
 
 
-class View(HTTPEndpoint):
+class Endpoint(HTTPEndpoint):
     async def get(self, _: Request) -> Response:
         return PlainTextResponse("models")
 
@@ -46,12 +55,12 @@ async def say(_: Request) -> Response:
 
 
 def starlette(bench: Bench, rules: Rules, **options: Any) -> Any:
-    routes = [Route(path, say) for path in ("/models", *TWINS)]
+    routes = [Route(at, say) for at in ("/models", *TWINS)]
     return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
 
 
 def class_based(bench: Bench, rules: Rules, **options: Any) -> Any:
-    routes = [Route(path, View) for path in ("/models", *TWINS)]
+    routes = [Route(at, Endpoint) for at in ("/models", *TWINS)]
     return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
 
 
@@ -117,6 +126,41 @@ def partials(bench: Bench, rules: Rules, **options: Any) -> Any:
 
 
 FRAMEWORKS = [starlette, class_based, partials, fastapi, litestar_app, quart_app]
+
+
+class DjangoView(View):
+    template = "a"
+
+    def get(self, _: HttpRequest, **__: str) -> HttpResponse:
+        return HttpResponse("models")
+
+
+def django_view(_: HttpRequest, **__: str) -> HttpResponse:
+    return HttpResponse("models")
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        [django_view, never_cache(django_view), csrf_exempt(never_cache(django_view))],
+        [DjangoView.as_view(), DjangoView.as_view(template="b"), never_cache(DjangoView.as_view())],
+    ],
+    ids=["function", "class"],
+)
+def test_a_django_view_keeps_its_rule_below_decorators_and_with_other_arguments(views: Any) -> None:
+    bench = Bench()
+    if not settings.configured:
+        settings.configure()
+    paths = zip(("models", "models.json", "v2/models"), views, strict=True)
+    patterns = tuple(django_path(at, view) for at, view in paths)
+    checks = ["lockgate.web.django.RouteMiddleware"]
+    with override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=checks):
+        client = Client(django.protect(WSGIHandler(), bench.gate, NAMED))
+        assert [client.get(at).status_code for at in ("/models", *TWINS)] == [401, 404, 404]
+        key = {"Authorization": f"Bearer {bench.key('models:read')}"}
+        assert client.get("/models", headers=key).status_code == 200
+        with pytest.raises(ConfigurationError, match="runs the same view"):
+            django.protect(WSGIHandler(), bench.gate, NAMED, strict=True)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

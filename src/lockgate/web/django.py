@@ -8,6 +8,7 @@ application = protect(get_wsgi_application(), gate, {"GET /models": "models:read
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
+from inspect import unwrap
 from typing import Any, Final, cast, overload
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -46,8 +47,6 @@ _LOOKS: Final = re.compile(r"\(\?(?:[aiLmsux]+|#[^)]*|<?[=!][^()]*)\)")
 _GROUP: Final = re.compile(r"\((?:\?:|\?P<(\w+)>)?((?:[^()\\]|\\.)*)\)")
 _CLASS: Final = re.compile(r"(\[[^\]]*\]|\\[dwsDWS]|(?<!\\)\.)[*+]?")
 _REST: Final = re.compile(r"\{\d+(?:,\d*)?\}|[*+?^$]|\\[AZbB]|\\")
-_DESCRIBES: Final = frozenset({"basename", "description", "detail", "name", "suffix"})
-"""What REST framework's routers give to a class and its actions do not depend on."""
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 
 
@@ -264,20 +263,15 @@ def _methods(view: Any) -> list[str]:
 
 
 def _identity(view: Any, method: str) -> Hashable:
-    """Identify a view; one that is made of a class by that, its action and its arguments."""
+    """Identify a view below its decorators; one that is made of a class by that and its action.
+
+    The arguments of ``as_view()`` make no other view: the class runs under each of its routes.
+    """
     kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
     if kind is None:
-        return view_of(view)
+        return view_of(unwrap(view))
     actions: dict[str, str] = getattr(view, "actions", None) or {}
-    given: dict[str, Any] = (
-        getattr(view, "view_initkwargs", None) or getattr(view, "initkwargs", None) or {}
-    )
-    arguments = tuple(sorted((n, v) for n, v in given.items() if n not in _DESCRIBES))
-    try:
-        hash(arguments)
-    except TypeError:
-        return view_of(view)
-    return view_of(kind, actions.get(method.lower()), arguments)
+    return view_of(kind, actions.get(method.lower()))
 
 
 @lru_cache(maxsize=4096)
