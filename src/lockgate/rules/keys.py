@@ -154,11 +154,16 @@ def _is_invisible(character: str, before: str, after: str) -> bool:
     return character in _BLANKS or unicodedata.category(character) == "Cf"
 
 
+def count_scopes(values: Sequence[str]) -> list[str]:
+    """Say if there are too few or too many scopes (D8)."""
+    return [] if 1 <= len(values) <= SCOPES_AT_MOST else [f"Give 1 to {SCOPES_AT_MOST} scopes."]
+
+
 def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], list[str]]:
     """Drop repeats and say what is wrong with the scopes, each unknown one by its name (D8)."""
     scopes = tuple(dict.fromkeys(values))
-    if not 1 <= len(values) <= SCOPES_AT_MOST:
-        return scopes, [f"Give 1 to {SCOPES_AT_MOST} scopes."]
+    if problems := count_scopes(values):
+        return scopes, problems
     unknown = [scope for scope in scopes if scope not in catalogue.scopes]
     problems = [f"There is no scope {scope[:_SHOWN]!a}." for scope in unknown]
     if unknown:

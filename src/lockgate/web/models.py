@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from ..flows.status import Status
 from ..gate import Gate
 from ..rules.instants import iso8601
-from ..rules.keys import ApiKey, KeyState, read_lifetime, read_name, read_scopes
+from ..rules.keys import ApiKey, KeyState, count_scopes, read_lifetime, read_name, read_scopes
 from .caller import Caller
 
 _AT_ONCE: Final = 100
@@ -47,6 +47,7 @@ def display_name(value: str) -> str:
 def _scopes(values: list[str], info: ValidationInfo) -> list[str]:
     gate = info.context
     assert isinstance(gate, Gate), "read_body passes it on"
+    fail(count_scopes(values))  # Before each is read: a body may hold thousands.
     scopes, problems = read_scopes(values, gate.catalogue)
     if problems:  # Told again without any key, which a caller may have taken for a scope (K2).
         fail(read_scopes([gate.format.redact(value) for value in values], gate.catalogue)[1])
