@@ -18,8 +18,9 @@ class Event(NamedTuple):
     seconds), ``limits_fell_back`` (``mode``) and ``limits_restored``; ``key_created``,
     ``key_adopted``, ``key_revoked`` and ``plain_key_used`` (``organization``, ``id``),
     ``key_rehashed`` and ``key_sealed`` (with ``scheme`` as well), ``key_row_rejected`` (``reason``,
-    ``organization``, ``id``, ``prefix``, ``scheme``, ``remedy``), ``rows_sealed`` (``sealed``,
-    ``refused``, how many), ``keys_removed`` (``number``), ``forwarded_header_ignored`` (``peer``),
+    ``organization``, ``id``, ``prefix``, ``scheme``, ``remedy``),
+    ``key_row_unreadable`` (``id``, ``error``), ``rows_sealed`` (``sealed``, ``refused``, how many),
+    ``keys_removed`` (``number``), ``forwarded_header_ignored`` (``peer``),
     ``route_mismatch`` (``method``, ``path``, ``charged``, ``needed``),
     ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
     (``organization``, ``job``), ``signing_keys_fetched`` (``keys``, how many) and

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
+from ..events import Events
 from ..flows.approval import read_proof
 from ..flows.claims import Claimable
 from ..flows.emails import read_email
@@ -126,7 +127,7 @@ class Claimed(Out):
     more_keys: bool = Field(description="Whether there are other keys.")
 
     @classmethod
-    async def of(cls, found: Claimable, now: int, caller: Caller) -> "Claimed":
+    async def of(cls, found: Claimable, now: int, caller: Caller, events: Events) -> "Claimed":
         """An account as it is at an instant."""
         account = found.account
         return cls(
@@ -137,7 +138,7 @@ class Claimed(Out):
             company_name=account.company_name,
             created_at=iso8601(account.created_at),
             claimed_at=written_instant(account.claimed_at),
-            keys=await listed(found.keys, now, caller),
+            keys=await listed(found.keys, now, caller, events),
             more_keys=found.more_keys,
         )
 

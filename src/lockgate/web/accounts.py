@@ -77,7 +77,7 @@ async def list_claims(call: Call) -> ClaimList:
     limit = read_number(query, "limit", LISTED, LISTED_AT_MOST)
     page = await _accounts(call).claims.list(session, limit, query.get("cursor"))
     now = await call.gate.keys.now()
-    data = [await Claimed.of(one, now, call.caller) for one in page.accounts]
+    data = [await Claimed.of(one, now, call.caller, call.gate.events) for one in page.accounts]
     return ClaimList(data=data, next_cursor=page.next_cursor)
 
 
@@ -92,7 +92,7 @@ async def claim(call: Call) -> ClaimDetail:
         keep_token=wanted.keep_dashboard_token,
     )
     now = await call.gate.keys.now()
-    return ClaimDetail(data=await Claimed.of(claimed, now, call.caller))
+    return ClaimDetail(data=await Claimed.of(claimed, now, call.caller, call.gate.events))
 
 
 def _accounts(call: Call) -> Accounts:

@@ -33,6 +33,7 @@ from .models import (
     RateLimitStatus,
     listed,
     rendered,
+    shown,
 )
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -42,7 +43,7 @@ async def list_keys(call: Call) -> KeyList:
     """Return the live keys of the caller's organization and the latest ended (spec 4.1, D45)."""
     keys = await call.gate.keys.overview(call.principal.organization, call.caller.pause)
     now = await call.gate.keys.now()
-    return KeyList.model_construct(data=await listed(keys, now, call.caller))
+    return KeyList.model_construct(data=await listed(keys, now, call.caller, call.gate.events))
 
 
 async def create_key(call: Call) -> KeyCreated:
@@ -66,7 +67,8 @@ async def create_key(call: Call) -> KeyCreated:
 async def get_key(call: Call) -> KeyDetail:
     """One key of the caller's organization (spec 4.3)."""
     key = await call.gate.keys.get(call.principal.organization, _id(call))
-    return KeyDetail(data=KeyInDetail.of(key, await call.gate.keys.now()))
+    now = await call.gate.keys.now()
+    return KeyDetail(data=shown(KeyInDetail, key, now, call.gate.events))
 
 
 async def revoke_key(call: Call) -> KeyRevoked:

@@ -1,16 +1,20 @@
 """The bodies of lockgate's own operations, as pydantic models (spec 2)."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, cast
+from logging import ERROR
+from typing import Annotated, Final, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from ..errors import StoreUnavailable
+from ..events import Events
 from ..flows.status import Status
 from ..gate import Gate
 from ..rules.instants import iso8601
 from ..rules.keys import ApiKey, KeyState, count_scopes, read_lifetime, read_name, read_scopes
+from ..stores.failures import named
 from .caller import Caller
 
 _AT_ONCE: Final = 100
@@ -109,18 +113,41 @@ class KeyInList(Out):
         }
 
     @classmethod
-    def of(cls, key: ApiKey, now: int) -> "KeyInList":
+    def of(cls, key: ApiKey, now: int) -> Self:
         """A key as it is at an instant."""
         return cls.model_validate(cls.fields_of(key, now))
 
 
-async def listed(keys: Sequence[ApiKey], now: int, caller: Caller) -> list[KeyInList]:
-    """Keys as the list shows them at an instant: some at a time, as there may be thousands (G5)."""
-    shown: list[KeyInList] = []
+_Shown = TypeVar("_Shown", bound=KeyInList)
+
+
+def shown(model: type[_Shown], key: ApiKey, now: int, events: Events) -> _Shown:
+    """Return a key as it is shown at an instant.
+
+    Raises:
+        StoreUnavailable: a column of its row holds a value that cannot be shown.
+    """
+    try:
+        return model.of(key, now)
+    except Exception as failure:  # Any column may hold anything.
+        events.tell("key_row_unreadable", ERROR, id=str(key.id), error=named(failure))
+        raise StoreUnavailable from failure
+
+
+async def listed(
+    keys: Sequence[ApiKey], now: int, caller: Caller, events: Events
+) -> list[KeyInList]:
+    """Keys as the list shows them at an instant: some at a time, as there may be thousands (G5).
+
+    Raises:
+        StoreUnavailable: the row of one cannot be read.
+    """
+    entries: list[KeyInList] = []
     for start in range(0, len(keys), _AT_ONCE):
         await caller.pause()
-        shown += [KeyInList.of(key, now) for key in keys[start : start + _AT_ONCE]]
-    return shown
+        some = keys[start : start + _AT_ONCE]
+        entries += [shown(KeyInList, key, now, events) for key in some]
+    return entries
 
 
 class KeyInDetail(KeyInList):
@@ -129,7 +156,7 @@ class KeyInDetail(KeyInList):
     organization_id: str
 
     @classmethod
-    def of(cls, key: ApiKey, now: int) -> "KeyInDetail":
+    def of(cls, key: ApiKey, now: int) -> Self:
         """A key as it is at an instant."""
         fields = {**cls.fields_of(key, now), "organization_id": key.organization}
         return cls.model_validate(fields)
