@@ -271,6 +271,19 @@ def test_an_account_that_was_given_to_somebody_else_is_nobodys(fields: dict[str,
     assert run(office.accounts.claims.list(eve)).accounts == []
 
 
+def test_a_writer_can_bring_a_dashboard_token_back() -> None:
+    """The revocation is not sealed: the older row, from before it, has a good seal too."""
+    office = Office()
+    made = office.register()
+    organization = made.account.organization
+    run(office.accounts.claims.claim(person(), organization, revoke_keys=True))
+    with pytest.raises(TokenNotAccepted):
+        run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+    write(office, organization, token_revoked_at=None)
+    signed_in = run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+    assert signed_in.organization == organization
+
+
 def test_k9_a_claim_is_sealed_and_outlives_a_rotation() -> None:
     office = Office(peppers=(OLD,))
     made = office.register()
