@@ -3,6 +3,13 @@
 from ..errors import LockgateError, StoreUnavailable
 
 
+class PartAway(Exception):
+    """A part of a store cannot be used just now, such as one slot of a Redis Cluster.
+
+    Its organizations are refused; the circuit breaker takes no notice, as the rest answers.
+    """
+
+
 def is_away(failure: Exception) -> bool:
     """Whether a failure says that the store is away: not an answer, nor the caller's mistake."""
     if isinstance(failure, LockgateError):

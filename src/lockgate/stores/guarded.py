@@ -19,7 +19,7 @@ from ..run import run
 from .breaker import Breaker
 from .contract import Admission, Store, Verdict
 from .deadlines import DEADLINE, Overdue, Tasks, Threads, within
-from .failures import is_away
+from .failures import PartAway, is_away
 from .fallback import LocalLimits
 from .wrapping import Wrapper
 
@@ -103,7 +103,12 @@ class Guarded(Wrapper):
         if isinstance(failure, LockgateError):
             self.breaker.succeeded(trying)
         # What had little time left by what was asked before it says nothing about the store.
-        elif isinstance(failure, Exception) and is_away(failure) and lost <= self._deadline / 2:
+        elif (
+            isinstance(failure, Exception)
+            and is_away(failure)
+            and not isinstance(failure, PartAway)
+            and lost <= self._deadline / 2
+        ):
             if self.breaker.failed(trying, failure):
                 self.inner.start_over()
         else:
