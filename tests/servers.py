@@ -367,10 +367,12 @@ class RedisCluster:
 
     Args:
         replicas: how many more there are, one for each of the first primaries.
+        options: words of the command line of each node.
     """
 
-    def __init__(self, replicas: int = 0) -> None:
+    def __init__(self, replicas: int = 0, *options: str) -> None:
         self.nodes: list[RedisServer] = []
+        self._options = options
         try:
             self._start(replicas)
         except BaseException:
@@ -384,6 +386,7 @@ class RedisCluster:
             "no",
             "--cluster-replica-validity-factor",
             "0",
+            *self._options,
         ]
         for _ in range(3 + replicas):
             self.nodes.append(RedisServer(*options))
@@ -559,10 +562,10 @@ def valkey_server() -> Iterator[RedisServer]:
 
 
 @contextmanager
-def redis_cluster(replicas: int = 0) -> Iterator[RedisCluster]:
+def redis_cluster(replicas: int = 0, *options: str) -> Iterator[RedisCluster]:
     if RedisServer.installed() is None:
         missing("Redis")
-    with RedisCluster(replicas) as cluster:
+    with RedisCluster(replicas, *options) as cluster:
         yield cluster
 
 

@@ -7,18 +7,30 @@ from typing import Any, Final, cast
 
 from ...rules.credentials import Token
 from ...rules.keys import ApiKey, KeyState
-from ...rules.plans import PlanBook
+from ...rules.plans import Plan, PlanBook
 from ...rules.windows import Reading, Window
 from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, OutcomeUnknown, Store, Verdict
 from ..lanes import Lanes
-from .calls import Call, Script, arguments, command
-from .charges import ADMITTED, EXPIRED, charging, read_admission, read_reading, write_request
+from .calls import Call, Script, arguments, command, invocation, number, told_in
+from .charges import (
+    ADMITTED,
+    EXPIRED,
+    NO_USAGE,
+    charging,
+    read_admission,
+    read_reading,
+    read_request,
+    write_request,
+)
 from .encoding import read_claim, read_usage
 from .lanes import Lane
-from .names import REMOVED, Names, fields_of, slot_of
+from .names import REMOVED, Names, Place, fields_of, slot_of
 from .sights import ADMIT, Sight, Sights
+from .wires import Split
 
 _HIT: Final = Script("hit_keys", "asked", "windows", "reading")
+_HIT_UNLESS_EXPIRED: Final = Script("hit_keys", "asked", "expired", "windows", "reading")
+USE: Final = Script("use")
 _LOOK: Final = Script("hit_keys", "asked", "look", "windows", "reading")
 
 _ADMITTED: Final = Verdict.ADMITTED
@@ -58,11 +70,14 @@ class Admissions(Store):
                 charged = sight.under(plans)
             _, plan, mark, begun = charged
             text = begun + write_request(now, cost, sight.void, mark)
-            call = _call(Call, (sight.slot, text, ADMIT, True, True, 1))
+            call = _call(Call, (sight.slot, text, ADMIT, True, True, 1, None))
             answer = await lane.ask(call)
             if type(answer) is not bytes:
                 if isinstance(answer, Exception):
-                    answer = await lane.insist(call, answer)
+                    try:
+                        answer = await lane.insist(call, answer)
+                    except Split as split:
+                        answer = await self._admit_by_parts(sight, plan, split.call)
                 if answer is None:
                     raise OutcomeUnknown("nobody knows if this request was admitted before")
                 if type(answer) is list:
@@ -78,6 +93,29 @@ class Admissions(Store):
             judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
             return _admission(Admission, (judged, key, plan, reading))
         return UNKNOWN
+
+    async def _admit_by_parts(self, sight: Sight, plan: Plan, call: Call) -> Any:
+        """Do what :data:`ADMIT` does, one key at a time, and answer likewise.
+
+        While a slot is moved, its keys may be on two nodes. Each call below finds its only key,
+        wherever it is. A key that is revoked after the first call is revoked during this request;
+        the windows are charged in one step; a failure after that leaves the usage of the key one
+        request short. So does a request whose reply was lost before, which may have been counted.
+        """
+        request, is_again = read_request(call.text)
+        kept = record, usage, placed = await self._kept(sight.key.organization, sight.key.id)
+        if not sight.is_still(record, placed):
+            return [*kept]
+        answer: bytes | None = await self._ask(
+            _request(_HIT_UNLESS_EXPIRED, sight.place, charging(plan.windows).start, request)
+        )
+        if answer is None:
+            return None
+        if answer[0] == ADMITTED and not is_again:
+            values = *fields_of(sight.key.id), b"1", number(told_in(answer))
+            used = invocation(USE, sight.slot, [sight.place.organization], *values)
+            usage = await self._ask(used) or usage
+        return answer + (usage or NO_USAGE)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -102,9 +140,7 @@ class Admissions(Store):
     ) -> Any:
         place = self._names.place(organization)
         start, mark = charging(windows)
-        begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
-        text = begun + write_request(now, cost, inf, mark)
-        return await self._ask(Call(place.slot, text, script, True, True))
+        return await self._ask(_request(script, place, start, write_request(now, cost, inf, mark)))
 
     async def _claimed(self, handle: str) -> tuple[str, str] | None:
         """Whose key has this handle, and which it is."""
@@ -156,3 +192,9 @@ class Admissions(Store):
             return None
         self._sights.keep(token.handle, sight)
         return sight
+
+
+def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call:
+    """A request that touches nothing but the windows of an organization."""
+    begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
+    return Call(place.slot, begun + request, script, True, True)

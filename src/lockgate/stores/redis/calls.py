@@ -48,6 +48,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=request_ids.renew)
 
 
+def _source(name: str) -> bytes:
+    return (_FOLDER / f"{name}.lua").read_bytes()
+
+
+_ONE_KEY: Final = _source("one_key")
+
+
 class Script:
     """A script: it runs as one step on the server, whatever comes.
 
@@ -56,14 +63,23 @@ class Script:
     """
 
     def __init__(self, *names: str) -> None:
-        body = "".join((_FOLDER / f"{name}.lua").read_text("utf-8") for name in names).encode()
+        body = b"".join(map(_source, names))
         sha = sha1(body, usedforsecurity=False).hexdigest().encode()
+        self.body: Final = body
         self.by_digest: Final = arguments(b"EVALSHA", sha)
         self.whole: Final = arguments(b"EVAL", body)
 
     def start(self, size: int) -> bytes:
         """How a call begins that has so many arguments, what is called included."""
         return b"*%d\r\n%b" % (size, self.by_digest)
+
+
+class Invocation(NamedTuple):
+    """A script with its arguments."""
+
+    script: Script
+    keys: tuple[bytes, ...]
+    values: tuple[bytes, ...]
 
 
 class Call(NamedTuple):
@@ -80,12 +96,31 @@ class Call(NamedTuple):
     """Whether it has an id of its own. The text ends with an instant of that server's before it was
     sent first, or 0 when it is: a number in eight bytes."""
     replies: int = 1
+    invocation: Invocation | None = None
+    """What the text says, where that is a script with several keys. None: it has one key, or its
+    caller can do without it, key by key."""
 
     def whole(self) -> "Call":
         """The call with the script itself."""
         assert self.script is not None, "only a script has a digest"
         text = self.text.replace(self.script.by_digest, self.script.whole, 1)
         return self._replace(text=text, script=None)
+
+    def divisible(self) -> "Call":
+        """The call by a caller who makes several instead if its keys lie apart."""
+        return self._replace(invocation=None)
+
+    def by_one_key(self) -> "Call":
+        """The call of a script that names only its first key to Redis.
+
+        While a slot is imported, a node runs a script with several keys only if it has all of them,
+        and one with a single key in any case. The sender must know that none is elsewhere.
+        """
+        assert self.invocation is not None, "only a script has keys"
+        script, (first, *keys), values = self.invocation
+        values = b"%d" % len(keys), *keys, *values
+        call = command(self.slot, b"EVAL", _ONE_KEY + script.body, b"1", first, *values)
+        return self._replace(text=call.text, script=None, replies=1)
 
     def asking(self) -> "Call":
         """The call to a server that the slot is on its way to."""
@@ -120,6 +155,7 @@ def invocation(
 ) -> Call:
     """A call of a script, which may use these keys only."""
     keys = tuple(keys)
+    invoked = Invocation(script, keys, values) if len(keys) > 1 else None
     start = script.start(3 + len(keys) + len(values))
     rest = arguments(b"%d" % len(keys), *keys, *values)
-    return Call(slot, start + rest, script, repeatable)
+    return Call(slot, start + rest, script, repeatable, invocation=invoked)

@@ -32,7 +32,7 @@ def _by_size() -> dict[int, Callable[[bytes], tuple[Any, ...]]]:
 
 
 _ADMISSIONS: Final = _by_size()
-_NO_USAGE: Final = bytes(16)
+NO_USAGE: Final = bytes(16)
 
 
 class Charging(NamedTuple):
@@ -91,9 +91,16 @@ def write_request(now: int | None, cost: int, void: float, mark: bytes) -> bytes
     )
 
 
+def read_request(text: bytes) -> tuple[bytes, bool]:
+    """The request that a call ends with, and whether it may have been counted before."""
+    request = text[-_REQUEST_AND_END.size :]
+    *_, since, _ = _REQUEST_AND_END.unpack(request)
+    return request, since > 0
+
+
 def read_reading(packed: bytes) -> Reading:
     """The reading that ``windows.lua`` gives."""
-    return read_admission(packed + _NO_USAGE)[0]
+    return read_admission(packed + NO_USAGE)[0]
 
 
 def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:

@@ -15,22 +15,27 @@ from redis.exceptions import (
     NoScriptError,
     ReadOnlyError,
     RedisError,
+    ResponseError,
     TryAgainError,
 )
 
 from ..advising import Adviser
+from ..deadlines import left
 from ..forks import tell_of_forks
 from .awaiting import AwaitingLine
-from .calls import Call, told_in
+from .calls import Call, command, told_in
 from .lines import BlockingLine, Line
 from .servers import Servers
-from .topology import Cluster, Single
+from .topology import NOT_SERVED, Cluster, Single
 from .turns import Turns
-from .wires import Dial, Lost, NotSent, Reply
+from .wires import Dial, Lost, NotSent, Reply, SlotAway, Split
 
 _PATIENCE: Final = 0.25
-"""Seconds in which a Cluster may get its slots in order."""
-_PAUSE: Final = 0.005
+"""Seconds in which a Cluster may get its slots in order, for a call without a deadline."""
+_PART: Final = 0.8
+"""The part of a deadline that is for that: a call that is late would say that the store hangs."""
+_PAUSE: Final = 0.002
+_LONGEST_PAUSE: Final = 0.05
 
 
 class Lane:
@@ -83,7 +88,7 @@ class Lane:
         effect is sent again once, if the call is repeatable.
         """
         topology = self._topology
-        started = monotonic()
+        pauses = _Pauses()
         failed = False
         ask = topology.ask
         seen: bytes | None = None
@@ -94,16 +99,11 @@ class Lane:
                 return reply
             if isinstance(reply, NoScriptError) and call.script is not None:
                 call = call.whole()
-            elif isinstance(reply, AskError):
-                call, ask = call.asking(), topology.asked(reply).ask
             elif isinstance(reply, MovedError | TryAgainError | ClusterDownError):
-                if monotonic() - started > _PATIENCE:
-                    raise reply
-                if isinstance(reply, MovedError):
-                    topology.moved(reply)
-                else:
-                    await self._pause(_PAUSE)
-                call, ask = call.plain(), topology.ask
+                call = await self._redirected(call.plain(), reply, pauses)
+                ask = topology.ask
+            elif isinstance(reply, AskError):  # Redis-py derives MovedError from it.
+                call, ask = call.asking(), topology.asked(reply).ask
             elif failed or not _again(reply, call) or not await topology.relearn(reply):
                 raise reply.__cause__ if isinstance(reply, NotSent) and reply.__cause__ else reply
             else:
@@ -112,6 +112,45 @@ class Lane:
                 call = call.plain() if seen is None else call.again(told_in(seen))
                 ask = topology.ask
             reply = await ask(call)
+
+    async def _redirected(self, call: Call, reply: ResponseError, pauses: "_Pauses") -> Call:
+        """Wait for a Cluster that is putting a slot in order; the call to make then.
+
+        Raises:
+            Split: the keys of a divisible call lie apart: its caller makes one call for each.
+            SlotAway: the slot is not served for too long.
+            ClusterDownError: the whole Cluster is down.
+        """
+        if isinstance(reply, TryAgainError):
+            if call.invocation is None:
+                raise Split(call) from reply
+            if await self._have_left(call):
+                return call.by_one_key()
+        if isinstance(reply, MovedError):
+            self._topology.moved(reply)
+        seconds = pauses.next(_PATIENCE if isinstance(reply, ClusterDownError) else None)
+        if seconds is None:
+            if isinstance(reply, ClusterDownError) and str(reply) != NOT_SERVED:
+                raise reply
+            raise SlotAway(type(reply).__qualname__) from reply
+        if isinstance(reply, ClusterDownError):
+            await self._topology.relearn(reply)
+        if not isinstance(reply, MovedError) or pauses.number > 1:
+            await self._pause(seconds)
+        return call
+
+    async def _have_left(self, call: Call) -> bool:
+        """Whether none of a call's keys is on the node that its slot is being moved from.
+
+        Then none will be, for that node makes no key in this slot any more; so the call can go to
+        the node that the slot is moved to by its first key alone.
+        """
+        assert call.invocation is not None, "a call by one key is never parted"
+        for key in call.invocation.keys:
+            reply = await self._topology.ask(command(call.slot, b"EXISTS", key))
+            if not isinstance(reply, AskError) or isinstance(reply, MovedError):
+                return False
+        return True
 
     def _begin(self) -> None:
         kind = Cluster if self._servers.kind == "cluster" else Single
@@ -137,6 +176,28 @@ class Lane:
         """Answer what waits, then hang up."""
         for line in self._topology.lines():
             await line.close()
+
+
+class _Pauses:
+    """The pauses of one call while a Cluster puts its slots in order, each twice as long."""
+
+    def __init__(self) -> None:
+        seconds = left()
+        self._started = monotonic()
+        self._patience = _PATIENCE if seconds is None else seconds * _PART
+        self.number = 0
+
+    def next(self, at_most: float | None) -> float | None:
+        """Seconds of the next one; None: the call has waited for long enough.
+
+        Args:
+            at_most: seconds for all of them, or the whole patience.
+        """
+        patience = self._patience if at_most is None else min(at_most, self._patience)
+        if monotonic() - self._started > patience:
+            return None
+        self.number += 1
+        return min(_PAUSE * 2.0**self.number, _LONGEST_PAUSE)
 
 
 async def _sleep(seconds: float) -> None:

@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from redis.exceptions import ConnectionError, InvalidResponse, RedisError, Respo
 from ...run import run
 from .calls import Call
 from .lines import Line
-from .wires import Lost, Reply, unwrapped
+from .wires import Lost, Reply, refusal
 
 _parsed = cast(Callable[[str], Exception], DefaultParser.parse_error)  # pyright: ignore[reportUnknownMemberType] - it has no types
 
@@ -48,7 +49,9 @@ class Link(asyncio.Protocol):
         self._line = line
         self._turn = turn
         self._connection = connection
-        self._replies = hiredis.Reader(protocolError=InvalidResponse, replyError=_refusal)
+        self._replies = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=partial(_refusal, connection)
+        )
         self._transport: asyncio.Transport = connection._writer.transport
         # Redis-py waits for this one when it hangs up.
         self._former = self._transport.get_protocol()
@@ -125,7 +128,7 @@ def leave(connection: Any) -> None:
         run(connection.disconnect(nowait=True))
 
 
-def _refusal(text: str) -> Exception:
+def _refusal(connection: Any, text: str) -> Exception:
     """The exception that stands for an error in a reply."""
     error = _parsed(text)
-    return unwrapped(error) if isinstance(error, ResponseError) else error
+    return refusal(error, connection) if isinstance(error, ResponseError) else error

@@ -58,6 +58,10 @@ class Sight:
         self.charged: Charged | None = None
         """What :meth:`under` gave at last."""
 
+    def is_still(self, record: bytes | None, placed: bytes | None) -> bool:
+        """Whether this is what is kept, as ``verify.lua`` compares it."""
+        return record == self._record and (placed or b"") == self._placed
+
     def under(self, plans: PlanBook) -> Charged:
         """How to charge for the key by these plans."""
         plan = plans.plan_of(self.organization)

@@ -19,7 +19,7 @@ from ..advising import Adviser
 from ..contract import UNSEALED, Census, Io, Page, Removal, Reseal, Rows, Usage
 from ..lanes import Lanes
 from .accounts import Accounts
-from .admissions import Admissions
+from .admissions import USE, Admissions
 from .advice import advice
 from .calls import Call, Script, command, invocation, number
 from .copies import Copies
@@ -40,15 +40,16 @@ from .names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, s
 from .servers import Client, servers_of
 from .sights import Sights
 from .turns import Turns
+from .wires import Split
 
 _INSERT: Final = Script("clock", "records", "insert")
 _REVOKE: Final = Script("clock", "records", "revoke")
+_MARK_REVOKED: Final = Script("clock", "records", "mark_revoked")
 _REHASH: Final = Script("records", "rehash")
 _NEWEST: Final = Script("records", "page", "newest")
 _LIVE: Final = Script("clock", "records", "page", "live")
 _DUE: Final = Script("records", "page", "due")
 _REMOVE: Final = Script("records", "remove")
-_USE: Final = Script("use")
 _ACQUIRE: Final = Script("clock", "slots", "acquire")
 _RENEW: Final = Script("clock", "slots", "renew")
 _RELEASE: Final = Script("clock", "slots", "release")
@@ -145,19 +146,34 @@ class RedisStore(Admissions, Accounts, Copies):
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
         place = self._names.place(organization)
-        answer = await self._ask(
-            invocation(
-                _REVOKE,
-                place.slot,
-                place.keys,
-                *(number(now), write(id)),
-                repeatable=True,
-            )
-        )
+        values = number(now), write(id)
+        call = invocation(_REVOKE, place.slot, place.keys, *values, repeatable=True)
+        try:
+            answer = await self._ask(call.divisible())
+        except Split:
+            answer = await self._revoke_by_parts(place, values)
         if answer is None:
             return None
         await self._move()
         return read_key(*cast(list[bytes], answer))
+
+    async def _revoke_by_parts(self, place: Place, values: tuple[bytes, bytes]) -> Any:
+        """Do what :data:`_REVOKE` does, one key at a time, while a slot is moved.
+
+        The first call revokes. A caller who dies after it leaves a revoked key among the live ones
+        of the index, until the key is revoked again.
+        """
+        marking = invocation(
+            _MARK_REVOKED, place.slot, [place.organization], *values, repeatable=True
+        )
+        answer = await self._ask(marking)
+        if answer is not None:
+            key = read_key(*cast(list[bytes], answer))
+            expiry = NEVER if key.expires_at is None else key.expires_at
+            was, ends = (write_place(Position(at, key.id)) for at in (expiry, key.ends_at))
+            for words in ((b"ZREM", place.live, was), (b"ZADD", place.ended, b"0", ends)):
+                await self._ask(command(place.slot, *words, repeatable=True))
+        return answer
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         claimed = await self._claimed(handle)
@@ -179,7 +195,7 @@ class RedisStore(Admissions, Accounts, Copies):
             organization, id = claimed
             place = self._names.place(organization)
             values = *fields_of(id), number(requests), number(last_used_at)
-            await self._ask(invocation(_USE, place.slot, [place.organization], *values))
+            await self._ask(invocation(USE, place.slot, [place.organization], *values))
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha1
 from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from redis.exceptions import (
     AskError,
@@ -12,16 +12,19 @@ from redis.exceptions import (
     ConnectionError,
     MovedError,
     RedisError,
+    ResponseError,
 )
 
-from ..deadlines import left
+from ..deadlines import Overdue, left
 from .calls import Call, command
 from .lines import Draw, Line
 from .servers import Address, Servers
 from .turns import TOO_LITTLE, Turns
-from .wires import Dial, NotSent, Reply
+from .wires import NO_HOST, Dial, NotSent, Reply
 
 SLOTS: Final = 16384
+NOT_SERVED: Final = "Hash slot not served"
+"""What a node says of a slot that none has. Of a whole Cluster that is down it says otherwise."""
 _RELEARNED_AFTER: Final = 0.1
 """Seconds that what was learned of a Cluster is good for, at the least."""
 
@@ -100,6 +103,19 @@ class Single(Topology):
         raise ConnectionError(f"No Sentinel knows where {self._servers.service!r} is.")
 
 
+class _Map(NamedTuple):
+    """The slots of a Cluster as one of its nodes knows them, most important first."""
+
+    covers: bool
+    """Whether a node has the slot that was asked for."""
+    is_ok: bool
+    """`cluster_state`: whether the node reaches a majority of the masters."""
+    epoch: int
+    """`cluster_current_epoch`: it grows with every failover and every slot that moved."""
+    by_slot: list[Address | None]
+    arrangement: bytes
+
+
 class Cluster(Topology):
     """A Redis Cluster: each slot of the key space lies on one of several servers."""
 
@@ -110,6 +126,10 @@ class Cluster(Topology):
         self._lines: dict[Address, Line] = {}
         self._by_slot: list[Address | None] = []
         """Empty: not known. Another thread may forget it at any moment."""
+        self._nodes: frozenset[Address] = frozenset()
+        """The nodes that had slots in the latest map."""
+        self._epoch = 0
+        """The newest configuration epoch of any node so far."""
         self._learned_at = -_RELEARNED_AFTER
         self._arrangement = b""
         self.ask = self._ask
@@ -132,13 +152,12 @@ class Cluster(Topology):
         return await line.ask(call)
 
     async def _line_to(self, slot: int) -> Line:
-        by_slot = self._by_slot or await self._learn()
+        by_slot = self._by_slot or await self._learn(slot)
         address = by_slot[slot]
-        if address is not None and self._line(address).failing and self._may_relearn():
-            address = (await self._learn())[slot]
+        if (address is None or self._line(address).failing) and self._may_relearn():
+            address = (await self._learn(slot))[slot]
         if address is None:
-            self._by_slot = []
-            raise ClusterDownError(f"slot {slot} is nowhere")
+            raise ClusterDownError(NOT_SERVED)
         return self._line(address)
 
     async def everyone(self) -> Sequence[Line]:
@@ -167,7 +186,8 @@ class Cluster(Topology):
     def moved(self, error: MovedError) -> None:
         by_slot = self._by_slot
         if by_slot:
-            by_slot[error.slot_id] = self._remapped(_named(error))
+            by_slot[error.slot_id] = address = self._remapped(_named(error))
+            self._nodes |= {address}
 
     def asked(self, error: AskError) -> Line:
         return self._line(self._remapped(_named(error)))
@@ -182,32 +202,86 @@ class Cluster(Topology):
         remap = self._servers.remap
         return address if remap is None else remap(address)
 
-    async def _learn(self) -> list[Address | None]:
-        """Ask one node after the other where each slot is."""
-        self._learned_at = monotonic()
-        question = command(0, b"CLUSTER", b"SLOTS")
-        reply: Any = NotSent(ConnectionError("no node is known"))
-        # Whoever answered last first: one that hangs costs the whole time that it is waited for.
-        connected = [address for address, line in list(self._lines.items()) if line.connected]
-        for address in self._turns.each(connected):
-            reply = await self._line(address).ask(question)
-            if not isinstance(reply, Exception):
-                self._by_slot = by_slot = self._read(reply, address)
-                whose = (each for each in dict.fromkeys(by_slot) if each is not None)
-                self._turns.answered(address, *whose)
-                return by_slot
-        raise reply
+    async def _learn(self, slot: int | None = None) -> list[Address | None]:
+        """Ask one node after the other where each slot is, until a map can be trusted.
 
-    def _read(self, ranges: list[Any], asked: Address) -> list[Address | None]:
+        A map is trusted if it has the slot, its node reaches a majority of the masters, and no node
+        told of a newer configuration before. If there is none, the best one is taken. A node that
+        has been removed from the Cluster goes on running without any slot: what it says is no map.
+
+        Args:
+            slot: which one is asked for; None: any.
+
+        Raises:
+            ConnectionError: no node answered.
+            ClusterDownError: no node that answered has a map.
+        """
+        self._learned_at = monotonic()
+        failure: Exception = NotSent(ConnectionError("no node is known"))
+        best: _Map | None = None
+        first: Address | None = None
+        try:
+            for address in self._turns.each(self._connected()):
+                try:
+                    told = await self._told_by(address, slot)
+                except (RedisError, OSError) as refused:
+                    failure = refused
+                    continue
+                if best is None or told[:3] > best[:3]:
+                    best, first = told, address
+                if told.covers and told.is_ok and told.epoch >= self._epoch:
+                    break
+        except Overdue:
+            if best is None:
+                raise
+        if best is None or first is None:
+            raise failure
+        self._by_slot, self._arrangement, self._epoch = best.by_slot, best.arrangement, best.epoch
+        nodes = [each for each in dict.fromkeys(best.by_slot) if each is not None]
+        nodes.sort(key=first.__ne__)  # The node that answered comes first, if it has slots.
+        self._nodes = frozenset(nodes)
+        self._turns.answered(*nodes)
+        return best.by_slot
+
+    def _connected(self) -> list[Address]:
+        """Nodes to ask before all others: one that hangs costs the whole time of a caller."""
+        lines = list(self._lines.items())
+        return [address for address, line in lines if line.connected and address in self._nodes]
+
+    async def _told_by(self, address: Address, slot: int | None) -> _Map:
+        """The map of one node.
+
+        Raises:
+            RedisError, OSError: it did not answer, or has none.
+        """
+        line = self._line(address)
+        ranges = await line.ask(command(0, b"CLUSTER", b"SLOTS"))
+        if isinstance(ranges, Exception):
+            raise ranges
+        if not ranges:
+            raise ClusterDownError(NOT_SERVED)
+        is_ok, epoch = True, self._epoch
+        info = await line.ask(command(0, b"CLUSTER", b"INFO"))
+        if isinstance(info, Exception) and not isinstance(info, ResponseError):
+            raise info
+        if isinstance(info, bytes):  # Not every user has the right.
+            fields = dict(text.split(b":", 1) for text in info.split())
+            is_ok = fields[b"cluster_state"] == b"ok"
+            epoch = int(fields[b"cluster_current_epoch"])
+        by_slot, arrangement = self._read(ranges, address)
+        covers = slot is None or by_slot[slot] is not None
+        return _Map(covers, is_ok, epoch, by_slot, arrangement)
+
+    def _read(self, ranges: list[Any], asked: Address) -> tuple[list[Address | None], bytes]:
         by_slot: list[Address | None] = [None] * SLOTS
         whose = sorted((first, last, primary[2]) for first, last, primary, *_ in ranges)
-        self._arrangement = sha1(repr(whose).encode(), usedforsecurity=False).hexdigest().encode()
+        arrangement = sha1(repr(whose).encode(), usedforsecurity=False).hexdigest().encode()
         for first, last, (host, port, *_), *_ in ranges:
             # Without a host of its own, a node is where it was asked.
-            name = host.decode() if host not in {None, b"", b"?"} else asked[0]
+            name = asked[0] if host in NO_HOST else host.decode()
             address = self._remapped((name, port))
             by_slot[first : last + 1] = [address] * (last + 1 - first)
-        return by_slot
+        return by_slot, arrangement
 
 
 def _named(error: AskError) -> Address:

@@ -7,6 +7,7 @@ from threading import Event
 from typing import Any, Final
 
 from redis.exceptions import (
+    AskError,
     ConnectionError,
     NoPermissionError,
     OutOfMemoryError,
@@ -17,6 +18,8 @@ from redis.exceptions import (
 
 from ...run import run
 from ..deadlines import Threads, left
+from ..failures import PartAway
+from .calls import Call
 
 _CONNECTING_AT_MOST: Final = 8
 _LEAST: Final = 0.001
@@ -29,6 +32,8 @@ _IN_SCRIPTS: Final[dict[str, type[ResponseError]]] = {
     "NOPERM": NoPermissionError,
 }
 _WRAPPED: Final = re.compile(rf"^Error running script .*: -({'|'.join(_IN_SCRIPTS)}) (.*)")
+NO_HOST: Final = {None, b"", b"?", "", "?"}
+"""How a node of a Cluster says that it knows no host of itself or of another node."""
 Dial = Callable[[], Coroutine[Any, Any, Any]]
 
 
@@ -52,6 +57,22 @@ class Lost(Exception):
         super().__init__(type(cause).__qualname__)
         self.cause: Final = cause
         self.seen: Final = seen
+
+
+class SlotAway(RedisError, PartAway):
+    """A Cluster does not serve one slot just now; the cause says why. Nothing took effect."""
+
+
+class Split(SlotAway):
+    """A slot is being moved, and no single node has all keys of one call.
+
+    Args:
+        call: as it was to be sent.
+    """
+
+    def __init__(self, call: Call) -> None:
+        Exception.__init__(self, type(self).__qualname__)
+        self.call: Final = call
 
 
 class Wire:
@@ -149,10 +170,20 @@ def _read(connection: Any, seconds: float) -> Reply:
     try:
         return connection.read_response(disable_decoding=True, timeout=seconds)
     except ResponseError as error:
-        return unwrapped(error)
+        return refusal(error, connection)
 
 
-def unwrapped(error: ResponseError) -> ResponseError:
-    """What a command in a script was refused with, which Redis before 7 wraps in words."""
+def refusal(error: ResponseError, connection: Any) -> ResponseError:
+    """Complete an error reply.
+
+    A redirection without a host means the host that answered, at the port that it names (Redis 7,
+    `cluster-preferred-endpoint-type unknown-endpoint`). Errors of commands in scripts are unwrapped
+    from the words that Redis before 7 puts around them.
+    """
+    if isinstance(error, AskError):
+        redirection: Any = error  # Its fields have no types.
+        if redirection.host in NO_HOST:
+            redirection.host = getattr(connection, "host", "")  # A Unix socket has none.
+        return error
     found = _WRAPPED.search(str(error))
     return error if found is None else _IN_SCRIPTS[found[1]](found[2])

@@ -28,19 +28,29 @@ local function add_key(now, at)
   return record
 end
 
--- Revoke a key for good, and give its record; nothing if there is none.
-local function revoke_key(id, now)
+-- Mark the record of a key as revoked for good, and give it, when the key expires, when it was revoked;
+-- nothing if there is none.
+local function mark_revoked(id, now)
   local record = redis.call('HGET', KEYS[1], KEY .. id)
   if not record then
     return nil
   end
   local created, expires, revoked, rest = string.match(record, '^(%S*) (%S*) (%S*) (.*)$')
   if revoked == '' then
-    record = table.concat({ created, expires, whole_number(now), rest }, ' ')
+    revoked = whole_number(now)
+    record = table.concat({ created, expires, revoked, rest }, ' ')
     redis.call('HSET', KEYS[1], KEY .. id, record)
-    local expiry = expires == '' and LATEST or tonumber(expires)
+  end
+  return record, expires == '' and LATEST or tonumber(expires), tonumber(revoked)
+end
+
+-- Revoke a key for good, and give its record; nothing if there is none. The indexes are put right even
+-- if it was revoked before, by a caller who did not come to them.
+local function revoke_key(id, now)
+  local record, expiry, revoked = mark_revoked(id, now)
+  if record then
     redis.call('ZREM', KEYS[2], place(expiry, id))
-    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, now), id))
+    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, revoked), id))
   end
   return record
 end

@@ -1,15 +1,14 @@
--- KEYS: the organization. ARGV, for each key: the name of its record, that of its usage, requests
--- to add, when the last of them was.
-for at = 1, #ARGV, 4 do
-  if redis.call('HEXISTS', KEYS[1], ARGV[at]) == 1 then
-    local requests, last = 0, 0
-    local usage = redis.call('HGET', KEYS[1], ARGV[at + 1])
-    if usage then
-      requests, last = struct.unpack('<i8i8', usage)
-    end
-    requests = requests + tonumber(ARGV[at + 2])
-    last = math.max(last, tonumber(ARGV[at + 3]))
-    redis.call('HSET', KEYS[1], ARGV[at + 1], struct.pack('<i8i8', requests, last))
-  end
+-- KEYS: the organization. ARGV: the name of a key's record, that of its usage, requests to add, when the
+-- last of them was. Gives the usage; nothing if there is no such key.
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return false
 end
-return 1
+local requests, last = 0, 0
+local usage = redis.call('HGET', KEYS[1], ARGV[2])
+if usage then
+  requests, last = struct.unpack('<i8i8', usage)
+end
+requests, last = requests + tonumber(ARGV[3]), math.max(last, tonumber(ARGV[4]))
+usage = struct.pack('<i8i8', requests, last)
+redis.call('HSET', KEYS[1], ARGV[2], usage)
+return usage
