@@ -49,7 +49,7 @@ def test_no_key_is_kept() -> None:
     known, key = KnownKeys(), new_key()
     remember(known, key)
     token = known.find([shown(key)])
-    kept = [known._present, *(getattr(token, name) for name in ("_secret", "matched", "handle"))]
+    kept = [known._tokens, *(getattr(token, name) for name in ("_secret", "matched", "handle"))]
     assert key.text not in repr(kept)
     assert key.text[-20:] not in repr(kept)
 
@@ -70,5 +70,4 @@ def test_a_full_memory_keeps_the_keys_in_use(monkeypatch: pytest.MonkeyPatch) ->
         for _ in range(2):
             remember(known, new_key())
         assert known.find([shown(busy)]) is not None
-        assert len(known._present) <= 20
-        assert len(known._past) <= 20
+        assert len(known._tokens) <= 20

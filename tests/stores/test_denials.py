@@ -11,6 +11,7 @@ import pytest
 from lockgate import Plan, PlanBook
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
+from lockgate.rules.bounded import Bounded
 from lockgate.rules.instants import DAY, MINUTE, SECOND
 from lockgate.rules.plans import Organization
 from lockgate.stores import deadlines
@@ -306,11 +307,12 @@ async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only()
     assert (await bench.here.hit("org_1", BOOK.plan("wide", ()).windows, 1)).allowed
 
 
-class Emptied(dict[str, Organization | None]):
+class Emptied(Bounded[str, Organization | None]):
     """What another thread empties as soon as somebody has looked into it so often."""
 
     def __init__(self, looks: int, kept: dict[str, Organization | None]) -> None:
-        super().__init__(kept)
+        super().__init__(100)
+        self.update(kept)
         self.looks = looks
 
     def look(self) -> None:

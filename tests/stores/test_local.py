@@ -156,7 +156,7 @@ def test_streaks_are_bounded_and_nothing_of_them_is_lost() -> None:
     windows = LocalWindows()
     for number in range(1_010):
         rush(windows, f"owner {number}")
-    assert len(windows.streaks) == 10
+    assert len(windows.streaks) == 1_000
     for number in (0, 999, 1_009):
         used = windows.look(f"owner {number}", OPEN, NOW + 70).used
         assert used == (EXACT_CELLS + 2,) * 3
@@ -175,7 +175,7 @@ def test_refusals_that_are_remembered_are_bounded() -> None:
     for number in range(10_050):
         windows.hit(f"owner {number}", NARROW, NOW, 1)
         assert not windows.hit(f"owner {number}", NARROW, NOW + 1, 1).allowed
-    assert len(windows._refusals) == 50
+    assert len(windows._refusals) == 10_000
 
 
 @settings(deadline=None)

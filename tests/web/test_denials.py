@@ -148,4 +148,4 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         await service.call(key, "/one")
     for key in (0, 1, 2):
         await service.call(key, "/one")
-    assert len(service.app.guard.denials.known) == 1
+    assert len(service.app.guard.denials.known) == 2

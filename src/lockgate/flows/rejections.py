@@ -5,6 +5,7 @@ from typing import Final
 
 from ..events import Events
 from ..rules.accounts import Account
+from ..rules.bounded import Bounded
 from ..rules.digests import Peppers
 from ..rules.seals import Rejected, Rejection, judge_seal, rejected_by_seal
 
@@ -44,7 +45,7 @@ class Rejections:
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._told: set[tuple[Rejection, str]] = set()
+        self._told = Bounded[tuple[Rejection, str], None](_TOLD_AT_MOST)
 
     def tell(self, rejected: Rejected) -> None:
         """Tell of a row, if nothing alike was told before."""
@@ -53,9 +54,7 @@ class Rejections:
         about = why, scheme if by_scheme else id
         if about in self._told:
             return
-        if len(self._told) >= _TOLD_AT_MOST:
-            self._told.clear()
-        self._told.add(about)
+        self._told[about] = None
         self._events.tell(
             "key_row_rejected",
             logging.ERROR,

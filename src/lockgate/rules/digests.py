@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
+from .bounded import Bounded
 from .weak_secrets import refuse_weak
 
 
@@ -27,7 +28,8 @@ Digester = Callable[[bytes], bytes]
 PLAIN_SCHEME: Final = "sha256"
 PEPPER_SCHEME: Final = "hmac-sha256:"
 """What the scheme of a pepper starts with; the pepper's id follows."""
-_VERIFIED_AT_MOST: Final = 50_000
+_VERIFIED_AT_MOST: Final = 131_072
+"""As many as there are key hints: :data:`lockgate.stores.redis.sights.AT_MOST`."""
 
 
 class Peppers:
@@ -97,7 +99,7 @@ class Peppers:
         """The ids of the peppers whose seals are not made anew: the newest, and the next one."""
         self._sealers = sealers
         self._oldest = peppers[-1] if peppers else b""
-        self._verified: dict[str, tuple[object, ...]] = {}
+        self._verified = Bounded[str, tuple[object, ...]](_VERIFIED_AT_MOST)
 
     def current(self, secret: bytes) -> Digest:
         """Digest by the newest pepper."""
@@ -135,8 +137,6 @@ class Peppers:
 
     def remember(self, handle: str, sealed: tuple[object, ...]) -> None:
         """Remember a row whose seal verified, so that it is verified once in this process."""
-        if len(self._verified) >= _VERIFIED_AT_MOST:
-            self._verified.clear()
         self._verified[handle] = sealed
 
     def pseudonym(self, purpose: str, text: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeGuard
 
 from ..errors import ConfigurationError
+from .bounded import Bounded
 from .instants import DAY, HOUR, MINUTE
 from .windows import Window
 
@@ -133,7 +134,9 @@ class PlanBook:
             )
         self.default: Final = self._plans[default]
         """The plan of an organization that was never put on any."""
-        self._resolved: dict[tuple[str, tuple[tuple[str, int | None], ...]], Plan] = {}
+        self._resolved = Bounded[tuple[str, tuple[tuple[str, int | None], ...]], Plan](
+            _RESOLVED_AT_MOST
+        )
 
     @property
     def names(self) -> list[str]:
@@ -189,8 +192,6 @@ class PlanBook:
         plan = self._resolved.get((name, overrides))
         if plan is None:
             plan = self._resolve(name, dict(overrides))
-            if len(self._resolved) >= _RESOLVED_AT_MOST:
-                self._resolved.clear()
             self._resolved[name, overrides] = plan
         return plan
 

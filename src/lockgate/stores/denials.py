@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+from ..rules.bounded import Bounded
 from ..rules.credentials import Token
 from ..rules.keys import ApiKey
 from ..rules.plans import UNSEEN, Organization, Plan, PlanBook
@@ -88,9 +89,9 @@ class Remembering(Wrapper):
         self._deadline = deadline
         self._limits = limits
         self._clock = clock
-        self._denials: dict[str, _Denial] = {}
-        self._keys: dict[str, ApiKey] = {}
-        self._placed: dict[str, Organization | None] = {}
+        self._denials = Bounded[str, _Denial](AT_MOST)
+        self._keys = Bounded[str, ApiKey](AT_MOST)
+        self._placed = Bounded[str, Organization | None](AT_MOST)
         self._forgotten = 0
         self._epoch: int | None = None
         self._read_at = float("-inf")
@@ -152,7 +153,7 @@ class Remembering(Wrapper):
                 forgotten = self._forgotten
             found = await self.inner.organization(id)
             if forgotten == self._forgotten:
-                _keep(self._placed, id, found)
+                self._placed[id] = found
             return found
 
     async def _denied(self, token: Token, cost: int, now: int | None) -> Admission | None:
@@ -186,7 +187,7 @@ class Remembering(Wrapper):
             denial = _Denial(cost, plan.windows, reading, plan, asked_at, now is not None)
             self._remember(key.organization, denial, forgotten)
             if forgotten == self._forgotten:
-                _keep(self._keys, key.handle, key)
+                self._keys[key.handle] = key
 
     async def _begin(self, asked_at: float) -> None:
         """Read the epoch for the first time: only from there on a change can be seen."""
@@ -198,7 +199,7 @@ class Remembering(Wrapper):
         if self._limits is not None and self._limits.away:
             return
         if forgotten == self._forgotten:
-            _keep(self._denials, organization, denial)
+            self._denials[organization] = denial
 
     async def _is_fresh(self) -> bool:
         """Whether what is remembered may be said again; reads the epoch once in a while.
@@ -227,9 +228,3 @@ class Remembering(Wrapper):
         self._denials.clear()
         self._keys.clear()
         self._placed.clear()
-
-
-def _keep(memory: dict[str, Any], name: str, value: object) -> None:
-    if len(memory) >= AT_MOST:
-        memory.clear()
-    memory[name] = value

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..errors import ConfigurationError, LockgateError
 from ..events import Events
+from ..rules.bounded import Bounded
 from ..rules.credentials import Token
 from ..rules.plans import UNSEEN, Organization, PlanBook
 from ..rules.windows import Reading, Window
@@ -153,7 +154,7 @@ class Resilient(Guarded):
     ) -> None:
         super().__init__(inner, events, deadline)
         self._limits = limits
-        self.seen: dict[str, Organization | None] = {}
+        self.seen = Bounded[str, Organization | None](_SEEN_AT_MOST)
         """Whose limits could fall back: those for whom somebody came by a session."""
 
     async def admit(
@@ -188,8 +189,6 @@ class Resilient(Guarded):
             if not is_away(failure) or seen is UNSEEN:
                 raise
             return seen
-        if len(self.seen) >= _SEEN_AT_MOST:
-            self.seen.clear()
         self.seen[id] = found
         return found
 

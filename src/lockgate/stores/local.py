@@ -1,9 +1,11 @@
 """Windows kept in this process: those of the memory store and of anonymous callers."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from time import time_ns
 from typing import Final, NamedTuple
 
+from ..rules.bounded import Bounded
 from ..rules.instants import DAY
 from ..rules.streaks import Streak, begin
 from ..rules.windows import (
@@ -61,8 +63,8 @@ class LocalWindows:
         self._past: dict[str, State] = {}
         self._dropping: list[dict[str, State]] = []
         self._turned_at = 0
-        self._refusals: dict[str, _Refusal] = {}
-        self.streaks: Final[dict[str, Streak]] = {}
+        self._refusals = Bounded[str, _Refusal](_REFUSALS_AT_MOST)
+        self.streaks: Final = OrderedDict[str, Streak]()
         """Hits that go on with one need not be asked for here."""
 
     def __len__(self) -> int:
@@ -102,13 +104,12 @@ class LocalWindows:
             streak = begin(state, windows, reading)
             if streak is not None:
                 if len(self.streaks) >= _STREAKS_AT_MOST:
-                    self._settle()
+                    oldest, ended = self.streaks.popitem(last=False)
+                    self._present[oldest] = ended.settled()
                 self.streaks[owner] = streak
         else:
             until = stands_until(state, windows, now, cost)
             if until > now:
-                if len(self._refusals) >= _REFUSALS_AT_MOST:
-                    self._refusals.clear()
                 self._refusals[owner] = _Refusal(windows, cost, reading, until)
         return reading
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from ..errors import RateLimitExceeded
 from ..gate import Gate
 from ..rules.access_rule import Rule
+from ..rules.bounded import Bounded
 from ..rules.credentials import Token
 from .api import Repeated, refused
 from .endpoint import Reply
@@ -36,7 +37,7 @@ class Denials:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self.known: Final[dict[str, _Denial]] = {}
+        self.known: Final = Bounded[str, _Denial](_AT_MOST)
 
     async def look(self, token: Token, rule: Rule) -> None:
         """Refuse a key as before, if nothing has changed but the time, and that does not show.
@@ -65,7 +66,5 @@ class Denials:
         """
         if edition is None or rule.cost > 1 or refusal.until <= refusal.since:
             return
-        if len(self.known) >= _AT_MOST:
-            self.known.clear()
         answer = refused(refusal)
         self.known[token.handle] = _Denial(refusal.since, refusal.until, edition, answer)

@@ -66,6 +66,26 @@ def test_an_admission_is_one_round_trip_and_the_first_one_three(
     run(store.close())
 
 
+def test_more_keys_than_hints_cost_a_few_misses_and_no_cliff(
+    quiet: RedisServer, trips: Trips, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth more keys than hints, all of them used in turn."""
+    monkeypatch.setattr("lockgate.stores.redis.store.AT_MOST", 500)
+    store, made = RedisStore(quiet.url(), prefix="many"), [new_key() for _ in range(550)]
+    for key in made:
+        run(store.insert(draft_of(key), None))
+
+    def turns() -> None:
+        for _ in range(4):
+            for key in made:
+                assert run(store.admit(token_of(key), 1, WIDE)).verdict is Verdict.ADMITTED
+
+    turns()
+    assert trips(turns) < 2 * 4 * len(made)
+    assert len(store._sights) == 500
+    run(store.close())
+
+
 def test_a_hit_that_joins_a_cell_reads_no_cells_and_writes_none(quiet: RedisServer) -> None:
     store, windows = RedisStore(quiet.url(), prefix="joins"), CREATOR.windows
     for number in range(80):  # From the 64th cell on, neighbours share one.

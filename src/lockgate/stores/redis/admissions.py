@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, Final, cast
 
+from ...rules.bounded import Bounded
 from ...rules.credentials import Token
 from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Plan, PlanBook
@@ -25,7 +26,7 @@ from .charges import (
 from .encoding import read_claim, read_usage
 from .lanes import Lane
 from .names import REMOVED, Names, Place, fields_of, slot_of
-from .sights import ADMIT, Sight, Sights
+from .sights import ADMIT, Sight
 from .wires import Split
 
 _HIT: Final = Script("hit_keys", "asked", "windows", "reading")
@@ -48,7 +49,7 @@ class Admissions(Store):
 
     _lanes: Lanes[Lane]
     _names: Names
-    _sights: Sights
+    _sights: Bounded[str, Sight]
 
     @abstractmethod
     async def _ask(self, call: Call) -> Any:
@@ -57,16 +58,16 @@ class Admissions(Store):
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        sight = self._sights.find(token.handle)
-        if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key)):
-            sight = await self._see(token)
+        sight = self._sights.get(token.handle)
+        if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key())):
+            sight = await self._see(token, plans)
         lane = self._lanes.here()
         while sight is not None:
-            if sight.revoked:
-                self._sights.drop(token.handle)
-                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], sight.key)
+            if sight.revoked is not None:
+                self._sights.pop(token.handle, None)
+                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], sight.revoked)
             charged = sight.charged
-            if charged is None or charged[0] is not plans:
+            if charged[0] is not plans:
                 charged = sight.under(plans)
             _, plan, mark, begun = charged
             text = begun + write_request(now, cost, sight.void, mark)
@@ -81,12 +82,11 @@ class Admissions(Store):
                 if answer is None:
                     raise OutcomeUnknown("nobody knows if this request was admitted before")
                 if type(answer) is list:
-                    sight = await self._anew(token, sight, *cast(list[bytes | None], answer))
+                    sight = await self._anew(token, sight, plans, *cast(list[bytes | None], answer))
                     continue
             verdict = answer[0]
             if verdict == EXPIRED:
-                requests, last = read_usage(answer[_USAGE_OF_EXPIRED])
-                key = sight.key._replace(request_count=requests, last_used_at=last)
+                key = sight.key(*read_usage(answer[_USAGE_OF_EXPIRED]))
                 return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
             reading, requests, last = read_admission(answer)
             key = _api_key(ApiKey, sight.unused + (requests, last))  # noqa: RUF005 - it goes by a list
@@ -103,17 +103,19 @@ class Admissions(Store):
         request short. So does a request whose reply was lost before, which may have been counted.
         """
         request, is_again = read_request(call.text)
-        kept = record, usage, placed = await self._kept(sight.key.organization, sight.key.id)
-        if not sight.is_still(record, placed):
+        key = sight.key()
+        place = self._names.place(key.organization)
+        kept = record, usage, placed = await self._kept(key.organization, key.id)
+        if not sight.is_still(place, record, placed):
             return [*kept]
         answer: bytes | None = await self._ask(
-            _request(_HIT_UNLESS_EXPIRED, sight.place, charging(plan.windows).start, request)
+            _request(_HIT_UNLESS_EXPIRED, place, charging(plan.windows).start, request)
         )
         if answer is None:
             return None
         if answer[0] == ADMITTED and not is_again:
-            values = *fields_of(sight.key.id), b"1", number(told_in(answer))
-            used = invocation(USE, sight.slot, [sight.place.organization], *values)
+            values = *fields_of(key.id), b"1", number(told_in(answer))
+            used = invocation(USE, place.slot, [place.organization], *values)
             usage = await self._ask(used) or usage
         return answer + (usage or NO_USAGE)
 
@@ -159,7 +161,7 @@ class Admissions(Store):
         )
         return record, usage, placed
 
-    async def _see(self, token: Token) -> Sight | None:
+    async def _see(self, token: Token, plans: PlanBook) -> Sight | None:
         """Look for a key that this process does not remember, or not so.
 
         Whoever comes with an unknown handle costs as much as one with a wrong secret (K10).
@@ -171,26 +173,29 @@ class Admissions(Store):
         if claimed is None or record is None:
             token.matches_nobody()
             return None
-        return self._seen(token, Sight(self._names.place(organization), record, usage, placed))
+        place = self._names.place(organization)
+        return self._seen(token, Sight(place, record, usage, placed, plans))
 
     async def _anew(
         self,
         token: Token,
         sight: Sight,
+        plans: PlanBook,
         record: bytes | None,
         usage: bytes | None,
         placed: bytes | None,
     ) -> Sight | None:
         """A key that is not as it was remembered, as it is now."""
-        self._sights.drop(token.handle)
+        self._sights.pop(token.handle, None)
         if record is None:  # It was removed, or the database restored or emptied.
-            return await self._see(token)
-        return self._seen(token, Sight(sight.place, record, usage, placed))
+            return await self._see(token, plans)
+        place = self._names.place(sight.key().organization)
+        return self._seen(token, Sight(place, record, usage, placed, plans))
 
     def _seen(self, token: Token, sight: Sight) -> Sight | None:
-        if not token.accepts(sight.key):
+        if not token.accepts(sight.key()):
             return None
-        self._sights.keep(token.handle, sight)
+        self._sights[token.handle] = sight
         return sight
 
 

@@ -1,6 +1,7 @@
 """How values are written for the scripts, and read from them."""
 
 import json
+import sys
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, cast
@@ -103,7 +104,7 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
         name,
         prefix,
         tuple(scopes),
-        unquote(scheme.decode()),
+        sys.intern(unquote(scheme.decode())),
         bytes.fromhex(digest.decode()),
         _read_seal(seal),
         int(created),

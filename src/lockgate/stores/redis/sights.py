@@ -1,8 +1,9 @@
-"""What a process remembers of keys: a hint that scripts compare with what is kept, and no more."""
+"""Key hints: what a process remembers of keys, for scripts to compare with what is kept."""
 
 from math import inf
 from typing import Final
 
+from ...rules.keys import ApiKey
 from ...rules.plans import Plan, PlanBook
 from ...rules.seals import sealed_fields
 from .calls import Script, arguments
@@ -13,7 +14,9 @@ from .names import Place, fields_of
 ADMIT: Final = Script("admit_keys", "asked", "verify", "windows", "usage")
 _ARGUMENTS: Final = 10
 """EVALSHA, its digest, the number of keys, two of them, five others."""
-_AT_MOST: Final = 50_000
+AT_MOST: Final = 131_072
+"""Hints of one store in one process: 200 MB, at 1.6 KB each. A key in use beyond costs two more
+round trips whenever its hint was forgotten."""
 
 
 Charged = tuple[PlanBook, Plan, bytes, bytes]
@@ -21,76 +24,60 @@ Charged = tuple[PlanBook, Plan, bytes, bytes]
 
 
 class Sight:
-    """A key and where its organization was placed, as they were last seen."""
+    """A key and where its organization was placed, as they were last seen.
 
-    __slots__ = (
-        "_placed",
-        "_record",
-        "charged",
-        "key",
-        "organization",
-        "place",
-        "revoked",
-        "sealed",
-        "slot",
-        "unused",
-        "void",
-    )
+    There are many: what can be had from another field is not kept.
+    """
+
+    __slots__ = ("_asked", "charged", "organization", "revoked", "sealed", "slot", "unused", "void")
 
     def __init__(
-        self, place: Place, record: bytes, usage: bytes | None, placed: bytes | None
+        self,
+        place: Place,
+        record: bytes,
+        usage: bytes | None,
+        placed: bytes | None,
+        plans: PlanBook,
     ) -> None:
-        self.place: Final = place
-        self.key: Final = read_key(record, usage)
+        key = read_key(record, usage)
         # A slot is read ten times as fast as a NamedTuple's field.
         self.slot: Final = place.slot
-        self.sealed: Final = sealed_fields(self.key)
+        self.sealed: Final = sealed_fields(key)
         """The fields that its seal covers: a token that was accepted by the same is accepted."""
-        self.revoked: Final = self.key.revoked_at is not None
-        expires_at = self.key.expires_at
-        self.void: Final = inf if expires_at is None else expires_at
+        self.revoked: Final = None if key.revoked_at is None else key
+        """The key with its usage, if it was revoked."""
+        self.void: Final = inf if key.expires_at is None else key.expires_at
         """From when on it admits nobody."""
-        self.unused: Final = self.key[:-2]
+        self.unused: Final = key[:-2]
         """The key without its usage."""
-        self.organization: Final = read_placement(self.key.organization, placed)
-        self._record = record
-        self._placed = placed or b""
-        self.charged: Charged | None = None
+        self.organization: Final = read_placement(key.organization, placed)
+        asked = _asking(place, key.id, record, placed)
+        self._asked: Final = len(asked)
+        """Of how a call begins, the bytes before the plan's."""
+        self.charged = self._charged(plans, asked)
         """What :meth:`under` gave at last."""
 
-    def is_still(self, record: bytes | None, placed: bytes | None) -> bool:
+    def is_still(self, place: Place, record: bytes | None, placed: bytes | None) -> bool:
         """Whether this is what is kept, as ``verify.lua`` compares it."""
-        return record == self._record and (placed or b"") == self._placed
+        asked = self.charged[3][: self._asked]
+        return record is not None and asked == _asking(place, self.key().id, record, placed)
 
     def under(self, plans: PlanBook) -> Charged:
         """How to charge for the key by these plans."""
-        plan = plans.plan_of(self.organization)
-        asked = ADMIT.start(_ARGUMENTS) + arguments(
-            b"2",
-            self.place.organization,
-            self.place.windows,
-            *fields_of(self.key.id),
-            self._record,
-            self._placed,
-        )
-        start, mark = charging(plan.windows)
-        self.charged = charged = plans, plan, mark, asked + start
+        self.charged = charged = self._charged(plans, self.charged[3][: self._asked])
         return charged
 
+    def key(self, requests: int = 0, last_used_at: int | None = None) -> ApiKey:
+        """The key with this usage."""
+        return ApiKey(*self.unused, requests, last_used_at)
 
-class Sights:
-    """The keys that were seen lately, by their handles."""
+    def _charged(self, plans: PlanBook, asked: bytes) -> Charged:
+        plan = plans.plan_of(self.organization)
+        start, mark = charging(plan.windows)
+        return plans, plan, mark, asked + start
 
-    def __init__(self) -> None:
-        self._by_handle: dict[str, Sight] = {}
-        self.find = self._by_handle.get
 
-    def keep(self, handle: str, sight: Sight) -> None:
-        """Remember a key; at so many, all others are forgotten."""
-        if len(self._by_handle) >= _AT_MOST:
-            self._by_handle.clear()
-        self._by_handle[handle] = sight
-
-    def drop(self, handle: str) -> None:
-        """Forget a key."""
-        self._by_handle.pop(handle, None)
+def _asking(place: Place, id: str, record: bytes, placed: bytes | None) -> bytes:
+    """How a call that admits by a key begins, up to the plan's part."""
+    values = *fields_of(id), record, placed or b""
+    return ADMIT.start(_ARGUMENTS) + arguments(b"2", place.organization, place.windows, *values)

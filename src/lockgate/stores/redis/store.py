@@ -8,6 +8,7 @@ from redis.exceptions import ResponseError
 
 from ...errors import HandleTaken, KeyLimitReached
 from ...rules.accounts import Account
+from ...rules.bounded import Bounded
 from ...rules.digests import Digest
 from ...rules.instants import SECOND
 from ...rules.keys import NEVER, ApiKey, KeyDraft, Position
@@ -38,7 +39,7 @@ from .encoding import (
 from .lanes import Lane
 from .names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, slot_of, write
 from .servers import Client, servers_of
-from .sights import Sights
+from .sights import AT_MOST, Sight
 from .turns import Turns
 from .wires import Split
 
@@ -92,7 +93,7 @@ class RedisStore(Admissions, Accounts, Copies):
         draw = None if awaiting is None else partial(awaiting, awaiting=True)
         self._lanes = Lanes(self._blocking, draw)
         self.io: Io = self._lanes.io
-        self._sights = Sights()
+        self._sights = Bounded[str, Sight](AT_MOST)
 
     async def now(self) -> int:
         seconds, micros = await self._ask(command(0, b"TIME", repeatable=True))

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ...errors import ConfigurationError, HandleTaken
 from ...rules.accounts import Account, AccountDraft
+from ...rules.bounded import Bounded
 from ...rules.credentials import Token
 from ...rules.digests import Digest
 from ...rules.keys import ApiKey, KeyDraft, Position
@@ -61,7 +62,7 @@ plain one is called where the request is handled, so under ASGI it must answer f
 
 _NAME: Final = re.compile(r"[!-~]{1,64}")
 """What a handle or the id of a key can be: databases differ on how they compare anything else."""
-_SIGHTS_AT_MOST: Final = 50_000
+_SIGHTS_AT_MOST: Final = 131_072
 
 
 class _Sight(NamedTuple):
@@ -130,7 +131,7 @@ class SqlStore(Truth):
             )
         self._resolver = resolver
         self.keeps_time = resolver is None  # The host's resolver takes as long as it takes.
-        self._sights: dict[str, _Sight] = {}
+        self._sights = Bounded[str, _Sight](_SIGHTS_AT_MOST)
 
     async def now(self) -> int:
         return await self._lanes.here().read(self._flavour.now)
@@ -465,8 +466,6 @@ class SqlStore(Truth):
             return None
         if not token.accepts(key):
             return None
-        if len(self._sights) >= _SIGHTS_AT_MOST:
-            self._sights.clear()
         sight = self._sights[token.handle] = _Sight(key, sealed_fields(key))
         return sight
 
