@@ -396,7 +396,7 @@ class RedisCluster:
         for part, node in enumerate(self.nodes[:3]):
             slots = range(part * 16384 // 3, (part + 1) * 16384 // 3)
             self._tell(node, "CLUSTER", "ADDSLOTS", *map(str, slots))
-        self.wait(lambda: all(self._ready(node) for node in self.nodes))
+        self.wait(lambda: all(self.ready(node) for node in self.nodes))
         for primary, replica in zip(self.nodes, self.nodes[3:], strict=False):
             self._tell(replica, "CLUSTER", "REPLICATE", self.id(primary))
         if replicas:
@@ -411,7 +411,8 @@ class RedisCluster:
         """The name of a node in the Cluster."""
         return str(self._tell(node, "CLUSTER", "MYID").decode())
 
-    def _ready(self, node: RedisServer) -> bool:
+    def ready(self, node: RedisServer) -> bool:
+        """Whether a node serves its slots and knows all others."""
         info = self._tell(node, "CLUSTER", "INFO").decode()
         known = f"cluster_known_nodes:{len(self.nodes)}\r"
         return "cluster_state:ok" in info and "slots_assigned:16384" in info and known in info

@@ -139,7 +139,7 @@ class World:
         front, breaker = self.front, self.guard.breaker
         limits = self.limits._windows._present
         kept = limits, front._epoch, [*front._denials], [*front._keys], [*front._placed]
-        state = breaker.failures, breaker.is_open, self.limits.away, [*self.guard.seen]
+        state = breaker.failures, breaker.is_open, [*self.limits.away], [*self.guard.seen]
         return said, [*self.store.asked], [*self.told], kept, state
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import pytest
 
 from lockgate import Event
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.breaker import Breaker
+from lockgate.stores.breaker import FAILURES, NODE_PAUSE, Breaker, Breakers
+from lockgate.stores.deadlines import within
 
 
 class Seconds:
@@ -120,3 +123,85 @@ def test_a_try_of_which_nobody_hears_is_followed_by_another(bench: Bench) -> Non
     assert bench.refuses()
     bench.breaker.succeeded(True)
     assert not bench.breaker.is_open
+
+
+class Nodes:
+    """The breakers of a store with a deadline of a second."""
+
+    def __init__(self) -> None:
+        self.clock = Seconds()
+        self.told: list[Event] = []
+        self.breakers = Breakers("X", clock=self.clock)
+        self.breakers.watch(Events(self.told.append), 1.0)
+
+    def call(self, node: str, failure: Exception | None, seconds: float = 1.0) -> bool:
+        """Ask a server with so much time. Whether it was asked."""
+        with within(seconds):
+            try:
+                trying = self.breakers.enter(node)
+            except StoreUnavailable:
+                return False
+            if failure is None:
+                self.breakers.succeeded(node, trying)
+            else:
+                self.breakers.failed(node, failure, monotonic(), trying)
+        return True
+
+    def names(self) -> list[tuple[str, object]]:
+        return [(event.name, event.fields["node"]) for event in self.told]
+
+
+def test_each_server_has_a_breaker_of_its_own_and_tries_of_its_own() -> None:
+    nodes = Nodes()
+    for _ in range(FAILURES):
+        assert nodes.call("a", OSError())
+        assert nodes.call("b", None)
+    assert not nodes.call("a", None)
+    assert nodes.call("b", None)
+    nodes.clock.now += NODE_PAUSE
+    assert nodes.call("a", OSError())
+    assert not nodes.call("a", None)
+    nodes.clock.now += NODE_PAUSE
+    assert nodes.call("a", None)
+    assert nodes.call("a", None)
+    assert not nodes.breakers.failing
+    tries = [("breaker_tried", "a")] * 2
+    assert nodes.names() == [("breaker_opened", "a"), *tries, ("breaker_closed", "a")]
+
+
+def test_calls_with_more_or_much_less_time_than_a_request_obey_and_judge_nothing() -> None:
+    nodes = Nodes()
+    for seconds in (0.4, 5.0):
+        for _ in range(2 * FAILURES):
+            assert nodes.call("a", OSError(), seconds)
+    assert not nodes.breakers.failing
+    for _ in range(FAILURES):
+        nodes.call("a", OSError(), 0.6)
+    nodes.clock.now += 10
+    assert not nodes.call("a", None, 5.0)
+    assert not nodes.call("a", None, 0.4)
+    assert nodes.call("a", None, 0.6)
+
+
+def test_a_server_that_holds_nothing_any_more_is_over() -> None:
+    nodes = Nodes()
+    for node in ("a", "b"):
+        for _ in range(FAILURES):
+            nodes.call(node, OSError())
+    nodes.breakers.prune(frozenset)  # It is not known who holds anything.
+    assert set(nodes.breakers.failing) == {"a", "b"}
+    nodes.breakers.prune(lambda: pytest.fail("once a second"))
+    nodes.clock.now += 1
+    nodes.breakers.prune(lambda: {"b", "c"})
+    assert set(nodes.breakers.failing) == {"b"}
+    assert nodes.names()[-1] == ("breaker_closed", "a")
+
+
+def test_every_gate_that_watches_is_told() -> None:
+    nodes = Nodes()
+    told: list[Event] = []
+    nodes.breakers.watch(Events(told.append), 1.0)
+    for _ in range(FAILURES):
+        nodes.call("a", OSError())
+    assert told == nodes.told
+    assert told

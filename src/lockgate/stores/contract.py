@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from ..events import Events
 from ..rules.accounts import Account, AccountDraft
 from ..rules.credentials import Token
 from ..rules.digests import Digest
@@ -478,6 +479,21 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         most.
         """
         return None
+
+    def watch(self, events: Events, deadline: float) -> bool:
+        """Work a circuit breaker for each server that can fail alone, if there are several.
+
+        Several gates may watch one store. A call to a server whose breaker is open raises
+        :class:`StoreUnavailable` at once.
+
+        Args:
+            events: told when a breaker opens, tries and closes, and of which server.
+            deadline: seconds for a call on the way of a request.
+
+        Returns:
+            True: the store judges its failures itself. False, as here: one breaker before it does.
+        """
+        return False
 
     def hurry(self) -> None:
         """Wait for nobody any more, as the process is about to stop: calls that wait for what

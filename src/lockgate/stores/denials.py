@@ -24,6 +24,9 @@ FRESH: Final = 1.0
 _RENEWED_AFTER: Final = 0.5
 AT_MOST: Final = 10_000
 _SECOND: Final = 1_000_000
+_EPOCH_PART: Final = 0.6
+"""Of the deadline: of a Cluster, another server than the organization's may have the epoch. More
+than half, or no failure of that server would count."""
 
 _CHANGES: Final = frozenset(
     {
@@ -196,7 +199,7 @@ class Remembering(Wrapper):
 
     def _remember(self, organization: str, denial: _Denial, forgotten: int) -> None:
         """Remember a refusal, unless something changed since the store was asked."""
-        if self._limits is not None and self._limits.away:
+        if self._limits is not None and organization in self._limits.away:
             return
         if forgotten == self._forgotten:
             self._denials[organization] = denial
@@ -213,7 +216,8 @@ class Remembering(Wrapper):
             return True
         self._is_reading = True
         try:
-            epoch = await self.inner.epoch()
+            with within(self._deadline * _EPOCH_PART):
+                epoch = await self.inner.epoch()
         except Exception:
             return age < FRESH
         finally:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from ..errors import ConfigurationError
 from ..events import Events
+from ..rules.bounded import Bounded
 from ..rules.windows import Reading, Window
 from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
@@ -50,15 +51,16 @@ class LocalLimits:
         self._clock = clock
         self._lock = own_lock()
         self._windows = LocalWindows(_ORGANIZATIONS_AT_MOST)
-        self.away = False
-        """Whether the last decision was made here."""
+        self.away: Final = Bounded[str, None](_ORGANIZATIONS_AT_MOST)
+        """Organizations that were last decided about here. Of a Cluster that lost one server others
+        are decided about there meanwhile."""
 
     def note(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
     ) -> None:
         """Count what the store admitted."""
-        if self.away:
-            self.away = False
+        if self.away and organization in self.away:
+            self.away.clear()  # So may be the others of its server.
             self._events.tell("limits_restored", logging.WARNING)
         if self._mode == "local":
             with self._lock:
@@ -73,8 +75,9 @@ class LocalLimits:
         The reading counts what other processes may admit as used.
         """
         if not self.away:
-            self.away = True
             self._events.tell("limits_fell_back", logging.WARNING, mode=self._mode)
+        if organization not in self.away:
+            self.away[organization] = None
         if self._mode == "closed":
             return None
         with self._lock:

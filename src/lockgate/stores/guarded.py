@@ -53,6 +53,9 @@ class Guarded(Wrapper):
         events: is told when the breaker opens, tries and closes.
         deadline: seconds for a call on the way of a request.
 
+    A store of several servers has a breaker for each of them, and works these itself
+    (:meth:`Store.watch`).
+
     Raises:
         ConfigurationError: a deadline that is not positive.
     """
@@ -63,6 +66,8 @@ class Guarded(Wrapper):
         super().__init__(inner)
         self.keeps_time = True
         self.breaker: Final = Breaker(type(inner).__name__, events)
+        """It stays closed where the store has one for each of its servers."""
+        self._has_breakers: Final = inner.watch(events, deadline)
         self._deadline = deadline
         self._patience = max(PATIENCE, deadline)
         self._threads = Threads()
@@ -101,6 +106,8 @@ class Guarded(Wrapper):
             trying: whether it was the one that tried, of an open breaker.
             lost: how many of its seconds it did not have.
         """
+        if self._has_breakers:
+            return
         if isinstance(failure, LockgateError):
             self.breaker.succeeded(trying)
         # What had little time left by what was asked before it says nothing about the store.

@@ -3,14 +3,19 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from math import inf
+from time import monotonic
 from typing import Any, Final, cast
+
+from redis.exceptions import AskError, ClusterDownError, RedisError, TryAgainError
 
 from ...rules.bounded import Bounded
 from ...rules.credentials import Token
 from ...rules.keys import ApiKey, KeyState
 from ...rules.plans import Plan, PlanBook
 from ...rules.windows import Reading, Window
+from ..breaker import Breakers
 from ..contract import REFUSED_BY_STATE, UNKNOWN, Admission, OutcomeUnknown, Store, Verdict
+from ..failures import PartAway
 from ..lanes import Lanes
 from .calls import Call, Script, arguments, command, invocation, number, told_in
 from .charges import (
@@ -49,19 +54,20 @@ class Admissions(Store):
 
     _lanes: Lanes[Lane]
     _names: Names
+    _nodes: Breakers
     _sights: Bounded[str, Sight]
 
     @abstractmethod
     async def _ask(self, call: Call) -> Any:
         """Make a call and give its reply."""
 
-    async def admit(
+    async def admit(  # noqa: PLR0912 - each coroutine more costs a microsecond
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
         sight = self._sights.get(token.handle)
         if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key())):
             sight = await self._see(token, plans)
-        lane = self._lanes.here()
+        lane, nodes = self._lanes.here(), self._nodes
         while sight is not None:
             if sight.revoked is not None:
                 self._sights.pop(token.handle, None)
@@ -72,13 +78,21 @@ class Admissions(Store):
             _, plan, mark, begun = charged
             text = begun + write_request(now, cost, sight.void, mark)
             call = _call(Call, (sight.slot, text, ADMIT, True, True, 1, None))
-            answer = await lane.ask(call)
-            if type(answer) is not bytes:
-                if isinstance(answer, Exception):
-                    try:
+            watched, asked_at = bool(nodes.failing), monotonic()
+            try:
+                if watched:
+                    answer = await self._ask(call)
+                else:
+                    answer = await lane.ask(call)
+                    if isinstance(answer, Exception):
                         answer = await lane.insist(call, answer)
-                    except Split as split:
-                        answer = await self._admit_by_parts(sight, plan, split.call)
+            except (RedisError, OSError) as failure:
+                if not watched:
+                    self._judge(lane, call, failure, asked_at)
+                if not isinstance(failure, Split):
+                    raise
+                answer = await self._admit_by_parts(sight, plan, failure.call)
+            if type(answer) is not bytes:
                 if answer is None:
                     raise OutcomeUnknown("nobody knows if this request was admitted before")
                 if type(answer) is list:
@@ -118,6 +132,32 @@ class Admissions(Store):
             used = invocation(USE, place.slot, [place.organization], *values)
             usage = await self._ask(used) or usage
         return answer + (usage or NO_USAGE)
+
+    def _judge(
+        self,
+        lane: Lane,
+        call: Call,
+        failure: BaseException,
+        asked_at: float,
+        tried: str | None = None,
+    ) -> None:
+        """See what the failure of a call says about the server that has its slot by now.
+
+        Args:
+            lane: the way that it went.
+            call: the call.
+            failure: why it failed.
+            asked_at: when it was made.
+            tried: the server that the call was to try.
+        """
+        nodes, node = self._nodes, lane.node(call.slot)
+        if tried is not None and tried != node:
+            nodes.dropped(tried, trying=True)
+        trying = tried == node
+        if not isinstance(failure, RedisError | OSError) or _of_one_slot(failure):
+            nodes.dropped(node, trying)
+        elif nodes.failed(node, failure, asked_at, trying):
+            lane.give_up(call.slot)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -203,3 +243,10 @@ def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call
     """A request that touches nothing but the windows of an organization."""
     begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
     return Call(place.slot, begun + request, script, True, True)
+
+
+def _of_one_slot(failure: Exception) -> bool:
+    """Whether a slot is on its way or has no server, which says nothing of a server's others."""
+    if isinstance(failure, ClusterDownError):  # The same is said where the whole Cluster is down.
+        return "slot" in str(failure)
+    return isinstance(failure, PartAway | AskError | TryAgainError)

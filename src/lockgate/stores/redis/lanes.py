@@ -1,7 +1,7 @@
 """Lanes: how calls get to the servers, what is done about their failures, and who shares a line."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from time import monotonic, sleep
 from typing import Final
 
@@ -25,7 +25,7 @@ from ..forks import tell_of_forks
 from .awaiting import AwaitingLine
 from .calls import Call, command, told_in
 from .lines import BlockingLine, Line
-from .servers import Servers
+from .servers import Address, Servers
 from .topology import NOT_SERVED, Cluster, Single
 from .turns import Turns
 from .wires import Dial, Lost, NotSent, Reply, SlotAway, Split
@@ -61,6 +61,8 @@ class Lane:
         self._draw = draw
         self._pause = asyncio.sleep if awaiting else _sleep
         self._adviser = adviser
+        self._by_slot: Sequence[Address | None] = ()
+        """As it was known at last: a topology forgets it in order to learn it anew."""
         self._begin()
         if not awaiting:  # Of the others each has an event loop, and no process takes that along.
             tell_of_forks(self)
@@ -164,6 +166,29 @@ class Lane:
         for line in hanging.lines():
             line.give_up()
 
+    def node(self, slot: int) -> str:
+        """The server that has a slot, as ``host:port``; empty: it is not known yet."""
+        address = self._address(slot)
+        return "" if address is None else _name(address)
+
+    def nodes(self) -> Set[str]:
+        """The servers that have slots; empty: they are not known yet."""
+        return {_name(address) for address in set(self._map()) if address is not None}
+
+    def give_up(self, slot: int) -> None:
+        """Use the connection no more that there is to the server of a slot."""
+        address = self._address(slot)
+        if address is not None:
+            self._topology.give_up(address)
+
+    def _address(self, slot: int) -> Address | None:
+        by_slot = self._map()
+        return by_slot[slot] if by_slot else None
+
+    def _map(self) -> Sequence[Address | None]:
+        self._by_slot = self._topology.by_slot() or self._by_slot
+        return self._by_slot
+
     async def arrangement(self) -> bytes:
         """Another one whenever a server has taken the place of another."""
         return await self._topology.arrangement()
@@ -198,6 +223,11 @@ class _Pauses:
             return None
         self.number += 1
         return min(_PAUSE * 2.0**self.number, _LONGEST_PAUSE)
+
+
+def _name(address: Address) -> str:
+    host, port = address
+    return f"{host}:{port}"
 
 
 async def _sleep(seconds: float) -> None:

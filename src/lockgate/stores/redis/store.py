@@ -2,21 +2,23 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, Final, cast
 
 from redis.exceptions import ResponseError
 
 from ...errors import HandleTaken, KeyLimitReached
+from ...events import Events
 from ...rules.accounts import Account
 from ...rules.bounded import Bounded
 from ...rules.digests import Digest
-from ...rules.instants import SECOND
 from ...rules.keys import NEVER, ApiKey, KeyDraft, Position
 from ...rules.plans import Organization
 from ...rules.seals import Counted, counted_account, tally
 from ...rules.slots import Lease, SlotReading
 from ...waiting import together
 from ..advising import Adviser
+from ..breaker import Breakers
 from ..contract import UNSEALED, Census, Io, Page, Removal, Reseal, Rows, Usage
 from ..lanes import Lanes
 from .accounts import Accounts
@@ -59,6 +61,8 @@ _HELD: Final = Script("clock", "slots", "held")
 _SCANNED_AT_ONCE: Final = b"200"
 _REMOVED_AT_ONCE: Final = 50
 _READ_AT_ONCE: Final = 250
+_CLOCKS: Final = range(0, 16384, 1024)
+"""Slots of whichever servers: any of them tells the time."""
 _START: Final = "0 0"
 """The cursor with which a walk over all organizations begins."""
 
@@ -84,20 +88,28 @@ class RedisStore(Admissions, Accounts, Copies):
     def __init__(self, *sources: Client | str, prefix: str = DEFAULT_PREFIX) -> None:
         self._names = Names(prefix)
         self.keeps_time = True
-        adviser = Adviser("Redis", advice)
+        adviser, servers = Adviser("Redis", advice), servers_of(sources)
         blocking, awaiting = (
-            None if servers is None else partial(Lane, servers, Turns(servers.addresses), adviser)
-            for servers in servers_of(sources)
+            None if each is None else partial(Lane, each, Turns(each.addresses), adviser)
+            for each in servers
         )
         self._blocking = None if blocking is None else blocking(awaiting=False)
         draw = None if awaiting is None else partial(awaiting, awaiting=True)
         self._lanes = Lanes(self._blocking, draw)
         self.io: Io = self._lanes.io
         self._sights = Bounded[str, Sight](AT_MOST)
+        self._nodes = Breakers(type(self).__name__)
+        self._is_cluster = any(lane is not None and lane.kind == "cluster" for lane in servers)
+
+    def watch(self, events: Events, deadline: float) -> bool:
+        if self._is_cluster:
+            self._nodes.watch(events, deadline)
+        return self._is_cluster
 
     async def now(self) -> int:
-        seconds, micros = await self._ask(command(0, b"TIME", repeatable=True))
-        return int(seconds) * SECOND + int(micros)
+        lane, failing = self._lanes.here(), self._nodes.failing
+        slots = (slot for slot in _CLOCKS if not failing or lane.node(slot) not in failing)
+        return await self._time(next(slots, 0))
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         place = self._names.place(draft.organization)
@@ -292,9 +304,23 @@ class RedisStore(Admissions, Accounts, Copies):
             await self._blocking.close()
 
     async def _ask(self, call: Call) -> Any:
-        lane = self._lanes.here()
-        reply = await lane.ask(call)
-        return await lane.insist(call, reply) if isinstance(reply, Exception) else reply
+        lane, nodes = self._lanes.here(), self._nodes
+        node, trying = "", False
+        if nodes.failing:
+            nodes.prune(lane.nodes)
+            node = lane.node(call.slot)
+            trying = nodes.enter(node)
+        asked_at = monotonic()
+        try:
+            reply = await lane.ask(call)
+            if isinstance(reply, Exception):
+                reply = await lane.insist(call, reply)
+        except BaseException as failure:
+            self._judge(lane, call, failure, asked_at, node if trying else None)
+            raise
+        if nodes.failing:
+            nodes.succeeded(node, trying)
+        return reply
 
     async def _slots(
         self,

@@ -46,6 +46,14 @@ class Topology(ABC):
         """
         return b""
 
+    def by_slot(self) -> Sequence[Address | None]:
+        """The server of each slot; empty: that is not known, or there is only one server."""
+        return ()
+
+    def give_up(self, address: Address) -> None:
+        """Use the line to a server no more: those who wait for it fail."""
+        return
+
     @abstractmethod
     def lines(self) -> Sequence[Line]:
         """Every line that was drawn."""
@@ -167,6 +175,14 @@ class Cluster(Topology):
     async def arrangement(self) -> bytes:
         await self._learn()
         return self._arrangement
+
+    def by_slot(self) -> Sequence[Address | None]:
+        return self._by_slot
+
+    def give_up(self, address: Address) -> None:
+        line = self._lines.pop(address, None)
+        if line is not None:
+            line.give_up()
 
     def lines(self) -> Sequence[Line]:
         return list(self._lines.values())

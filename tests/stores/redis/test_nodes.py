@@ -1,0 +1,240 @@
+"""A Cluster loses one of three servers: others notice nothing, and it has a breaker of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.errors import RateLimitExceeded, StoreUnavailable
+from lockgate.rules.credentials import Token
+from lockgate.stores.breaker import NODE_PAUSE
+from lockgate.stores.contract import Verdict
+from lockgate.stores.paired import Paired
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.names import slot_of
+from lockgate.stores.sql import SqlStore
+from tests.servers import RedisCluster, RedisServer, redis_cluster
+
+DEADLINE = 10.0
+"""Seconds: what is healthy answers in time, whatever else runs on the machine."""
+WIDE = PlanBook([Plan("free", 10**6, 10**7, 10**8, 1)], custom=())
+NARROW = PlanBook([Plan("free", 3, None, None, 1)], custom=())
+
+colours = pytest.mark.parametrize("colour", ["async", "blocking"])
+losses = pytest.mark.parametrize("loss", ["killed", "stopped"])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    """Three servers, of which each comes back with what it wrote."""
+    with redis_cluster() as running:
+        for node in running.nodes:
+            with node.client() as client:
+                client.config_set("appendonly", "yes")
+                client.config_set("appendfsync", "always")
+                until(lambda: is_logged(client))
+            node.options += ["--appendonly", "yes", "--appendfsync", "always"]
+        yield running
+
+
+def is_logged(client: Any) -> bool:
+    """Whether all that a server has is in its log."""
+    info = client.info("persistence")
+    return not info["aof_rewrite_scheduled"] and not info["aof_rewrite_in_progress"]
+
+
+@contextmanager
+def lost(node: RedisServer, loss: str) -> Iterator[None]:
+    if loss == "stopped":
+        with node.stopped():
+            yield
+    else:
+        node.stop(signal.SIGKILL)
+        try:
+            yield
+        finally:
+            node.start()
+
+
+class Bench:
+    """A gate and two organizations on each of the servers, which serve all slots."""
+
+    def __init__(self, cluster: RedisCluster, colour: str, make: Any, **options: Any) -> None:
+        self.loop = asyncio.new_event_loop() if colour == "async" else None
+        self.told: list[Event] = []
+        cluster.wait(lambda: all(map(cluster.ready, cluster.nodes)))
+        self.store = RedisStore(cluster.url(), prefix=f"nodes{next(_prefixes)}")
+        options = {"plans": WIDE, "deadline": DEADLINE, **options}
+        self.gate = Gate(make(self.store), brand="acme", observer=self.told.append, **options)
+        self.tokens: dict[int, list[Token]] = {0: [], 1: [], 2: []}
+        number = 0
+        while min(map(len, self.tokens.values())) < 2:
+            number += 1
+            node = self.node_of(self.store._names.place(f"org_{number}").slot)
+            if len(self.tokens[node]) < 2:
+                made = self.do(self.gate.keys.create(f"org_{number}", "a key"))
+                token = self.gate.format.read([b"Bearer " + made.text.encode()])
+                self.do(self.gate.admit(token))
+                self.tokens[node].append(token)
+
+    def node_of(self, slot: int) -> int:
+        return next(part for part in range(3) if slot < (part + 1) * 16384 // 3)
+
+    def do(self, flow: Any) -> Any:
+        return run(flow) if self.loop is None else self.loop.run_until_complete(flow)
+
+    def served(self, tokens: list[Token], meanwhile: Sequence[Token] = ()) -> list[bool]:
+        """Which keys are admitted or over their limit, all at a time.
+
+        The organizations of others come meanwhile, and each of them is served.
+        """
+        calls = [self._served(token) for token in (*tokens, *meanwhile)]
+        if self.loop is not None:
+            results = self.loop.run_until_complete(_all(calls))
+        else:
+            with ThreadPoolExecutor(len(calls)) as threads:
+                results = list(threads.map(_run, calls))
+        assert all(results[len(tokens) :])
+        return results[: len(tokens)]
+
+    async def _served(self, token: Token) -> bool:
+        try:
+            await self.gate.admit(token)
+        except StoreUnavailable:
+            return False
+        except RateLimitExceeded:
+            pass
+        return True
+
+    def has(self, name: str) -> bool:
+        return any(event.name == name for event in self.told)
+
+    def events(self, name: str) -> list[str]:
+        """The servers that such events are of."""
+        return [str(event.fields["node"]) for event in self.told if event.name == name]
+
+    def close(self) -> None:
+        self.do(self.gate.close())
+        if self.loop is not None:
+            self.loop.close()
+
+
+def _run(call: Coroutine[Any, Any, bool]) -> bool:
+    return run(call)
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, bool]]) -> list[bool]:
+    return await asyncio.gather(*calls)
+
+
+_prefixes = iter(range(1000))
+
+
+@contextmanager
+def bench(
+    cluster: RedisCluster,
+    colour: str,
+    make: Callable[[RedisStore], Any] = lambda store: store,
+    **options: Any,
+) -> Iterator[Bench]:
+    made = Bench(cluster, colour, make, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def until(happens: Callable[[], object], seconds: float = 60) -> None:
+    started = monotonic()
+    while not happens():
+        assert monotonic() - started < seconds
+        sleep(0.02)
+
+
+def address(node: RedisServer) -> str:
+    return f"127.0.0.1:{node.port}"
+
+
+@colours
+@losses
+def test_g4_a_lost_server_costs_the_organizations_of_others_nothing(
+    cluster: RedisCluster, colour: str, loss: str
+) -> None:
+    with bench(cluster, colour) as made:
+        which = made.node_of(slot_of(made.store._names.epoch))
+        others = [token for node in {0, 1, 2} - {which} for token in made.tokens[node]]
+        with lost(cluster.nodes[which], loss):
+            while not made.events("breaker_opened"):
+                assert not any(made.served(made.tokens[which] * 2, meanwhile=others * 5))
+            tried, started = len(made.events("breaker_tried")), monotonic()
+            assert not any(made.served(made.tokens[which] * 20, meanwhile=others * 20))
+            tried = len(made.events("breaker_tried")) - tried
+            # All but those that tried were refused at once.
+            assert tried <= (monotonic() - started) / NODE_PAUSE + 1
+        until(lambda: all(made.served(made.tokens[which])))
+        assert set(made.events("breaker_opened")) == {address(cluster.nodes[which])}
+        assert set(made.events("breaker_closed")) == {address(cluster.nodes[which])}
+        assert made.store._nodes.failing == {}
+
+
+@colours
+@pytest.mark.parametrize("what", ["epoch", "clock"])
+def test_refusals_and_lists_go_on_without_the_server_of(
+    what: str, cluster: RedisCluster, colour: str
+) -> None:
+    with bench(cluster, colour, plans=NARROW) as made:
+        which = made.node_of(slot_of(made.store._names.epoch) if what == "epoch" else 0)
+        elsewhere = made.tokens[(which + 1) % 3][0]
+        organization = made.do(made.gate.store.find(elsewhere.handle)).organization
+        while made.do(made.gate.store.admit(elsewhere, 1, NARROW)).verdict is Verdict.ADMITTED:
+            pass
+        with lost(cluster.nodes[which], "killed"):
+            while not made.events("breaker_opened"):
+                assert not any(made.served(made.tokens[which]))
+            for _ in range(20):
+                with pytest.raises(RateLimitExceeded):
+                    made.do(made.gate.admit(elsewhere))
+            assert len(made.do(made.gate.keys.list(organization)).keys) == 1
+            assert made.do(made.gate.keys.now()) > 0
+        until(lambda: all(made.served(made.tokens[which])))
+
+
+@colours
+def test_d28_a_pair_falls_back_for_the_organizations_of_the_lost_server_only(
+    cluster: RedisCluster, colour: str, tmp_path: Path
+) -> None:
+    def paired(store: RedisStore) -> Paired:
+        return Paired(SqlStore(f"sqlite:///{tmp_path}/keys.db"), store)
+
+    # The cache has half of it.
+    with bench(cluster, colour, paired, deadline=2 * DEADLINE) as made:
+        everybody = [token for node in range(3) for token in made.tokens[node]]
+        with lost(cluster.nodes[1], "killed"):
+            for _ in range(10):
+                assert all(made.served(everybody))
+        assert set(made.events("breaker_opened")) == {address(cluster.nodes[1])}
+        names = [event.name for event in made.told]
+        assert names.count("limits_fell_back") == 1
+        assert names.count("limits_restored") == 0
+        until(lambda: all(made.served(everybody)) and made.has("limits_restored"))
+
+
+@colours
+def test_a_walk_over_all_servers_opens_no_breaker(cluster: RedisCluster, colour: str) -> None:
+    with bench(cluster, colour) as made:
+        with lost(cluster.nodes[2], "killed"):
+            for _ in range(5):
+                with pytest.raises(StoreUnavailable):
+                    made.do(made.gate.keys.census())
+            assert all(made.served(made.tokens[0] + made.tokens[1]))
+            assert not made.has("breaker_opened")
+        until(lambda: all(made.served(made.tokens[2])))
