@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate import ConfigurationError, Event, Plan
+from lockgate import ConfigurationError, Event, Plan, run
+from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.rules.instants import MINUTE, SECOND
+from lockgate.rules.windows import Reading, Window, empty_state, hit
+from lockgate.stores.contract import OutcomeUnknown
+from lockgate.stores.deadlines import Overdue
+from lockgate.stores.failures import may_count
 from lockgate.stores.fallback import Fallback, LocalLimits
 
 from .making import NOW
@@ -87,3 +92,79 @@ def test_a_limit_of_nothing_stays_one() -> None:
 def test_what_cannot_be_is_told_at_construction(mode: Fallback, fleet: int) -> None:
     with pytest.raises(ConfigurationError):
         limits(mode, fleet)
+
+
+class Charged:
+    """A store that is charged, or is away."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.costs: list[int] = []
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        assert organization == "org_1"
+        assert all(window.limit is None for window in windows)
+        self.costs.append(cost)
+        if self.failure is not None:
+            raise self.failure
+        return hit(empty_state(windows), windows, now or NOW, cost)[0]
+
+
+def settle(local: LocalLimits, store: Charged, now: int = NOW) -> list[int]:
+    run(local.settle("org_1", WINDOWS, store.hit, now))
+    return store.costs
+
+
+def test_a_store_that_is_back_is_charged_once_for_what_was_admitted_here() -> None:
+    local, store = limits(), Charged()
+    assert settle(local, store) == []
+    local.note("org_1", WINDOWS, 1, NOW)
+    assert admitted(local, 20) == 9
+    assert settle(local, store) == [9]
+    assert settle(local, store) == [9]
+    local.decide("org_1", WINDOWS, 1, NOW + MINUTE)
+    assert settle(local, store, NOW + MINUTE) == [9, 1]
+
+
+def test_what_left_the_shortest_window_and_what_may_count_there_is_not_charged() -> None:
+    local, store = limits(), Charged()
+    admitted(local, 4)
+    admitted(local, 2, NOW + 40 * SECOND)
+    local.decide("org_1", WINDOWS, 1, NOW + 40 * SECOND, may_count=True)
+    assert settle(local, store, NOW + MINUTE) == [2]
+
+
+def test_a_charge_that_was_not_made_is_made_later_and_one_that_may_have_been_is_not() -> None:
+    local = limits()
+    admitted(local, 4)
+    assert settle(local, Charged(StoreUnavailable())) == [4]
+    assert settle(local, Charged(Overdue())) == [4]
+    assert settle(local, Charged()) == []
+    admitted(local, 1)
+    with pytest.raises(ValueError, match="a bug"):
+        settle(local, Charged(ValueError("a bug")))
+
+
+def test_open_and_closed_owe_nothing() -> None:
+    for mode in ("open", "closed"):
+        local: LocalLimits = limits(mode)
+        local.decide("org_1", WINDOWS, 1, NOW)
+        assert not local.owing
+
+
+@pytest.mark.parametrize(
+    ("failure", "counts"),
+    [
+        (Overdue(), True),
+        (OutcomeUnknown(), True),
+        (StoreUnavailable(), False),
+        (ConnectionRefusedError(), False),
+    ],
+)
+def test_only_a_call_that_was_left_behind_may_still_count(failure: Exception, counts: bool) -> None:
+    assert may_count(failure) is counts
+    wrapped = OSError()
+    wrapped.__cause__ = failure
+    assert may_count(wrapped) is (counts and isinstance(failure, TimeoutError))

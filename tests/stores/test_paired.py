@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from time import monotonic, sleep
@@ -38,6 +39,7 @@ from lockgate.stores.sql import SqlStore
 from lockgate.web.asgi import GateMiddleware
 from tests.servers import redis_server
 
+from .conftest import SOON
 from .forking import AT_FORK, in_a_child
 from .making import BOOK, account, at_once, draft_of, new_key, token_of
 
@@ -477,6 +479,47 @@ def test_d28_without_its_cache_the_gate_verifies_in_the_database_and_limits_here
         with pytest.raises(KeyRevoked):
             run(gate.admit(gone))
         run(gate.close())
+
+
+@pytest.mark.usefixtures("soon_tried")
+@pytest.mark.parametrize("awaits", [False, True])
+def test_w1_what_was_admitted_without_the_cache_counts_there_when_it_is_back(
+    tmp_path: Any, awaits: bool
+) -> None:
+    """Of each outage one request may be too many: the one that finds that it is over."""
+    limit, told = 40, list[Event]()
+    loop = asyncio.new_event_loop()
+    do: Callable[[Any], Any] = loop.run_until_complete if awaits else run
+    with redis_server("--appendonly", "yes", "--appendfsync", "always") as mortal:
+        gate = Gate(
+            f"sqlite:///{tmp_path}/keys.db {mortal.url()}",
+            brand="acme",
+            plans=PlanBook([Plan("free", limit, None, None, 1)]),
+            observer=told.append,
+            deadline=10,
+        )
+        text = do(gate.keys.create("org_1", "a key")).text
+        token, admitted = gate.format.read([b"Bearer " + text.encode()]), 0
+
+        def ask(times: int) -> None:
+            nonlocal admitted
+            for _ in range(times):
+                with suppress(RateLimitExceeded):
+                    do(gate.admit(token))
+                    admitted += 1
+
+        ask(10)
+        for outage in (1, 2):
+            mortal.stop(signal.SIGKILL)
+            ask(8)
+            mortal.start()
+            while [event.name for event in told].count("limits_restored") < outage:
+                sleep(SOON)
+                ask(1)
+        ask(2 * limit)
+        assert limit <= admitted <= limit + 2
+        do(gate.close())
+    loop.close()
 
 
 def test_d28_closed_admits_nobody_without_the_cache(tmp_path: Any) -> None:

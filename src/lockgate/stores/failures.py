@@ -1,6 +1,9 @@
 """Which failures of a call say that its store is away, and how they are told."""
 
+from collections.abc import Iterator
+
 from ..errors import LockgateError, StoreUnavailable
+from .contract import OutcomeUnknown
 
 
 class PartAway(Exception):
@@ -17,15 +20,28 @@ def is_away(failure: Exception) -> bool:
     return not isinstance(failure, ValueError | TypeError)
 
 
+def may_count(failure: Exception) -> bool:
+    """Whether a call that failed so may take effect all the same: nobody waited for its answer."""
+    return isinstance(failure, OutcomeUnknown) or any(
+        isinstance(each, TimeoutError) for each in _chain(failure)
+    )
+
+
 def named(failure: BaseException) -> str:
     """What kind of failure it is, and which of the system's it came from: drivers wrap those.
 
     Kinds alone: drivers print what they were sent.
     """
     kind = type(failure)
+    for each in _chain(failure):
+        if isinstance(each, OSError) and type(each) is not kind:
+            return f"{kind.__qualname__} from {type(each).__qualname__}"
+    return kind.__qualname__
+
+
+def _chain(failure: BaseException) -> Iterator[BaseException]:
+    """A failure, and each that it came from."""
     seen: BaseException | None = failure
     while seen is not None:
-        if isinstance(seen, OSError) and type(seen) is not kind:
-            return f"{kind.__qualname__} from {type(seen).__qualname__}"
+        yield seen
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
-    return kind.__qualname__

@@ -3,16 +3,19 @@
 Each process counts what it admitted, all the time, so that it knows where it stands when the store
 goes away. From then on it admits its share of each limit: the limit divided by how many processes
 there are. ``P`` processes so admit no more than ``P`` shares beside what was admitted before (W15).
+When the store is back it is charged for what was admitted meanwhile.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Final, Literal
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, StoreUnavailable
 from ..events import Events
 from ..rules.bounded import Bounded
 from ..rules.windows import Reading, Window
+from .failures import is_away
 from .forks import own_lock
 from .local import Clock, LocalWindows, wall_clock
 
@@ -21,6 +24,7 @@ Fallback = Literal["local", "open", "closed"]
 nothing."""
 
 _ORGANIZATIONS_AT_MOST: Final = 10_000
+_SETTLED: Final = object()
 
 
 class LocalLimits:
@@ -51,6 +55,10 @@ class LocalLimits:
         self._clock = clock
         self._lock = own_lock()
         self._windows = LocalWindows(_ORGANIZATIONS_AT_MOST)
+        self._owed = LocalWindows(_ORGANIZATIONS_AT_MOST)
+        """What was admitted here and the store was not charged for."""
+        self.owing: Final = Bounded[str, None](_ORGANIZATIONS_AT_MOST)
+        """Organizations of which there may be something of that."""
         self.away: Final = Bounded[str, None](_ORGANIZATIONS_AT_MOST)
         """Organizations that were last decided about here. Of a Cluster that lost one server others
         are decided about there meanwhile."""
@@ -68,11 +76,24 @@ class LocalLimits:
                 self._windows.hit(organization, _unlimited(windows), instant, cost)
 
     def decide(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        *,
+        may_count: bool = False,
     ) -> Reading | None:
         """What holds instead of the store's reading; None: nobody is admitted.
 
         The reading counts what other processes may admit as used.
+
+        Args:
+            organization: its id.
+            windows: those of its plan.
+            cost: what the request weighs.
+            now: when it comes; None: by the clock.
+            may_count: whether the store may still count the request, so that it owes nothing.
         """
         if not self.away:
             self._events.tell("limits_fell_back", logging.WARNING, mode=self._mode)
@@ -85,6 +106,8 @@ class LocalLimits:
             if self._mode == "local":
                 shares = self._shares(windows)
                 reading = self._windows.hit(organization, shares, instant, cost)
+                if reading.allowed and not may_count:
+                    self._owe(organization, windows, instant, cost)
                 others = [
                     (window.limit or 0) - (share.limit or 0)
                     for window, share in zip(windows, shares, strict=True)
@@ -94,6 +117,44 @@ class LocalLimits:
             self._windows.hit(organization, _unlimited(windows), instant, cost)
             reading = self._windows.look(organization, windows, instant)
             return reading._replace(allowed=True, refused_by=None, wait=0)
+
+    async def settle(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        hit: Callable[[str, tuple[Window, ...], int, int | None], Awaitable[Reading]],
+        now: int | None = None,
+    ) -> None:
+        """Charge a store that answers again for what was admitted here.
+
+        That is what the shortest window still counts. All windows are charged alike, so after a
+        longer time more would keep the shortest one full without need.
+
+        Args:
+            organization: its id.
+            windows: those of its plan.
+            hit: the store's. A charge that may have been made is not made again (D33).
+            now: when it is made; None: by the clock.
+        """
+        if self.owing.pop(organization, _SETTLED) is _SETTLED:
+            return
+        with self._lock:
+            instant = self._clock() if now is None else now
+            used = self._owed.look(organization, windows, instant).used
+            self._owed.take(organization)
+        if owed := min(used, default=0):
+            try:
+                await hit(organization, _unlimited(windows), owed, now)
+            except StoreUnavailable:
+                with self._lock:
+                    self._owe(organization, windows, instant, owed)
+            except Exception as failure:
+                if not is_away(failure):
+                    raise
+
+    def _owe(self, organization: str, windows: tuple[Window, ...], instant: int, cost: int) -> None:
+        self._owed.hit(organization, _unlimited(windows), instant, cost)
+        self.owing[organization] = None
 
     def _shares(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
         """The windows with what this process may admit of each limit: at least one request."""

@@ -8,6 +8,7 @@ Limits of an organization that is known otherwise fall back to those of this pro
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from ..errors import ConfigurationError, LockgateError
@@ -20,7 +21,7 @@ from ..run import run
 from .breaker import Breaker
 from .contract import Admission, Store, Verdict
 from .deadlines import DEADLINE, Overdue, Tasks, Threads, within
-from .failures import PartAway, is_away
+from .failures import PartAway, is_away, may_count
 from .fallback import LocalLimits
 from .wrapping import Wrapper
 
@@ -180,12 +181,16 @@ class Resilient(Guarded):
         except Exception as failure:
             if not is_away(failure):
                 raise
-            instead = self._limits.decide(organization, windows, cost, now)
+            instead = self._limits.decide(
+                organization, windows, cost, now, may_count=may_count(failure)
+            )
             if instead is None:
                 raise
             return instead
         if reading.allowed:
             self._limits.note(organization, windows, cost, now)
+        if self._limits.owing:
+            await self._limits.settle(organization, windows, partial(self.pass_on, "hit"), now)
         return reading
 
     async def organization(self, id: str) -> Organization | None:

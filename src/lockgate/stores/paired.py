@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 from ..errors import ConfigurationError, StoreUnavailable
 from ..rules.accounts import Account
+from ..rules.bounded import Bounded
 from ..rules.credentials import Token
 from ..rules.digests import Digest
 from ..rules.keys import ApiKey, KeyState, Position
@@ -31,7 +32,7 @@ from .contract import (
 )
 from .counts import Counts
 from .ends import tell_of_the_end
-from .failures import is_away
+from .failures import is_away, may_count
 from .fallback import LocalLimits
 from .guarded import Guarded
 from .halves import Cache, Truth
@@ -41,6 +42,7 @@ from .wrapping import Wrapper
 T = TypeVar("T")
 
 _FILLS_AT_MOST: Final = 3
+_FALLEN_AT_MOST: Final = 10_000
 
 
 class Paired(Wrapper):
@@ -66,6 +68,8 @@ class Paired(Wrapper):
         self.cache: Final = cache
         self.io = _both(truth.io, cache.io)
         self._limits = limits
+        self._fallen = Bounded[str, tuple[str, tuple[Window, ...]]](_FALLEN_AT_MOST)
+        """Of handles of keys that were limited here, the organization and its windows."""
         self._counts: Final = Counts()
         self._upkeep: Final = Upkeep(self._tend)
         tell_of_the_end(self)
@@ -90,8 +94,11 @@ class Paired(Wrapper):
             reading = await self.cache.hit(organization, windows, cost, now)
         except Exception as failure:
             return self._instead(failure, organization, windows, cost, now)
-        if reading.allowed and self._limits is not None:
-            self._limits.note(organization, windows, cost, now)
+        if self._limits is not None:
+            if reading.allowed:
+                self._limits.note(organization, windows, cost, now)
+            if self._limits.owing:
+                await self._limits.settle(organization, windows, self.cache.hit, now)
         return reading
 
     async def look(
@@ -225,6 +232,11 @@ class Paired(Wrapper):
             await self.truth.close()
 
     async def _admit(self, token: Token, cost: int, plans: PlanBook, now: int | None) -> Admission:
+        limits = self._limits
+        if limits is not None and limits.owing and token.handle in self._fallen:
+            organization, windows = self._fallen[token.handle]
+            if organization not in limits.away:
+                await limits.settle(organization, windows, self.cache.hit, now)
         try:
             admission = await self.cache.admit(token, cost, plans, now)
             for _ in range(_FILLS_AT_MOST):
@@ -240,11 +252,12 @@ class Paired(Wrapper):
             if not is_away(failure) or self._limits is None:
                 raise
             return await self._verified(token, cost, plans, now, failure)
-        if admission.verdict is Verdict.ADMITTED and self._limits is not None:
-            key, plan = admission.key, admission.plan
-            assert key is not None, "it was admitted"
-            assert plan is not None, "it was admitted"
-            self._limits.note(key.organization, plan.windows, cost, now)
+        verdict, key, plan, _ = admission
+        if limits is not None and key is not None and plan is not None:
+            if verdict is Verdict.ADMITTED:
+                limits.note(key.organization, plan.windows, cost, now)
+            if limits.owing:
+                await limits.settle(key.organization, plan.windows, self.cache.hit, now)
         return admission
 
     async def _fill(self, token: Token) -> Admission | None:
@@ -289,6 +302,8 @@ class Paired(Wrapper):
         if state is not KeyState.ACTIVE:
             return Admission(REFUSED_BY_STATE[state], key)
         plan = plans.plan_of(await self.truth.organization(key.organization))
+        if failure is not None:
+            self._fallen[token.handle] = key.organization, plan.windows
         charged = key.organization, plan.windows, cost, now
         reading = (
             await self.cache.hit(*charged) if failure is None else self._instead(failure, *charged)
@@ -310,7 +325,9 @@ class Paired(Wrapper):
         """What holds for limits where the cache failed."""
         if self._limits is None or not is_away(failure):
             raise failure
-        reading = self._limits.decide(organization, windows, cost, now)
+        reading = self._limits.decide(
+            organization, windows, cost, now, may_count=may_count(failure)
+        )
         if reading is None:
             raise StoreUnavailable from failure
         return reading
