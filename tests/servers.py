@@ -448,25 +448,91 @@ class RedisCluster:
 
 
 class RedisSentinel:
-    """A primary, its replica, and a Sentinel that promotes the replica in its place."""
+    """A primary, its replicas, and Sentinels that promote one of them in its place.
+
+    Args:
+        replicas: how many there are.
+        sentinels: how many there are; more than half of them agree.
+    """
 
     service = "lockgate"
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: int = 1, sentinels: int = 1) -> None:
         with ExitStack() as starting:
             self.primary = starting.enter_context(RedisServer())
             of = ["--replicaof", "127.0.0.1", str(self.primary.port)]
-            self.replica = starting.enter_context(RedisServer(*of))
-            self.sentinel = starting.enter_context(_Sentinel(self.service, self.primary.port))
-            with self.sentinel.client() as client:
-                deadline = time.monotonic() + _START_SECONDS
-                while not client.execute_command("SENTINEL", "REPLICAS", self.service):
-                    assert time.monotonic() < deadline, self.sentinel.log()
-                    time.sleep(0.02)
+            self.replicas = [starting.enter_context(RedisServer(*of)) for _ in range(replicas)]
+            quorum = sentinels // 2 + 1
+            self.sentinels = [
+                starting.enter_context(_Sentinel(self.service, self.primary.port, quorum))
+                for _ in range(sentinels)
+            ]
+            self.sentinel = self.sentinels[0]
+            self.wait(self.settled)
             self._running = starting.pop_all()
 
+    @property
+    def nodes(self) -> list[RedisServer]:
+        """All servers but the Sentinels; which of them is the primary, they know."""
+        return [self.primary, *self.replicas]
+
+    def node(self, port: int) -> RedisServer:
+        return next(node for node in self.nodes if node.port == port)
+
+    def tell(self, server: RedisServer, *words: object) -> Any:
+        with server.client() as client:
+            return client.execute_command(*words)
+
+    def state(self, sentinel: RedisServer) -> dict[str, Any]:
+        """What a Sentinel knows of the service."""
+        with sentinel.client() as client:
+            return cast(dict[str, Any], client.sentinel_master(self.service))
+
+    def named(self, sentinel: RedisServer | None = None) -> int:
+        """The port of the server that a Sentinel names as the primary."""
+        _, port = self.tell(
+            sentinel or self.sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service
+        )
+        return int(port)
+
+    def fail_over(self, by: int = 0) -> None:
+        """Have a Sentinel promote a replica, as an operator does before a restart."""
+        self.tell(self.sentinels[by], "SENTINEL", "FAILOVER", self.service)
+
+    def settled(self) -> bool:
+        """Whether all Sentinels name one primary, to which all replicas are linked."""
+        import redis
+
+        states = [self.state(sentinel) for sentinel in self.sentinels]
+        if len({state["port"] for state in states}) > 1:
+            return False
+        wanted = {"num-slaves": len(self.replicas), "num-other-sentinels": len(self.sentinels) - 1}
+        if any(state[name] != number for state in states for name, number in wanted.items()):
+            return False
+        if any("failover-state" in state for state in states):
+            return False
+        for node in self.nodes:
+            try:
+                role = self.tell(node, "ROLE")
+            except redis.ConnectionError:  # Sentinels end a server's connections with its role.
+                return False
+            if node.port == states[0]["port"]:
+                if role[0] != b"master" or len(role[2]) != len(self.replicas):
+                    return False
+            elif role[0] != b"slave" or role[2:4] != [states[0]["port"], b"connected"]:
+                return False
+        return True
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Wait until something has come to be."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not until():
+            assert time.monotonic() < deadline, [one.log()[-1000:] for one in self.sentinels]
+            time.sleep(0.02)
+
     def url(self) -> str:
-        return f"redis+sentinel://127.0.0.1:{self.sentinel.port}/{self.service}"
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{self.service}"
 
     def __enter__(self) -> Self:
         return self
@@ -476,17 +542,17 @@ class RedisSentinel:
 
 
 class _Sentinel(RedisServer):
-    def __init__(self, service: str, port: int) -> None:
-        self._watched = service, port
+    def __init__(self, service: str, port: int, quorum: int) -> None:
+        self._watched = service, port, quorum
         super().__init__()
 
     def initialize(self) -> None:
-        service, port = self._watched
+        service, port, quorum = self._watched
         lines = [
             f"port {self.port}",
             "bind 127.0.0.1",
             f"dir {self.directory}",
-            f"sentinel monitor {service} 127.0.0.1 {port} 1",
+            f"sentinel monitor {service} 127.0.0.1 {port} {quorum}",
             f"sentinel down-after-milliseconds {service} 500",
             f"sentinel failover-timeout {service} 2000",
         ]
@@ -571,8 +637,8 @@ def redis_cluster(replicas: int = 0, *options: str) -> Iterator[RedisCluster]:
 
 
 @contextmanager
-def redis_sentinel() -> Iterator[RedisSentinel]:
+def redis_sentinel(replicas: int = 1, sentinels: int = 1) -> Iterator[RedisSentinel]:
     if RedisServer.installed() is None:
         missing("Redis")
-    with RedisSentinel() as guarded:
+    with RedisSentinel(replicas, sentinels) as guarded:
         yield guarded

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockgate.stores.redis import RedisStore
-from tests.servers import redis_cluster, redis_server, valkey_server
+from tests.servers import redis_cluster, redis_sentinel, redis_server, valkey_server
 
 _servers = ExitStack()
 _prefixes = count()
@@ -21,13 +21,19 @@ def _running(kind: str) -> Any:
     try:
         if kind == "cluster":
             return _servers.enter_context(redis_cluster())
+        if kind == "sentinel":
+            return _servers.enter_context(redis_sentinel(replicas=2, sentinels=3))
         return _servers.enter_context(valkey_server() if kind == "valkey" else redis_server())
     except pytest.skip.Exception as missing:
         return missing
 
 
 def server(kind: str) -> Any:
-    """The server of a kind that all tests share; it is started when it is first asked for."""
+    """The server of a kind that all tests share; it is started when it is first asked for.
+
+    ``sentinel`` is a primary with two replicas, and three Sentinels: a test that has them changed
+    waits until they are settled again.
+    """
     running = _running(kind)
     if isinstance(running, BaseException):
         raise running

@@ -283,6 +283,17 @@ def promoted(stack: ExitStack) -> Scene:
     return Scene(guarded.url(), lost, ends_itself=True, over=CALLERS)
 
 
+def handed_over(stack: ExitStack) -> Scene:
+    guarded = stack.enter_context(redis_sentinel(replicas=2, sentinels=3))
+
+    @contextmanager
+    def planned() -> Iterator[None]:
+        guarded.fail_over()
+        yield
+
+    return Scene(guarded.url(), planned, ends_itself=True)
+
+
 def on_the_first_node() -> str:
     names = Names(DEFAULT_PREFIX)
     ids = (f"wide {number}" for number in range(1000))
@@ -341,7 +352,7 @@ SCENES: dict[str, dict[str, Callable[[ExitStack], Scene]]] = {
         "wrong certificate for 5 s": other_certificate,
         "scripts flushed 50 times": flushed,
     },
-    "Sentinel": {"primary killed": promoted},
+    "Sentinel": {"primary killed": promoted, "planned failover": handed_over},
     "Cluster": {"primary killed": primary_lost, "slots move 10 times": slots_move},
     "pair": {
         "Redis killed for 2 s, empty": paired(killed, 2, over=LIMIT),

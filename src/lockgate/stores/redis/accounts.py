@@ -32,6 +32,7 @@ from .encoding import (
     write_seal,
     write_user,
 )
+from .lanes import lasting
 from .names import REMOVED, Names, read, slot_of, write
 
 _REGISTER: Final = Script("clock", "records", "accounts", "register")
@@ -55,6 +56,7 @@ class Accounts(Store):
     async def _ask(self, call: Call) -> Any:
         """Make a call and give its reply."""
 
+    @lasting
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
     ) -> tuple[Account, ApiKey]:
@@ -231,10 +233,12 @@ class Accounts(Store):
         record = await self._ask(call)
         return None if record is None else read_account(record)
 
+    @lasting
     async def sign_out(self, organization: str) -> None:
         place = self._names.place(organization)
         await self._ask(invocation(_SIGN_OUT, place.slot, [place.organization]))
 
+    @lasting
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         account = await self.account_by_token(handle)
         if account is None:

@@ -15,6 +15,8 @@ from redis.exceptions import (
     RedisError,
 )
 
+from ...errors import StoreUnavailable
+
 _LOGIN: Final = "it does not take this user with this password: see both in the store's URL"
 _RIGHTS: Final = "this user may not do that: give it the rights that docs/redis.md lists"
 _FULL: Final = "its memory is full: let it have more (maxmemory)"
@@ -37,6 +39,12 @@ _SENTINELS: Final = (
     "no Sentinel that answers knows this service: see hosts, ports and the service's name in the "
     "store's URL"
 )
+_TOO_FEW: Final = (
+    "fewer than half of its Sentinels answer, or they do not agree: see that they run, and that "
+    "they can be reached from here at the addresses that they announce"
+)
+_REPLACED: Final = "its Sentinels are putting another server in its place: wait"
+_DURABILITY: Final = "fewer replicas acknowledge a change than durability= asks for: see to them"
 _NO_COPIES: Final = (
     "it has keys under these names that are no copies of the database's: give the pair's "
     "RedisStore a prefix of its own, or empty that Redis if nobody needs them"
@@ -72,6 +80,8 @@ _BY_WORDS: Final = (
     ("keys that are no copies", _NO_COPIES),
     ("Timeout connecting", _NOBODY),
     ("No Sentinel knows", _SENTINELS),
+    ("Too few Sentinels", _TOO_FEW),
+    ("Too few replicas", _DURABILITY),
 )
 
 
@@ -88,4 +98,4 @@ def advice(failure: BaseException) -> str | None:
                 if words in text:
                     return what
         seen = seen.__cause__ or seen.__context__
-    return None
+    return _REPLACED if isinstance(failure, StoreUnavailable) else None

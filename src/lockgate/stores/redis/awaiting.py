@@ -5,6 +5,7 @@ That is what an admission costs in a server, where everything is cold.
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import Any, Final
@@ -184,6 +185,15 @@ class AwaitingLine(Line):
 
     def hang_up(self) -> None:
         self._stale = True
+
+    def cut(self) -> None:
+        with suppress(RuntimeError):  # The event loop has ended.
+            self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        self._stale = True
+        if self._link is not None:
+            self._link.fail(ConnectionError("another server has taken its place"))
 
     def give_up(self) -> None:
         for answer, *_ in self._unanswered():

@@ -15,7 +15,7 @@ from ..lanes import Lanes
 from .calls import Script, command, invocation, number
 from .encoding import Claim, write_claim, write_placement, write_record
 from .epochs import Epochs
-from .lanes import Lane
+from .lanes import Lane, lasting
 from .names import fields_of, slot_of
 
 _FENCE: Final = Script("copies", "fence")
@@ -31,6 +31,10 @@ class Copies(Epochs, Cache):
     """The verbs of a cache."""
 
     _lanes: Lanes[Lane]
+
+    @property
+    def served_by(self) -> object:
+        return self._lanes.here().served_by
 
     async def fence(self, organization: str) -> str:
         place = self._names.place(organization)
@@ -55,6 +59,7 @@ class Copies(Epochs, Cache):
         call = invocation(_INSTALL, place.slot, [place.organization], *values, repeatable=True)
         return bool(await self._ask(call))
 
+    @lasting
     async def forget(self, organization: str) -> None:
         place = self._names.place(organization)
         await self._ask(invocation(_FORGET, place.slot, [place.organization], repeatable=True))
@@ -66,6 +71,7 @@ class Copies(Epochs, Cache):
         epoch = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         return None if epoch is None else int(epoch)
 
+    @lasting
     async def catch_up(self, before: int | None, epoch: int) -> bool:
         name = await self._marker()
         values = number(before), number(epoch), _MARKED

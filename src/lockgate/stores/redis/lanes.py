@@ -1,9 +1,10 @@
 """Lanes: how calls get to the servers, what is done about their failures, and who shares a line."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
+from functools import partial, wraps
 from time import monotonic, sleep
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 from redis.exceptions import (
     AskError,
@@ -19,16 +20,21 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from ...errors import StoreUnavailable
 from ..advising import Adviser
 from ..deadlines import left
 from ..forks import tell_of_forks
 from .awaiting import AwaitingLine
 from .calls import Call, command, told_in
 from .lines import BlockingLine, Line
+from .sentinels import Watch
 from .servers import Address, Servers
-from .topology import NOT_SERVED, Cluster, Single
+from .topology import NOT_SERVED, Cluster, Single, Topology, Watched
 from .turns import Turns
-from .wires import Dial, Lost, NotSent, Reply, SlotAway, Split
+from .wires import Dial, Lost, NotSent, Reply, SlotAway, Split, is_short_of_replicas
+
+T = TypeVar("T")
+V = TypeVar("V", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 _PATIENCE: Final = 0.25
 """Seconds in which a Cluster may get its slots in order, for a call without a deadline."""
@@ -45,6 +51,7 @@ class Lane:
         servers: where they are.
         turns: in which order they are asked where the others are.
         adviser: tells the log what to do where one refuses.
+        watch: follows the Sentinels, if there are any.
         awaiting: whether callers await.
     """
 
@@ -52,7 +59,15 @@ class Lane:
     """Makes a call for the first time, in as few steps as can be. A reply that is an exception has
     to be handed to :meth:`insist`."""
 
-    def __init__(self, servers: Servers, turns: Turns, adviser: Adviser, *, awaiting: bool) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        turns: Turns,
+        adviser: Adviser,
+        watch: Watch | None,
+        *,
+        awaiting: bool,
+    ) -> None:
         def draw(dial: Dial) -> Line:
             return (AwaitingLine if awaiting else BlockingLine)(dial, servers.timeout)
 
@@ -63,6 +78,8 @@ class Lane:
         self._adviser = adviser
         self._by_slot: Sequence[Address | None] = ()
         """As it was known at last: a topology forgets it in order to learn it anew."""
+        self._watch = watch
+        self._awaiting = awaiting
         self._begin()
         if not awaiting:  # Of the others each has an event loop, and no process takes that along.
             tell_of_forks(self)
@@ -75,10 +92,11 @@ class Lane:
 
         Raises:
             RedisError: the server refused, or no answer came.
+            StoreUnavailable: Sentinels are replacing the server.
         """
         try:
             return await self._insist(call, reply)
-        except (RedisError, OSError) as failure:
+        except (RedisError, OSError, StoreUnavailable) as failure:
             self._adviser.tell(failure)
             raise
 
@@ -155,9 +173,40 @@ class Lane:
         return True
 
     def _begin(self) -> None:
-        kind = Cluster if self._servers.kind == "cluster" else Single
-        self._topology = kind(self._servers, self._turns, self._draw)
+        self._topology = self._drawn()
         self.ask = self._topology.ask
+
+    def _drawn(self) -> Topology:
+        servers, draw = self._servers, self._draw
+        if self._watch is not None:
+            return Watched(servers, self._watch, draw, awaiting=self._awaiting)
+        if servers.kind == "cluster":
+            return Cluster(servers, self._turns, draw)
+        return Single(servers, draw)
+
+    async def last(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a change, and answer it only where it is sure to stay, as far as Sentinels tell.
+
+        Raises:
+            StoreUnavailable: it may be lost, or a primary is being replaced.
+            RedisError: the server refused, or no answer came.
+        """
+        topology = self._topology
+        try:
+            named = await topology.named()
+            value = await change()
+            if named is not None:
+                await topology.kept(named)
+        except (RedisError, OSError, StoreUnavailable) as failure:
+            self._adviser.tell(failure)
+            raise
+        return value
+
+    @property
+    def served_by(self) -> object:
+        """The primary that Sentinels named at last, or a word for none so far; None: there are no
+        Sentinels."""
+        return None if self._watch is None else self._watch.primary or "unknown"
 
     def start_over(self) -> None:
         """Use none of the connections again that there are; those who wait for them fail."""
@@ -230,13 +279,31 @@ def _name(address: Address) -> str:
     return f"{host}:{port}"
 
 
+def lasting(verb: V) -> V:
+    """Answer a change only where it is sure to stay: see :meth:`Lane.last`.
+
+    Sentinels are asked before and after it, for what an old primary takes is lost. On a server of
+    its own or a Cluster this changes nothing.
+
+    Args:
+        verb: makes the change: a method of a store whose calls take lanes.
+    """
+
+    @wraps(verb)
+    async def answered(store: Any, *args: Any, **kwargs: Any) -> Any:
+        lane: Lane = store._lanes.here()
+        return await lane.last(partial(verb, store, *args, **kwargs))
+
+    return cast(V, answered)
+
+
 async def _sleep(seconds: float) -> None:
     sleep(seconds)
 
 
 def _again(failure: Exception, call: Call) -> bool:
     """Whether a call may be sent again, once: it took no effect, or comes to the same."""
-    if isinstance(failure, ReadOnlyError | NotSent):
+    if isinstance(failure, ReadOnlyError | NotSent) or is_short_of_replicas(failure):
         return True
     refused = isinstance(failure, AuthenticationError | BusyLoadingError)
     return call.repeatable and isinstance(failure, ConnectionError) and not refused

@@ -38,6 +38,10 @@ class Line(ABC):
     def hang_up(self) -> None:
         """Connect anew before the next pipeline: calls may be on their way in this one."""
 
+    def cut(self) -> None:
+        """Fail what is on its way, and connect anew before what comes next. From any thread."""
+        self.hang_up()
+
     @abstractmethod
     def give_up(self) -> None:
         """Send nothing more and wait for nothing."""
@@ -73,6 +77,9 @@ class BlockingLine(Line):
 
     def hang_up(self) -> None:
         self._wire.hang_up()
+
+    def cut(self) -> None:
+        self._wire.cut()
 
     def give_up(self) -> None:
         self._wire.hang_up()  # Whoever waits in it has a deadline, and nobody comes after them.

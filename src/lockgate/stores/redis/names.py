@@ -69,6 +69,8 @@ class Names:
         """A string: another one after every change to keys or plans."""
         self.reviews: Final = self._prefix + b":reviews"
         """A sorted set: organizations of unclaimed accounts, by since when they may be unused."""
+        self.acknowledged: Final = self._prefix + b":acknowledged"
+        """A string: written to see how many replicas have all that was written before."""
         self.place = lru_cache(4096)(self._place)
 
     def caught_up(self, arrangement: bytes) -> bytes:

@@ -15,6 +15,7 @@ from redis.asyncio import connection as awaiting
 from redis.asyncio.retry import Retry as AwaitingRetry
 from redis.asyncio.sentinel import SentinelConnectionPool as AwaitingSentinelPool
 from redis.backoff import NoBackoff
+from redis.exceptions import ReadOnlyError
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
@@ -67,12 +68,21 @@ class Servers(NamedTuple):
         where = {} if address is None else {"host": address[0], "port": address[1]}
         return _bare(self.connection, {**self.options, **where}, self.timeout)
 
-    def connect_to_sentinel(self, address: Address) -> Any:
-        """A connection to a Sentinel, not connected yet."""
-        assert self.sentinel is not None, "only whoever has Sentinels asks one"
-        kind, options = self.sentinel
-        where = {"host": address[0], "port": address[1]}
-        return _bare(kind, {**options, **where}, self.timeout)
+    def connect_to_primary(self, address: Address) -> Any:
+        """A connection to a server, not connected yet, that fails to unless it is a primary."""
+        is_awaiting = issubclass(self.connection, awaiting.AbstractConnection)
+        verify = _awaiting_primary if is_awaiting else _blocking_primary
+        where = {"host": address[0], "port": address[1], "redis_connect_func": verify}
+        return _bare(self.connection, {**self.options, **where}, self.timeout)
+
+    def sentinel_client(self, address: Address, timeout: float) -> Any:
+        """An awaiting client of a Sentinel, whose answers are text."""
+        assert self.sentinel is not None, "only a service that Sentinels watch has some"
+        return _client(*self.sentinel, address, timeout)
+
+    def primary_client(self, address: Address, timeout: float) -> Any:
+        """An awaiting client of a server."""
+        return _client(self.connection, self.options, address, timeout)
 
 
 class Colours(NamedTuple):
@@ -123,6 +133,42 @@ def _bare(kind: type[Any], options: Mapping[str, Any], timeout: float) -> Any:
         decode_responses=False,
         protocol=2,
     )
+
+
+def _client(
+    kind: type[Any], options: Mapping[str, Any], address: Address, timeout: float
+) -> redis_asyncio.Redis:
+    """An awaiting client that tries nothing again, whatever the callers of the store do."""
+    if not issubclass(kind, awaiting.AbstractConnection):
+        kind = _plain(kind, awaiting)
+    pool = redis_asyncio.ConnectionPool(
+        kind,
+        **options,
+        host=address[0],
+        port=address[1],
+        socket_timeout=timeout,
+        retry=AwaitingRetry(NoBackoff(), 0),
+        decode_responses=True,
+        protocol=2,
+    )
+    return redis_asyncio.Redis.from_pool(pool)
+
+
+def _blocking_primary(connection: Any) -> None:
+    connection.on_connect()
+    connection.send_command("ROLE")
+    _see_primary(connection.read_response())
+
+
+async def _awaiting_primary(connection: Any) -> None:
+    await connection.on_connect()
+    await connection.send_command("ROLE")
+    _see_primary(await connection.read_response())
+
+
+def _see_primary(role: Any) -> None:
+    if role[0] != b"master":
+        raise ReadOnlyError("The server that the Sentinels name is a replica.")
 
 
 def _from_url(text: str) -> dict[bool, Servers]:
@@ -228,11 +274,13 @@ def _from_cluster(client: redis.RedisCluster | redis_asyncio.RedisCluster) -> Se
     )
 
 
-def _plain(managed: type[Any]) -> type[Any]:
+def _plain(managed: type[Any], module: Any = None) -> type[Any]:
     """The class of connections that do not look for their server themselves."""
-    module = awaiting if issubclass(managed, awaiting.AbstractConnection) else blocking
-    secure: type[Any] = module.SSLConnection
-    return secure if issubclass(managed, secure) else module.Connection
+    if module is None:
+        module = awaiting if issubclass(managed, awaiting.AbstractConnection) else blocking
+    secure = issubclass(managed, blocking.SSLConnection | awaiting.SSLConnection)
+    kind: type[Any] = module.SSLConnection if secure else module.Connection
+    return kind
 
 
 def _timeout(options: Mapping[str, Any]) -> float:

@@ -1,13 +1,14 @@
 """The store: its verbs, each once, over whichever lane the caller is in."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Final, cast
 
 from redis.exceptions import ResponseError
 
-from ...errors import HandleTaken, KeyLimitReached
+from ...errors import ConfigurationError, HandleTaken, KeyLimitReached
 from ...events import Events
 from ...rules.accounts import Account
 from ...rules.bounded import Bounded
@@ -38,9 +39,10 @@ from .encoding import (
     write_place,
     write_placement,
 )
-from .lanes import Lane
+from .lanes import Lane, lasting
 from .names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, slot_of, write
-from .servers import Client, servers_of
+from .sentinels import Watch
+from .servers import Client, Servers, servers_of
 from .sights import AT_MOST, Sight
 from .turns import Turns
 from .wires import Split
@@ -63,6 +65,7 @@ _REMOVED_AT_ONCE: Final = 50
 _READ_AT_ONCE: Final = 250
 _CLOCKS: Final = range(0, 16384, 1024)
 """Slots of whichever servers: any of them tells the time."""
+_DURABILITY: Final = re.compile(r"replicas:([1-9][0-9]?)")
 _START: Final = "0 0"
 """The cursor with which a walk over all organizations begins."""
 
@@ -79,20 +82,38 @@ class RedisStore(Admissions, Accounts, Copies):
             each. From a URL, a store serves event loops and threads alike. Of a client the store
             takes the settings; its connections are its own.
         prefix: what all names start with.
+        durability: ``"replicas:1"``: a change to keys, plans or accounts is answered once so many
+            replicas have it; otherwise the call fails and can be repeated. Only with Sentinels,
+            which put a replica in the primary's place. None: a primary that is lost may take
+            changes with it that no replica had.
 
     Raises:
-        ConfigurationError: a URL that cannot be read, two clients of one colour, or a prefix that
-            cannot be one.
+        ConfigurationError: a URL that cannot be read, two clients of one colour, or a prefix or a
+            durability that cannot be one.
     """
 
-    def __init__(self, *sources: Client | str, prefix: str = DEFAULT_PREFIX) -> None:
+    def __init__(
+        self,
+        *sources: Client | str,
+        prefix: str = DEFAULT_PREFIX,
+        durability: str | None = None,
+    ) -> None:
         self._names = Names(prefix)
         self.keeps_time = True
         adviser, servers = Adviser("Redis", advice), servers_of(sources)
-        blocking, awaiting = (
-            None if each is None else partial(Lane, each, Turns(each.addresses), adviser)
-            for each in servers
-        )
+        replicas = _replicas(durability)
+        self._watches: list[Watch] = []
+
+        def lane(reached: Servers) -> Callable[..., Lane]:
+            watch = None
+            if reached.kind == "sentinel":
+                watch = Watch(reached, replicas, self._names.acknowledged)
+                self._watches.append(watch)
+            elif replicas:
+                raise ConfigurationError("durability is for a Redis that Sentinels watch.")
+            return partial(Lane, reached, Turns(reached.addresses), adviser, watch)
+
+        blocking, awaiting = (None if each is None else lane(each) for each in servers)
         self._blocking = None if blocking is None else blocking(awaiting=False)
         draw = None if awaiting is None else partial(awaiting, awaiting=True)
         self._lanes = Lanes(self._blocking, draw)
@@ -111,6 +132,7 @@ class RedisStore(Admissions, Accounts, Copies):
         slots = (slot for slot in _CLOCKS if not failing or lane.node(slot) not in failing)
         return await self._time(next(slots, 0))
 
+    @lasting
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         place = self._names.place(draft.organization)
         # The handle lies elsewhere in a Cluster: it is claimed first, and given back if need be.
@@ -155,6 +177,7 @@ class RedisStore(Admissions, Accounts, Copies):
         records = await self._live(self._names.place(organization), limit, after, now)
         return read_keys(records)
 
+    @lasting
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
@@ -188,6 +211,7 @@ class RedisStore(Admissions, Accounts, Copies):
                 await self._ask(command(place.slot, *words, repeatable=True))
         return answer
 
+    @lasting
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         claimed = await self._claimed(handle)
         if claimed is None:
@@ -210,6 +234,7 @@ class RedisStore(Admissions, Accounts, Copies):
             values = *fields_of(id), number(requests), number(last_used_at)
             await self._ask(invocation(USE, place.slot, [place.organization], *values))
 
+    @lasting
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
@@ -264,12 +289,14 @@ class RedisStore(Admissions, Accounts, Copies):
         question = command(place.slot, b"HGET", place.organization, b"plan", repeatable=True)
         return read_placement(id, await self._ask(question))
 
+    @lasting
     async def put_organization(self, organization: Organization) -> None:
         place = self._names.place(organization.id)
         placed = write_placement(organization)
         await self._ask(command(place.slot, b"HSET", place.organization, b"plan", placed))
         await self._move()
 
+    @lasting
     async def claim_if_unclaimed(
         self,
         organization: str,
@@ -287,6 +314,7 @@ class RedisStore(Admissions, Accounts, Copies):
             await self._move()
         return account
 
+    @lasting
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
@@ -302,6 +330,8 @@ class RedisStore(Admissions, Accounts, Copies):
         await self._lanes.close()
         if self._blocking is not None:
             await self._blocking.close()
+        for watch in self._watches:
+            watch.close()
 
     async def _ask(self, call: Call) -> Any:
         lane, nodes = self._lanes.here(), self._nodes
@@ -436,3 +466,13 @@ class RedisStore(Admissions, Accounts, Copies):
         if following != b"0":
             return places, f"{which} {following.decode()}"
         return places, f"{int(which) + 1} 0" if int(which) + 1 < len(lines) else None
+
+
+def _replicas(durability: str | None) -> int:
+    """How many replicas have to acknowledge a change."""
+    if durability is None:
+        return 0
+    found = _DURABILITY.fullmatch(durability)
+    if found is None:
+        raise ConfigurationError(f"The durability {durability!r} is not like 'replicas:1'.")
+    return int(found[1])

@@ -4,23 +4,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha1
 from time import monotonic
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from redis.exceptions import (
     AskError,
     ClusterDownError,
     ConnectionError,
     MovedError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
 )
 
+from ...errors import StoreUnavailable
 from ..deadlines import Overdue, left
 from .calls import Call, command
 from .lines import Draw, Line
+from .sentinels import Primary, Watch, clock
 from .servers import Address, Servers
 from .turns import TOO_LITTLE, Turns
-from .wires import NO_HOST, Dial, NotSent, Reply
+from .wires import NO_HOST, Dial, NotSent, Reply, is_short_of_replicas
 
 SLOTS: Final = 16384
 NOT_SERVED: Final = "Hash slot not served"
@@ -62,6 +65,23 @@ class Topology(ABC):
     async def relearn(self, failure: Exception) -> bool:
         """Find out anew where the servers are, after one failed; whether to try again."""
 
+    async def named(self) -> Primary | None:
+        """The server that takes changes, as Sentinels answer just now; None: there are none.
+
+        Raises:
+            StoreUnavailable: it is being replaced.
+            ConnectionError: too few Sentinels answer.
+        """
+        return None
+
+    async def kept(self, since: Primary) -> None:
+        """Return once what was changed on a server is where it stays.
+
+        Raises:
+            StoreUnavailable: nobody knows whether it does.
+        """
+        raise NotImplementedError(f"No Sentinel has named {since.address}.")
+
     def moved(self, error: MovedError) -> None:
         """A server says that it has a slot no more."""
         raise error
@@ -72,13 +92,11 @@ class Topology(ABC):
 
 
 class Single(Topology):
-    """One server, at an address or where Sentinels say that it is just now."""
+    """One server, at an address."""
 
-    def __init__(self, servers: Servers, turns: Turns, draw: Draw) -> None:
+    def __init__(self, servers: Servers, draw: Draw) -> None:
         self._servers = servers
-        self._turns = turns
-        self._draw = draw
-        self._line = draw(self._dial if servers.kind == "single" else self._find)
+        self._line = draw(self._dial)
         self.ask = self._line.ask
 
     async def everyone(self) -> Sequence[Line]:
@@ -88,27 +106,93 @@ class Single(Topology):
         return (self._line,)
 
     async def relearn(self, failure: Exception) -> bool:
-        self._line.hang_up()  # Whoever connects anew asks the Sentinels anew.
+        if is_short_of_replicas(failure):
+            return False
+        self._line.hang_up()
         self._line.seen = b""  # It may be another server then, with a clock of its own.
         return not isinstance(failure, NotSent)
 
     async def _dial(self) -> Any:
         return self._servers.connect(None)
 
-    async def _find(self) -> Any:
-        service = self._servers.service.encode()
-        question = command(0, b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service)
-        for guard in self._turns.each():
-            line = self._draw(_to(self._servers.connect_to_sentinel, guard))
-            try:
-                reply = await line.ask(question)
-            finally:
-                await line.close()
-            if isinstance(reply, list):
-                self._turns.answered(guard)
-                host, port = cast(list[bytes], reply)
-                return self._servers.connect((host.decode(), int(port)))
-        raise ConnectionError(f"No Sentinel knows where {self._servers.service!r} is.")
+
+class Watched(Topology):
+    """The primary that Sentinels name: no call is sent to any other server.
+
+    Args:
+        servers: how to connect.
+        watch: follows the Sentinels.
+        draw: draws a line.
+        awaiting: whether callers await.
+    """
+
+    def __init__(self, servers: Servers, watch: Watch, draw: Draw, *, awaiting: bool) -> None:
+        self._servers = servers
+        self._watch = watch
+        self._awaiting = awaiting
+        self._line = draw(self._dial)
+        self._primary: Primary | None = None
+        """Where the line goes to."""
+        self.ask = self._ask
+
+    def _ask(self, call: Call) -> Awaitable[Reply]:
+        watch = self._watch
+        if watch.primary is self._primary and clock() < watch.until:
+            return self._line.ask(call)
+        return self._find_and_ask(call)
+
+    async def _find_and_ask(self, call: Call) -> Reply:
+        waits = self._watch.is_replacing
+        try:
+            await self._find()
+        except (RedisError, OSError, StoreUnavailable) as failure:
+            return failure
+        try:
+            reply = await self._line.ask(call)
+        except Overdue as failure:
+            if waits:  # For another primary: that a call has little time left says nothing of it.
+                raise StoreUnavailable from failure
+            raise
+        return StoreUnavailable() if waits and isinstance(reply, NotSent) else reply
+
+    async def _find(self, *, anew: bool = False) -> None:
+        primary = await self._watch.named(awaiting=self._awaiting, anew=anew)
+        self._watch.tell(self)
+        if primary is not self._primary:
+            self._primary = primary
+            self._line.hang_up()
+            self._line.seen = b""  # Another server has a clock of its own.
+
+    async def everyone(self) -> Sequence[Line]:
+        await self._find()
+        return (self._line,)
+
+    def lines(self) -> Sequence[Line]:
+        return (self._line,)
+
+    def replaced(self) -> None:
+        self._line.cut()
+
+    async def relearn(self, failure: Exception) -> bool:
+        before = self._primary
+        await self._find(anew=True)
+        if self._primary is not before:
+            return True
+        if isinstance(failure, ConnectionError | ReadOnlyError):
+            self._line.hang_up()
+        return not isinstance(failure, NotSent) and not is_short_of_replicas(failure)
+
+    async def named(self) -> Primary:
+        await self._find(anew=True)
+        assert self._primary is not None, "it was found"
+        return self._primary
+
+    async def kept(self, since: Primary) -> None:
+        await self._watch.kept(since, awaiting=self._awaiting)
+
+    async def _dial(self) -> Any:
+        assert self._primary is not None, "a call is sent once it was found"
+        return self._servers.connect_to_primary(self._primary.address)
 
 
 class _Map(NamedTuple):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from socket import SHUT_RDWR, socket
 from threading import Event
 from typing import Any, Final
 
@@ -99,6 +100,15 @@ class Wire:
         """Connect anew before the next exchange: somebody may be in the middle of one."""
         self._stale = True
 
+    def cut(self) -> None:
+        """Fail what is on its way, in whichever thread, and connect anew before what comes next."""
+        self._stale = True
+        connection = self._connection
+        sock = None if connection is None else connection._sock
+        if sock is not None:
+            with suppress(OSError):
+                socket.shutdown(sock, SHUT_RDWR)  # That of TLS is for the thread that reads.
+
     def exchange(self, data: bytes, replies: int) -> list[Reply]:
         """Send what may be many commands, and give so many replies.
 
@@ -128,12 +138,15 @@ class Wire:
                 if not self._stale and not connection.can_read():
                     return connection
             self.close()
-        self._stale = False
-        connection = run(self._dial())
-        connection.socket_timeout = connection.socket_connect_timeout = self._seconds()
-        self._reach(connection)
-        self._connection = connection
-        return connection
+        while True:
+            self._stale = False
+            connection = run(self._dial())
+            connection.socket_timeout = connection.socket_connect_timeout = self._seconds()
+            self._reach(connection)
+            self._connection = connection
+            if not self._stale:
+                return connection
+            self.close()  # It was to be hung up while it was made.
 
     def _reach(self, connection: Any) -> None:
         """Connect, which takes several steps: all of them together no longer than whoever asks."""
@@ -171,6 +184,11 @@ def _read(connection: Any, seconds: float) -> Reply:
         return connection.read_response(disable_decoding=True, timeout=seconds)
     except ResponseError as error:
         return refusal(error, connection)
+
+
+def is_short_of_replicas(failure: Exception) -> bool:
+    """Whether a server refused a change for want of replicas (``min-replicas-to-write``)."""
+    return isinstance(failure, ResponseError) and "NOREPLICAS" in str(failure)
 
 
 def refusal(error: ResponseError, connection: Any) -> ResponseError:
