@@ -49,6 +49,12 @@ class Cache(Store):
     fill that races a revocation (K5) nor a cache that lost its memory lets a revoked key in.
     """
 
+    @property
+    def served_by(self) -> object:
+        """The server that has the copies; another object once another server took its place, which
+        may have missed what was voided. None: no server takes another's place."""
+        return None
+
     @abstractmethod
     async def fence(self, organization: str) -> str:
         """The fence of an organization; a new one is put up where there is none."""

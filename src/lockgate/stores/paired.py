@@ -3,8 +3,9 @@
 The database is the truth. The cache serves admissions from copies, which are made when a key is
 first seen and voided when it changes. Three things keep a revoked key out: a change voids the
 copies before it is answered (K4); a copy that was read before that is not installed after it (K5);
-and once a second what the truth says has changed is compared with what the cache was told, so that
-nothing is missed where a process died in between, or where the cache forgot.
+and once a second, and before anything is admitted by a server that took another's place, what the
+truth says has changed is compared with what the cache was told, so that nothing is missed where a
+process died in between, or where the cache forgot.
 """
 
 from collections.abc import Coroutine
@@ -70,6 +71,8 @@ class Paired(Wrapper):
         self._limits = limits
         self._fallen = Bounded[str, tuple[str, tuple[Window, ...]]](_FALLEN_AT_MOST)
         """Of handles of keys that were limited here, the organization and its windows."""
+        self._compared_with: object = None
+        """The server whose copies were compared, if another can take its place."""
         self._counts: Final = Counts()
         self._upkeep: Final = Upkeep(self._tend)
         tell_of_the_end(self)
@@ -238,6 +241,8 @@ class Paired(Wrapper):
             if organization not in limits.away:
                 await limits.settle(organization, windows, self.cache.hit, now)
         try:
+            if self.cache.served_by is not self._compared_with:
+                await self._meet()
             admission = await self.cache.admit(token, cost, plans, now)
             for _ in range(_FILLS_AT_MOST):
                 if admission.verdict is not Verdict.UNKNOWN:
@@ -259,6 +264,20 @@ class Paired(Wrapper):
             if limits.owing:
                 await limits.settle(key.organization, plan.windows, self.cache.hit, now)
         return admission
+
+    async def _meet(self) -> None:
+        """Compare the copies of a server that took another's place before any is believed (K4).
+
+        Where that cannot be done, :meth:`compare` goes on trying once a second.
+        """
+        served_by = self.cache.served_by
+        try:
+            await self.compare()
+        except Exception as failure:
+            if not is_away(failure):
+                raise
+        else:
+            self._compared_with = served_by
 
     async def _fill(self, token: Token) -> Admission | None:
         """Copy a key into the cache, or say why not. Nobody without the secret has one copied."""

@@ -17,6 +17,12 @@ class _GuardedTruth(Guarded, Truth):
 
 
 class _GuardedCache(Guarded, Cache):
+    inner: Cache
+
+    @property
+    def served_by(self) -> object:
+        return self.inner.served_by
+
     fence = passed(Cache.fence)
     install = passed(Cache.install)
     forget = passed(Cache.forget)

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from math import inf
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,11 +22,15 @@ from lockgate import Gate, Plan, PlanBook, run
 from lockgate.errors import ConfigurationError, KeyRevoked, RateLimitExceeded, StoreUnavailable
 from lockgate.rules.credentials import Token
 from lockgate.rules.plans import Organization
+from lockgate.stores import upkeep
 from lockgate.stores.contract import Verdict
 from lockgate.stores.deadlines import within
+from lockgate.stores.paired import Paired
 from lockgate.stores.redis import RedisStore, sentinels
+from lockgate.stores.redis.names import Names
 from lockgate.stores.redis.sentinels import Primary, Vote, judge
 from lockgate.stores.redis.servers import servers_of
+from lockgate.stores.sql import SqlStore
 from tests.servers import RedisSentinel
 
 from ..making import draft_of, new_key, token_of
@@ -469,5 +474,39 @@ def test_one_sentinel_that_is_named_tells_of_the_others(
         with watched.sentinel.stopped():
             await at_last(lambda: store.put_organization(Organization("org", "free")), awaiting)
         await store.close()
+
+    drive(awaiting, flow())
+
+
+@COLOURS
+def test_k4_a_pair_believes_no_copy_of_a_new_primary_before_it_compared(
+    awaiting: bool, watched: RedisSentinel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica that was promoted had not heard that the copy was voided."""
+    monkeypatch.setattr(upkeep, "EVERY", 30.0)
+    id = f"org {os.urandom(4).hex()}"
+    old = watched.node(watched.named())
+    pair = Paired(
+        SqlStore(f"sqlite:///{tmp_path}/keys.db"), RedisStore(watched.url(), prefix=id[4:])
+    )
+    names = Names(id[4:])
+    copied = names.place(id).organization, names.caught_up(b"")
+    made = new_key()
+    draft = draft_of(made, id)
+
+    async def flow() -> None:
+        await pair.insert(draft, None)
+        await pair.compare()
+        assert (await pair.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
+        dumps = [watched.tell(old, "DUMP", name) for name in copied]
+        await pair.revoke_if_live(id, draft.id)
+        await pair.compare()
+        watched.fail_over()
+        watched.wait(lambda: all(watched.named(s) != old.port for s in watched.sentinels))
+        for name, dump in zip(copied, dumps, strict=True):
+            watched.tell(watched.node(watched.named()), "RESTORE", name, 0, dump, "REPLACE")
+        admission = await at_last(lambda: pair.admit(token_of(made), 1, BOOK), awaiting)
+        assert admission.verdict is Verdict.REVOKED
+        await pair.close()
 
     drive(awaiting, flow())
