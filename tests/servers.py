@@ -497,7 +497,18 @@ class RedisSentinel:
 
     def fail_over(self, by: int = 0) -> None:
         """Have a Sentinel promote a replica, as an operator does before a restart."""
-        self.tell(self.sentinels[by], "SENTINEL", "FAILOVER", self.service)
+        import redis
+
+        def is_taken() -> bool:
+            try:
+                self.tell(self.sentinels[by], "SENTINEL", "FAILOVER", self.service)
+            except redis.ResponseError as refusal:
+                if "NOGOODSLAVE" not in str(refusal):
+                    raise
+                return False  # It has not heard yet that the replicas are linked again.
+            return True
+
+        self.wait(is_taken)
 
     def settled(self) -> bool:
         """Whether all Sentinels name one primary, to which all replicas are linked."""

@@ -447,7 +447,7 @@ OLD, NEW = Primary(1, ("a", 1)), Primary(2, ("b", 1))
         ([(9, OLD, False)] + [(9, NEW, False)] * 2, NEW, False),
         ([(9, OLD, True)] + [(9, NEW, False)] * 2, NEW, False),
         ([(9, NEW, False), (9, OLD, False)], None, True),
-        ([(9, NEW, False), (7, NEW, False)], None, False),
+        ([(9, NEW, False), (9 - sentinels.LEASE, NEW, False)], None, False),
     ],
 )
 def test_a_majority_of_the_newest_configuration_names_the_primary(

@@ -28,9 +28,9 @@ from .servers import SECONDS, Address, Servers
 
 T = TypeVar("T")
 
-EVERY: Final = 0.5
+EVERY: Final = 0.9
 """Seconds after which a Sentinel is asked again, if it tells of nothing before."""
-LEASE: Final = 2.0
+LEASE: Final = 3.0
 """Seconds for which the answer of a Sentinel counts, from when it was asked."""
 _TIMEOUT: Final = 1.0
 """Seconds that a Sentinel may take to answer."""
