@@ -1,6 +1,6 @@
 """Sentinels replace the primary under load: what was answered holds on the new one.
 
-Nothing here waits for Sentinel to demote an old primary, except to settle the servers afterwards.
+Nothing here waits for Sentinel to demote an old primary.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
@@ -31,10 +32,9 @@ from lockgate.stores.redis.names import Names
 from lockgate.stores.redis.sentinels import Primary, Vote, judge
 from lockgate.stores.redis.servers import servers_of
 from lockgate.stores.sql import SqlStore
-from tests.servers import RedisSentinel
+from tests.servers import RedisSentinel, redis_sentinel
 
 from ..making import draft_of, new_key, token_of
-from .backends import server
 
 T = TypeVar("T")
 
@@ -43,13 +43,43 @@ BOOK = PlanBook([Plan("free", 10**6, None, None, None), Plan("tight", LIMIT, Non
 COLOURS = pytest.mark.parametrize("awaiting", [False, True], ids=["blocking", "awaiting"])
 
 
+class Group:
+    """A primary, two replicas and three Sentinels, for as many tests as leave them as they were.
+
+    Sentinel takes ten seconds to demote an old primary; new servers take two.
+    """
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        self._servers: RedisSentinel | None = None
+
+    def servers(self) -> RedisSentinel:
+        if self._servers is None:
+            started: RedisSentinel = self._running.enter_context(redis_sentinel(2, 3))
+            self._servers = started
+        return self._servers
+
+    def stop(self) -> None:
+        self._servers = None
+        self._running.close()
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[Group]:
+    group = Group()
+    yield group
+    group.stop()
+
+
 @pytest.fixture
-def watched() -> Iterator[RedisSentinel]:
-    """A primary, two replicas and three Sentinels that agree, before and afterwards."""
-    servers: RedisSentinel = server("sentinel")
+def watched(group: Group) -> Iterator[RedisSentinel]:
+    """Servers and Sentinels that agree."""
+    servers = group.servers()
+    before = servers.named()
     servers.wait(servers.settled)
     yield servers
-    servers.wait(servers.settled)
+    if servers.named() != before or not servers.settled():
+        group.stop()
 
 
 class Answer(NamedTuple):
