@@ -522,6 +522,8 @@ class RedisSentinel:
             return False
         if any("failover-state" in state for state in states):
             return False
+        if any(self._tilts(sentinel) for sentinel in self.sentinels):
+            return False
         for node in self.nodes:
             try:
                 role = self.tell(node, "ROLE")
@@ -533,6 +535,11 @@ class RedisSentinel:
             elif role[0] != b"slave" or role[2:4] != [states[0]["port"], b"connected"]:
                 return False
         return True
+
+    def _tilts(self, sentinel: RedisServer) -> bool:
+        """Whether a Sentinel was stopped lately: for half a minute it acts on nothing."""
+        with sentinel.client() as client:
+            return bool(cast(dict[str, Any], client.info("sentinel"))["sentinel_tilt"])
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Wait until something has come to be."""
