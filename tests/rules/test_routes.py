@@ -328,12 +328,11 @@ def test_d31_letters_and_bytes_that_careless_routers_fold_open_nothing(path: str
     assert book.match("GET", path).requires == Requirement("account:write")
 
 
-def test_a_path_that_is_too_long_is_refused_before_any_rule_is_looked_at() -> None:
+def test_a_path_that_is_too_long_is_for_nothing_before_any_rule_is_looked_at() -> None:
     book = RuleBook({f"GET /{{a}}-{{b}}.{{c}}/{n}": PUBLIC for n in range(100)})
     assert book.match("GET", "/" + "a" * 4095) is ANY_KEY
     for path in ("/" + "a" * 4096, "/" + "a-" * 30_000):
-        with pytest.raises(InvalidRequest):
-            book.match("GET", path)
+        assert book.match("GET", path).allow == ()
 
 
 @pytest.mark.parametrize("named", ["/api/admin", "/api/admin/"])

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError, InvalidRequest, Problem
-from .access_rule import ANY_KEY, Rule, bound
+from .access_rule import ANY_KEY, Rule, bound, nowhere
 from .path_rules import Entry, PathRules, agreed, strictest
 from .paths import odd, readings
 from .patterns import Pattern
@@ -17,6 +17,7 @@ _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 _AUTHORITY = re.compile(rf"({_HOST.pattern})(?::[0-9]+)?")
 _LONGEST_PATH: Final = 4096
 """Characters. Every rule may look at a path before any key or budget is looked at."""
+_TOO_LONG: Final = nowhere(ANY_KEY)
 _SLASH: Final = ord("/")
 _PERCENT: Final = ord("%")
 """A number is looked for in bytes five times as fast as other bytes are."""
@@ -101,11 +102,10 @@ class RuleBook:
             hosts: every ``Host`` of the request, needed where some rules are for one host only.
 
         Raises:
-            InvalidRequest: the target does not start with ``/``, can be read in too many ways, or
-                has more than 4,096 characters.
+            InvalidRequest: the target does not start with ``/``, can be read in too many ways.
         """
         if len(path) > _LONGEST_PATH:
-            raise _too_long()
+            return _TOO_LONG
         texts: list[str] | None = None
         if raw:
             if raw[0] != _SLASH:
@@ -287,10 +287,6 @@ def _sample(host: str) -> str:
 
 def _host_expression(host: str) -> re.Pattern[str]:
     return re.compile("[^.]+".join(map(re.escape, _PARAMETER.split(host.lower()))))
-
-
-def _too_long() -> InvalidRequest:
-    return InvalidRequest([Problem("", f"The path has more than {_LONGEST_PATH} characters.")])
 
 
 def _no_path() -> InvalidRequest:

@@ -22,7 +22,7 @@ from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
 from .backends import Backend, await_locks
 from .test_pruning import prune
 
-PILE = 8_000
+PILE = 20_000
 LIVE = 900
 LATER = NOW + 40 * DAY
 
