@@ -51,8 +51,9 @@ class Cache(Store):
 
     @property
     def served_by(self) -> object:
-        """The server that has the copies; another object once another server took its place, which
-        may have missed what was voided. None: no server takes another's place."""
+        """The server that has the copies, or all of them; another object once this process saw that
+        another server took the place of one, which may have missed what was voided. None: no server
+        takes another's place. It costs no call."""
         return None
 
     @abstractmethod

@@ -1,11 +1,11 @@
 """Two stores as one: keys, plans and slots in a database, admissions in a cache before it.
 
 The database is the truth. The cache serves admissions from copies, which are made when a key is
-first seen and voided when it changes. Three things keep a revoked key out: a change voids the
+first seen and voided when it changes. Four things keep a revoked key out: a change voids the
 copies before it is answered (K4); a copy that was read before that is not installed after it (K5);
-and once a second, and before anything is admitted by a server that took another's place, what the
-truth says has changed is compared with what the cache was told, so that nothing is missed where a
-process died in between, or where the cache forgot.
+twice a second what the truth says has changed is compared with what the cache was told, so that
+nothing is missed where a process died in between, or where the cache forgot; and from the moment
+that a server of the cache takes another's place, until that is compared, the truth is asked.
 """
 
 from collections.abc import Coroutine
@@ -20,6 +20,7 @@ from ..rules.keys import ApiKey, KeyState, Position
 from ..rules.plans import Organization, PlanBook
 from ..rules.windows import Reading, Window
 from ..run import run
+from ..waiting import together
 from .contract import (
     REFUSED_BY_STATE,
     UNKNOWN,
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 _FILLS_AT_MOST: Final = 3
 _FALLEN_AT_MOST: Final = 10_000
+_FORGOTTEN_AT_ONCE: Final = 64
 
 
 class Paired(Wrapper):
@@ -72,9 +74,9 @@ class Paired(Wrapper):
         self._fallen = Bounded[str, tuple[str, tuple[Window, ...]]](_FALLEN_AT_MOST)
         """Of handles of keys that were limited here, the organization and its windows."""
         self._compared_with: object = None
-        """The server whose copies were compared, if another can take its place."""
+        """What served the copies that were compared, if another can take its place."""
         self._counts: Final = Counts()
-        self._upkeep: Final = Upkeep(self._tend)
+        self._upkeep: Final = Upkeep(self._tend, often=2)
         tell_of_the_end(self)
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
@@ -190,18 +192,20 @@ class Paired(Wrapper):
         Usually they are void already. They are not where whoever changed them died before it could
         say so, could not reach the cache, or where the cache lost what it was told.
         """
+        served_by = self.cache.served_by
         told = await self.cache.caught_up()
         changes = await self.truth.changes(told)
         failure: Exception | None = None
-        for organization in changes.organizations:
-            try:
-                await self.cache.forget(organization)
-            except Exception as failed:  # One that cannot be voided keeps none of the others.
-                failure = failed
+        for start in range(0, len(changes.organizations), _FORGOTTEN_AT_ONCE):
+            some = changes.organizations[start : start + _FORGOTTEN_AT_ONCE]
+            failures = await together(map(self._forget, some))
+            # One that cannot be voided keeps none of the others.
+            failure = next(filter(None, failures), failure)
         if failure is not None:
             raise failure
         if changes.epoch != told:
             await self.cache.catch_up(told, changes.epoch)
+        self._compared_with = served_by
 
     async def settle(self) -> None:
         await self.write_usage()
@@ -241,8 +245,6 @@ class Paired(Wrapper):
             if organization not in limits.away:
                 await limits.settle(organization, windows, self.cache.hit, now)
         try:
-            if self.cache.served_by is not self._compared_with:
-                await self._meet()
             admission = await self.cache.admit(token, cost, plans, now)
             for _ in range(_FILLS_AT_MOST):
                 if admission.verdict is not Verdict.UNKNOWN:
@@ -257,6 +259,8 @@ class Paired(Wrapper):
             if not is_away(failure) or self._limits is None:
                 raise
             return await self._verified(token, cost, plans, now, failure)
+        if self.cache.served_by is not self._compared_with:
+            admission = await self._confirmed(token, admission)
         verdict, key, plan, _ = admission
         if limits is not None and key is not None and plan is not None:
             if verdict is Verdict.ADMITTED:
@@ -265,19 +269,14 @@ class Paired(Wrapper):
                 await limits.settle(key.organization, plan.windows, self.cache.hit, now)
         return admission
 
-    async def _meet(self) -> None:
-        """Compare the copies of a server that took another's place before any is believed (K4).
-
-        Where that cannot be done, :meth:`compare` goes on trying once a second.
-        """
-        served_by = self.cache.served_by
-        try:
-            await self.compare()
-        except Exception as failure:
-            if not is_away(failure):
-                raise
-        else:
-            self._compared_with = served_by
+    async def _confirmed(self, token: Token, admission: Admission) -> Admission:
+        """What the truth says of a key that was admitted by a copy which may be an old one."""
+        if admission.verdict is not Verdict.ADMITTED:
+            return admission
+        key = await self._find(token)
+        if key is None:
+            return UNKNOWN
+        return admission if key.revoked_at is None else Admission(Verdict.REVOKED, key)
 
     async def _fill(self, token: Token) -> Admission | None:
         """Copy a key into the cache, or say why not. Nobody without the secret has one copied."""
@@ -358,9 +357,19 @@ class Paired(Wrapper):
         finally:
             await self.cache.forget(organization)
 
+    async def _forget(self, organization: str) -> Exception | None:
+        """Void the copies of an organization, or say why not."""
+        try:
+            await self.cache.forget(organization)
+        except Exception as failed:
+            return failed
+        return None
+
     async def _tend(self) -> None:
-        await self.write_usage()
-        await self.compare()
+        try:
+            await self.compare()
+        finally:
+            await self.write_usage()
 
 
 def _both(truth: Io, cache: Io) -> Io:

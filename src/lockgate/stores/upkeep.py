@@ -23,10 +23,12 @@ class Upkeep:
 
     Args:
         work: makes the work.
+        often: how often a second.
     """
 
-    def __init__(self, work: Callable[[], Work]) -> None:
+    def __init__(self, work: Callable[[], Work], often: int = 1) -> None:
         self._work: Final = work
+        self._often: Final = often
         self._lock = own_lock()
         self.forked()
         tell_of_forks(self)
@@ -39,21 +41,21 @@ class Upkeep:
 
     def used(self) -> None:
         """See that the work is done within a second."""
-        present = monotonic()
+        present, span = monotonic(), EVERY / self._often
         with self._lock:
             if present < self._due_by:
                 return
             # A loop may end before, and of a process that forks the child has no timer.
-            self._due_by = present + 2 * EVERY
+            self._due_by = present + 2 * span
         loop = _running()
         timer: Timer | asyncio.TimerHandle
         if loop is None:
-            timer = Timer(EVERY, lambda: run(self._do()))
+            timer = Timer(span, lambda: run(self._do()))
             timer.daemon = True
             timer.start()
         else:
             with unhurried():
-                timer = loop.call_later(EVERY, lambda: self._start(loop, self._do()))
+                timer = loop.call_later(span, lambda: self._start(loop, self._do()))
         with self._lock:
             self._timers.add(timer)
 

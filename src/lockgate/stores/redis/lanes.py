@@ -204,9 +204,11 @@ class Lane:
 
     @property
     def served_by(self) -> object:
-        """The primary that Sentinels named at last, or a word for none so far; None: there are no
-        Sentinels."""
-        return None if self._watch is None else self._watch.primary or "unknown"
+        """The primary that Sentinels named at last, or a word for none so far; the arrangement of a
+        Cluster, as it was seen at last; None: there is one server."""
+        if self._watch is not None:
+            return self._watch.primary or "unknown"
+        return self._turns.arranged if self._servers.kind == "cluster" else None
 
     def start_over(self) -> None:
         """Use none of the connections again that there are; those who wait for them fail."""

@@ -288,6 +288,7 @@ class Cluster(Topology):
         if by_slot:
             by_slot[error.slot_id] = address = self._remapped(_named(error))
             self._nodes |= {address}
+            self._turns.arranged = object()
 
     def asked(self, error: AskError) -> Line:
         return self._line(self._remapped(_named(error)))
@@ -336,6 +337,8 @@ class Cluster(Topology):
                 raise
         if best is None or first is None:
             raise failure
+        if self._arrangement not in {b"", best.arrangement}:
+            self._turns.arranged = object()
         self._by_slot, self._arrangement, self._epoch = best.by_slot, best.arrangement, best.epoch
         nodes = [each for each in dict.fromkeys(best.by_slot) if each is not None]
         nodes.sort(key=first.__ne__)  # The node that answered comes first, if it has slots.

@@ -23,6 +23,8 @@ class Turns:
 
     def __init__(self, addresses: Iterable[Address]) -> None:
         self._named: Final = tuple(addresses)
+        self.arranged: object = object()
+        """Another object whenever a server was seen to take the place of another."""
         self.order: tuple[Address, ...] = self._named
         """It is replaced as a whole: threads may read it meanwhile."""
 
