@@ -500,7 +500,7 @@ def test_d31_a_target_that_is_no_path_is_refused(path: str, raw: bytes) -> None:
 
 def test_a_path_with_too_many_readings_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="not valid"):
-        RuleBook({}).match("GET", "/" + ";x%2525" * 9_000)
+        RuleBook({}).match("GET", "/a//../b;c=1;d/./%252e%252e/e\\f?g#h;%252525/./%252f//;x")
 
 
 @given(RULES, METHODS, st.text(st.sampled_from(["/", ".", "a", "b", "-"]), max_size=10))
