@@ -98,9 +98,10 @@ def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
 def rate_limit_exceeded(
     windows: Sequence[Window], reading: Reading, cost: int = 1
 ) -> RateLimitExceeded:
-    """The error of a refused reading: of the window with the longest wait (D22).
+    """The error of a refused reading.
 
-    For a cost that no wait lets in it is the longest of the windows whose limit is lower (D39).
+    It names the window with the longest wait (D22). If the cost is above a limit, no wait helps:
+    the error names the longest window that has such a limit, and says so (D39).
     """
     index, wait = reading.refused_by, reading.wait
     assert index is not None, "only a refusal has a refusing window"

@@ -138,7 +138,7 @@ class Paired(Wrapper):
     ) -> Removal:
         removal = await self.truth.remove_ended(age, now, cursor)
         if removal.removed:
-            await self.compare()  # The truth says whose copies are void.
+            await self.compare()  # Copies of removed keys are void.
         return removal
 
     async def revoke_if_live(

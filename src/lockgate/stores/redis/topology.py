@@ -75,10 +75,10 @@ class Topology(ABC):
         return None
 
     async def kept(self, since: Primary) -> None:
-        """Return once what was changed on a server is where it stays.
+        """Return once the Sentinels still name the primary that took a change.
 
         Raises:
-            StoreUnavailable: nobody knows whether it does.
+            StoreUnavailable: they name another one or none, so the change may be lost.
         """
         raise NotImplementedError(f"No Sentinel has named {since.address}.")
 
