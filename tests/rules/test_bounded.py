@@ -97,19 +97,20 @@ def hasty() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_threads_that_share_it_leave_it_bounded() -> None:
+@pytest.mark.parametrize("run", range(30))
+def test_threads_that_share_it_leave_it_bounded(run: int) -> None:
     memory: Bounded[int, int] = Bounded(50)
     failures: list[BaseException] = []
 
     def work(seed: int) -> None:
         try:
-            for step in range(20_000):
+            for step in range(1500):
                 key = step * seed % 97
                 memory[key] = step
                 memory.touch(key)
                 if step % 5 == 0:
                     memory.pop(key + 1, None)
-                if step % 1000 == 0:
+                if step % 300 == 0:
                     memory.clear()
         except BaseException as failure:
             failures.append(failure)

@@ -43,10 +43,10 @@ class Bounded(dict[K, V]):
         is_new = key not in self
         super().__setitem__(key, value)
         if is_new:
-            order = self._order
-            order.append(key)
-            if len(order) > self._at_most:
-                self._forget_one(order)
+            self._order.append(key)
+            # Once, unless a thread replaced the order by one that is too long as well.
+            while len(self._order) > self._at_most:
+                self._forget_one(self._order)
 
     def clear(self) -> None:
         """Forget everything."""
