@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import count
 
 from lockgate import MemoryStore, run
-from lockgate.rules.credentials import KeyFormat
+from lockgate.core.key_format import KeyFormat
 
 from . import contenders
 from .drive import REQUESTS, Headers, Turn

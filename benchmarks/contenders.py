@@ -19,7 +19,7 @@ from slowapi.errors import RateLimitExceeded
 from slowapi.middleware import SlowAPIASGIMiddleware
 
 from lockgate import Gate, MemoryStore, Plan, PlanBook, Store, open_store, run
-from lockgate.web.asgi import GateMiddleware
+from lockgate.asgi import GateMiddleware
 
 from .workload import BRAND, KEY, PEPPER, TEMPLATES, bare, draft, endpoint
 

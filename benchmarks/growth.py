@@ -18,7 +18,7 @@ from statistics import quantiles
 from time import perf_counter_ns, thread_time_ns, time_ns
 
 from lockgate import MemoryStore, Plan, PlanBook, run
-from lockgate.rules.credentials import KeyFormat, NewKey
+from lockgate.core.key_format import KeyFormat, NewKey
 
 from .measure import table
 from .workload import PEPPER, PLENTY, draft, random_keys

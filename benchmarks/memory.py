@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from random import Random
 
 from lockgate import MemoryStore, Plan, PlanBook, run
-from lockgate.rules.plans import SPANS
-from lockgate.rules.windows import empty_state, hit
+from lockgate.core.plans import SPANS
+from lockgate.core.sliding_window import empty_state, hit
 
 from .measure import table
 from .workload import PLENTY, draft, random_keys

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import process_time_ns
 
 from lockgate import run
-from lockgate.web.asgi import AsgiCaller, GateMiddleware
+from lockgate.asgi import AsgiCaller, GateMiddleware
 
 from . import contenders
 from .drive import Turn

@@ -25,7 +25,7 @@ from pyrate_limiter import Limiter, Rate, RedisBucket
 from redis import asyncio as redis_asyncio
 
 from lockgate import Plan, PlanBook
-from lockgate.rules.instants import DAY, HOUR, MINUTE, SECOND
+from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 from lockgate.stores.redis import RedisStore
 from tests.servers import RedisServer, redis_server
 

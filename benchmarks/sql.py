@@ -35,12 +35,12 @@ from typing import Any
 from sqlalchemy import Engine, bindparam, make_url, select, text, update
 
 from lockgate import Gate, Plan, PlanBook, run
-from lockgate.rules.credentials import KeyFormat, Token
-from lockgate.rules.keys import KeyDraft
-from lockgate.rules.seals import sealed_draft
-from lockgate.rules.windows import hit
+from lockgate.core.api_keys import KeyDraft
+from lockgate.core.key_format import KeyFormat, Token
+from lockgate.core.row_seals import sealed_draft
+from lockgate.core.sliding_window import hit
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.encoding import read_state, read_uses, write_state, write_uses
+from lockgate.stores.sql.codec import read_state, read_uses, write_state, write_uses
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables

@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from lockgate.rules.credentials import BASE62, KeyFormat
-from lockgate.rules.digests import Peppers
-from lockgate.rules.keys import KeyDraft
-from lockgate.rules.seals import sealed_draft
+from lockgate.core.api_keys import KeyDraft
+from lockgate.core.digests import Peppers
+from lockgate.core.key_format import BASE62, KeyFormat
+from lockgate.core.row_seals import sealed_draft
 
 BRAND = "acme"
 PEPPER = b"a pepper of the benchmarks, known to all"

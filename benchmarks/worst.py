@@ -18,8 +18,8 @@ from random import Random
 from unittest.mock import patch
 
 from lockgate import Plan
-from lockgate.rules.instants import MINUTE, SECOND
-from lockgate.rules.windows import empty_state, hit
+from lockgate.core.sliding_window import empty_state, hit
+from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.testing import plot, worst
 
 from .measure import table

@@ -10,8 +10,8 @@ from flask import Flask, request
 from flask_limiter import Limiter
 
 from lockgate import Gate, MemoryStore, Plan, PlanBook, run
-from lockgate.web.flask import FlaskGate, requires
-from lockgate.web.wsgi import GateMiddleware
+from lockgate.flask import FlaskGate, requires
+from lockgate.wsgi import GateMiddleware
 
 from .contenders import SPANS
 from .measure import Spread, added, in_turns, ratio, table

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from lockgate import PUBLIC, Gate, run
-from lockgate.web.asgi import GateMiddleware
+from lockgate.asgi import GateMiddleware
 
 
 async def health(request: Request) -> JSONResponse:

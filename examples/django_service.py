@@ -14,14 +14,14 @@ from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
 from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.web.django import principal, protect
+from lockgate.django import principal, protect
 
 settings.configure(
     ROOT_URLCONF=__name__,
     # export DJANGO_SECRET_KEY=$(python -c "import secrets; print(secrets.token_urlsafe())")
     SECRET_KEY=os.environ["DJANGO_SECRET_KEY"],
     ALLOWED_HOSTS=["*"],
-    MIDDLEWARE=["lockgate.web.django.RouteMiddleware"],
+    MIDDLEWARE=["lockgate.django.RouteMiddleware"],
 )
 gate = Gate(
     "memory://",

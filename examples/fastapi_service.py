@@ -13,9 +13,9 @@ from typing import Annotated
 from fastapi import Depends, FastAPI
 
 from lockgate import PUBLIC, Gate, Principal, Rule, run
-from lockgate.identity import Session, SignedCookie
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.fastapi import error_handlers, lockgate_router, require
+from lockgate.asgi import GateMiddleware
+from lockgate.fastapi import error_handlers, lockgate_router, require
+from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
 gate = Gate(

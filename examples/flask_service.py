@@ -12,8 +12,8 @@ import os
 from flask import Flask, g
 
 from lockgate import PUBLIC, Gate, run
-from lockgate.identity import Session, SignedCookie
-from lockgate.web.flask import FlaskGate, lockgate_blueprint, requires
+from lockgate.flask import FlaskGate, lockgate_blueprint, requires
+from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
 gate = Gate(

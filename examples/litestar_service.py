@@ -6,7 +6,7 @@ from typing import Any
 from litestar import Litestar, Request, get, post
 
 from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.web.litestar import RouteMiddleware, protect
+from lockgate.litestar import RouteMiddleware, protect
 
 gate = Gate(
     "memory://",

@@ -12,7 +12,7 @@ store that they share.
 import os
 
 from lockgate import PUBLIC, Catalogue, Gate, Plan, PlanBook, run
-from lockgate.web.wsgi import GateMiddleware
+from lockgate.wsgi import GateMiddleware
 
 plans = PlanBook(
     [

@@ -15,8 +15,8 @@ import sys
 from flask import Flask, g
 
 from lockgate import PUBLIC, Gate, Organization, run
+from lockgate.flask import FlaskGate
 from lockgate.stores.sql import SqlStore
-from lockgate.web.flask import FlaskGate
 
 OURS = "subscriptions.db"
 

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 
 from lockgate import Gate, run
-from lockgate.stores.records import Records, RecordStore
+from lockgate.stores.key_value import Records, RecordStore
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS record
@@ -27,7 +27,7 @@ FORGET = "DELETE FROM record WHERE until < ?"
 class SqliteRecords(Records):
     """Records in a file, which the processes of one machine may share."""
 
-    io = "blocking"
+    io = "sync"
 
     def __init__(self, path):
         self._path = path

@@ -5,7 +5,7 @@ import os
 from quart import Quart, g
 
 from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.web.quart import protect
+from lockgate.quart import protect
 
 gate = Gate(
     "memory://",

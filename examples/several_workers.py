@@ -13,7 +13,7 @@ import os
 from flask import Flask, g
 
 from lockgate import PUBLIC, Gate, run
-from lockgate.web.flask import FlaskGate
+from lockgate.flask import FlaskGate
 
 gate = Gate(
     os.environ.get("LOCKGATE_STORE", "sqlite:///several_workers.db"),

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.identity import Session, SignedCookie
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.starlette import error_handlers, lockgate_routes, requires
+from lockgate.asgi import GateMiddleware
+from lockgate.sessions import Session, SignedCookie
+from lockgate.starlette import error_handlers, lockgate_routes, requires
 
 sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
 gate = Gate(

@@ -35,7 +35,7 @@ def lockgate_options() -> Mapping[str, Any]:
 def lockgate_gate(lockgate_clock: HandClock, lockgate_options: Mapping[str, Any]) -> Iterator[Gate]:
     """A gate in memory that goes by ``lockgate_clock`` and takes signed sessions."""
     from lockgate import Gate, run
-    from lockgate.testing.furnishing import settings
+    from lockgate.testing.fixtures import settings
 
     gate = Gate(**{**settings(lockgate_clock), **lockgate_options})
     yield gate

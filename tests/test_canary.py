@@ -22,20 +22,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from lockgate import PUBLIC, Event, Gate, MemoryStore, Refusal, Registration, Rule, run
+from lockgate.asgi import GateMiddleware
+from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.key_format import KeyFormat, NewKey, Token
+from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidFormat, LockgateError
-from lockgate.flows.keys import CreatedKey
-from lockgate.identity import Session, SignedCookie
-from lockgate.rules.credentials import KeyFormat, NewKey, Token
-from lockgate.rules.instants import DAY
-from lockgate.rules.keys import ApiKey, KeyDraft
-from lockgate.web.account_models import SignIn
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.connection import AsgiCaller
-from lockgate.web.endpoint import Call, Reply
+from lockgate.services.keys import CreatedKey
+from lockgate.sessions import Session, SignedCookie
+from lockgate.starlette import error_handlers, lockgate_routes
+from lockgate.web.asgi_request import AsgiCaller
 from lockgate.web.guard import Guard
-from lockgate.web.models import KeyCreated
-from lockgate.web.openapi import describe
-from lockgate.web.starlette import error_handlers, lockgate_routes
+from lockgate.web.operations.account_schemas import SignIn
+from lockgate.web.operations.openapi import describe
+from lockgate.web.operations.operation import Call, Reply
+from lockgate.web.operations.schemas import KeyCreated
 
 from .stores.making import HandClock, draft_of
 from .web.driving import Answer, ask, http_scope

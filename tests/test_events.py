@@ -12,14 +12,14 @@ from lockgate.events import Events
 
 def test_the_observer_is_told() -> None:
     told: list[Event] = []
-    Events(told.append).tell("something", code="X", number=3)
+    Events(told.append).emit("something", code="X", number=3)
     assert told == [Event("something", {"code": "X", "number": 3})]
 
 
 def test_the_log_is_told_at_its_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lockgate")
-    Events(None).tell("quiet", id="1")
-    Events(None).tell("loud", logging.ERROR, error="OSError")
+    Events(None).emit("quiet", id="1")
+    Events(None).emit("loud", logging.ERROR, error="OSError")
     assert [(r.levelname, r.name, r.getMessage()) for r in caplog.records] == [
         ("DEBUG", "lockgate", "quiet id='1'"),
         ("ERROR", "lockgate", "loud error='OSError'"),
@@ -28,7 +28,7 @@ def test_the_log_is_told_at_its_level(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_nothing_is_written_below_the_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "lockgate")
-    Events(None).tell("quiet", id="1")
+    Events(None).emit("quiet", id="1")
     assert caplog.records == []
 
 
@@ -38,7 +38,7 @@ def test_an_observer_that_fails_is_logged_and_that_is_all(
     def fail(event: Event) -> None:
         raise ZeroDivisionError(event.name)
 
-    Events(fail).tell("something", id="1")
+    Events(fail).emit("something", id="1")
     (record,) = caplog.records
     assert record.levelname == "ERROR"
     assert "something" in record.getMessage()
@@ -48,6 +48,6 @@ def test_an_observer_that_fails_is_logged_and_that_is_all(
 @pytest.mark.parametrize("value", ["a\nb", "a\r\nERROR forged", "\x1b[31m"])
 def test_no_value_writes_a_line_of_its_own(value: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lockgate")
-    Events(None).tell("something", path=value)
+    Events(None).emit("something", path=value)
     (record,) = caplog.records
     assert record.getMessage().isprintable()

@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
+from lockgate.core.digests import Digest
+from lockgate.core.key_format import Token
+from lockgate.core.plans import LIMITS
+from lockgate.core.scopes import requirement
+from lockgate.core.sliding_window import Reading, Window
+from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.errors import (
     InsufficientScope,
     KeyExpired,
@@ -21,14 +27,8 @@ from lockgate.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from lockgate.identity import Session, SignedCookie
-from lockgate.rules.credentials import Token
-from lockgate.rules.digests import Digest
-from lockgate.rules.instants import DAY, MINUTE
-from lockgate.rules.plans import LIMITS
-from lockgate.rules.scopes import requirement
-from lockgate.rules.windows import Reading, Window
-from lockgate.stores.contract import Admission
+from lockgate.sessions import Session, SignedCookie
+from lockgate.stores.base import Admission
 from tests.stores.making import NOW, HandClock
 
 OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"
@@ -69,7 +69,7 @@ def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
     needed = requirement("jobs:read")
 
     def used() -> int:
-        return run(gate.store.look("org_1", gate.plans.default.windows, clock.now)).used[0]
+        return run(gate.store.peek("org_1", gate.plans.default.windows, clock.now)).used[0]
 
     for count in (1, 2):
         with pytest.raises(InsufficientScope):

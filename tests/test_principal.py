@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lockgate import ConfigurationError, Plan, Principal
+from lockgate.core.scopes import requirement
+from lockgate.core.sliding_window import empty_state, hit
 from lockgate.errors import InsufficientScope
-from lockgate.identity import Session
-from lockgate.rules.scopes import requirement
-from lockgate.rules.windows import empty_state, hit
+from lockgate.sessions import Session
 from tests.stores.making import NOW, draft_of, new_key
 
 PLAN = Plan("free", rpm=1, rph=1, rpd=1, concurrent=1)

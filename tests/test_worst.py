@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import worst as benchmark
-from lockgate.rules.instants import MINUTE
+from lockgate.core.timestamps import MINUTE
 from lockgate.testing import worst
 
 PAGE = Path(__file__).parents[1] / "docs" / "limits.md"

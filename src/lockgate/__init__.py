@@ -1,26 +1,27 @@
 """API keys, scopes and per-organization rate limits that really hold."""
 
+from .core.access_rule import PUBLIC, Rule
+from .core.imported_keys import ImportedKeyFormat
+from .core.plans import Organization, Plan, PlanBook
+from .core.scopes import Catalogue
 from .errors import ConfigurationError, LockgateError, Refusal
 from .events import Event
-from .flows.accounts import Registration
-from .flows.approval import RegistrationRequest
-from .flows.slot import Slot
 from .gate import Gate
 from .principal import Principal
-from .rules.access_rule import PUBLIC, Rule
-from .rules.legacy import Legacy
-from .rules.plans import Organization, Plan, PlanBook
-from .rules.scopes import Catalogue
-from .run import run
+from .services.approval import RegistrationRequest
+from .services.concurrency_slot import ConcurrencySlot
+from .services.registration import Registration
 from .stores import MemoryStore, Store, open_store
+from .sync import run
 
 __all__ = [
     "PUBLIC",
     "Catalogue",
+    "ConcurrencySlot",
     "ConfigurationError",
     "Event",
     "Gate",
-    "Legacy",
+    "ImportedKeyFormat",
     "LockgateError",
     "MemoryStore",
     "Organization",
@@ -31,7 +32,6 @@ __all__ = [
     "Registration",
     "RegistrationRequest",
     "Rule",
-    "Slot",
     "Store",
     "open_store",
     "run",

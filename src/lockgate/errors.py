@@ -43,8 +43,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from .rules.plans import Plan
-    from .rules.windows import Reading
+    from .core.plans import Plan
+    from .core.sliding_window import Reading
 
 Header = tuple[bytes, bytes]
 """A header as ASGI carries it: lower-case name and value."""

@@ -51,7 +51,7 @@ class Events:
         """Whether anybody would hear an ordinary event; asked where telling one takes work."""
         return self._observer is not None or logger.isEnabledFor(logging.DEBUG)
 
-    def tell(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
+    def emit(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
         """Tell an event. An observer that fails is logged: it never decides about a request."""
         if logger.isEnabledFor(level):
             logger.log(level, "%s %s", name, " ".join(f"{k}={v!r}" for k, v in fields.items()))

@@ -4,6 +4,24 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, cast
 
+from .core.accounts import Account
+from .core.api_keys import ApiKey
+from .core.client_address import ClientAddresses
+from .core.digests import PLAIN_SCHEME, Peppers
+from .core.imported_keys import ImportedKeyFormat, ImportedToken
+from .core.key_format import KeyFormat, Token
+from .core.plans import ANONYMOUS, LARGEST, Plan, PlanBook
+from .core.rate_limit_headers import (
+    all_headers,
+    all_text,
+    rate_headers,
+    rate_limit_exceeded,
+    rate_text,
+)
+from .core.row_seals import is_current, resealed_key
+from .core.same_origin import origin_of
+from .core.scopes import Catalogue, Requirement
+from .core.sliding_window import Reading
 from .errors import (
     ConfigurationError,
     InsufficientScope,
@@ -17,39 +35,27 @@ from .errors import (
     Unauthenticated,
 )
 from .events import Events, Observer, logger
-from .flows.accounts import Accounts, Registration
-from .flows.anonymous import Anonymous
-from .flows.asking import asking, pair, unavailable
-from .flows.forwarded_headers import ForwardedHeaders
-from .flows.keys import LONGEST_ID, Keys
-from .flows.known import KnownKeys
-from .flows.legacy import Legacies
-from .flows.organizations import Organizations
-from .flows.rejections import Rejections, believed
-from .flows.retention import Retention
-from .flows.slot import Slot
-from .flows.slots import Holder, Slots
-from .identity import Session, SessionVerifier
 from .principal import Principal
-from .rules.accounts import Account
-from .rules.addresses import Addresses
-from .rules.credentials import KeyFormat, Token
-from .rules.digests import PLAIN_SCHEME, Peppers
-from .rules.headers import all_headers, all_text, rate_headers, rate_limit_exceeded, rate_text
-from .rules.keys import ApiKey
-from .rules.legacy import Legacy, LegacyToken
-from .rules.origins import origin_of
-from .rules.plans import ANONYMOUS, LARGEST, Plan, PlanBook
-from .rules.scopes import Catalogue, Requirement
-from .rules.seals import is_current, resealed_key
-from .rules.windows import Reading
-from .stores.contract import Admission, Store, Verdict
-from .stores.deadlines import DEADLINE, within
-from .stores.fallback import Fallback, LocalLimits
-from .stores.local import Clock
-from .stores.memory import MemoryStore
-from .stores.resilience import resilient
-from .stores.urls import open_store
+from .services.anonymous_limits import AnonymousLimits
+from .services.concurrency import ConcurrencySlots, Holder
+from .services.concurrency_slot import ConcurrencySlot
+from .services.forwarded_headers import ForwardedHeaders
+from .services.imported_keys import ImportedKeys
+from .services.keys import ID_MAX_LENGTH, Keys
+from .services.organizations import Organizations
+from .services.registration import AgentAccounts, Registration
+from .services.rejected_rows import RejectedRows, believed
+from .services.retention import Retention
+from .services.store_errors import asking, pair, unavailable
+from .services.verified_key_cache import VerifiedKeyCache
+from .sessions import Session, SessionVerifier
+from .stores.base import Admission, Store, Verdict
+from .stores.memory.store import MemoryStore
+from .stores.memory.windows import Clock
+from .stores.open import open_store
+from .stores.resilience.deadlines import DEADLINE, within
+from .stores.resilience.local_limits import Fallback, LocalLimits
+from .stores.resilience.resilient import resilient
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
@@ -130,7 +136,7 @@ class Gate:
         plans: PlanBook | None = None,
         catalogue: Catalogue | None = None,
         anonymous: Plan = ANONYMOUS,
-        legacy: Iterable[Legacy] = (),
+        legacy: Iterable[ImportedKeyFormat] = (),
         sessions: SessionVerifier | None = None,
         registration: Registration | None = None,
         public_url: str | None = None,
@@ -162,20 +168,20 @@ class Gate:
         self.catalogue: Final = catalogue or Catalogue.of()
         pages = [public_url] if public_url else []
         self.origins: Final = frozenset(map(origin_of, [*pages, *allowed_origins]))
-        self.addresses: Final = Addresses(trusted_proxies)
+        self.addresses: Final = ClientAddresses(trusted_proxies)
         self.prefix: Final = prefix
         self.events: Final = Events(observer)
         limits = LocalLimits(on_store_failure, fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, limits, deadline)
-        self.anonymous: Final = Anonymous(anonymous, clock)
+        self.anonymous: Final = AnonymousLimits(anonymous, clock)
         """What client addresses ask of public routes."""
-        self.failures: Final = Anonymous(anonymous, clock)
+        self.failures: Final = AnonymousLimits(anonymous, clock)
         """What they ask of other routes without a good credential."""
         self.forwarding: Final = ForwardedHeaders(self.events)
-        self.known: Final = KnownKeys()
+        self.known: Final = VerifiedKeyCache()
         watch = clock, self.events
-        self.rejections: Final = Rejections(self.events)
-        self.legacy: Final = Legacies(
+        self.rejections: Final = RejectedRows(self.events)
+        self.legacy: Final = ImportedKeys(
             systems, self.store, self._peppers, self.catalogue, key_cap, *watch
         )
         self._retention = Retention(self.store, key_retention_days, *watch)
@@ -184,7 +190,7 @@ class Gate:
         )
         parts = self.store, self.format, sessions
         self.accounts: Final = (
-            Accounts(registration, public_url, *parts, *watch, self.rejections)
+            AgentAccounts(registration, public_url, *parts, *watch, self.rejections)
             if registration
             else None
         )
@@ -197,7 +203,7 @@ class Gate:
             )
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
         lease = slot_lease, slot_retry_after
-        self.slots: Final = Slots(
+        self.slots: Final = ConcurrencySlots(
             self.store, self.organizations, self.format, *lease, *watch, self._pair_store
         )
         self.clock: Final = clock
@@ -235,7 +241,7 @@ class Gate:
         now = self.clock() if self.clock else None
         try:
             admission = await self.store.admit(token, cost, self.plans, now)
-            unread = admission.key is None and isinstance(token, LegacyToken)
+            unread = admission.key is None and isinstance(token, ImportedToken)
             principal = None if unread else self.judge(admission, requires, cost)
         except LockgateError:
             raise
@@ -243,17 +249,17 @@ class Gate:
             raise unavailable(self.events, failure) from failure
         finally:
             if token.rejected is not None:
-                self.rejections.tell(token.rejected)
+                self.rejections.report(token.rejected)
         if principal is None:
-            assert isinstance(token, LegacyToken), "another is judged"
+            assert isinstance(token, ImportedToken), "another is judged"
             try:
                 await self.legacy.upgrade(token, address)
             except RateLimitExceeded as refusal:
-                self.tell(refusal, refusal.measured)
+                self.attach_rate_headers(refusal, refusal.measured)
                 raise
             finally:
                 if token.rejected is not None:
-                    self.rejections.tell(token.rejected)
+                    self.rejections.report(token.rejected)
             return await self.admit(token, requires, cost, address)
         key = principal.key
         if key is not None and not is_current(key, self._peppers):
@@ -301,7 +307,7 @@ class Gate:
         if not 1 <= cost <= LARGEST:
             raise ConfigurationError(f"A cost is from 1 to 2**53 - 1, not {cost}.")
         organization = session.organization
-        if organization is None or not 1 <= len(organization) <= LONGEST_ID:
+        if organization is None or not 1 <= len(organization) <= ID_MAX_LENGTH:
             raise NoOrganization
         now = self.clock() if self.clock else None
         with within(self._deadline), asking(self.events):
@@ -328,7 +334,7 @@ class Gate:
         *,
         owner: str | None = None,
         seconds: float | None = None,
-    ) -> Slot:
+    ) -> ConcurrencySlot:
         """A slot for a job, held while a block runs: ``async with gate.slot(principal, job_id):``.
 
         In a thread without an event loop it is ``with gate.slot(...):``. For work that outlives
@@ -338,17 +344,17 @@ class Gate:
             holder: who is calling, or the organization's id.
             job: the job's id, 1 to 128 characters; it runs once at a time. None: one of its own.
             owner: that of a slot which was taken before by :meth:`gate.slots.acquire()
-                <lockgate.flows.slots.Slots.acquire>`: the block takes it over.
+                <lockgate.services.concurrency.ConcurrencySlots.acquire>`: the block takes it over.
             seconds: when the slot comes back if this process dies, up to a day; None: as the gate
                 says.
 
         Entering the block raises what :meth:`gate.slots.acquire()
-        <lockgate.flows.slots.Slots.acquire>` raises, and :class:`ConfigurationError` where the
-        store does not suit the kind of block.
+        <lockgate.services.concurrency.ConcurrencySlots.acquire>` raises, and
+        :class:`ConfigurationError` where the store does not suit the kind of block.
         """
-        return Slot(self.slots, holder, job, owner, seconds)
+        return ConcurrencySlot(self.slots, holder, job, owner, seconds)
 
-    def pair(self, face: Literal["async", "blocking"]) -> None:
+    def pair(self, face: Literal["async", "sync"]) -> None:
         """See that store and session verifier suit a face, which asks when it is made.
 
         Args:
@@ -362,34 +368,34 @@ class Gate:
         if self._people is not None:
             pair(face, self._people, self._people.io)
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Finish what was begun, and write what was only counted. The gate can be used on.
 
         It is for the end of a server: the ASGI middleware does it as the lifespan ends.
         """
-        await self.slots.finishing.settle()
-        await self.store.settle()
+        await self.slots.finishing.flush()
+        await self.store.flush()
 
     async def close(self) -> None:
         """Let go of the store's connections, threads and files."""
-        await self.slots.finishing.settle()
+        await self.slots.finishing.flush()
         self.legacy.close()
         if self.accounts is not None:
             await self.accounts.close()
         await self._retention.close()
         await self.store.close()
 
-    def _pair_store(self, face: Literal["async", "blocking"]) -> None:
+    def _pair_store(self, face: Literal["async", "sync"]) -> None:
         pair(face, self._opened, self._opened.io)
 
     def refused(self, refusal: Refusal, principal: Principal) -> Refusal:
         """A refusal of a caller whose credential is good: with its limits and for its events."""
         refusal.principal = principal
         refusal.organization = principal.organization
-        self.tell(refusal, (principal.plan, principal.reading))
+        self.attach_rate_headers(refusal, (principal.plan, principal.reading))
         return refusal
 
-    def tell(self, refusal: Refusal, measured: tuple[Plan, Reading] | None) -> None:
+    def attach_rate_headers(self, refusal: Refusal, measured: tuple[Plan, Reading] | None) -> None:
         """Let a refusal tell what its caller's windows say, if that was measured."""
         if measured is not None:
             refusal.measured = measured
@@ -406,7 +412,7 @@ class Gate:
             return key
         if key.scheme == PLAIN_SCHEME:
             told = "plain_key_used", logging.WARNING
-            self.events.tell(*told, organization=key.organization, id=key.id)
+            self.events.emit(*told, organization=key.organization, id=key.id)
         sealed = resealed_key(key, self._peppers, new)
         try:
             with within(self._deadline):
@@ -417,7 +423,7 @@ class Gate:
         if not moved:
             return key
         name = "key_sealed" if new.scheme == key.scheme else "key_rehashed"
-        self.events.tell(name, organization=key.organization, id=key.id, scheme=new.scheme)
+        self.events.emit(name, organization=key.organization, id=key.id, scheme=new.scheme)
         return sealed
 
     def _warn(self) -> None:

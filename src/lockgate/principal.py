@@ -2,12 +2,12 @@
 
 from typing import NamedTuple, NoReturn
 
+from .core.api_keys import ApiKey
+from .core.plans import Plan
+from .core.scopes import Grants, Requirement, grants, requirement
+from .core.sliding_window import Reading
 from .errors import ConfigurationError, InsufficientScope
-from .identity import Session
-from .rules.keys import ApiKey
-from .rules.plans import Plan
-from .rules.scopes import Grants, Requirement, grants, requirement
-from .rules.windows import Reading
+from .sessions import Session
 
 EVERYTHING = grants(("*",))
 

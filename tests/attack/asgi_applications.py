@@ -264,7 +264,7 @@ def litestar(ran: Ran) -> Any:
             said("item", "/items/{id:str}"),
             said("page", ["/", "/{p:path}"], *METHODS),
         ],
-        middleware=[import_module("lockgate.web.litestar").RouteMiddleware],
+        middleware=[import_module("lockgate.litestar").RouteMiddleware],
         openapi_config=None,
         logging_config=None,
     )

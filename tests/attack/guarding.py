@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lockgate import Gate, Rule
-from lockgate.web import django, litestar, quart
-from lockgate.web.asgi import GateMiddleware as AsgiGate
-from lockgate.web.flask import FlaskGate
-from lockgate.web.wsgi import GateMiddleware as WsgiGate
+from lockgate import Gate, Rule, django, litestar, quart
+from lockgate.asgi import GateMiddleware as AsgiGate
+from lockgate.flask import FlaskGate
+from lockgate.wsgi import GateMiddleware as WsgiGate
 
 Rules = Mapping[str, Rule | str]
 

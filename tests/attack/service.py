@@ -46,7 +46,7 @@ class Recorder:
         plan = self.gate.plans.default
         self.record.use(
             tuple(
-                run(self.gate.store.look(organization, plan.windows)).used[-1]
+                run(self.gate.store.peek(organization, plan.windows)).used[-1]
                 for organization in ORGANIZATIONS
             )
         )

@@ -17,12 +17,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from lockgate import PUBLIC, ConfigurationError, Gate, Principal, Rule, run
-from lockgate.web import starlette
-from lockgate.web.asgi import GateMiddleware as AsgiGate
-from lockgate.web.fastapi import require
-from lockgate.web.flask import FlaskGate, requires
-from lockgate.web.wsgi import GateMiddleware as WsgiGate
+from lockgate import PUBLIC, ConfigurationError, Gate, Principal, Rule, run, starlette
+from lockgate.asgi import GateMiddleware as AsgiGate
+from lockgate.fastapi import require
+from lockgate.flask import FlaskGate, requires
+from lockgate.wsgi import GateMiddleware as WsgiGate
 
 # As frameworks and gateways write parameters and tails; as a rule each is a path of itself.
 NEVER = ("/v1/<int:id>", "/v1/<id>", "/v1/<path:rest>/x", "/v1/*", "/v1/**", "/*/jobs")
@@ -172,7 +171,7 @@ def test_flask_cost_of_a_view_method_is_charged_or_told_D31(gate: Gate) -> None:
         FlaskGate(gate).init_app(app)
         bearer = {"Authorization": f"Bearer {key}"}
         answered = app.test_client().post("/jobs", headers=bearer)
-        used = run(gate.store.look("org_1", plan.windows)).used[0]
+        used = run(gate.store.peek("org_1", plan.windows)).used[0]
         done.append((answered.status_code, used) == (200, 3))
 
 

@@ -31,7 +31,7 @@ def flask(ran: Ran, *, strict: bool = True, rewriting: bool = False) -> Any:
     from flask.views import MethodView
     from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
-    from lockgate.web.flask import requires
+    from lockgate.flask import requires
 
     app = Flask("attacked")
     app.url_map.strict_slashes = strict
@@ -114,7 +114,7 @@ def _django(append_slash: bool) -> Any:
         MIDDLEWARE=[
             "django.middleware.locale.LocaleMiddleware",
             "django.middleware.common.CommonMiddleware",
-            "lockgate.web.django.RouteMiddleware",
+            "lockgate.django.RouteMiddleware",
         ],
         LOGGING_CONFIG=None,
         REST_FRAMEWORK={

@@ -18,12 +18,12 @@ from importlib import import_module
 from typing import Any
 
 from lockgate.cli import main as lockgate
-from lockgate.cli.demo import demo
-from lockgate.cli.servers import GRACE, THREADS, Loaded, Serve, uvicorn_server
-from lockgate.flows import keys as flows_of_keys
-from lockgate.rules.keys import read_lifetime
-from lockgate.run import run
-from lockgate.web import models
+from lockgate.core.api_keys import read_lifetime
+from lockgate.demo.command import demo
+from lockgate.demo.servers import GRACE, THREADS, Loaded, Serve, uvicorn_server
+from lockgate.services import keys as flows_of_keys
+from lockgate.sync import run
+from lockgate.web.operations import schemas
 
 Load = Callable[[], Loaded]
 Message = MutableMapping[str, Any]
@@ -50,7 +50,7 @@ def hypercorn(load: Load, listener: socket.socket) -> None:
         async def until_stopped() -> None:  # It listens by the time that this is awaited.
             await loaded.announce()
             await stop.wait()
-            loaded.hurry()
+            loaded.cancel_waits()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -157,7 +157,7 @@ def _living(loaded: Loaded) -> Any:
         async def hear() -> Message:
             message = await receive()
             if message["type"] == "lifespan.shutdown":
-                loaded.hurry()
+                loaded.cancel_waits()
             return message
 
         async def say(message: Message) -> None:
@@ -198,7 +198,7 @@ def let_keys_blink() -> None:
     def read(days: float | None) -> tuple[int | None, list[str]]:
         return (1, []) if days == BLINK else real(days)
 
-    for module in (flows_of_keys, models):
+    for module in (flows_of_keys, schemas):
         setattr(module, "read_lifetime", read)  # noqa: B010 - it is no attribute that they export
 
 

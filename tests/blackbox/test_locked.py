@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lockgate.identity import SESSION_COOKIE
+from lockgate.sessions import SESSION_COOKIE
 
 from .demo import KEYS, RATE_HEADERS, Demo, Face
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lockgate.cli import main
-from lockgate.rules.weak_secrets import PUBLISHED
+from lockgate.core.weak_secrets import PUBLISHED
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_a_missing_extra(
         return real(name, *arguments, **fields)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    for module in ("demo", "servers"):
-        monkeypatch.delitem(sys.modules, f"lockgate.cli.{module}", raising=False)
+    for module in ("command", "servers"):
+        monkeypatch.delitem(sys.modules, f"lockgate.demo.{module}", raising=False)
     message = said(capsys, "demo")
     assert missing in message
     assert "pip install 'lockgate[cli]'" in message

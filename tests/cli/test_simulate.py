@@ -13,7 +13,7 @@ import pytest
 
 from lockgate.cli import main
 from lockgate.cli.simulate import CALLS_AT_MOST, made_up, rate_of, read_trace, span_of
-from lockgate.rules.instants import DAY, HOUR, MINUTE, SECOND
+from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 from lockgate.testing import Arrival
 
 

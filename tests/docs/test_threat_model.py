@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from lockgate import PUBLIC, Gate, MemoryStore, Plan, Registration, run
-from lockgate.identity import SignedCookie
-from lockgate.web.asgi import GateMiddleware
+from lockgate.asgi import GateMiddleware
+from lockgate.sessions import SignedCookie
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "threat-model.md"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lockgate import Store, run
-from lockgate.stores.records import RecordStore
+from lockgate.stores.key_value import RecordStore
 from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite
 from tests.stores.making import BOOK, NOW
@@ -73,5 +73,5 @@ def test_it_outlives_a_restart(tmp_path: Path) -> None:
     run(first.hit("org_1", BOOK.default.windows, 3, NOW))
     run(first.close())
     second = reopened(path)
-    assert run(second.look("org_1", BOOK.default.windows, NOW)).used == (3, 3, 3)
+    assert run(second.peek("org_1", BOOK.default.windows, NOW)).used == (3, 3, 3)
     run(second.close())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.rules.weak_secrets import refuse_weak
+from lockgate.core.weak_secrets import refuse_weak
 from tests.tracing import untraced
 
 from .secrets_of_examples import SECRETS

@@ -5,7 +5,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from lockgate import PUBLIC, Gate, run
-from lockgate.web.asgi import GateMiddleware
+from lockgate.asgi import GateMiddleware
 
 
 async def echo(socket: WebSocket) -> None:

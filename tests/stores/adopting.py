@@ -8,12 +8,12 @@ from typing import Any
 import bcrypt
 import pytest
 
-from lockgate import Gate, Legacy, run
+from lockgate import Gate, ImportedKeyFormat, run
+from lockgate.core.api_keys import ApiKey
 from lockgate.errors import HandleTaken, KeyNotFound, KeyRevoked
-from lockgate.rules.keys import ApiKey
 from lockgate.stores import Store
 
-SYSTEM = Legacy(
+SYSTEM = ImportedKeyFormat(
     "old", r"old_(?P<handle>[a-z]{6})_[a-z ]{1,40}", schemes=["sha512", "bcrypt", "argon2"]
 )
 ARGON2 = "$argon2id$v=19$m=65536,t=3,p=4$cc65V0qpFYLwvjcGoNQ6pw$cyzogb7pS8GwJEGLKA9NoP+v2I8JF0glq6KheO9qtEw"  # noqa: E501 - as it is written

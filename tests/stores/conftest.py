@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from lockgate.stores import guarded
-from lockgate.stores.breaker import Breaker
+from lockgate.stores.resilience import guarded
+from lockgate.stores.resilience.circuit_breaker import CircuitBreaker
 
 SOON = 0.05
 """Seconds."""
@@ -16,4 +16,4 @@ SOON = 0.05
 @pytest.fixture
 def soon_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that wait until a store is back, and not for how long its breaker pauses."""
-    monkeypatch.setattr(guarded, "Breaker", partial(Breaker, pause=SOON))
+    monkeypatch.setattr(guarded, "CircuitBreaker", partial(CircuitBreaker, pause=SOON))

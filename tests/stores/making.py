@@ -6,13 +6,13 @@ from itertools import count
 from uuid import UUID
 
 from lockgate import PlanBook
-from lockgate.rules.accounts import AccountDraft
-from lockgate.rules.credentials import KeyFormat, NewKey, Token
-from lockgate.rules.keys import KeyDraft
+from lockgate.core.accounts import AccountDraft
+from lockgate.core.api_keys import KeyDraft
+from lockgate.core.key_format import KeyFormat, NewKey, Token
 from lockgate.testing import HandClock
 from lockgate.testing.checks import in_threads as at_once
 from lockgate.testing.clock import START as NOW
-from lockgate.testing.mint import HOSTILE
+from lockgate.testing.factories import HOSTILE
 
 __all__ = [
     "BOOK",

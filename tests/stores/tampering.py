@@ -8,9 +8,9 @@ from hashlib import sha256
 import pytest
 
 from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.core.api_keys import ApiKey
 from lockgate.errors import KeyNotFound
-from lockgate.flows.keys import CreatedKey
-from lockgate.rules.keys import ApiKey
+from lockgate.services.keys import CreatedKey
 from lockgate.stores import Store
 
 PEPPER = b"a pepper of the tests, long enough"

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockgate import Plan, PlanBook, run
+from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Event, Events
-from lockgate.rules.plans import Organization
-from lockgate.stores.deadlines import Overdue, within
-from lockgate.stores.denials import Remembering
-from lockgate.stores.fallback import LocalLimits
-from lockgate.stores.guarded import Resilient
-from lockgate.stores.memory import MemoryStore
-from lockgate.stores.straight import Straight
+from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.resilience.deadlines import Overdue, within
+from lockgate.stores.resilience.guarded import Resilient
+from lockgate.stores.resilience.local_limits import LocalLimits
+from lockgate.stores.resilience.refusal_cache import RefusalCache
+from lockgate.stores.resilience.straight import Straight
 
 from .making import HandClock, draft_of, new_key, token_of
 
@@ -44,7 +44,7 @@ FAILURES = (OSError(), Overdue(), StoreUnavailable(), ValueError(), asyncio.Canc
 class Shared(MemoryStore):
     """Keeps time and an epoch, as a store that others change as well; it fails at times."""
 
-    keeps_time = True
+    enforces_deadline = True
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock)
@@ -58,8 +58,8 @@ class Shared(MemoryStore):
         if self.failures:
             raise self.failures.pop()
 
-    async def epoch(self) -> int | None:
-        await self._asked("epoch")
+    async def change_counter(self) -> int | None:
+        await self._asked("change_counter")
         return self.number
 
     async def admit(self, *args: Any, **kwargs: Any) -> Any:
@@ -74,14 +74,14 @@ class Shared(MemoryStore):
         await self._asked("organization")
         return await super().organization(id)
 
-    def start_over(self) -> None:
+    def reset_connections(self) -> None:
         self.asked.append("start over")
 
 
 class World:
     """A store and what stands before it, to which things happen."""
 
-    def __init__(self, kind: type[Remembering]) -> None:
+    def __init__(self, kind: type[RefusalCache]) -> None:
         self.clock = HandClock()
         self.seconds = 50.0
         self.store = Shared(self.clock)
@@ -138,7 +138,7 @@ class World:
             said = type(failure)
         front, breaker = self.front, self.guard.breaker
         limits = self.limits._windows._present
-        kept = limits, front._epoch, [*front._denials], [*front._keys], [*front._placed]
+        kept = limits, front._change_counter, [*front._denials], [*front._keys], [*front._placed]
         state = breaker.failures, breaker.is_open, [*self.limits.away], [*self.guard.seen]
         return said, [*self.store.asked], [*self.told], kept, state
 
@@ -168,7 +168,7 @@ happenings = st.one_of(
 @settings(max_examples=300)
 @given(st.lists(happenings, min_size=10, max_size=60))
 def test_both_do_alike(happened: list[tuple[Any, ...]]) -> None:
-    straight, by_the_guard = World(Straight), World(Remembering)
+    straight, by_the_guard = World(Straight), World(RefusalCache)
     for verb, *arguments in happened:
 
         def happens(world: World, verb: str = verb, arguments: list[Any] = arguments) -> object:

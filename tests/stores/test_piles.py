@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from lockgate import MemoryStore, run
+from lockgate.core.api_keys import ApiKey, KeyState, Position
+from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidRequest, KeyLimitReached
-from lockgate.flows.keys import KeyPage
-from lockgate.rules.instants import DAY
-from lockgate.rules.keys import ApiKey, KeyState, Position
-from lockgate.stores.contract import PAGE_AT_MOST, Page
-from lockgate.stores.local_keys import LocalKeys
-from lockgate.stores.records import RecordStore, record
-from lockgate.stores.redis import RedisStore, encoding
+from lockgate.services.keys import KeyPage
+from lockgate.starlette import lockgate_routes
+from lockgate.stores.base import PAGE_AT_MOST, Page
+from lockgate.stores.key_value import RecordStore, record
+from lockgate.stores.memory.keys import LocalKeys
+from lockgate.stores.redis import RedisStore, codec
 from lockgate.stores.redis import store as redis_store
-from lockgate.web.starlette import lockgate_routes
 from tests.testing.test_records import Counted
 from tests.web.driving import Bench, ask
 
@@ -197,7 +197,7 @@ async def test_a_list_of_a_pile_lets_others_have_their_turn(piled: Piled) -> Non
 def behind_nothing(bench: Bench) -> Any:
     from starlette.applications import Starlette
 
-    from lockgate.web.asgi import GateMiddleware
+    from lockgate.asgi import GateMiddleware
 
     return GateMiddleware(Starlette(routes=lockgate_routes(bench.gate)), bench.gate)
 
@@ -260,7 +260,7 @@ async def test_redis_reads_the_keys_that_are_asked_for(
 
 
 def counting(decoded: list[int]) -> Any:
-    real = encoding.read_keys
+    real = codec.read_keys
 
     def read_keys(fields: Any) -> Any:
         keys = real(fields)

@@ -11,23 +11,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from lockgate import MemoryStore, PlanBook, Store
+from lockgate.core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from lockgate.core.digests import Digest
+from lockgate.core.key_format import Token
+from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.plans import Organization
+from lockgate.core.sliding_window import Reading, State, Window, empty_state, hit, peek
+from lockgate.core.timestamps import SECOND
 from lockgate.errors import KeyLimitReached
-from lockgate.rules.credentials import Token
-from lockgate.rules.digests import Digest
-from lockgate.rules.instants import SECOND
-from lockgate.rules.keys import ApiKey, KeyDraft, KeyState, Position
-from lockgate.rules.plans import Organization
-from lockgate.rules.slots import Lease, SlotReading
-from lockgate.rules.windows import Reading, State, Window, empty_state, hit, look
-from lockgate.stores.contract import (
-    PAGE_AT_MOST,
-    Admission,
-    Page,
-    Removal,
-    Rows,
-    Usage,
-    Verdict,
-)
+from lockgate.stores.base import PAGE_AT_MOST, Admission, Page, Removal, Rows, Usage, Verdict
 
 Windows = tuple[Window, ...]
 START_SKEW = 300 * SECOND
@@ -87,8 +79,8 @@ class Counting(Mutant):
             self.states[organization] = state
             return truth
 
-    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
-        return look(self.states.get(organization) or empty_state(windows), windows, self.at(now))
+    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return peek(self.states.get(organization) or empty_state(windows), windows, self.at(now))
 
 
 class FixedWindow(Counting):
@@ -148,8 +140,8 @@ class Unlocked(Mutant):
         reading, self.states[organization] = hit(before, windows, self.at(now), cost)
         return reading
 
-    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
-        return look(self.states.get(organization) or empty_state(windows), windows, self.at(now))
+    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return peek(self.states.get(organization) or empty_state(windows), windows, self.at(now))
 
 
 class GetThenSave(Mutant):
@@ -193,7 +185,7 @@ class OneByOne(Mutant):
     async def hit(
         self, organization: str, windows: Windows, cost: int, now: int | None = None
     ) -> Reading:
-        reading = await super().look(organization, windows, now)
+        reading = await super().peek(organization, windows, now)
         endless = tuple(window._replace(limit=None) for window in windows)
         refused = [
             index
@@ -427,8 +419,8 @@ class HashTagInjected(Mutant):
     ) -> Reading:
         return await super().hit(self.tag(organization), windows, cost, now)
 
-    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
-        return await super().look(self.tag(organization), windows, now)
+    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return await super().peek(self.tag(organization), windows, now)
 
 
 class CaseFolded(Mutant):
@@ -513,7 +505,7 @@ class BoundaryIncluded(Mutant):
     ) -> Reading:
         at = self.at(now)
         longer = tuple(window._replace(span=window.span + 1) for window in windows)
-        judged = await super().look(organization, longer, at)
+        judged = await super().peek(organization, longer, at)
         reading = await super().hit(organization, windows, cost, at)
         return reading if judged.allowed else reading._replace(allowed=False)
 
@@ -552,8 +544,8 @@ class LookingCounts(Mutant):
 
     killed_by: ClassVar = {"W5", "W4", "W7"}
 
-    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
-        before = await super().look(organization, windows, now)
+    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        before = await super().peek(organization, windows, now)
         await super().hit(organization, windows, 1, now)
         return before
 
@@ -568,8 +560,8 @@ class PlanChangeForgets(Mutant):
     ) -> Reading:
         return await super().hit(f"{organization}:{windows[0].limit}", windows, cost, now)
 
-    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
-        return await super().look(f"{organization}:{windows[0].limit}", windows, now)
+    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return await super().peek(f"{organization}:{windows[0].limit}", windows, now)
 
 
 class StepBackForgets(Mutant):
@@ -586,8 +578,8 @@ class StepBackForgets(Mutant):
         reading, self.states[organization] = hit(state, windows, at, cost)
         return reading
 
-    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
-        return look(self.states.get(organization) or empty_state(windows), windows, self.at(now))
+    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return peek(self.states.get(organization) or empty_state(windows), windows, self.at(now))
 
 
 class LaterRevocationWins(Mutant):
@@ -623,9 +615,9 @@ class PlansChangeUnheard(Mutant):
     killed_by: ClassVar = {"D5"}
 
     async def put_organization(self, organization: Organization) -> None:
-        before = self.edition
+        before = self.local_version
         await super().put_organization(organization)
-        self.edition = before
+        self.local_version = before
 
 
 class EpochOfRevocations(Mutant):
@@ -634,7 +626,7 @@ class EpochOfRevocations(Mutant):
     killed_by: ClassVar = {"D5"}
     revocations = 0
 
-    async def epoch(self) -> int | None:
+    async def change_counter(self) -> int | None:
         return self.revocations + len(self._placed)
 
     async def revoke_if_live(
@@ -945,9 +937,9 @@ class RemovalUnheard(Mutant):
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
-        edition = self.edition
+        local_version = self.local_version
         removal = await super().remove_ended(age, now, cursor)
-        self.edition = edition
+        self.local_version = local_version
         return removal
 
 

@@ -6,14 +6,14 @@ from decimal import Decimal
 from typing import Any, ClassVar, cast
 
 from lockgate import PlanBook
-from lockgate.rules.credentials import Token
-from lockgate.rules.digests import Digest
-from lockgate.rules.instants import MINUTE
-from lockgate.rules.keys import ApiKey, KeyState, Position
-from lockgate.rules.plans import Organization
-from lockgate.rules.slots import Lease, SlotReading
-from lockgate.rules.windows import Reading
-from lockgate.stores.contract import UNKNOWN, Admission, Census, Page, Removal, Verdict
+from lockgate.core.api_keys import ApiKey, KeyState, Position
+from lockgate.core.digests import Digest
+from lockgate.core.key_format import Token
+from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.plans import Organization
+from lockgate.core.sliding_window import Reading
+from lockgate.core.timestamps import MINUTE
+from lockgate.stores.base import UNKNOWN, Admission, Census, Page, Removal, Verdict
 
 from .mutants import Mutant, Windows
 
@@ -224,7 +224,7 @@ class EpochOfClaims(Mutant):
     killed_by: ClassVar = {"D5"}
     changes = 0
 
-    async def epoch(self) -> int | None:
+    async def change_counter(self) -> int | None:
         return self.changes
 
     async def put_organization(self, organization: Organization) -> None:
@@ -311,8 +311,8 @@ class NameOfItsOwn(Mutant):
     ) -> Reading:
         return await super().hit(self.named(organization), windows, cost, now)
 
-    async def look(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
-        return await super().look(self.named(organization), windows, now)
+    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+        return await super().peek(self.named(organization), windows, now)
 
     async def acquire(
         self,

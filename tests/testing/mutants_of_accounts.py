@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from lockgate.rules.accounts import Account
-from lockgate.rules.instants import MINUTE
-from lockgate.rules.keys import Position
+from lockgate.core.accounts import Account
+from lockgate.core.api_keys import Position
+from lockgate.core.timestamps import MINUTE
 
 from .mutants import Mutant, gap
 
@@ -161,7 +161,7 @@ class Removing(Mutant):
             if len(removed) < limit and self.goes(account, edge):
                 self.take(account)
                 removed.append(account.organization)
-        self.edition = object()
+        self.local_version = object()
         return tuple(sorted(removed))
 
     def goes(self, account: Account, edge: int) -> bool:
@@ -277,9 +277,9 @@ class RemovesUnheard(Removing):
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
-        before = self.edition
+        before = self.local_version
         removed = await super().remove_unclaimed(idle, limit, now)
-        self.edition = before
+        self.local_version = before
         return removed
 
 
@@ -311,5 +311,5 @@ class LooksAtTheFirst(Removing):
         removed = [one for one in open_ones[:limit] if self.goes(one, edge)]
         for one in removed:
             self.take(one)
-        self.edition = object()
+        self.local_version = object()
         return tuple(sorted(one.organization for one in removed))

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from lockgate.rules.windows import Reading
-from lockgate.stores.contract import Io
+from lockgate.core.sliding_window import Reading
+from lockgate.stores.base import IoMode
 from lockgate.testing import Broken, certify
 
 from .mutants import Mutant, Windows
@@ -16,7 +16,7 @@ from .mutants import Mutant, Windows
 class Suspending(Mutant):
     """Right, and waits for something before and after it is done."""
 
-    io: Io = "async"
+    io: IoMode = "async"
 
     async def hit(
         self, organization: str, windows: Windows, cost: int, now: int | None = None

@@ -9,13 +9,13 @@ import pytest
 
 from lockgate.testing import Broken, Event, assert_linearizable
 from lockgate.testing.calls import LOST, Call
+from lockgate.testing.factories import NOW, minute
 from lockgate.testing.history import order_of
-from lockgate.testing.mint import NOW, minute
 from lockgate.testing.model import World, expect
 
 WINDOWS = minute(2)
 HIT = Call("hit", ("org_1", WINDOWS, 1, NOW))
-LOOK = Call("look", ("org_1", WINDOWS, NOW))
+LOOK = Call("peek", ("org_1", WINDOWS, NOW))
 
 
 def answers() -> tuple[Any, Any, Any]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lockgate import MemoryStore, Store, run
-from lockgate.testing import SENTENCES, Broken, certify
+from lockgate.testing import GUARANTEES, Broken, certify
 
 from . import (
-    mutants_between,  # noqa: F401 - they are found once they are there
+    mutants_between,  # noqa: F401 - imported to register their mutants
     mutants_of_accounts,  # noqa: F401
 )
 from .mutants import Mutant, every
@@ -35,7 +35,7 @@ def test_a_wrong_store_is_killed_by_a_sentence_that_it_breaks(mutant: type[Mutan
         run(certify(mutant, leftovers=leftovers))
     print(f"{mutant.__name__} by {found.value}")
     assert found.value.sentence in mutant.killed_by
-    assert SENTENCES[found.value.sentence] in str(found.value)
+    assert GUARANTEES[found.value.sentence] in str(found.value)
     assert time.monotonic() - started < 60
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
 from lockgate.stores import AccountStore, KeyStore, SlotStore, WindowStore
-from lockgate.stores.contract import PartStore
+from lockgate.stores.base import PartStore
 from lockgate.testing import certify
 from lockgate.testing.checks import Part
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite
@@ -32,14 +32,14 @@ def only(*kinds: type[PartStore], io: str | None = "none") -> type[PartStore]:
     return type(f"Only{name}", kinds, {"__init__": begin, **says, **verbs})
 
 
-Windows, Slots = only(WindowStore), only(SlotStore)
+Windows, ConcurrencySlots = only(WindowStore), only(SlotStore)
 
 
 @pytest.mark.parametrize(
     ("kind", "parts"),
     [
         (Windows, ["windows"]),
-        (Slots, ["slots"]),
+        (ConcurrencySlots, ["slots"]),
         (only(KeyStore), ["keys"]),
         (only(KeyStore, AccountStore), ["keys", "accounts"]),
     ],
@@ -69,7 +69,7 @@ class TestSlots(StoreSuite):
     parts = ("slots",)
 
     def make_store(self) -> PartStore:
-        return Slots()
+        return ConcurrencySlots()
 
 
 def test_a_store_that_does_not_say_how_it_waits_is_told() -> None:

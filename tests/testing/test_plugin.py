@@ -20,8 +20,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.starlette import lockgate_routes
+from lockgate.asgi import GateMiddleware
+from lockgate.starlette import lockgate_routes
 
 
 @pytest.fixture

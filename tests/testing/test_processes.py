@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from lockgate import PlanBook, Store, run
+from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.key_format import Token
+from lockgate.core.leases import SlotReading
+from lockgate.core.plans import Organization
 from lockgate.errors import KeyLimitReached
-from lockgate.rules.credentials import Token
-from lockgate.rules.keys import ApiKey, KeyDraft
-from lockgate.rules.plans import Organization
-from lockgate.rules.slots import SlotReading
-from lockgate.stores.contract import Admission, Verdict
-from lockgate.stores.records import RecordStore
+from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.key_value import RecordStore
 from lockgate.testing import Broken
 from lockgate.testing.processes import share
 from tests.examples.test_own_store import example
@@ -98,7 +98,7 @@ class EpochOfTheProcess(RecordStore):
 
     changes = 0
 
-    async def epoch(self) -> int | None:
+    async def change_counter(self) -> int | None:
         return self.changes
 
     async def revoke_if_live(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lockgate import run
-from lockgate.stores.contract import Io
-from lockgate.stores.records import Records, RecordStore
+from lockgate.stores.base import IoMode
+from lockgate.stores.key_value import Records, RecordStore
 from lockgate.testing import Broken, certify
 
 
 class Counted(Records):
     """Counts the versions of each value for itself, from one."""
 
-    io: Io = "none"
+    io: IoMode = "none"
 
     def __init__(self) -> None:
         self.kept: dict[str, tuple[bytes, int]] = {}

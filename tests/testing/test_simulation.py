@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from lockgate import ConfigurationError, MemoryStore, Plan, run
-from lockgate.rules.instants import DAY, SECOND
-from lockgate.rules.plans import FREE
+from lockgate.core.plans import FREE
+from lockgate.core.timestamps import DAY, SECOND
 from lockgate.testing import Arrival, HandClock, assert_never_exceeds, plot, simulate
 from lockgate.testing.strategies import arrivals, plans
 

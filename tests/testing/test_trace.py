@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockgate.rules.instants import MINUTE, SECOND
+from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.testing import Arrival, assert_never_exceeds, worst
 
 TRACES = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 5)), max_size=30)

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Scope
 
 from lockgate import Event, Gate, Plan, PlanBook, run
-from lockgate.identity import Session, SignedCookie
+from lockgate.sessions import Session, SignedCookie
 from tests.stores.making import HandClock
 
 RATE = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
@@ -204,7 +204,7 @@ class Bench:
     def used(self, organization: str = "org_1") -> int:
         """How many requests the organization has made."""
         windows = self.gate.plans.default.windows
-        return run(self.gate.store.look(organization, windows, self.clock.now)).used[0]
+        return run(self.gate.store.peek(organization, windows, self.clock.now)).used[0]
 
     def names(self) -> list[str]:
         return [event.name for event in self.told]

@@ -13,9 +13,9 @@ from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from lockgate import PUBLIC, ConfigurationError, Rule
+from lockgate.starlette import lockgate_routes, requires
 from lockgate.web.audit import Audit, audit, report
 from lockgate.web.guard import Guard
-from lockgate.web.starlette import lockgate_routes, requires
 from lockgate.web.starlette_routes import routes_of
 
 from .driving import Bench

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from lockgate import Gate, Legacy, run
+from lockgate import Gate, ImportedKeyFormat, run
 from lockgate.errors import InvalidRequest, UnsupportedMediaType
 from lockgate.web.bodies import read_body, require_json, written
-from lockgate.web.models import CreateKey
+from lockgate.web.operations.schemas import CreateKey
 
 
 class Wanted(BaseModel):
@@ -125,7 +125,7 @@ def test_k2_no_part_of_a_key_comes_back(foreign: bool) -> None:
     gate = Gate(
         "memory://",
         brand="acme",
-        legacy=[Legacy("keyshield", KEYSHIELD, schemes=["sha256"], secret="secret")],
+        legacy=[ImportedKeyFormat("keyshield", KEYSHIELD, schemes=["sha256"], secret="secret")],
     )
     ours = run(gate.keys.create("org_1", "a key")).text
     key = f"ak-{'0' * 16}-{'Canary' * 10}abcd" if foreign else ours

@@ -18,15 +18,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from lockgate import Gate, Plan, Registration, run
-from lockgate.cli.applications import (
-    fastapi_application,
-    flask_application,
-    starlette_application,
-)
-from lockgate.cli.service import Service
-from lockgate.identity import Session, SignedCookie
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.fastapi import error_handlers, lockgate_router
+from lockgate.asgi import GateMiddleware
+from lockgate.demo.applications import fastapi_application, flask_application, starlette_application
+from lockgate.demo.service import Service
+from lockgate.fastapi import error_handlers, lockgate_router
+from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie(["a session secret of the tests"])
 CHECKS: Any = [

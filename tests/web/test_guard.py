@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from lockgate import PUBLIC, ConfigurationError, MemoryStore, Principal, Refusal, Rule, run
+from lockgate.core.digests import Digest
+from lockgate.core.timestamps import MINUTE
 from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
-from lockgate.identity import Session
-from lockgate.rules.digests import Digest
-from lockgate.rules.instants import MINUTE
-from lockgate.stores.contract import Admission, Io
-from lockgate.web.api import answer, check, endpoints
+from lockgate.sessions import Session
+from lockgate.stores.base import Admission, IoMode
 from lockgate.web.guard import Guard
+from lockgate.web.operations.table import answer, check, endpoints
 
 from .driving import ORIGIN, Bench
 
@@ -91,7 +91,7 @@ def test_d11_sessions(method: str, cookie: str | None, code: str) -> None:
     assert found == code
     assert bench.used() == (code == "in")
     assert (principal is not None) is (code == "in")
-    left = bench.gate.failures.look("192.0.2.1").remaining
+    left = bench.gate.failures.peek("192.0.2.1").remaining
     assert left == (1000 if code == "in" else 999)
 
 
@@ -138,7 +138,7 @@ def test_a_spent_organization_is_spent_for_sessions_too() -> None:
     bench = Bench(rpm=1)
     caller = Asking(cookie=f"__session={bench.session()}")
     assert [enter(bench, caller)[0] for _ in range(2)] == ["in", "RATE_LIMIT_EXCEEDED"]
-    assert bench.gate.failures.look("192.0.2.1").remaining == 1000
+    assert bench.gate.failures.peek("192.0.2.1").remaining == 1000
 
 
 # --- the budget of failures (D24) -----------------------------------------------------------
@@ -157,8 +157,8 @@ class Counted(MemoryStore):
 class Directory:
     """Sessions kept in a store of their own; the value of a cookie is its organization."""
 
-    def __init__(self, io: Io) -> None:
-        self.io: Io = io
+    def __init__(self, io: IoMode) -> None:
+        self.io: IoMode = io
         self.verified: list[str] = []
 
     async def verify(self, cookie: str) -> Session | None:
@@ -179,8 +179,8 @@ def spend(bench: Bench) -> None:
         pass
 
 
-@pytest.mark.parametrize("io", ["blocking", "either", "async"])
-def test_d24_a_spent_address_is_refused_before_its_session_is_verified(io: Io) -> None:
+@pytest.mark.parametrize("io", ["sync", "both", "async"])
+def test_d24_a_spent_address_is_refused_before_its_session_is_verified(io: IoMode) -> None:
     sessions = Directory(io)
     bench = Bench(sessions=sessions, anonymous=2)
     codes = [enter(bench, Asking(cookie="__session=x"))[0] for _ in range(4)]
@@ -208,7 +208,7 @@ def test_d24_a_session_that_is_verified_without_a_store_comes_in_from_a_spent_ad
 
 
 def test_d24_a_verifier_tells_for_each_cookie_whether_it_needs_a_store() -> None:
-    sessions = Sorting("either")
+    sessions = Sorting("both")
     bench = Bench(sessions=sessions, anonymous=2)
     spend(bench)
     assert enter(bench, Asking(cookie="__session=org_1_offline"))[0] == "in"
@@ -307,7 +307,7 @@ def test_d24_a_cross_site_write_with_a_good_session_is_nobodys_failure() -> None
     evil = {"cookie": f"__session={bench.session()}", "origin": "https://evil.example"}
     codes = [enter(bench, Asking("POST", **evil))[0] for _ in range(4)]
     assert codes == ["CROSS_SITE_REQUEST"] * 4
-    assert bench.gate.failures.look("192.0.2.1").remaining == 2
+    assert bench.gate.failures.peek("192.0.2.1").remaining == 2
     spend(bench)
     assert enter(bench, Asking("POST", **evil))[0] == "CROSS_SITE_REQUEST"
     forged = {**evil, "cookie": "__session=forged"}
@@ -325,7 +325,7 @@ def test_d24_a_session_without_an_organization_fails_by_itself() -> None:
     codes = [enter(bench, homeless["ada"])[0] for _ in range(4)]
     assert codes == ["NO_ORGANIZATION"] * 2 + ["RATE_LIMIT_EXCEEDED"] * 2
     assert enter(bench, homeless["eve"])[0] == "NO_ORGANIZATION"
-    assert bench.gate.failures.look("192.0.2.1").remaining == 2
+    assert bench.gate.failures.peek("192.0.2.1").remaining == 2
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", "2001:db8::1", None, "not an address"])

@@ -36,12 +36,11 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from werkzeug.test import Client as WsgiClient
 
-from lockgate import PUBLIC, ConfigurationError, Rule
-from lockgate.web import django, litestar, quart
-from lockgate.web.asgi import GateMiddleware
+from lockgate import PUBLIC, ConfigurationError, Rule, django, litestar, quart
+from lockgate.asgi import GateMiddleware
+from lockgate.flask import FlaskGate
+from lockgate.flask import requires as flask_requires
 from lockgate.web.audit import ServedRoute
-from lockgate.web.flask import FlaskGate
-from lockgate.web.flask import requires as flask_requires
 from lockgate.web.starlette_routes import routes_of
 
 from . import driving
@@ -107,7 +106,7 @@ urlpatterns = [django_path("admin", admin_view), django_path("open", admin_view)
 DJANGO = {
     "ROOT_URLCONF": __name__,
     "ALLOWED_HOSTS": ["*"],
-    "MIDDLEWARE": [f"{__name__}.Rewritten", "lockgate.web.django.RouteMiddleware"],
+    "MIDDLEWARE": [f"{__name__}.Rewritten", "lockgate.django.RouteMiddleware"],
 }
 
 
@@ -339,7 +338,7 @@ LOCALIZED: dict[str, Any] = {
     "LANGUAGES": [("en", "English"), ("de", "German")],
     "MIDDLEWARE": [
         "django.middleware.locale.LocaleMiddleware",
-        "lockgate.web.django.RouteMiddleware",
+        "lockgate.django.RouteMiddleware",
     ],
 }
 

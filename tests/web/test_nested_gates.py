@@ -15,8 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.web import asgi, wsgi
+from lockgate import PUBLIC, Gate, Rule, asgi, run, wsgi
 from lockgate.web.shadow import Shadow
 
 from .driving import Bench, ask

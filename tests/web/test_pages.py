@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 from werkzeug.serving import make_server
 
 from lockgate import PUBLIC, run
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.flask import FlaskGate, lockgate_blueprint
-from lockgate.web.starlette import lockgate_routes
+from lockgate.asgi import GateMiddleware
+from lockgate.flask import FlaskGate, lockgate_blueprint
+from lockgate.starlette import lockgate_routes
 from tests.blackbox.browser import Browser
 
 from .driving import Bench

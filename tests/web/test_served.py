@@ -18,9 +18,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from lockgate import PUBLIC, Rule, run
-from lockgate.rules.instants import MINUTE
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.starlette import error_handlers, lockgate_routes, requires
+from lockgate.asgi import GateMiddleware
+from lockgate.core.timestamps import MINUTE
+from lockgate.starlette import error_handlers, lockgate_routes, requires
 
 from .driving import RATE, Bench
 from .serving import exchange, fields_of, served, status_of

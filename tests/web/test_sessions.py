@@ -14,9 +14,9 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from lockgate import Rule
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.flask import FlaskGate, lockgate_blueprint
-from lockgate.web.starlette import lockgate_routes
+from lockgate.asgi import GateMiddleware
+from lockgate.flask import FlaskGate, lockgate_blueprint
+from lockgate.starlette import lockgate_routes
 
 from .driving import ORIGIN, Bench, Line, ask, websocket_scope
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from lockgate import PUBLIC, Rule, run
+from lockgate import PUBLIC, Rule, asgi, run, wsgi
 from lockgate.errors import ConfigurationError, KeyNotFound, RateLimitExceeded
 from lockgate.events import Event, Events
-from lockgate.web import api, asgi, wsgi
-from lockgate.web.environ import principal_of
+from lockgate.web.operations import table
 from lockgate.web.shadow import Watch, kind_of
+from lockgate.web.wsgi_request import principal_of
 
+from ..test_wsgi import ask as ask_wsgi
+from ..test_wsgi import environ
 from .driving import Bench
 from .driving import ask as ask_asgi
-from .test_wsgi import ask as ask_wsgi
-from .test_wsgi import environ
 
 RULES: Mapping[str, Any] = {
     "GET /x": Rule("jobs:read", accepts=("key", "session")),
@@ -118,7 +118,7 @@ def test_all_is_only_watched_and_a_good_caller_stays_known(served: Callable[...,
 def test_lockgates_own_operations_are_limited_as_ever(served: Callable[..., Ask]) -> None:
     bench = Bench(rpm=1)
     ask, key = served(bench), bench.key()
-    path = next(rule[4:] for rule in api.rules(bench.gate) if rule.startswith("GET "))
+    path = next(rule[4:] for rule in table.rules(bench.gate) if rule.startswith("GET "))
     answers = [ask(path, key=key) for _ in range(3)]
     assert [status for status, *_ in answers][1:] == [429, 429]
     assert "x-ratelimit-limit" in answers[-1][1]

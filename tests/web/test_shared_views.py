@@ -30,10 +30,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from werkzeug.test import Client
 
-from lockgate import PUBLIC, ConfigurationError, Rule
-from lockgate.web import asgi, django, litestar, quart, werkzeug_routes
+from lockgate import PUBLIC, ConfigurationError, Rule, asgi, django, litestar, quart
+from lockgate.flask import FlaskGate
+from lockgate.web import werkzeug_routes
 from lockgate.web.audit import audit, view_of
-from lockgate.web.flask import FlaskGate
 from lockgate.web.guard import Guard
 
 from .driving import Bench, ask
@@ -153,7 +153,7 @@ def test_a_django_view_keeps_its_rule_below_decorators_and_with_other_arguments(
         settings.configure()
     paths = zip(("models", "models.json", "v2/models"), views, strict=True)
     patterns = tuple(django_path(at, view) for at, view in paths)
-    checks = ["lockgate.web.django.RouteMiddleware"]
+    checks = ["lockgate.django.RouteMiddleware"]
     with override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=checks):
         client = Client(django.protect(WSGIHandler(), bench.gate, NAMED))
         assert [client.get(at).status_code for at in ("/models", *TWINS)] == [401, 404, 404]

@@ -23,13 +23,13 @@ from starlette.websockets import WebSocket
 from werkzeug.test import Client
 
 from lockgate import ConfigurationError, Principal, Rule, run
+from lockgate.asgi import GateMiddleware
 from lockgate.errors import SlotLost
-from lockgate.web.asgi import GateMiddleware
-from lockgate.web.fastapi import error_handlers, require
-from lockgate.web.flask import FlaskGate
-from lockgate.web.flask import requires as flask_requires
-from lockgate.web.starlette import requires
-from lockgate.web.wsgi import GateMiddleware as WsgiMiddleware
+from lockgate.fastapi import error_handlers, require
+from lockgate.flask import FlaskGate
+from lockgate.flask import requires as flask_requires
+from lockgate.starlette import requires
+from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 
 from .driving import ORIGIN, Answer, Bench, Line, ask, body_messages, http_scope, websocket_scope
 from .serving import served

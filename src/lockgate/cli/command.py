@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import ConfigurationError, StoreUnavailable
-from ..stores.deadlines import DEADLINE
+from ..stores.resilience.deadlines import DEADLINE
 from .store_urls import HELP as STORE_HELP
 from .store_urls import VARIABLE as STORE_VARIABLE
 from .store_urls import store_url
@@ -40,7 +40,7 @@ def _extras(options: argparse.Namespace) -> str:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from .demo import demo, development_secrets
+    from ..demo.command import demo, development_secrets
 
     store = store_url(options.store, _DEMO_STORE)
     if options.store is None and store != _DEMO_STORE and (used := development_secrets()):

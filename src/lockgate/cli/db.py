@@ -6,8 +6,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..stores.sql import schema
-from ..stores.sql.advice import advice
 from ..stores.sql.engines import blocking_engine, sqlite_file
+from ..stores.sql.error_hints import advice
 from ..stores.sql.tables import Tables
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from ..core.plans import LIMITS, Plan, PlanBook
+from ..core.timestamps import DAY, HOUR, MINUTE, SECOND, iso8601
 from ..errors import ConfigurationError
-from ..rules.instants import DAY, HOUR, MINUTE, SECOND, iso8601
-from ..rules.plans import LIMITS, Plan, PlanBook
 from ..testing import plot
 from ..testing.simulation import Simulation, simulate
 from ..testing.trace import Arrival

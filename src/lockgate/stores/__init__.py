@@ -1,6 +1,6 @@
-"""First floor: the only I/O. What a store must do is in :mod:`lockgate.stores.contract`."""
+"""First floor: the only I/O. What a store must do is in :mod:`lockgate.stores.base`."""
 
-from .contract import (
+from .base import (
     AccountStore,
     Admission,
     Census,
@@ -11,8 +11,8 @@ from .contract import (
     Verdict,
     WindowStore,
 )
-from .memory import MemoryStore
-from .urls import open_store
+from .memory.store import MemoryStore
+from .open import open_store
 
 __all__ = [
     "AccountStore",

@@ -1,20 +1,20 @@
 """The testing kit: hold stores to their contract, and limits to their word.
 
 What is here needs nothing but lockgate. ``lockgate.testing.suite`` (a pytest class),
-``lockgate.testing.machine`` and ``lockgate.testing.strategies`` (Hypothesis) need the extra
+``lockgate.testing.state_machine`` and ``lockgate.testing.strategies`` (Hypothesis) need the extra
 ``lockgate[testing]``.
 """
 
 from .certify import MakeStore, certify
 from .clock import HandClock
-from .furnishing import Tenant, furnish
+from .fixtures import Tenant, furnish
+from .guarantees import GUARANTEES, Broken
 from .history import Event, Recorder, assert_linearizable
-from .sentences import SENTENCES, Broken
 from .simulation import Simulation, simulate
 from .trace import Arrival, assert_never_exceeds, worst
 
 __all__ = [
-    "SENTENCES",
+    "GUARANTEES",
     "Arrival",
     "Broken",
     "Event",

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from ..rules.accounts import Account, AccountDraft
-from ..rules.credentials import Token
-from ..rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from ..rules.keys import ApiKey, KeyDraft
-from ..rules.plans import Plan, PlanBook
-from ..rules.windows import Reading, Window
-from ..stores.contract import Census, Removal
+from ..core.accounts import Account, AccountDraft
+from ..core.api_keys import ApiKey, KeyDraft
+from ..core.key_format import Token
+from ..core.plans import Plan, PlanBook
+from ..core.sliding_window import Reading, Window
+from ..core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from ..stores.base import Census, Removal
 from .clock import START
 
 UNITS: Final = (

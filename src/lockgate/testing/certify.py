@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from inspect import isawaitable
 from typing import Any, TypeAlias, TypeVar
 
-from ..run import run
-from ..stores.contract import Io, PartStore
+from ..stores.base import IoMode, PartStore
+from ..sync import run
 from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets, whole
 
 T = TypeVar("T")
@@ -59,6 +59,6 @@ async def check_one(check: Check, make_store: MakeStore) -> None:
         await store.close()
 
 
-def drive(io: Io, flow: Coroutine[Any, Any, T]) -> T:
+def drive(io: IoMode, flow: Coroutine[Any, Any, T]) -> T:
     """Run a flow to its end in the colour of its store, where no event loop runs."""
     return asyncio.run(flow) if io == "async" else run(flow)

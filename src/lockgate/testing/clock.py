@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ..rules.instants import DAY, HOUR, MINUTE, SECOND
+from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 
 START: Final = 20_000 * DAY + 12_345 * SECOND + 678_901
 """An instant to start from, in microseconds; no whole millisecond, so that rounding shows."""

@@ -13,10 +13,10 @@ from math import inf
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple, cast
 
-from ..stores.contract import Store
+from ..stores.base import Store
 from .calls import LOST, Call, Lost, Raised, show
+from .guarantees import Broken
 from .model import World, expect
-from .sentences import Broken
 
 _STEPS_AT_MOST: Final = 100_000
 

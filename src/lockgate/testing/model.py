@@ -8,19 +8,19 @@ held to it step by step, and a search can go back to where it was.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from ..core import leases as slots
+from ..core.accounts import Account, AccountDraft, last_use
+from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ..core.digests import Digest
+from ..core.key_format import Token
+from ..core.leases import Lease, Leases, SlotReading
+from ..core.plans import Organization, PlanBook
+from ..core.row_seals import counted_account, counted_key, tally
+from ..core.sliding_window import Reading, State, Window, empty_state
+from ..core.sliding_window import hit as hit_rule
+from ..core.sliding_window import peek as peek_rule
 from ..errors import HandleTaken, KeyLimitReached
-from ..rules import slots
-from ..rules.accounts import Account, AccountDraft, last_use
-from ..rules.credentials import Token
-from ..rules.digests import Digest
-from ..rules.keys import ApiKey, KeyDraft, KeyState, Position
-from ..rules.plans import Organization, PlanBook
-from ..rules.seals import counted_account, counted_key, tally
-from ..rules.slots import Lease, Leases, SlotReading
-from ..rules.windows import Reading, State, Window, empty_state
-from ..rules.windows import hit as hit_rule
-from ..rules.windows import look as look_rule
-from ..stores.contract import (
+from ..stores.base import (
     REFUSED_BY_STATE,
     UNKNOWN,
     UNSEALED,
@@ -149,11 +149,11 @@ def hit(
     return reading, world._replace(windows={**world.windows, organization: after})
 
 
-def look(
+def peek(
     world: World, organization: str, windows: tuple[Window, ...], now: int
 ) -> tuple[Reading, World]:
     state = world.windows.get(organization) or empty_state(windows)
-    return look_rule(state, windows, now), world
+    return peek_rule(state, windows, now), world
 
 
 def acquire(
@@ -328,7 +328,7 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "remove_ended": remove_ended,
     "census": census,
     "hit": hit,
-    "look": look,
+    "peek": peek,
     "acquire": acquire,
     "renew": renew,
     "release": release,

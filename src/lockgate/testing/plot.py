@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 from xml.etree import ElementTree as Tree
 
-from ..rules.instants import SECOND
+from ..core.timestamps import SECOND
 from .simulation import Bucket, Simulation
 
 BUCKETS: Final = 60

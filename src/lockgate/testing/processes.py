@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from ..rules.instants import HOUR, SECOND
-from ..rules.plans import Organization
-from ..stores.contract import PAGE_AT_MOST, Store, Verdict
-from .mint import Mint
-from .sentences import Broken
+from ..core.plans import Organization
+from ..core.timestamps import HOUR, SECOND
+from ..stores.base import PAGE_AT_MOST, Store, Verdict
+from .factories import Factory
+from .guarantees import Broken
 
 Reopen: TypeAlias = Callable[[], Store]
 """Opens the same store in another process; something that :mod:`pickle` can carry there, such as
@@ -38,7 +38,7 @@ skew = float(sys.argv[1])
 seconds, nanoseconds = time.time, time.time_ns
 time.time = lambda: seconds() + skew
 time.time_ns = lambda: nanoseconds() + round(skew * 1e9)
-from lockgate.testing.worker import work
+from lockgate.testing.subprocess_worker import work
 work()
 """
 
@@ -134,9 +134,9 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
 
 
 async def _windows(store: Store, workers: Sequence[Worker], lasts: int) -> None:
-    mint = Mint()
-    made, ended = mint.key(), mint.key()
-    draft = mint.draft(key=made, lifetime=lasts, at=await store.now())
+    factory = Factory()
+    made, ended = factory.key(), factory.key()
+    draft = factory.draft(key=made, lifetime=lasts, at=await store.now())
     await store.insert(draft, None)
     counts = counted(workers, "show", made.text, LIMIT)
     if counts != {"admitted": LIMIT, "limited": sum(counts.values()) - LIMIT}:
@@ -152,27 +152,27 @@ async def _windows(store: Store, workers: Sequence[Worker], lasts: int) -> None:
         said = f"Once one process had put the limit up by {MORE}, all of them came to {counts}."
         raise Broken("W13", said)
     before = await store.now() - SECOND
-    await store.insert(mint.draft(key=ended, lifetime=1, at=before), None, before)
+    await store.insert(factory.draft(key=ended, lifetime=1, at=before), None, before)
     counts = counted(workers, "show", ended.text, LIMIT)
     if set(counts) != {Verdict.EXPIRED.value}:
         raise Broken("K1", f"A key that has expired came in other processes to {counts}.")
 
 
 async def _revocations(store: Store, workers: Sequence[Worker]) -> None:
-    mint = Mint(1)
-    made = mint.key()
-    key = await store.insert(mint.draft("org_2", key=made), None)
+    factory = Factory(1)
+    made = factory.key()
+    key = await store.insert(factory.draft("org_2", key=made), None)
     counted(workers, "show", made.text, 10 * LIMIT)  # They may remember the key from now on.
-    before = asked(workers, "epoch")
+    before = asked(workers, "change_counter")
     await store.revoke_if_live("org_2", key.id)
-    after = asked(workers, "epoch")
+    after = asked(workers, "change_counter")
     counts = counted(workers, "show", made.text, 10 * LIMIT)
     if set(counts) != {Verdict.REVOKED.value}:
         raise Broken("K4", f"A key revoked in one process came in others to {counts}.")
     if any(
-        later.get("epoch", 0) <= epoch["epoch"]
-        for epoch, later in zip(before, after, strict=True)
-        if epoch
+        later.get("change_counter", 0) <= change_counter["change_counter"]
+        for change_counter, later in zip(before, after, strict=True)
+        if change_counter
     ):
         raise Broken(
             "D5", f"Epochs of other processes before a revocation: {before}, and after it: {after}."

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from ..core.plans import Plan
+from ..core.sliding_window import Reading, empty_state, hit
 from ..errors import ConfigurationError
-from ..rules.plans import Plan
-from ..rules.windows import Reading, empty_state, hit
 from .trace import Arrival, Trace, in_order, worst
 
 

@@ -8,12 +8,12 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from ..rules.credentials import BASE62, KeyFormat, NewKey
-from ..rules.instants import DAY, HOUR, MINUTE, SECOND
-from ..rules.plans import Plan
-from ..rules.scopes import Catalogue
+from ..core.key_format import BASE62, KeyFormat, NewKey
+from ..core.plans import Plan
+from ..core.scopes import Catalogue
+from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 from .clock import START
-from .mint import HOSTILE
+from .factories import HOSTILE
 from .trace import Arrival
 
 _FORMAT: Final = KeyFormat("acme")

@@ -17,12 +17,12 @@ from typing import ClassVar
 import pytest
 from hypothesis import settings
 
-from ..run import run
-from ..stores.contract import Io, PartStore, Store
+from ..stores.base import IoMode, PartStore, Store
+from ..sync import run
 from .certify import checks_of
 from .checks import PARTS, Check, Part, whole
-from .machine import lockstep
 from .processes import Reopen, share
+from .state_machine import lockstep
 
 
 class StoreSuite:
@@ -60,8 +60,8 @@ class StoreSuite:
         """One check, on a store of its own."""
         chosen = self._checks()[check]
         io = self._hold(chosen, None)
-        if io == "either" and chosen.crowded:
-            self._hold(chosen, "blocking")
+        if io == "both" and chosen.crowded:
+            self._hold(chosen, "sync")
 
     def test_lockstep(self) -> None:
         """A walk beside the model."""
@@ -74,11 +74,11 @@ class StoreSuite:
         checks = checks_of(self.parts, self.leftovers if counted else None)
         return {str(check): check for check in checks}
 
-    def _hold(self, check: Check, io: Io | None) -> Io:
+    def _hold(self, check: Check, io: IoMode | None) -> IoMode:
         made = self.make_store()
         if isawaitable(made):
             return asyncio.run(_held(made, check))
-        if (io or whole(made).io) in ("async", "either"):
+        if (io or whole(made).io) in ("async", "both"):
             return asyncio.run(_held(_itself(made), check))
         return run(_held(_itself(made), check))
 
@@ -115,7 +115,7 @@ class SharedStoreSuite(StoreSuite):
             await store.close()
 
 
-async def _held(made: Awaitable[PartStore], check: Check) -> Io:
+async def _held(made: Awaitable[PartStore], check: Check) -> IoMode:
     store = whole(await made)
     try:
         await check.of(store)

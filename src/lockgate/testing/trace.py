@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import NamedTuple, TypeAlias
 
-from ..rules.instants import SECOND
+from ..core.timestamps import SECOND
 
 
 class Arrival(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeGuard
 
+from ..core.access_rule import ANY_KEY, Rule
+from ..core.path_patterns import Pattern
+from ..core.rule_book import same_host
 from ..errors import ConfigurationError
-from ..rules.access_rule import ANY_KEY, Rule
-from ..rules.patterns import Pattern
-from ..rules.routes import same_host
 from .guard import Guard
 
 logger = logging.getLogger("lockgate")

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from ..errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from . import starlette_errors
 from .bodies import PROBLEMS_AT_MOST, field_at
-from .caller import GUARD
 from .guard import Guard
+from .request import GUARD
 
 _ROUTERS: Final = {NotFound.status, MethodNotAllowed.status}
 

@@ -11,11 +11,11 @@ from werkzeug.exceptions import HTTPException
 
 from ..errors import ConfigurationError, PayloadTooLarge, Refusal
 from ..gate import Gate
-from ..run import run
-from .api import answer, endpoints, refused
-from .endpoint import Endpoint, ReadBody
-from .environ import WsgiCaller, body_reader, principal_of, respond, unreadable
-from .wsgi import GateMiddleware
+from ..sync import run
+from ..wsgi import GateMiddleware
+from .operations.operation import Endpoint, ReadBody
+from .operations.table import answer, endpoints, refused
+from .wsgi_request import WsgiCaller, body_reader, principal_of, respond, unreadable
 
 _NAME: Final = "lockgate"
 

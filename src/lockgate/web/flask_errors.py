@@ -5,8 +5,8 @@ from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.exceptions import NotFound as NoRoute
 
 from ..errors import MethodNotAllowed, NotFound, Refusal
-from .api import refused
-from .environ import text
+from .operations.table import refused
+from .wsgi_request import text
 
 
 def handle_errors(app: Flask) -> None:

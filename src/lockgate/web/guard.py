@@ -4,6 +4,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMappin
 from logging import WARNING
 from typing import Any, Final, cast
 
+from ..core.access_rule import ANY_KEY, Rule
+from ..core.path_patterns import Pattern
+from ..core.plans import Plan
+from ..core.rate_limit_headers import rate_limit_exceeded
+from ..core.rule_book import RouteRules, RuleBook, Served
+from ..core.sliding_window import Reading
 from ..errors import (
     ConfigurationError,
     InsufficientScope,
@@ -17,28 +23,22 @@ from ..errors import (
     SessionRequired,
     Unauthenticated,
 )
-from ..flows.acting import acting
-from ..flows.asking import asking, unavailable
-from ..flows.slot import Slot
 from ..gate import Gate
-from ..identity import session_cookie, verifies_offline
 from ..principal import Principal
-from ..rules.access_rule import ANY_KEY, Rule
-from ..rules.headers import rate_limit_exceeded
-from ..rules.patterns import Pattern
-from ..rules.plans import Plan
-from ..rules.routes import RouteRules, RuleBook, Served
-from ..rules.windows import Reading
-from . import api
-from .caller import COST, OUTER, PRINCIPAL, RULE, Caller, address_of
-from .denials import Denials
+from ..services.acting_organization import acting
+from ..services.concurrency_slot import ConcurrencySlot
+from ..services.store_errors import asking, unavailable
+from ..sessions import session_cookie, verifies_offline
+from .cached_refusals import CachedRefusals
+from .operations import table
+from .request import COST, OUTER, PRINCIPAL, RULE, Caller, address_of
 from .sessions import verified, wanted_organization
 from .shadow import Shadow, Watch, kind_of, shadow_mode
 
 Measured = tuple[Plan, Reading]
 """What the rate-limit headers of a response tell of; the face writes them."""
 
-Entry = tuple[Principal | None, Measured | None, Slot | None, Rule]
+Entry = tuple[Principal | None, Measured | None, ConcurrencySlot | None, Rule]
 """The caller (None on a public route, and where shadow mode lets in a request without a good
 credential), what the response tells of its limits, the slot to hold until it is sent, and the rule
 that was charged."""
@@ -57,7 +57,7 @@ class Guard:
     Args:
         gate: decides.
         rules: by ``"METHOD /path"``, what a request must bring; see
-            :class:`~lockgate.rules.routes.RuleBook`. Everything else needs a valid key.
+            :class:`~lockgate.core.rule_book.RuleBook`. Everything else needs a valid key.
         host: the one host that the rules without a host are for; None: every host.
         shadow: what is only watched: ``limits``, with credentials and scopes enforced, or ``all``;
             None: nothing. Requests are counted and reported. No slots are taken. lockgate's own
@@ -76,7 +76,7 @@ class Guard:
         host: str | None = None,
         shadow: Shadow | None = None,
     ) -> None:
-        own = api.rules(gate)
+        own = table.rules(gate)
         if taken := own.keys() & (rules or {}).keys():
             raise ConfigurationError(
                 f"The rule {min(taken)!r} is lockgate's own: take it out, or move lockgate's "
@@ -86,7 +86,7 @@ class Guard:
         self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue, host)
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
-        self.denials: Final = Denials(gate)
+        self.denials: Final = CachedRefusals(gate)
         self.audited = False
         """Whether the routes of the application are known."""
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
@@ -118,9 +118,9 @@ class Guard:
                 principal = await self._enter_unknown(caller, rule, authorizations)
             else:
                 if self.denials.known:
-                    await self.denials.look(token, rule)
+                    await self.denials.peek(token, rule)
                 store, now = self._store, gate.clock() if gate.clock else None
-                edition = store.edition
+                local_version = store.local_version
                 try:
                     # As gate.admit() does it, whose other half is for keys that are read.
                     admission = await store.admit(token, rule.cost, gate.plans, now)
@@ -130,13 +130,13 @@ class Guard:
                     principal = await self._enter_by_key(caller, rule, authorizations, known=True)
                 except RateLimitExceeded as refusal:
                     if not self.shadow:
-                        self.denials.remember(token, rule, refusal, edition)
+                        self.denials.remember(token, rule, refusal, local_version)
                     raise
                 except LockgateError:
                     raise
                 except Exception as failure:
                     raise unavailable(gate.events, failure) from failure
-        except api.Repeated:
+        except table.Repeated:
             raise
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
@@ -184,7 +184,7 @@ class Guard:
                 raise SessionRequired
             if rule.cost > spent:
                 principal = await self._charge(principal, rule.cost - spent)
-            api.check(rule, principal)
+            table.check(rule, principal)
             self._check_method(rule, principal)
         except Refusal as refusal:
             if isinstance(refusal, InsufficientScope):
@@ -230,7 +230,7 @@ class Guard:
                 self._routes[key] = rules
         if rule is not rules.own and not rules.admit(rule):
             redact, request = self.gate.format.redact, caller()
-            self.gate.events.tell(
+            self.gate.events.emit(
                 "route_mismatch",
                 WARNING,
                 method=redact(request.method),
@@ -316,7 +316,7 @@ class Guard:
             refusal = MethodNotAllowed(rule.allow) if rule.allow else NotFound()
             raise self.gate.refused(refusal, principal)
 
-    def _slot(self, rule: Rule, principal: Principal) -> Slot | None:
+    def _slot(self, rule: Rule, principal: Principal) -> ConcurrencySlot | None:
         return self.gate.slot(principal) if rule.slot and not self.shadow else None
 
     async def _enter_unknown(
@@ -367,7 +367,7 @@ class Guard:
                 session = await acting(gate.store, gate.events, gate.believes, session, None)
             return await gate.admit_session(session, rule.cost)
         except NoOrganization as refusal:
-            gate.tell(refusal, (gate.failures.plan, gate.failures.charge(holder)))
+            gate.attach_rate_headers(refusal, (gate.failures.plan, gate.failures.charge(holder)))
             raise
 
     def _anonymous(self, caller: Caller, rule: Rule) -> Entry:
@@ -377,7 +377,7 @@ class Guard:
         if reading.allowed:
             return None, (anonymous.plan, reading), None, rule
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
-        self.gate.tell(refusal, (anonymous.plan, reading))
+        self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
         return self._refused(refusal, caller, rule)
 
     def _refused(self, refusal: Refusal, caller: Caller, rule: Rule) -> Entry:
@@ -392,10 +392,10 @@ class Guard:
             reading = failures.charge(address_of(gate, caller))
             if not reading.allowed and not self._watches_limits(rule):
                 refusal = rate_limit_exceeded(failures.plan.windows, reading)
-            gate.tell(refusal, (failures.plan, reading))
+            gate.attach_rate_headers(refusal, (failures.plan, reading))
         elif refusal.organization is None and not refusal.rate:
-            reading = failures.look(address_of(gate, caller))
-            gate.tell(refusal, (failures.plan, reading))
+            reading = failures.peek(address_of(gate, caller))
+            gate.attach_rate_headers(refusal, (failures.plan, reading))
         watched = self._watches(refusal, rule)
         self._tell(refusal, caller, watched=watched)
         if not watched:
@@ -430,7 +430,7 @@ class Guard:
         if watched:
             self.watch.count(kind)
         if events.heard:
-            events.tell(
+            events.emit(
                 "shadowed" if watched else "refused",
                 **kind._asdict(),
                 method=redact(caller.method),
@@ -452,7 +452,7 @@ class Guard:
         if cookie is not None and sessions is not None and verifies_offline(sessions, cookie):
             return
         refusal = rate_limit_exceeded(failures.plan.windows, reading)
-        self.gate.tell(refusal, (failures.plan, reading))
+        self.gate.attach_rate_headers(refusal, (failures.plan, reading))
         raise refusal
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from ..core.access_rule import Rule
 from ..errors import ConfigurationError
-from ..rules.access_rule import Rule
 
 REQUIRES: Final = "__lockgate_rule__"
 """Where an endpoint, or a dependency of one, keeps the rule that it asks for."""

@@ -1,11 +1,11 @@
 """Who has signed in: the session of a request, verified, and from a page that may use it (D11)."""
 
+from ..core.same_origin import cross_site
 from ..errors import CrossSiteRequest, NoOrganization, SessionInvalid, SessionRequired
-from ..flows.asking import asking
 from ..gate import Gate
-from ..identity import Session, session_cookie
-from ..rules.origins import cross_site
-from .caller import SAFE_METHODS, Caller
+from ..services.store_errors import asking
+from ..sessions import Session, session_cookie
+from .request import SAFE_METHODS, Caller
 
 WANTED_ORGANIZATION = b"x-organization-id"
 """Names which of a person's organizations a request is for (D15)."""
@@ -35,11 +35,11 @@ async def verified(gate: Gate, caller: Caller, cookie: str) -> Session:
         session = await gate.sessions.verify(cookie)
     if session is None:
         raise SessionInvalid
-    own_page(gate, caller)
+    reject_cross_site(gate, caller)
     return session
 
 
-def own_page(gate: Gate, caller: Caller) -> None:
+def reject_cross_site(gate: Gate, caller: Caller) -> None:
     """Go on only if this reads, or no page of another site is what writes.
 
     The handshake of a WebSocket is a GET, and no other origin is kept from making one: whoever has

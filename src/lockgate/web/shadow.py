@@ -86,7 +86,7 @@ class Watch:
         counts, self._counts = self._counts, Counter()
         since, self._since = self._since, self._clock()
         if counts:
-            self._events.tell(
+            self._events.emit(
                 "shadow_summary",
                 INFO,
                 seconds=round(self._since - since),

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.types import Receive, Scope, Send
 
-from .connection import AsgiCaller
+from .asgi_request import AsgiCaller
 
 _LAYERS_AT_MOST: Final = 50
 

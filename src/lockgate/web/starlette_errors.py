@@ -11,8 +11,8 @@ from starlette.types import ExceptionHandler
 from starlette.websockets import WebSocket
 
 from ..errors import MethodNotAllowed, NotFound, Refusal
-from .api import refused
-from .connection import refuse
+from .asgi_request import refuse
+from .operations.table import refused
 
 
 def response_to(refusal: Refusal) -> Response:

@@ -16,14 +16,14 @@ from starlette.endpoints import HTTPEndpoint
 from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
 from starlette.types import Receive, Scope, Send
 
+from ..core.access_rule import Rule
 from ..errors import Refusal
-from ..rules.access_rule import Rule
+from .asgi_request import AsgiCaller, refuse
 from .audit import ServedRoute, view_of
-from .caller import GUARD, OUTER, RULE
-from .connection import AsgiCaller, refuse
 from .guard import Guard
+from .request import GUARD, OUTER, RULE
 from .requirements import REQUIRES, check_decorators, required
-from .wrapped import answer_refusals, starlette_in
+from .starlette_app import answer_refusals, starlette_in
 
 _METHODS: Final = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 _LAYERS_AT_MOST: Final = 50

@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 from werkzeug.routing import Map
 from werkzeug.routing import Rule as UrlRule
 
+from ..core.access_rule import Rule
+from ..core.path_patterns import Pattern
 from ..errors import ConfigurationError
-from ..rules.access_rule import Rule
-from ..rules.patterns import Pattern
 from .audit import ServedRoute, arguments_of, view_of
-from .caller import GUARD, RULE, Caller
 from .guard import Guard
+from .request import GUARD, RULE, Caller
 from .requirements import check_decorators, required
 
 _PARAMETER: Final = re.compile(r"<(?:(\w+)(?:\(.*?\))?:)?(\w+)>")

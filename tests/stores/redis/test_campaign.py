@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.core.key_format import Token
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
-from lockgate.rules.credentials import Token
-from lockgate.stores.redis.names import DEFAULT_PREFIX, Names
+from lockgate.stores.redis.key_names import DEFAULT_PREFIX, Names
 from tests.outages import PROPERTY, Figures
 from tests.servers import redis_cluster, redis_sentinel, redis_server
 
@@ -363,7 +363,7 @@ SCENES: dict[str, dict[str, Callable[[ExitStack], Scene]]] = {
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("awaiting", [False, True], ids=["blocking", "awaiting"])
+@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "awaiting"])
 @pytest.mark.parametrize(
     ("store", "happens"), [(store, fault) for store, faults in SCENES.items() for fault in faults]
 )
@@ -384,7 +384,7 @@ def test_whatever_happens_to_redis(
             ended = began if scene.ends_itself else monotonic()
             back = load.waits_for_admission(noticed(load, began) if scene.ends_itself else ended)
             sleep(1)
-        colour = "awaiting" if awaiting else "blocking"
+        colour = "awaiting" if awaiting else "sync"
         figures = figures_of(f"{store}, {colour}", happens, load, began, back.ended - ended)
     record_property(PROPERTY, list(figures))
     outcomes = Counter(answer.outcome for answer in load.answers)

@@ -19,11 +19,11 @@ from redis.exceptions import ConnectionError, ResponseError
 
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
-from lockgate.stores.contract import Verdict
-from lockgate.stores.failures import PartAway
+from lockgate.stores.base import Verdict
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.calls import Call
-from lockgate.stores.redis.wires import Lost
+from lockgate.stores.redis.transport.commands import Call
+from lockgate.stores.redis.transport.connection import Lost
+from lockgate.stores.resilience.failures import PartAway
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
 from ..making import NOW, draft_of, new_key, token_of
@@ -33,7 +33,7 @@ BOOK = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=9)])
 SMALL = PlanBook([Plan("free", rpm=3, rph=100, rpd=100, concurrent=9)])
 PATIENT = 30.0
 """Seconds that a request may take: here a busy machine is no failure."""
-both_modes = pytest.mark.parametrize("mode", ["blocking", "awaiting"])
+both_modes = pytest.mark.parametrize("mode", ["sync", "awaiting"])
 
 
 class Traffic:
@@ -288,7 +288,7 @@ def test_a_slot_that_is_half_moved_admits_exactly_the_limit(
             assert admission.reading.used[0] == count
         for token in (token_of(made), token_of(spare)):
             assert (await store.admit(token, 1, SMALL)).verdict is Verdict.LIMITED
-        assert (await store.look("org_1", SMALL.default.windows)).used[0] == 3
+        assert (await store.peek("org_1", SMALL.default.windows)).used[0] == 3
         await store.close()
 
     asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
@@ -332,7 +332,7 @@ def test_d33_a_request_whose_reply_is_lost_as_its_slot_begins_to_move_counts_onc
     lane.ask = lose
     for _ in range(2):
         assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
-    assert run(store.look("org_1", BOOK.default.windows)).used[0] == 3
+    assert run(store.peek("org_1", BOOK.default.windows)).used[0] == 3
     kept = run(store.get("org_1", key.id))
     assert kept is not None
     assert kept.request_count == 3
@@ -402,7 +402,7 @@ def test_slots_in_use_and_idle_ones_move_under_load_without_a_refusal(
         again = RedisStore(own.url(), prefix=f"reshard-{mode}")
         (key,) = run(again.list(id, 10))
         assert key.request_count == admitted
-        assert run(again.look(id, BOOK.default.windows)).used[0] == admitted
+        assert run(again.peek(id, BOOK.default.windows)).used[0] == admitted
         run(again.close())
 
 
@@ -564,7 +564,7 @@ def test_a_map_of_an_older_configuration_is_not_believed(own: RedisCluster) -> N
             for id in (one, other):
                 run(store.hit(id, BOOK.default.windows, 1))
         for id in (one, other):
-            assert run(store.look(id, BOOK.default.windows)).used[0] == 6
+            assert run(store.peek(id, BOOK.default.windows)).used[0] == 6
         run(store.close())
 
 

@@ -15,11 +15,11 @@ import pytest
 from redis.exceptions import RedisError
 
 from lockgate import Plan, PlanBook, run
-from lockgate.stores import upkeep
-from lockgate.stores.contract import Verdict
-from lockgate.stores.deadlines import within
-from lockgate.stores.paired import Paired
+from lockgate.stores.base import Verdict
+from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.resilience.deadlines import within
+from lockgate.stores.runtime import background
 from lockgate.stores.sql import SqlStore
 from tests.servers import RedisCluster, RedisServer, redis_cluster, redis_sentinel
 
@@ -95,7 +95,7 @@ def test_slots_that_move_under_load_lose_and_double_nothing(moved_with_keys: boo
         load.goes_on()
     assert load.failures == set()
     for id, admitted in load.admitted.items():
-        assert run(store.look(id, WINDOWS)).used[0] == admitted, id
+        assert run(store.peek(id, WINDOWS)).used[0] == admitted, id
     run(store.close())
 
 
@@ -135,7 +135,7 @@ def test_sentinels_name_the_replica_once_the_primary_is_gone(
         assert admission.key.request_count == 2
         for id, admitted in load.admitted.items():
             # What the primary had not sent on is lost; what failed may have been counted.
-            assert run(store.look(id, WINDOWS)).used[0] <= admitted + load.failed.get(id, 0)
+            assert run(store.peek(id, WINDOWS)).used[0] <= admitted + load.failed.get(id, 0)
         run(store.close())
 
 
@@ -166,10 +166,10 @@ def test_k4_a_replica_that_missed_a_revocation_lets_nobody_in(
     """It takes its primary's place with a copy that was voided there; another server still says
     that all copies are right. Whoever sees the change asks the database until that is compared."""
     # The copy is put there late, so nothing may be compared before.
-    monkeypatch.setattr(upkeep, "EVERY", 30.0)
+    monkeypatch.setattr(background, "EVERY", 30.0)
     cache = RedisStore(replicated.url())
     pair, other = (
-        Paired(SqlStore(f"sqlite:///{tmp_path}/keys.db"), each)
+        CachedStore(SqlStore(f"sqlite:///{tmp_path}/keys.db"), each)
         for each in (cache, RedisStore(replicated.url()))
     )
     id = next(id for id in map(str, range(1000)) if slot_of(cache, id) < 16384 // 3)

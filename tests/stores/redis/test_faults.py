@@ -23,16 +23,16 @@ from redis.exceptions import (
 )
 
 from lockgate import Gate, Plan, PlanBook, run
+from lockgate.core.digests import Digest
+from lockgate.core.plans import Organization
+from lockgate.core.timestamps import MINUTE
 from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
-from lockgate.rules.digests import Digest
-from lockgate.rules.instants import MINUTE
-from lockgate.rules.plans import Organization
-from lockgate.stores.contract import OutcomeUnknown, Usage
-from lockgate.stores.guarded import Guarded
+from lockgate.stores.base import OutcomeUnknown, Usage
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
-from lockgate.stores.redis.calls import Call
+from lockgate.stores.redis.transport.commands import Call
+from lockgate.stores.resilience.guarded import Guarded
 from tests.servers import RedisServer, redis_server
 
 from ..making import HOSTILE, NOW, account, at_once, draft_of, new_key, token_of
@@ -59,7 +59,7 @@ def own() -> Iterator[RedisServer]:
 
 
 def used(store: RedisStore, organization: str = "org_1") -> int:
-    return run(store.look(organization, WINDOWS)).used[0]
+    return run(store.peek(organization, WINDOWS)).used[0]
 
 
 def eventually(
@@ -120,7 +120,7 @@ async def test_d33_all_who_shared_a_pipeline_get_their_first_verdicts(
         proxy.cut_at = b"EVALSHA"
         readings = await asyncio.gather(*(store.hit("org_1", WINDOWS, 1) for _ in range(8)))
         assert all(reading.allowed for reading in readings)
-        assert (await store.look("org_1", WINDOWS)).used[0] == 1 + 8 * (batch + 1)
+        assert (await store.peek("org_1", WINDOWS)).used[0] == 1 + 8 * (batch + 1)
     await store.close()
 
 
@@ -136,7 +136,7 @@ async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
     lost = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert all(isinstance(outcome, OutcomeUnknown) for outcome in lost)
     assert lost
-    assert (await store.look("org_1", WINDOWS)).used[0] == 41
+    assert (await store.peek("org_1", WINDOWS)).used[0] == 41
     await store.close()
 
 
@@ -386,7 +386,7 @@ async def test_w8_ten_thousand_organizations_with_hostile_ids(kind: str) -> None
         await asyncio.gather(*(store.hit(id, WINDOWS, 1 + len(id) % 7) for id in part))
     for start in range(0, len(ids), 500):
         part = ids[start : start + 500]
-        readings = await asyncio.gather(*(store.look(id, WINDOWS) for id in part))
+        readings = await asyncio.gather(*(store.peek(id, WINDOWS) for id in part))
         assert [reading.used[0] for reading in readings] == [1 + len(id) % 7 for id in part]
     await store.close()
 
@@ -426,8 +426,8 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     assert run(store.list("org_1", 9)) == [revoked]
     assert run(store.list_live("org_1", 9)) == []
     assert run(store.remove_ended(0)).removed
-    fence = run(store.fence("org_3"))
-    assert run(store.install(key._replace(organization="org_3"), None, fence))
+    fill_token = run(store.fill_token("org_3"))
+    assert run(store.install(key._replace(organization="org_3"), None, fill_token))
     run(store.forget("org_3"))
     assert run(store.catch_up(None, 1))
     run(store.close())

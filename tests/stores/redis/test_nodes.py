@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.core.key_format import Token
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
-from lockgate.rules.credentials import Token
-from lockgate.stores.breaker import NODE_PAUSE
-from lockgate.stores.contract import Verdict
-from lockgate.stores.paired import Paired
+from lockgate.stores.base import Verdict
+from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.names import slot_of
+from lockgate.stores.redis.key_names import slot_of
+from lockgate.stores.resilience.circuit_breaker import NODE_PAUSE
 from lockgate.stores.sql import SqlStore
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
@@ -29,7 +29,7 @@ DEADLINE = 10.0
 WIDE = PlanBook([Plan("free", 10**6, 10**7, 10**8, 1)], custom=())
 NARROW = PlanBook([Plan("free", 3, None, None, 1)], custom=())
 
-colours = pytest.mark.parametrize("colour", ["async", "blocking"])
+colours = pytest.mark.parametrize("colour", ["async", "sync"])
 losses = pytest.mark.parametrize("loss", ["killed", "stopped"])
 
 
@@ -170,7 +170,7 @@ def test_g4_a_lost_server_costs_the_organizations_of_others_nothing(
     cluster: RedisCluster, colour: str, loss: str
 ) -> None:
     with bench(cluster, colour) as made:
-        which = made.node_of(slot_of(made.store._names.epoch))
+        which = made.node_of(slot_of(made.store._names.change_counter))
         others = [token for node in {0, 1, 2} - {which} for token in made.tokens[node]]
         with lost(cluster.nodes[which], loss):
             while not made.events("breaker_opened"):
@@ -187,12 +187,14 @@ def test_g4_a_lost_server_costs_the_organizations_of_others_nothing(
 
 
 @colours
-@pytest.mark.parametrize("what", ["epoch", "clock"])
+@pytest.mark.parametrize("what", ["change_counter", "clock"])
 def test_refusals_and_lists_go_on_without_the_server_of(
     what: str, cluster: RedisCluster, colour: str
 ) -> None:
     with bench(cluster, colour, plans=NARROW) as made:
-        which = made.node_of(slot_of(made.store._names.epoch) if what == "epoch" else 0)
+        which = made.node_of(
+            slot_of(made.store._names.change_counter) if what == "change_counter" else 0
+        )
         elsewhere = made.tokens[(which + 1) % 3][0]
         organization = made.do(made.gate.store.find(elsewhere.handle)).organization
         while made.do(made.gate.store.admit(elsewhere, 1, NARROW)).verdict is Verdict.ADMITTED:
@@ -212,8 +214,8 @@ def test_refusals_and_lists_go_on_without_the_server_of(
 def test_d28_a_pair_falls_back_for_the_organizations_of_the_lost_server_only(
     cluster: RedisCluster, colour: str, tmp_path: Path
 ) -> None:
-    def paired(store: RedisStore) -> Paired:
-        return Paired(SqlStore(f"sqlite:///{tmp_path}/keys.db"), store)
+    def paired(store: RedisStore) -> CachedStore:
+        return CachedStore(SqlStore(f"sqlite:///{tmp_path}/keys.db"), store)
 
     # The cache has half of it.
     with bench(cluster, colour, paired, deadline=2 * DEADLINE) as made:

@@ -14,16 +14,16 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.failures import is_away
-from lockgate.stores.guarded import Guarded
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.servers import SECONDS
+from lockgate.stores.redis.transport.config import SECONDS
+from lockgate.stores.resilience.failures import is_away
+from lockgate.stores.resilience.guarded import Guarded
 from tests.servers import RedisServer, redis_server
 
 from ..proxy import Proxy
 
 BOOK = PlanBook([Plan("free", 10**6, None, None, None)])
-awaiting = pytest.mark.parametrize("awaiting", [False, True], ids=["blocking", "awaiting"])
+awaiting = pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "awaiting"])
 pytestmark = pytest.mark.usefixtures("soon_tried")
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from lockgate import run
-from lockgate.rules.keys import ApiKey
+from lockgate.core.api_keys import ApiKey
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.calls import command
-from lockgate.stores.redis.encoding import Claim, write_claim, write_record
-from lockgate.stores.redis.names import fields_of, slot_of
+from lockgate.stores.redis.codec import Claim, write_claim, write_record
+from lockgate.stores.redis.key_names import fields_of, slot_of
+from lockgate.stores.redis.transport.commands import command
 
 from ..tampering import check_tampering
 from .backends import opened, server

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from lockgate import Plan, PlanBook, run
-from lockgate.rules.instants import MINUTE, SECOND
-from lockgate.rules.plans import CREATOR, Organization
-from lockgate.stores.contract import Verdict
+from lockgate.core.plans import CREATOR, Organization
+from lockgate.core.timestamps import MINUTE, SECOND
+from lockgate.stores.base import Verdict
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.calls import request_ids
+from lockgate.stores.redis.transport.commands import request_ids
 from tests.servers import RedisServer, redis_server
 
 from ..making import BOOK, NOW, account, draft_of, new_key, token_of
@@ -82,7 +82,7 @@ def test_more_keys_than_hints_cost_a_few_misses_and_no_cliff(
 
     turns()
     assert trips(turns) < 2 * 4 * len(made)
-    assert len(store._sights) == 500
+    assert len(store._key_hints) == 500
     run(store.close())
 
 

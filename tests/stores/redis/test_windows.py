@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockgate import ConfigurationError, Plan, run
-from lockgate.rules import windows as rule
-from lockgate.rules.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from lockgate.rules.plans import CREATOR
-from lockgate.rules.windows import Window
+from lockgate.core import sliding_window as rule
+from lockgate.core.plans import CREATOR
+from lockgate.core.sliding_window import Window
+from lockgate.core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from lockgate.stores.redis import RedisStore
 
 from ..making import NOW
@@ -61,8 +61,8 @@ def test_w14_lua_says_what_the_rule_says(
         now += step
         windows = (one if number % 20 < 15 else other).windows
         if looks:
-            expected = rule.look(state, windows, now)
-            assert run(store.look(organization, windows, now)) == expected
+            expected = rule.peek(state, windows, now)
+            assert run(store.peek(organization, windows, now)) == expected
         else:
             expected, state = rule.hit(state, windows, now, cost)
             assert run(store.hit(organization, windows, cost, now)) == expected
@@ -86,7 +86,7 @@ def test_w14_long_walks_with_many_cells(store: RedisStore, seed: int) -> None:
             expected, state = rule.hit(state, windows, now, cost)
             assert run(store.hit("org_1", windows, cost, now)) == expected
         else:
-            assert run(store.look("org_1", windows, now)) == rule.look(state, windows, now)
+            assert run(store.peek("org_1", windows, now)) == rule.peek(state, windows, now)
         most = max(most, *(len(cells[-1]) // 16 for cells in state))
     assert most > 64 or resolution == 3
 
@@ -102,7 +102,7 @@ def test_w14_any_number_of_windows(store: RedisStore, number: int) -> None:
         now += numbers.randint(-1, 3) * SECOND // 2
         expected, state = rule.hit(state, windows, now, 1)
         assert run(store.hit("org_1", windows, 1, now)) == expected
-        assert run(store.look("org_1", windows, now)) == rule.look(state, windows, now)
+        assert run(store.peek("org_1", windows, now)) == rule.peek(state, windows, now)
 
 
 def test_w14_counts_stay_exact_however_much_was_admitted_before(store: RedisStore) -> None:

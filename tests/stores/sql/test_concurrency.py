@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from lockgate import Plan, PlanBook, run
-from lockgate.rules.windows import Reading
-from lockgate.stores.contract import Usage, Verdict
+from lockgate.core.sliding_window import Reading
+from lockgate.stores.base import Usage, Verdict
 
 from ..making import NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import Backend
@@ -78,7 +78,7 @@ async def test_a_caller_that_leaves_before_its_turn_is_not_charged(backend: Back
     tasks[1].cancel()
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(done[1], asyncio.CancelledError)
-    assert (await store.look("org_1", windows, NOW)).used == (3, 3, 3)
+    assert (await store.peek("org_1", windows, NOW)).used == (3, 3, 3)
     await store.close()
 
 
@@ -93,7 +93,7 @@ async def test_a_caller_that_leaves_while_it_is_charged_harms_nobody(backend: Ba
         tasks[0].cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(reading, Reading) for reading in done[1:])
-    used = (await store.look("org_1", windows, NOW)).used[0]
+    used = (await store.peek("org_1", windows, NOW)).used[0]
     assert 31 <= used <= 41
     await store.close()
 

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import func, or_, select
 
 from lockgate import Store, run
-from lockgate.stores.contract import Verdict
+from lockgate.stores.base import Verdict
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.dialects import flavour_of
+from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.pruning import Pruning
 from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite
@@ -36,10 +36,10 @@ class SqlSuite(SharedStoreSuite):
     def leftovers(self, store: Store, now: int) -> int:
         assert isinstance(store, Borrowed)
         engine, table = BACKENDS[self.kind].admin, store.tables.organizations
-        flavour = flavour_of(engine.dialect)
+        database = database_of(engine.dialect)
         with engine.connect() as connection:
-            flavour.begin(connection)
-            Pruning(store.tables, flavour).prune(connection, now)
+            database.begin(connection)
+            Pruning(store.tables, database).prune(connection, now)
             kept = or_(table.c.windows.is_not(None), table.c.slots.is_not(None))
             count = connection.scalar(select(func.count()).where(kept))
             connection.commit()

@@ -13,13 +13,13 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, run
-from lockgate.rules.digests import Digest
-from lockgate.rules.instants import MINUTE
-from lockgate.stores.contract import Usage
+from lockgate.core.digests import Digest
+from lockgate.core.timestamps import MINUTE
+from lockgate.stores.base import Usage
 from lockgate.stores.sql import SqlStore, engines
-from lockgate.stores.sql.dialects import Sqlite
+from lockgate.stores.sql.databases import Sqlite
 from lockgate.stores.sql.statements import Statements
-from lockgate.testing.mint import minute
+from lockgate.testing.factories import minute
 
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import BACKENDS, Backend
@@ -101,8 +101,8 @@ def test_an_engine_that_locks_gaps_makes_many_organizations_at_once(served: Back
 def test_sqlite_goes_by_the_handles_of_charges_and_not_through_all_keys(places: int) -> None:
     backend = BACKENDS["sqlite"]
     tables = backend.take()
-    flavour = Sqlite()
-    statements = Statements(tables, backend.admin.dialect, flavour.clock, flavour.insert_missing)
+    database = Sqlite()
+    statements = Statements(tables, backend.admin.dialect, database.clock, database.insert_missing)
     both = statements.written(statements.both, places).text
     with backend.admin.connect() as connection:
         plan = connection.exec_driver_sql(
@@ -133,7 +133,7 @@ def test_a_table_that_somebody_changes_is_waited_for_like_a_row(
 
 async def test_sqlite_by_its_asynchronous_driver_is_served_by_threads(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite+aiosqlite:///{tmp_path}/keys.db")
-    assert store.io == "either"
+    assert store.io == "both"
     assert await store.list("org_1", 100) == []
     await store.close()
 

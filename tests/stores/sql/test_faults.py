@@ -22,10 +22,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, PlanBook, open_store, run
+from lockgate.core.plans import DEFAULT_RESOLUTION, Plan
+from lockgate.core.timestamps import SECOND
 from lockgate.errors import StoreUnavailable
-from lockgate.rules.instants import SECOND
-from lockgate.rules.plans import DEFAULT_RESOLUTION, Plan
-from lockgate.stores.contract import OutcomeUnknown, Verdict
+from lockgate.stores.base import OutcomeUnknown, Verdict
 from lockgate.stores.sql import OutdatedSchema, SqlStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
@@ -57,7 +57,7 @@ def proxied(served: Backend) -> Iterator[tuple[Proxy, SqlStore]]:
 
 
 def used(store: SqlStore) -> int:
-    return run(store.look("org_1", WINDOWS, NOW)).used[0]
+    return run(store.peek("org_1", WINDOWS, NOW)).used[0]
 
 
 def test_d33_a_lost_answer_to_a_commit_counts_once(
@@ -87,7 +87,7 @@ async def test_d33_all_who_share_a_commit_learn_that_its_answer_was_lost(
     assert proxy.cuts == 1
     assert lost
     assert all(isinstance(o, OutcomeUnknown) or not isinstance(o, BaseException) for o in outcomes)
-    assert (await store.look("org_1", WINDOWS, NOW)).used[0] == 9
+    assert (await store.peek("org_1", WINDOWS, NOW)).used[0] == 9
     await store.close()
 
 
@@ -107,7 +107,7 @@ async def test_d33_a_lost_answer_counts_once_in_the_hosts_own_asynchronous_engin
             await store.hit("org_1", WINDOWS, 1, NOW)
         assert proxy.cuts == 1
         await store.hit("org_1", WINDOWS, 1, NOW)
-        assert (await store.look("org_1", WINDOWS, NOW)).used[0] == 3
+        assert (await store.peek("org_1", WINDOWS, NOW)).used[0] == 3
         await store.close()
         await engine.dispose()
     backend.give(tables)
@@ -312,7 +312,7 @@ def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
     run(store.close())
 
 
-@pytest.mark.parametrize("in_a_loop", [False, True], ids=["blocking", "async"])
+@pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
 async def test_nobody_waits_for_a_locked_file_once_the_store_is_to_close(in_a_loop: bool) -> None:
     """With patience for five minutes; the file stays locked until the end."""
     url = database("sqlite")
@@ -336,7 +336,7 @@ async def test_nobody_waits_for_a_locked_file_once_the_store_is_to_close(in_a_lo
     if in_a_loop:
         await store.close()
     else:
-        store.hurry()
+        store.cancel_waits()
     failures = await asyncio.gather(*waiting, return_exceptions=True)
     assert time.monotonic() - started < 5
     assert all("locked" in str(failure) for failure in failures), failures
@@ -362,7 +362,7 @@ def test_a_read_only_database_still_answers_reads(tmp_path: Path) -> None:
     assert run(read_only.find(key.handle)) == key
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         run(read_only.hit("org_1", WINDOWS, 1, NOW))
-    assert run(read_only.look("org_1", WINDOWS, NOW)).used == (0, 0, 0)
+    assert run(read_only.peek("org_1", WINDOWS, NOW)).used == (0, 0, 0)
     run(read_only.close())
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from lockgate import run
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.encoding import write_id
+from lockgate.stores.sql.codec import write_id
 
 from ..forking import AT_FORK, fork_and_charge, in_a_child
 from ..making import BOOK, draft_of, new_key, token_of

@@ -23,10 +23,10 @@ import asyncio, json, random, sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from lockgate import Plan, PlanBook, run
-from lockgate.rules.credentials import KeyFormat
-from lockgate.rules.keys import KeyDraft
-from lockgate.rules.plans import Organization
-from lockgate.stores.contract import Usage
+from lockgate.core.key_format import KeyFormat
+from lockgate.core.api_keys import KeyDraft
+from lockgate.core.plans import Organization
+from lockgate.stores.base import Usage
 from lockgate.stores.sql import SqlStore
 
 url, prefix, texts, limit, now, number = sys.argv[1:]
@@ -119,7 +119,7 @@ def test_eight_processes_do_everything_at_once(backend: Backend, tmp_path: Path,
         found = run(store.find(key.handle))
         assert found is not None
         assert found.request_count == total
-        reading = run(store.look(f"org_{which}", book(LIMIT).default.windows, NOW))
+        reading = run(store.peek(f"org_{which}", book(LIMIT).default.windows, NOW))
         assert reading.used[0] == total <= LIMIT
     assert sum(counts[0] for counts in admitted) == LIMIT
     run(store.close())

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import func, select, text
 
 from lockgate import run
-from lockgate.rules.instants import DAY, MINUTE
-from lockgate.rules.plans import Organization
+from lockgate.core.plans import Organization
+from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.stores.sql import SqlStore, pruning
-from lockgate.stores.sql.dialects import flavour_of
+from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.pruning import AT_ONCE, Pruning
 from lockgate.stores.sql.tables import Tables
 
@@ -23,10 +23,10 @@ LATER = NOW + 3 * DAY
 
 
 def prune(backend: Backend, tables: Tables, now: int) -> int:
-    flavour = flavour_of(backend.admin.dialect)
+    database = database_of(backend.admin.dialect)
     with backend.admin.connect() as connection:
-        flavour.begin(connection)
-        count = Pruning(tables, flavour).prune(connection, now)
+        database.begin(connection)
+        count = Pruning(tables, database).prune(connection, now)
         connection.commit()
     return count
 
@@ -54,7 +54,7 @@ def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
     ]
     assert run(store.find(key.handle)) == key
     assert run(store.organization("placed")) == Organization("placed", "starter")
-    assert run(store.look("busy", WINDOWS, LATER)).used == (1, 1, 1)
+    assert run(store.peek("busy", WINDOWS, LATER)).used == (1, 1, 1)
     run(store.close())
     backend.give(tables)
 
@@ -116,7 +116,7 @@ def test_rows_that_somebody_holds_are_left_for_another_time(served: Backend) -> 
     served.give(tables)
 
 
-@pytest.mark.parametrize("in_a_loop", [False, True], ids=["blocking", "async"])
+@pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
 async def test_whoever_makes_charges_prunes(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from lockgate import run
-from lockgate.rules.keys import ApiKey
+from lockgate.core.api_keys import ApiKey
 from lockgate.stores.sql.tables import Tables
 
 from ..making import NOW, account, draft
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import sleep
 from lockgate import Gate, Registration, run
 from lockgate.errors import StoreUnavailable
-from lockgate.identity import SignedCookie
+from lockgate.sessions import SignedCookie
 from lockgate.stores.sql import SqlStore
 
 url, prefix = sys.argv[1:]

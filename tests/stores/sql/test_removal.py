@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import event, func, insert, select, text
 
 from lockgate import Gate, run
+from lockgate.core.api_keys import Position
+from lockgate.core.plans import Organization
+from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.errors import HandleTaken
-from lockgate.rules.instants import DAY, MINUTE
-from lockgate.rules.keys import Position
-from lockgate.rules.plans import Organization
 from lockgate.stores.sql import SqlStore, schema
-from lockgate.stores.sql.dialects import flavour_of
-from lockgate.stores.sql.encoding import write_account, write_id
+from lockgate.stores.sql.codec import write_account, write_id
+from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.pruning import Pruning
 from lockgate.stores.sql.tables import Tables
 
@@ -34,11 +34,11 @@ def test_w10_a_removed_account_leaves_its_handles_and_nothing_else(backend: Back
     run(store.admit(token_of(made), 1, BOOK, NOW))
     run(store.acquire("org_1", "job", "me", 2, MINUTE, NOW))
     assert run(store.remove_unclaimed(DAY, 10, NOW + 2 * DAY)) == ("org_1",)
-    flavour, today = flavour_of(backend.admin.dialect), run(store.now())
+    database, today = database_of(backend.admin.dialect), run(store.now())
     with backend.admin.connect() as connection:
-        flavour.begin(connection)
+        database.begin(connection)
         assert connection.scalar(select(func.count()).select_from(tables.organizations)) == 1
-        Pruning(tables, flavour).prune(connection, today + 3 * DAY)
+        Pruning(tables, database).prune(connection, today + 3 * DAY)
         for table in (tables.organizations, tables.accounts, tables.keys):
             assert connection.scalar(select(func.count()).select_from(table)) == 0
         handles = set(connection.scalars(select(tables.removed_handles.c.handle)))
@@ -57,15 +57,15 @@ def test_a_pair_reads_that_a_removed_organization_changed(backend: Backend) -> N
     """Its row stays for a day or two, so that no copy of it is believed that somebody missed."""
     store = backend.open()
     run(store.register(account(), draft("org_1"), NOW))
-    before = run(store.changes(None)).epoch
+    before = run(store.changes(None)).change_counter
     run(store.remove_unclaimed(DAY, 10, NOW + DAY))
-    flavour, today = flavour_of(backend.admin.dialect), run(store.now())
+    database, today = database_of(backend.admin.dialect), run(store.now())
     with backend.admin.connect() as connection:
-        flavour.begin(connection)
-        Pruning(store.tables, flavour).prune(connection, today + DAY - 1)
+        database.begin(connection)
+        Pruning(store.tables, database).prune(connection, today + DAY - 1)
         connection.commit()
     changes = run(store.changes(before))
-    assert changes.epoch > before
+    assert changes.change_counter > before
     assert changes.organizations == ["org_1"]
     run(store.close())
 

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import Connection, event, func, insert, inspect, select, text
 
 from lockgate import run
+from lockgate.core.api_keys import NEVER, KeyDraft, Position
+from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import HandleTaken
-from lockgate.rules.instants import DAY, SECOND
-from lockgate.rules.keys import NEVER, KeyDraft, Position
-from lockgate.stores.contract import Usage
+from lockgate.stores.base import Usage
 from lockgate.stores.sql import SqlStore, schema
-from lockgate.stores.sql.encoding import write_id, write_key
+from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.keys import REMOVED_AT_ONCE, Keys
 from lockgate.stores.sql.tables import Tables
 
@@ -177,12 +177,12 @@ def test_d1_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) ->
 def test_a_removal_moves_the_epoch_and_says_of_whom(backend: Backend) -> None:
     store = backend.open()
     run(store.insert(draft("org_2", lifetime=DAY), None, NOW))
-    before = run(store.changes(None)).epoch
+    before = run(store.changes(None)).change_counter
     run(store.remove_ended(0, NOW))
     assert run(store.changes(before)).organizations == []
     run(store.remove_ended(0, NOW + DAY))
     changes = run(store.changes(before))
-    assert changes.epoch > before
+    assert changes.change_counter > before
     assert changes.organizations == ["org_2"]
     run(store.close())
 

@@ -10,11 +10,11 @@ from sqlalchemy import make_url, text, update
 
 from lockgate import run
 from lockgate.cli import main
-from lockgate.rules.instants import DAY
-from lockgate.rules.windows import Window
-from lockgate.stores.sql import SqlStore, dialects, schema
-from lockgate.stores.sql.dialects import flavour_of
-from lockgate.stores.sql.encoding import write_state
+from lockgate.core.sliding_window import Window
+from lockgate.core.timestamps import DAY
+from lockgate.stores.sql import SqlStore, databases, schema
+from lockgate.stores.sql.codec import write_state
+from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.tables import Tables
 
@@ -35,11 +35,11 @@ def test_exact_windows_outgrow_a_blob_and_are_forgotten_where_they_have_to_fit(
     with backend.admin.begin() as connection:
         connection.execute(update(tables.organizations).values(windows=write_state(state)))
     assert run(store.hit("org_1", day, 1, NOW + 6000)).used == (5002,)
-    assert run(store.look("org_1", day, NOW + 6000)).used == (5002,)
+    assert run(store.peek("org_1", day, NOW + 6000)).used == (5002,)
     schema.downgrade(backend.admin, tables, "0005")
     schema.upgrade(backend.admin, tables)
     left = 0 if backend.kind == "mysql" else 5002
-    assert run(store.look("org_1", day, NOW + 6000)).used == (left,)
+    assert run(store.peek("org_1", day, NOW + 6000)).used == (left,)
     run(store.close())
     schema.downgrade(backend.admin, tables, "base")
 
@@ -76,7 +76,7 @@ def test_who_upgrades_postgresql_waits_longer_than_for_any_other_lock() -> None:
     hasty = make_url(BACKENDS["postgresql"].url).update_query_dict({"options": "-c lock_timeout=1"})
     engine = blocking_engine(hasty.render_as_string(hide_password=False))
     with ThreadPoolExecutor(1) as pool, admin.connect() as connection:
-        with flavour_of(admin.dialect).alone(connection):
+        with database_of(admin.dialect).alone(connection):
             upgraded = pool.submit(schema.upgrade, engine, Tables("hasty_"))
             await_locks(admin)
         connection.rollback()
@@ -90,7 +90,10 @@ def test_who_upgrades_mariadb_does_not_begin_before_whoever_does_it_already_is_d
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = BACKENDS["mysql"]
-    monkeypatch.setattr(dialects, "_SCHEMA_PATIENCE", 0)
-    with backend.admin.connect() as connection, flavour_of(backend.admin.dialect).alone(connection):
+    monkeypatch.setattr(databases, "_SCHEMA_PATIENCE", 0)
+    with (
+        backend.admin.connect() as connection,
+        database_of(backend.admin.dialect).alone(connection),
+    ):
         assert main(["db", "upgrade", "--store", backend.url, "--prefix", "twice_"]) == 1
     assert "try again" in capsys.readouterr().err

@@ -11,9 +11,9 @@ from sqlalchemy import inspect, text
 from sqlalchemy.exc import IntegrityError
 
 from lockgate import ConfigurationError, open_store, run
-from lockgate.rules.instants import MINUTE
+from lockgate.core.timestamps import MINUTE
 from lockgate.stores.sql import SqlStore, schema
-from lockgate.stores.sql.encoding import write_id, write_key
+from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.tables import Tables
 
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
@@ -47,7 +47,7 @@ def test_up_down_and_up_again_keep_the_data(backend: Backend) -> None:
     store = SqlStore(backend.url, prefix="moved_")
     found = run(store.find(made.handle))
     assert found == key._replace(request_count=1, last_used_at=NOW)
-    assert run(store.look("org_1", WINDOWS, NOW)).used == (1, 1, 1)
+    assert run(store.peek("org_1", WINDOWS, NOW)).used == (1, 1, 1)
     assert run(store.held("org_1", NOW)) == ()
     run(store.close())
     schema.downgrade(backend.admin, tables, "base")

@@ -11,9 +11,9 @@ import pytest
 from flask import Flask
 from sqlalchemy import update
 
-from lockgate.rules.keys import ApiKey
+from lockgate.core.api_keys import ApiKey
+from lockgate.flask import FlaskGate, lockgate_blueprint
 from lockgate.stores.sql import SqlStore
-from lockgate.web.flask import FlaskGate, lockgate_blueprint
 from tests.web.driving import Bench
 
 from ..tampering import check_tampering

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import select
 
 from lockgate import Plan, PlanBook, run
-from lockgate.rules.digests import Digest
-from lockgate.rules.instants import SECOND
-from lockgate.stores.contract import Usage, Verdict
+from lockgate.core.digests import Digest
+from lockgate.core.timestamps import SECOND
+from lockgate.stores.base import Usage, Verdict
 from lockgate.stores.sql import SqlStore, schema
-from lockgate.stores.sql.charges import USES_AT_MOST
+from lockgate.stores.sql.admission import USES_AT_MOST
 from lockgate.stores.sql.tables import Tables
 
 from ..making import NOW, at_once, draft_of, new_key, token_of

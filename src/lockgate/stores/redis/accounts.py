@@ -12,15 +12,14 @@ from typing import Any, Final, cast
 
 from redis.exceptions import RedisError, ResponseError
 
+from ...core.accounts import Account, AccountDraft
+from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.digests import Digest
+from ...core.timestamps import HOUR, MILLISECOND, MINUTE, SECOND
 from ...errors import HandleTaken
-from ...rules.accounts import Account, AccountDraft
-from ...rules.digests import Digest
-from ...rules.instants import HOUR, MILLISECOND, MINUTE, SECOND
-from ...rules.keys import ApiKey, KeyDraft, Position
 from ...waiting import together
-from ..contract import PAGE_AT_MOST, UNSEALED, Reseal, Store
-from .calls import Call, Script, command, invocation, number
-from .encoding import (
+from ..base import PAGE_AT_MOST, UNSEALED, Reseal, Store
+from .codec import (
     Claim,
     read_account,
     read_claim,
@@ -32,8 +31,9 @@ from .encoding import (
     write_seal,
     write_user,
 )
-from .lanes import lasting
-from .names import REMOVED, Names, read, slot_of, write
+from .key_names import REMOVED, Names, read, slot_of, write
+from .transport.client import lasting
+from .transport.commands import Call, Script, command, invocation, number
 
 _REGISTER: Final = Script("clock", "records", "accounts", "register")
 _CLAIM: Final = Script("clock", "records", "accounts", "claim")

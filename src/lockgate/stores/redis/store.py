@@ -8,26 +8,24 @@ from typing import Any, Final, cast
 
 from redis.exceptions import ResponseError
 
+from ...core.accounts import Account
+from ...core.api_keys import NEVER, ApiKey, KeyDraft, Position
+from ...core.bounded_dict import BoundedDict
+from ...core.digests import Digest
+from ...core.leases import Lease, SlotReading
+from ...core.plans import Organization
+from ...core.row_seals import Counted, counted_account, tally
 from ...errors import ConfigurationError, HandleTaken, KeyLimitReached
 from ...events import Events
-from ...rules.accounts import Account
-from ...rules.bounded import Bounded
-from ...rules.digests import Digest
-from ...rules.keys import NEVER, ApiKey, KeyDraft, Position
-from ...rules.plans import Organization
-from ...rules.seals import Counted, counted_account, tally
-from ...rules.slots import Lease, SlotReading
 from ...waiting import together
-from ..advising import Adviser
-from ..breaker import Breakers
-from ..contract import UNSEALED, Census, Io, Page, Removal, Reseal, Rows, Usage
-from ..lanes import Lanes
+from ..base import UNSEALED, Census, IoMode, Page, Removal, Reseal, Rows, Usage
+from ..resilience.circuit_breaker import CircuitBreakers
+from ..runtime.log_hints import Adviser
+from ..runtime.per_loop import PerLoop
 from .accounts import Accounts
-from .admissions import USE, Admissions
-from .advice import advice
-from .calls import Call, Script, command, invocation, number
-from .copies import Copies
-from .encoding import (
+from .admission import USE, Admissions
+from .cache import Copies
+from .codec import (
     read_account,
     read_counted,
     read_key,
@@ -39,13 +37,15 @@ from .encoding import (
     write_place,
     write_placement,
 )
-from .lanes import Lane, lasting
-from .names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, slot_of, write
-from .sentinels import Watch
-from .servers import Client, Servers, servers_of
-from .sights import AT_MOST, Sight
-from .turns import Turns
-from .wires import Split
+from .error_hints import advice
+from .key_hints import AT_MOST, KeyHint
+from .key_names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, slot_of, write
+from .transport.client import Transport, lasting
+from .transport.commands import Call, Script, command, invocation, number
+from .transport.config import Client, Servers, servers_of
+from .transport.connection import Split
+from .transport.seed_nodes import SeedNodes
+from .transport.sentinels import Watch
 
 _INSERT: Final = Script("clock", "records", "insert")
 _REVOKE: Final = Script("clock", "records", "revoke")
@@ -99,27 +99,27 @@ class RedisStore(Admissions, Accounts, Copies):
         durability: str | None = None,
     ) -> None:
         self._names = Names(prefix)
-        self.keeps_time = True
+        self.enforces_deadline = True
         adviser, servers = Adviser("Redis", advice), servers_of(sources)
         replicas = _replicas(durability)
         self._watches: list[Watch] = []
 
-        def lane(reached: Servers) -> Callable[..., Lane]:
+        def lane(reached: Servers) -> Callable[..., Transport]:
             watch = None
             if reached.kind == "sentinel":
                 watch = Watch(reached, replicas, self._names.acknowledged)
                 self._watches.append(watch)
             elif replicas:
                 raise ConfigurationError("durability is for a Redis that Sentinels watch.")
-            return partial(Lane, reached, Turns(reached.addresses), adviser, watch)
+            return partial(Transport, reached, SeedNodes(reached.addresses), adviser, watch)
 
         blocking, awaiting = (None if each is None else lane(each) for each in servers)
         self._blocking = None if blocking is None else blocking(awaiting=False)
         draw = None if awaiting is None else partial(awaiting, awaiting=True)
-        self._lanes = Lanes(self._blocking, draw)
-        self.io: Io = self._lanes.io
-        self._sights = Bounded[str, Sight](AT_MOST)
-        self._nodes = Breakers(type(self).__name__)
+        self._lanes = PerLoop(self._blocking, draw)
+        self.io: IoMode = self._lanes.io
+        self._key_hints = BoundedDict[str, KeyHint](AT_MOST)
+        self._nodes = CircuitBreakers(type(self).__name__)
         self._is_cluster = any(lane is not None and lane.kind == "cluster" for lane in servers)
 
     def watch(self, events: Events, deadline: float) -> bool:
@@ -323,8 +323,8 @@ class RedisStore(Admissions, Accounts, Copies):
             await self._move()
         return removed
 
-    def start_over(self) -> None:
-        self._lanes.here().start_over()
+    def reset_connections(self) -> None:
+        self._lanes.here().reset_connections()
 
     async def close(self) -> None:
         await self._lanes.close()

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, and_, case, delete, insert, or_, select, update
 
-from ...rules.accounts import Account, AccountDraft, last_use
-from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, Position
-from ..contract import Reseal
-from .encoding import read_account, read_id, write_account, write_id
+from ...core.accounts import Account, AccountDraft, last_use
+from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.digests import Digest
+from ..base import Reseal
+from .codec import read_account, read_id, write_account, write_id
 from .keys import Keys, columns_of, kept_as
 from .tables import Tables
 

@@ -15,8 +15,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ...errors import ConfigurationError
-from ..forks import own_lock
-from .dialects import flavour_of
+from ..runtime.forks import own_lock
+from .databases import database_of
 
 logger: Final = logging.getLogger("lockgate")
 _creating: Final = own_lock()
@@ -93,7 +93,7 @@ def sqlite_file(url: URL) -> Path:
 
 def _own(engine: Engine) -> Engine:
     """The host's engine and pool under options of ours: no error is to show a parameter (R7)."""
-    isolation = flavour_of(engine.dialect).isolation
+    isolation = database_of(engine.dialect).isolation
     options = {} if isolation is None else {"isolation_level": isolation}
     own = engine.execution_options(**options)
     own.hide_parameters = True

@@ -16,12 +16,12 @@ from sqlalchemy import (
     update,
 )
 
+from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.digests import Digest
+from ...core.row_seals import Counted, tally
 from ...errors import HandleTaken, KeyLimitReached
-from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, Position
-from ...rules.seals import Counted, tally
-from ..contract import Census, Page
-from .encoding import read_key, read_uses, write_id, write_key, write_uses
+from ..base import Census, Page
+from .codec import read_key, read_uses, write_id, write_key, write_uses
 from .tables import FINITE, Tables
 
 REMOVED_AT_ONCE: Final = 50

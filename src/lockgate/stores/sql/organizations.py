@@ -5,11 +5,10 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, case, select, update
 
-from ...rules.plans import Organization
-from ...rules.slots import Lease, Leases, live
-from ...rules.windows import Reading, Window, look
-from .dialects import Flavour
-from .encoding import (
+from ...core.leases import Lease, Leases, live
+from ...core.plans import Organization
+from ...core.sliding_window import Reading, Window, peek
+from .codec import (
     idle_day,
     read_leases,
     read_organization,
@@ -18,6 +17,7 @@ from .encoding import (
     write_leases,
     write_overrides,
 )
+from .databases import Database
 from .tables import Tables
 
 T = TypeVar("T")
@@ -31,9 +31,9 @@ class Organizations:
         flavour: the kind of database they are in.
     """
 
-    def __init__(self, tables: Tables, flavour: Flavour) -> None:
+    def __init__(self, tables: Tables, database: Database) -> None:
         self._table: Final = tables.organizations
-        self._flavour: Final = flavour
+        self._flavour: Final = database
 
     def lock(self, connection: Connection, id: bytes) -> Any:
         """Lock an organization, and make it if it is not there; gives its slots and idle day.
@@ -73,7 +73,7 @@ class Organizations:
         later = case((table.c.idle_day > day, table.c.idle_day), else_=day)
         connection.execute(update(table).where(mine).values(used=None, idle_day=later))
 
-    def look(
+    def peek(
         self,
         connection: Connection,
         organization: str,
@@ -84,7 +84,7 @@ class Organizations:
         column = self._table.c.windows
         mine = select(column).where(self._table.c.id == write_id(organization))
         state = read_state(connection.scalar(mine), windows)
-        return look(state, windows, self._flavour.now(connection) if now is None else now)
+        return peek(state, windows, self._flavour.now(connection) if now is None else now)
 
     def held(self, connection: Connection, organization: str, now: int | None) -> tuple[Lease, ...]:
         """Its slots that are taken."""

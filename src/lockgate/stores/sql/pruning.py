@@ -5,9 +5,9 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, exists, select, update
 
-from ...rules.instants import DAY
-from ..forks import own_lock
-from .dialects import Flavour
+from ...core.timestamps import DAY
+from ..runtime.forks import own_lock
+from .databases import Database
 from .tables import Tables
 from .transactions import Work
 
@@ -28,11 +28,11 @@ class Pruning:
         flavour: the kind of database.
     """
 
-    def __init__(self, tables: Tables, flavour: Flavour) -> None:
+    def __init__(self, tables: Tables, database: Database) -> None:
         self._organizations = tables.organizations
         self._keys = tables.keys
         self._accounts = tables.accounts
-        self._flavour = flavour
+        self._flavour = database
         self._lock = own_lock()
         self._next = monotonic() + INTERVAL
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from .dialects import Flavour, flavour_of
+from .databases import Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
 HEAD: Final = "0009"
@@ -53,9 +53,9 @@ class Check:
         create: whether to create the tables where there are none.
     """
 
-    def __init__(self, tables: Tables, flavour: Flavour, *, create: bool) -> None:
+    def __init__(self, tables: Tables, database: Database, *, create: bool) -> None:
         self._tables = tables
-        self._flavour = flavour
+        self._flavour = database
         self._create = create
         self._told = False
 
@@ -82,17 +82,17 @@ class Check:
 def upgrade(engine: Engine, tables: Tables, revision: str = "head") -> None:
     """Bring the tables forward to a revision; several processes may try at once."""
     with engine.connect() as connection:
-        migrate(connection, tables, flavour_of(engine.dialect), revision)
+        migrate(connection, tables, database_of(engine.dialect), revision)
 
 
 def downgrade(engine: Engine, tables: Tables, revision: str) -> None:
     """Bring the tables back to a revision, or to ``base``: none. What was added since is lost."""
     with engine.connect() as connection:
-        migrate(connection, tables, flavour_of(engine.dialect), revision, back=True)
+        migrate(connection, tables, database_of(engine.dialect), revision, back=True)
 
 
 def migrate(
-    connection: Connection, tables: Tables, flavour: Flavour, revision: str, *, back: bool = False
+    connection: Connection, tables: Tables, database: Database, revision: str, *, back: bool = False
 ) -> None:
     """Bring the tables to a revision, on a connection that is in no transaction.
 
@@ -106,9 +106,9 @@ def migrate(
     config.set_main_option("script_location", "lockgate.stores.sql:migrations")
     config.set_main_option("path_separator", "os")
     config.attributes.update(connection=connection, tables=tables)
-    flavour.prepare(connection)
-    flavour.begin(connection)
-    with flavour.alone(connection):
+    database.prepare(connection)
+    database.begin(connection)
+    with database.alone(connection):
         found = current(connection, tables)
         if found is not None and found > HEAD:
             raise OutdatedSchema(found, tables.prefix)

@@ -80,7 +80,7 @@ class Statements:
             self._written[statement, places] = found
         return found
 
-    def tell(self, _: int) -> Select[*tuple[Any, ...]]:
+    def select_now(self, _: int) -> Select[*tuple[Any, ...]]:
         """Read the clock."""
         return select(self._clock)
 
@@ -184,7 +184,7 @@ class Statements:
         return self.use(places).add_cte(self.keep(places).cte("kept"))
 
 
-class Hand:
+class Cursor:
     """Runs statements on the driver of a connection (PEP 249), by one cursor."""
 
     __slots__ = ("_cursor", "connection", "driver", "statements")

@@ -9,41 +9,28 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ...core.accounts import Account, AccountDraft
+from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.bounded_dict import BoundedDict
+from ...core.digests import Digest
+from ...core.key_format import Token
+from ...core.leases import Lease, Leases, SlotReading, acquire, release, renew
+from ...core.plans import Organization, PlanBook
+from ...core.row_seals import sealed_fields
+from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, HandleTaken
-from ...rules.accounts import Account, AccountDraft
-from ...rules.bounded import Bounded
-from ...rules.credentials import Token
-from ...rules.digests import Digest
-from ...rules.keys import ApiKey, KeyDraft, Position
-from ...rules.plans import Organization, PlanBook
-from ...rules.seals import sealed_fields
-from ...rules.slots import Lease, Leases, SlotReading, acquire, release, renew
-from ...rules.windows import Reading, Window
-from ..advising import Adviser
-from ..contract import (
-    UNKNOWN,
-    UNSEALED,
-    Admission,
-    Census,
-    Io,
-    Page,
-    Removal,
-    Reseal,
-    Rows,
-    Usage,
-)
-from ..halves import Changes, Truth
+from ..base import UNKNOWN, UNSEALED, Admission, Census, IoMode, Page, Removal, Reseal, Rows, Usage
+from ..cached.base import Changes, PrimaryStore
+from ..runtime.log_hints import Adviser
 from .accounts import Accounts
-from .advice import advice
-from .charges import Admit, Hit, Ledger
-from .dialects import flavour_of
-from .encoding import (
-    write_id,
-)
+from .admission import Admit, Hit, Ledger
+from .async_executor import lanes_of
+from .change_counter import ChangeCounter
+from .codec import write_id
+from .databases import database_of
 from .engines import engines_of
-from .epochs import Epochs
+from .error_hints import advice
 from .keys import Keys
-from .lanes import lanes_of
 from .organizations import Organizations
 from .pruning import Pruning
 from .schema import Check
@@ -65,7 +52,7 @@ _NAME: Final = re.compile(r"[!-~]{1,64}")
 _SIGHTS_AT_MOST: Final = 131_072
 
 
-class _Sight(NamedTuple):
+class KeyHint(NamedTuple):
     """What was last seen of a key, to know whose lock to take. Nobody is let in by it."""
 
     key: ApiKey
@@ -73,7 +60,7 @@ class _Sight(NamedTuple):
     """The fields that its seal covers."""
 
 
-class SqlStore(Truth):
+class SqlStore(PrimaryStore):
     """Keeps everything in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
     A charge is one short transaction that first locks the organization's row, then reads, judges
@@ -101,37 +88,37 @@ class SqlStore(Truth):
     ) -> None:
         tables = Tables(prefix)
         engines = engines_of(engine)
-        flavour = flavour_of(engines.dialect)
+        database = database_of(engines.dialect)
         # The embedded database has nobody who would run a command for it.
         create = engines.ours and engines.dialect.name == "sqlite"
         self._statements = Statements(
-            tables, engines.dialect, flavour.clock, flavour.insert_missing
+            tables, engines.dialect, database.clock, database.insert_missing
         )
         self._transactions = Transactions(
-            flavour,
-            Check(tables, flavour, create=create),
-            Ledger(flavour),
+            database,
+            Check(tables, database, create=create),
+            Ledger(database),
             self._statements,
-            Pruning(tables, flavour).due,
+            Pruning(tables, database).due,
             engines.patience,
             Adviser("The database", lambda failure: advice(failure, engines.dialect)),
         )
         self._keys: Final = Keys(tables)
-        self._organizations: Final = Organizations(tables, flavour)
+        self._organizations: Final = Organizations(tables, database)
         self._accounts: Final = Accounts(tables, self._keys)
-        self._epochs: Final = Epochs(tables, flavour)
-        self._flavour = flavour
+        self._epochs: Final = ChangeCounter(tables, database)
+        self._flavour = database
         self._engines = engines
         self._lanes = lanes_of(self._transactions, engines)
-        self.io: Io = self._lanes.io
-        if self.io == "blocking" and iscoroutinefunction(resolver):
+        self.io: IoMode = self._lanes.io
+        if self.io == "sync" and iscoroutinefunction(resolver):
             raise ConfigurationError(
                 "An async plan resolver needs a store that awaits: give the store a URL or an "
                 "AsyncEngine, or write the resolver as a plain function."
             )
         self._resolver = resolver
-        self.keeps_time = resolver is None  # The host's resolver takes as long as it takes.
-        self._sights = Bounded[str, _Sight](_SIGHTS_AT_MOST)
+        self.enforces_deadline = resolver is None  # The host's resolver takes as long as it takes.
+        self._key_hints = BoundedDict[str, KeyHint](_SIGHTS_AT_MOST)
 
     async def now(self) -> int:
         return await self._lanes.here().read(self._flavour.now)
@@ -141,23 +128,25 @@ class SqlStore(Truth):
     ) -> Admission:
         lane = self._lanes.here()
         while True:
-            sight = self._sights.get(token.handle)
-            if sight is None or (token.sealed != sight.sealed and not token.accepts(sight.key)):
-                sight = await self._sight(token)
-                if sight is None:
+            key_hint = self._key_hints.get(token.handle)
+            if key_hint is None or (
+                token.sealed != key_hint.sealed and not token.accepts(key_hint.key)
+            ):
+                key_hint = await self._sight(token)
+                if key_hint is None:
                     return UNKNOWN
-            organization = sight.key.organization
+            organization = key_hint.key.organization
             resolved = self._resolver is not None
             placed = await self._resolved(organization) if resolved else None
             charge = Admit(
-                organization, token.handle, sight.sealed, cost, plans, now, resolved, placed
+                organization, token.handle, key_hint.sealed, cost, plans, now, resolved, placed
             )
             outcome = await lane.charge(charge)
             if isinstance(outcome, Admission):
                 return outcome
             if isinstance(outcome, Exception):
                 raise outcome
-            self._sights.pop(token.handle, None)  # It has changed.
+            self._key_hints.pop(token.handle, None)  # It has changed.
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -169,12 +158,12 @@ class SqlStore(Truth):
         assert isinstance(outcome, Reading)
         return outcome
 
-    async def look(
+    async def peek(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
         organizations = self._organizations
         return await self._lanes.here().read(
-            lambda connection: organizations.look(connection, organization, windows, now)
+            lambda connection: organizations.peek(connection, organization, windows, now)
         )
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
@@ -440,7 +429,7 @@ class SqlStore(Truth):
         keys = await self._lanes.here().read(lambda c: self._keys.scan(c, after, limit))
         return Rows(keys, (), f"k{keys[-1].handle}" if keys else "a")
 
-    async def epoch(self) -> int | None:
+    async def change_counter(self) -> int | None:
         if self._resolver is not None:
             return None  # Plans change where nobody tells us.
         return await self._lanes.here().read(self._epochs.read)
@@ -448,17 +437,17 @@ class SqlStore(Truth):
     async def changes(self, since: int | None) -> Changes:
         return await self._lanes.here().read(lambda c: self._epochs.changes(c, since))
 
-    def hurry(self) -> None:
+    def cancel_waits(self) -> None:
         self._transactions.hurried = True
 
-    def start_over(self) -> None:
+    def reset_connections(self) -> None:
         hanging, self._lanes = self._lanes, lanes_of(self._transactions, self._engines)
         hanging.here().give_up()
 
     async def close(self) -> None:
         await self._lanes.close()
 
-    async def _sight(self, token: Token) -> _Sight | None:
+    async def _sight(self, token: Token) -> KeyHint | None:
         """Look for a key without any lock: whoever has no key takes none of those that have one."""
         key = await self.find(token.handle)
         if key is None:
@@ -466,8 +455,8 @@ class SqlStore(Truth):
             return None
         if not token.accepts(key):
             return None
-        sight = self._sights[token.handle] = _Sight(key, sealed_fields(key))
-        return sight
+        key_hint = self._key_hints[token.handle] = KeyHint(key, sealed_fields(key))
+        return key_hint
 
     async def _resolved(self, organization: str) -> Organization | None:
         if self._resolver is None:

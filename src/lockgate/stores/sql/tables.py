@@ -26,8 +26,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
+from ...core.api_keys import NEVER
 from ...errors import ConfigurationError
-from ...rules.keys import NEVER
 
 DEFAULT_PREFIX: Final = "lockgate_"
 _NAMING: Final = {

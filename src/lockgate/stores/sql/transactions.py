@@ -12,12 +12,12 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from ..advising import Adviser
-from ..contract import OutcomeUnknown
-from ..deadlines import left
-from .charges import Charge, Ledger, Outcome
-from .dialects import Flavour
-from .statements import Hand, Statements
+from ..base import OutcomeUnknown
+from ..resilience.deadlines import left
+from ..runtime.log_hints import Adviser
+from .admission import Charge, Ledger, Outcome
+from .databases import Database
+from .statements import Cursor, Statements
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -44,7 +44,7 @@ class Transactions:
 
     def __init__(
         self,
-        flavour: Flavour,
+        database: Database,
         check: Work[None],
         ledger: Ledger,
         statements: Statements,
@@ -52,7 +52,7 @@ class Transactions:
         patience: float,
         adviser: Adviser,
     ) -> None:
-        self._flavour = flavour
+        self._flavour = database
         self.check: Final = check
         self._ledger = ledger
         self._statements = statements
@@ -77,11 +77,11 @@ class Transactions:
 
         return transaction
 
-    def hand(self, connection: Connection) -> Hand:
+    def hand(self, connection: Connection) -> Cursor:
         """What makes charges on a connection."""
-        return Hand(connection, self._statements)
+        return Cursor(connection, self._statements)
 
-    def charge(self, hand: Hand, charges: Sequence[Charge]) -> list[Outcome]:
+    def charge(self, hand: Cursor, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in one transaction, on the connection's driver itself."""
         try:
             self._flavour.begin_charging(hand)
@@ -112,7 +112,7 @@ class Transactions:
         if self._may_pass(failure, attempt, started):
             return True
         cause = failure.__cause__ if isinstance(failure, ConnectionLost | OutcomeUnknown) else None
-        self._adviser.tell(cause or failure)
+        self._adviser.hint(cause or failure)
         return False
 
     def _may_pass(self, failure: Exception, attempt: int, started: float) -> bool:

@@ -2,10 +2,22 @@
 
 from typing import Final
 
-from . import accounts, admissions, conduct, crowds, keys, slots, windows
+from . import (
+    accounts,
+    admissions,
+    keys,
+    slots,
+    windows,
+)
+from . import (
+    concurrency as crowds,
+)
+from . import (
+    lifecycle as conduct,
+)
+from .callers import Callers, in_threads
 from .check import PARTS, Check, Part, whole
-from .conduct import Leftovers, forgets
-from .crowd import Crowd, in_threads
+from .lifecycle import Leftovers, forgets
 
 CHECKS: Final[tuple[Check, ...]] = (
     *accounts.CHECKS,
@@ -20,8 +32,8 @@ CHECKS: Final[tuple[Check, ...]] = (
 __all__ = [
     "CHECKS",
     "PARTS",
+    "Callers",
     "Check",
-    "Crowd",
     "Leftovers",
     "Part",
     "forgets",

@@ -1,26 +1,26 @@
 """Organizations, their plans and their accounts, by one caller."""
 
+from ...core.accounts import AccountDraft
+from ...core.api_keys import KeyDraft, Position
+from ...core.digests import Digest
+from ...core.plans import LARGEST, Organization
+from ...core.timestamps import DAY, HOUR, SECOND
 from ...errors import HandleTaken
-from ...rules.accounts import AccountDraft
-from ...rules.digests import Digest
-from ...rules.instants import DAY, HOUR, SECOND
-from ...rules.keys import KeyDraft, Position
-from ...rules.plans import LARGEST, Organization
-from ...stores.contract import PAGE_AT_MOST, Store, Usage
+from ...stores.base import PAGE_AT_MOST, Store, Usage
 from ..calls import Raised
-from ..mint import HOSTILE, NOW, Mint
+from ..factories import HOSTILE, NOW, Factory
 from .check import Check, alone
 
 EMAIL = "ada@example.com"
 TOKEN = Digest("new", b"\1" * 32, f"01020305:{'ef' * 32}")
 
 
-async def registered(store: Store, mint: Mint, organization: str, now: int = NOW) -> None:
-    await store.register(mint.account(organization), mint.draft(organization), now)
+async def registered(store: Store, factory: Factory, organization: str, now: int = NOW) -> None:
+    await store.register(factory.account(organization), factory.draft(organization), now)
 
 
 @alone("D25", "accounts")
-async def an_organization_is_kept_as_it_was_put(store: Store, _: Mint) -> None:
+async def an_organization_is_kept_as_it_was_put(store: Store, _: Factory) -> None:
     await store.organization("org_1")
     for placed in (
         Organization("org_1", "creator"),
@@ -34,7 +34,7 @@ async def an_organization_is_kept_as_it_was_put(store: Store, _: Mint) -> None:
 
 
 @alone("W8", "accounts")
-async def hostile_ids_have_plans_of_their_own(store: Store, _: Mint) -> None:
+async def hostile_ids_have_plans_of_their_own(store: Store, _: Factory) -> None:
     for index, id in enumerate(HOSTILE):
         await store.put_organization(Organization(id, "starter", (("rpm", index),)))
     for id in HOSTILE:
@@ -42,9 +42,9 @@ async def hostile_ids_have_plans_of_their_own(store: Store, _: Mint) -> None:
 
 
 @alone("R1", "accounts")
-async def what_was_registered_is_found_by_every_verb(store: Store, mint: Mint) -> None:
-    account = mint.account(company="Ada & Co", agent="\U0001f511 a\u0301 ' OR 1=1 --")
-    key = mint.draft(lifetime=DAY)
+async def what_was_registered_is_found_by_every_verb(store: Store, factory: Factory) -> None:
+    account = factory.account(company="Ada & Co", agent="\U0001f511 a\u0301 ' OR 1=1 --")
+    key = factory.draft(lifetime=DAY)
     await store.register(account, key, NOW)
     await store.account("org_1")
     await store.account_by_token(account.handle)
@@ -57,9 +57,9 @@ async def what_was_registered_is_found_by_every_verb(store: Store, mint: Mint) -
 
 
 @alone("D14", "accounts")
-async def an_account_that_is_not_there_is_none(store: Store, mint: Mint) -> None:
-    account, key = mint.account(), mint.draft()
-    await store.insert(mint.draft("org_3"), None, NOW)
+async def an_account_that_is_not_there_is_none(store: Store, factory: Factory) -> None:
+    account, key = factory.account(), factory.draft()
+    await store.insert(factory.draft("org_3"), None, NOW)
     await store.register(account, key, NOW)
     for stranger in ("org_2", "org_3", "org_", "ORG_1", "org_1 ", "org_1\0"):
         await store.account(stranger)
@@ -75,10 +75,10 @@ async def an_account_that_is_not_there_is_none(store: Store, mint: Mint) -> None
 
 
 @alone("R1", "accounts")
-async def what_is_taken_leaves_nothing_of_the_rest(store: Store, mint: Mint) -> None:
-    account, key = mint.account(), mint.draft()
+async def what_is_taken_leaves_nothing_of_the_rest(store: Store, factory: Factory) -> None:
+    account, key = factory.account(), factory.draft()
     await store.register(account, key, NOW)
-    other, first = mint.account("org_2"), mint.draft("org_2")
+    other, first = factory.account("org_2"), factory.draft("org_2")
     taken: list[tuple[AccountDraft, KeyDraft]] = [
         (other, first._replace(handle=key.handle)),
         (other._replace(handle=account.handle), first),
@@ -99,11 +99,11 @@ async def what_is_taken_leaves_nothing_of_the_rest(store: Store, mint: Mint) -> 
 
 
 @alone("D14", "accounts")
-async def accounts_are_listed_in_order(store: Store, mint: Mint) -> None:
+async def accounts_are_listed_in_order(store: Store, factory: Factory) -> None:
     """Nothing that is registered later comes before an account that is there."""
     times = ((3, "org_c"), (0, "org_d"), (2, "org_b"), (2, "org_a"), (2, "Org"))
     for step, organization in times:
-        await registered(store, mint, organization, NOW + step * SECOND)
+        await registered(store, factory, organization, NOW + step * SECOND)
     await store.unclaimed_by_email(EMAIL, 9)
     for step, organization in ((2, "org_a"), (3, "org_b"), (3, "Org"), (1, "org_d")):
         await store.claim_if_unclaimed(
@@ -115,10 +115,10 @@ async def accounts_are_listed_in_order(store: Store, mint: Mint) -> None:
 
 
 @alone("D14", "accounts")
-async def a_page_goes_on_where_the_last_one_ended(store: Store, mint: Mint) -> None:
+async def a_page_goes_on_where_the_last_one_ended(store: Store, factory: Factory) -> None:
     """Also where accounts share an instant, and where the last account of a page has left."""
     for index in range(7):
-        await registered(store, mint, f"org_{index}", NOW + index // 3 * SECOND)
+        await registered(store, factory, f"org_{index}", NOW + index // 3 * SECOND)
     page = await store.unclaimed_by_email(EMAIL, 2)
     while page:
         after = Position(page[-1].created_at, page[-1].organization)
@@ -135,8 +135,8 @@ async def a_page_goes_on_where_the_last_one_ended(store: Store, mint: Mint) -> N
 
 
 @alone("R3", "accounts")
-async def who_claims_later_changes_nothing(store: Store, mint: Mint) -> None:
-    await registered(store, mint, "org_1")
+async def who_claims_later_changes_nothing(store: Store, factory: Factory) -> None:
+    await registered(store, factory, "org_1")
     await store.claim_if_unclaimed("org_1", "ada", revoke=False, keep_token=True, now=NOW + 5)
     for user in ("eve", "Ada", "ada ", "ad", "ada"):
         await store.claim_if_unclaimed("org_1", user, revoke=False, keep_token=True, now=NOW + 6)
@@ -150,13 +150,13 @@ async def who_claims_later_changes_nothing(store: Store, mint: Mint) -> None:
 
 
 @alone("K4", "accounts")
-async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) -> None:
-    await registered(store, mint, "org_1")
+async def who_has_claimed_may_revoke_all_that_existed(store: Store, factory: Factory) -> None:
+    await registered(store, factory, "org_1")
     for lifetime in (DAY, 1):  # One of them expires before: it stays as it is.
-        await store.insert(mint.draft(lifetime=lifetime), None, NOW)
-    gone = await store.insert(mint.draft(), None, NOW)
+        await store.insert(factory.draft(lifetime=lifetime), None, NOW)
+    gone = await store.insert(factory.draft(), None, NOW)
     await store.revoke_if_live("org_1", gone.id, NOW + 1)
-    await store.insert(mint.draft("org_2"), None, NOW)
+    await store.insert(factory.draft("org_2"), None, NOW)
     for step in (5, 6):
         await store.claim_if_unclaimed(
             "org_1", "ada", revoke=True, keep_token=False, now=NOW + step
@@ -164,17 +164,17 @@ async def who_has_claimed_may_revoke_all_that_existed(store: Store, mint: Mint) 
         await store.account("org_1")
         await store.list("org_1", PAGE_AT_MOST)
         await store.list("org_2", PAGE_AT_MOST)
-        await store.insert(mint.draft(), 1, NOW)
+        await store.insert(factory.draft(), 1, NOW)
         await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D46", "accounts")
-async def a_claim_ends_the_token_unless_it_is_kept(store: Store, mint: Mint) -> None:
+async def a_claim_ends_the_token_unless_it_is_kept(store: Store, factory: Factory) -> None:
     for index, (revoke, keep_token) in enumerate(
         ((False, False), (False, True), (True, False), (True, True))
     ):
         organization = f"org_{index}"
-        await registered(store, mint, organization)
+        await registered(store, factory, organization)
         for user, keep, step in (("ada", keep_token, 1), ("eve", False, 2), ("ada", True, 3)):
             await store.claim_if_unclaimed(
                 organization, user, revoke=revoke, keep_token=keep, now=NOW + step
@@ -191,9 +191,9 @@ async def a_claim_ends_the_token_unless_it_is_kept(store: Store, mint: Mint) -> 
 
 
 @alone("D15", "accounts")
-async def a_sign_in_is_noted_while_the_token_is_good(store: Store, mint: Mint) -> None:
-    await registered(store, mint, "org_1")
-    await registered(store, mint, "org_2")
+async def a_sign_in_is_noted_while_the_token_is_good(store: Store, factory: Factory) -> None:
+    await registered(store, factory, "org_1")
+    await registered(store, factory, "org_2")
     await store.sign_in("org_3", NOW)
     for step in (5, 3, 9):
         await store.sign_in("org_1", NOW + step)
@@ -205,19 +205,19 @@ async def a_sign_in_is_noted_while_the_token_is_good(store: Store, mint: Mint) -
 
 
 @alone("D46", "accounts")
-async def an_account_goes_when_it_was_unused_for_so_long(store: Store, mint: Mint) -> None:
+async def an_account_goes_when_it_was_unused_for_so_long(store: Store, factory: Factory) -> None:
     """Each use begins the time anew: a sign-in, a key, a request with a key."""
-    first = mint.draft("used")
-    await store.register(mint.account("used"), first, NOW)
+    first = factory.draft("used")
+    await store.register(factory.account("used"), first, NOW)
     for organization in ("idle", "signed in", "given a key", "claimed", "placed", "young"):
         later = HOUR if organization == "young" else 0
-        await registered(store, mint, organization, NOW + later)
-    await store.insert(mint.draft("of the host"), None, NOW)
+        await registered(store, factory, organization, NOW + later)
+    await store.insert(factory.draft("of the host"), None, NOW)
     await store.put_organization(Organization("placed", "starter"))
     await store.claim_if_unclaimed("claimed", "ada", revoke=False, keep_token=False, now=NOW)
     await store.remove_unclaimed(1, 9, NOW)
     await store.sign_in("signed in", NOW + HOUR)
-    await store.insert(mint.draft("given a key"), None, NOW + HOUR)
+    await store.insert(factory.draft("given a key"), None, NOW + HOUR)
     await store.add_usage({first.handle: Usage(1, NOW + HOUR)})
     for idle, step in ((DAY, DAY - 1), (DAY, DAY), (DAY, DAY + HOUR - 1), (DAY, DAY + HOUR)):
         await store.remove_unclaimed(idle, 9, NOW + step)
@@ -232,9 +232,9 @@ async def an_account_goes_when_it_was_unused_for_so_long(store: Store, mint: Min
 
 @alone("D46", "accounts")
 async def nothing_finds_what_was_removed_and_its_handles_stay_taken(
-    store: Store, mint: Mint
+    store: Store, factory: Factory
 ) -> None:
-    account, first, second = mint.account(), mint.draft(), mint.draft()
+    account, first, second = factory.account(), factory.draft(), factory.draft()
     await store.register(account, first, NOW)
     await store.insert(second, None, NOW)
     await store.revoke_if_live("org_1", second.id, NOW)
@@ -250,9 +250,9 @@ async def nothing_finds_what_was_removed_and_its_handles_stay_taken(
         await store.add_usage({key.handle: Usage(1, NOW + DAY)})
         await store.revoke_if_live("org_1", key.id, NOW + DAY)
         await store.rehash_if(key.handle, Digest(key.scheme, key.digest), Digest("new", b"1"))
-        other = mint.draft("org_2")._replace(handle=key.handle)
+        other = factory.draft("org_2")._replace(handle=key.handle)
         await store.insert(other, None, NOW + DAY)
-        await store.register(mint.account("org_2"), other, NOW + DAY)
+        await store.register(factory.account("org_2"), other, NOW + DAY)
     await store.claim_if_unclaimed("org_1", "ada", revoke=True, keep_token=False, now=NOW + DAY)
     await store.sign_in("org_1", NOW + DAY)
     await store.sign_out("org_1")
@@ -262,14 +262,14 @@ async def nothing_finds_what_was_removed_and_its_handles_stay_taken(
     await store.account("org_1")
     await store.accounts_by_user("ada", 9)
     await store.account("org_2")
-    await store.insert(mint.draft(), 1, NOW + DAY)
+    await store.insert(factory.draft(), 1, NOW + DAY)
     await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D15", "accounts")
-async def signing_out_is_counted_and_changes_nothing_else(store: Store, mint: Mint) -> None:
-    await registered(store, mint, "org_1")
-    await registered(store, mint, "org_2")
+async def signing_out_is_counted_and_changes_nothing_else(store: Store, factory: Factory) -> None:
+    await registered(store, factory, "org_1")
+    await registered(store, factory, "org_2")
     await store.claim_if_unclaimed("org_1", "ada", revoke=False, keep_token=True, now=NOW)
     for _ in range(3):
         await store.sign_out("org_1")
@@ -278,12 +278,12 @@ async def signing_out_is_counted_and_changes_nothing_else(store: Store, mint: Mi
 
 
 @alone("D25", "accounts")
-async def neither_a_plan_nor_an_account_changes_the_other(store: Store, mint: Mint) -> None:
+async def neither_a_plan_nor_an_account_changes_the_other(store: Store, factory: Factory) -> None:
     """They may lie in one row, and a row that is replaced forgets what it is not told."""
     starter = Organization("org_1", "starter", (("rpm", 7),))
     await store.put_organization(starter)
-    account = mint.account()
-    await store.register(account, mint.draft(), NOW)
+    account = factory.account()
+    await store.register(account, factory.draft(), NOW)
     await store.organization("org_1")
     await store.sign_out("org_1")
     await store.claim_if_unclaimed("org_1", "ada", revoke=True, keep_token=False, now=NOW)
@@ -299,10 +299,12 @@ async def neither_a_plan_nor_an_account_changes_the_other(store: Store, mint: Mi
 
 
 @alone("K9", "accounts")
-async def rehashing_a_token_replaces_its_digest_and_nothing_else(store: Store, mint: Mint) -> None:
-    account = mint.account()
+async def rehashing_a_token_replaces_its_digest_and_nothing_else(
+    store: Store, factory: Factory
+) -> None:
+    account = factory.account()
     old, new = Digest(account.scheme, account.digest), Digest("new", b"\1" * 32)
-    await store.register(account, mint.draft(), NOW)
+    await store.register(account, factory.draft(), NOW)
     await store.claim_if_unclaimed("org_1", "ada", revoke=True, keep_token=False, now=NOW)
     await store.rehash_token_if(account.handle, old._replace(scheme="md5"), new)
     await store.rehash_token_if(account.handle, old._replace(value=bytes(32)), new)
@@ -313,12 +315,12 @@ async def rehashing_a_token_replaces_its_digest_and_nothing_else(store: Store, m
 
 
 @alone("K9", "accounts")
-async def a_claim_replaces_the_seal_and_needs_the_old_one(store: Store, mint: Mint) -> None:
+async def a_claim_replaces_the_seal_and_needs_the_old_one(store: Store, factory: Factory) -> None:
     """Else a seal that was made for another digest would be kept with this one."""
     one, two = f"01020304:{'ab' * 32}", f"01020304:{'cd' * 32}"
-    sealed = mint.account()._replace(seal=one)
-    await store.register(sealed, mint.draft(), NOW)
-    await store.register(mint.account("org_2"), mint.draft("org_2"), NOW)
+    sealed = factory.account()._replace(seal=one)
+    await store.register(sealed, factory.draft(), NOW)
+    await store.register(factory.account("org_2"), factory.draft("org_2"), NOW)
     for organization in ("org_1", "org_2"):
         for seals in ((two, one), (None, two), (one, two), (two, one)):
             for revoke in (False, True):
@@ -339,20 +341,20 @@ async def a_claim_replaces_the_seal_and_needs_the_old_one(store: Store, mint: Mi
 
 
 @alone("K9", "accounts")
-async def the_census_counts_tokens_that_are_not_revoked(store: Store, mint: Mint) -> None:
+async def the_census_counts_tokens_that_are_not_revoked(store: Store, factory: Factory) -> None:
     for index, scheme in enumerate(("a", "a", "b")):
-        account = mint.account(f"org_{index}")._replace(scheme=scheme)
-        await store.register(account, mint.draft(f"org_{index}")._replace(scheme="a"), NOW)
+        account = factory.account(f"org_{index}")._replace(scheme=scheme)
+        await store.register(account, factory.draft(f"org_{index}")._replace(scheme="a"), NOW)
     await store.census(NOW)
     await store.claim_if_unclaimed("org_2", "ada", revoke=True, keep_token=False, now=NOW)
     await store.census(NOW)
 
 
 @alone("W8", "accounts")
-async def hostile_ids_have_accounts_of_their_own(store: Store, mint: Mint) -> None:
+async def hostile_ids_have_accounts_of_their_own(store: Store, factory: Factory) -> None:
     for index, id in enumerate(HOSTILE):
-        account = mint.account(id, email=f"{index}@example.com")
-        await store.register(account, mint.draft(id), NOW)
+        account = factory.account(id, email=f"{index}@example.com")
+        await store.register(account, factory.draft(id), NOW)
         await store.claim_if_unclaimed(id, (id * 2)[:255], revoke=False, keep_token=True, now=NOW)
     for index, id in enumerate(HOSTILE):
         await store.account(id)

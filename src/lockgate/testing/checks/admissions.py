@@ -1,11 +1,11 @@
 """Admissions, by one caller: where keys, plans, windows and usage meet."""
 
-from ...rules.digests import Digest
-from ...rules.instants import DAY, HOUR, MINUTE
-from ...rules.plans import Organization
-from ...stores.contract import PAGE_AT_MOST, Store
-from ..mint import EXACT, NOW, PLANS, Mint, book
-from ..sentences import Broken
+from ...core.digests import Digest
+from ...core.plans import Organization
+from ...core.timestamps import DAY, HOUR, MINUTE
+from ...stores.base import PAGE_AT_MOST, Store
+from ..factories import EXACT, NOW, PLANS, Factory, book
+from ..guarantees import Broken
 from .check import Check, alone
 
 EVERYTHING = book(None)
@@ -14,64 +14,64 @@ _STEPS_AT_MOST = 10_000
 
 
 @alone("K1", "admission")
-async def an_admission_verifies_charges_and_counts(store: Store, mint: Mint) -> None:
-    made = mint.key()
-    await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
+async def an_admission_verifies_charges_and_counts(store: Store, factory: Factory) -> None:
+    made = factory.key()
+    await store.insert(factory.draft(key=made, lifetime=DAY), None, NOW)
     for cost, now in ((2, NOW), (1, NOW + 7), (1, NOW + 8), (1, NOW + MINUTE)):
-        await store.admit(mint.token(made), cost, PLANS, now)
+        await store.admit(factory.token(made), cost, PLANS, now)
     await store.find(made.handle)
-    await store.look("org_1", PLANS.default.windows, NOW + MINUTE)
+    await store.peek("org_1", PLANS.default.windows, NOW + MINUTE)
 
 
 @alone("K1", "admission")
-async def an_unknown_handle_and_a_wrong_secret_look_alike(store: Store, mint: Mint) -> None:
-    made = mint.key()
-    key = await store.insert(mint.draft(key=made)._replace(digest=bytes(32)), None, NOW)
-    await store.admit(mint.token(mint.key()), 1, PLANS, NOW)
-    await store.admit(mint.token(made), 1, PLANS, NOW)
+async def an_unknown_handle_and_a_wrong_secret_look_alike(store: Store, factory: Factory) -> None:
+    made = factory.key()
+    key = await store.insert(factory.draft(key=made)._replace(digest=bytes(32)), None, NOW)
+    await store.admit(factory.token(factory.key()), 1, PLANS, NOW)
+    await store.admit(factory.token(made), 1, PLANS, NOW)
     await store.revoke_if_live("org_1", key.id, NOW)
-    await store.admit(mint.token(made), 1, PLANS, NOW)
-    await store.look("org_1", PLANS.default.windows, NOW)
+    await store.admit(factory.token(made), 1, PLANS, NOW)
+    await store.peek("org_1", PLANS.default.windows, NOW)
 
 
 @alone("K1", "admission")
-async def a_digest_of_a_scheme_that_is_gone_matches_nobody(store: Store, mint: Mint) -> None:
+async def a_digest_of_a_scheme_that_is_gone_matches_nobody(store: Store, factory: Factory) -> None:
     """An unknown scheme digests to nothing at all: a row without a digest must not equal that."""
-    made = mint.key()
-    gone = mint.draft(key=made)._replace(scheme="hmac-sha256:00000000", digest=b"")
+    made = factory.key()
+    gone = factory.draft(key=made)._replace(scheme="hmac-sha256:00000000", digest=b"")
     await store.insert(gone, None, NOW)
-    await store.admit(mint.token(made), 1, PLANS, NOW)
+    await store.admit(factory.token(made), 1, PLANS, NOW)
 
 
 @alone("K1", "admission")
-async def who_was_unknown_is_known_once_there_is_a_key(store: Store, mint: Mint) -> None:
+async def who_was_unknown_is_known_once_there_is_a_key(store: Store, factory: Factory) -> None:
     """By each of the verbs that make keys."""
-    inserted, registered = mint.key(), mint.key()
+    inserted, registered = factory.key(), factory.key()
     for key in (inserted, registered):
-        await store.admit(mint.token(key), 1, PLANS, NOW)
-    await store.insert(mint.draft(key=inserted), None, NOW)
-    await store.register(mint.account("org_2"), mint.draft("org_2", key=registered), NOW)
+        await store.admit(factory.token(key), 1, PLANS, NOW)
+    await store.insert(factory.draft(key=inserted), None, NOW)
+    await store.register(factory.account("org_2"), factory.draft("org_2", key=registered), NOW)
     for key in (inserted, registered):
-        await store.admit(mint.token(key), 1, PLANS, NOW)
+        await store.admit(factory.token(key), 1, PLANS, NOW)
 
 
 @alone("K9", "admission")
-async def a_digest_that_was_replaced_matches_nobody(store: Store, mint: Mint) -> None:
+async def a_digest_that_was_replaced_matches_nobody(store: Store, factory: Factory) -> None:
     """Whatever was remembered of the key when it was let in."""
-    made = mint.key()
-    draft = mint.draft(key=made)
+    made = factory.key()
+    draft = factory.draft(key=made)
     right, wrong = Digest(draft.scheme, draft.digest), Digest(draft.scheme, bytes(32))
     await store.insert(draft, None, NOW)
     for old, new in ((right, right), (right, wrong), (wrong, right)):
         await store.rehash_if(made.handle, old, new)
         for _ in range(2):
-            await store.admit(mint.token(made), 1, EVERYTHING, NOW)
+            await store.admit(factory.token(made), 1, EVERYTHING, NOW)
 
 
 @alone("K1", "admission")
-async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, mint: Mint) -> None:
+async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, factory: Factory) -> None:
     """Whoever writes to the database knows the text of a key of their own, and no pepper."""
-    sealing = Mint(1, peppers=[PEPPER])
+    sealing = Factory(1, peppers=[PEPPER])
     made = [sealing.key() for _ in range(11)]
     rows = [sealing.draft(key=key, scopes=("jobs:read",), lifetime=DAY) for key in made]
     rows[1] = rows[1]._replace(organization="org_2")
@@ -83,7 +83,7 @@ async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, mint: Min
     rows[7] = rows[7]._replace(seal=rows[0].seal)
     rows[8] = rows[8]._replace(seal=(rows[8].seal or "")[:-1])
     rows[9] = rows[9]._replace(seal="ffffffff:" + (rows[9].seal or "")[9:])
-    plain = mint.format.digest(made[10])
+    plain = factory.format.digest(made[10])
     rows[10] = rows[10]._replace(scheme=plain.scheme, digest=plain.value)
     for row in rows:
         await store.insert(row, None, NOW)
@@ -93,9 +93,9 @@ async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, mint: Min
 
 
 @alone("K1", "admission")
-async def a_row_that_changes_is_verified_anew(store: Store, mint: Mint) -> None:
+async def a_row_that_changes_is_verified_anew(store: Store, factory: Factory) -> None:
     """Whatever was remembered of it: by a token that was read, and by one that is remembered."""
-    sealing = Mint(2, peppers=[PEPPER])
+    sealing = Factory(2, peppers=[PEPPER])
     made = sealing.key()
     key = await store.insert(sealing.draft(key=made), None, NOW)
     right, known = key.kept, sealing.token(made).without_secret(key)
@@ -108,80 +108,84 @@ async def a_row_that_changes_is_verified_anew(store: Store, mint: Mint) -> None:
 
 
 @alone("K4", "admission")
-async def a_claim_that_revokes_all_refuses_at_once(store: Store, mint: Mint) -> None:
+async def a_claim_that_revokes_all_refuses_at_once(store: Store, factory: Factory) -> None:
     """As a revocation does, keys that were let in before."""
-    made = [mint.key() for _ in range(3)]
-    await store.register(mint.account(), mint.draft(key=made[0]), NOW)
-    await store.insert(mint.draft(key=made[1]), None, NOW)
-    await store.insert(mint.draft("org_2", key=made[2]), None, NOW)
+    made = [factory.key() for _ in range(3)]
+    await store.register(factory.account(), factory.draft(key=made[0]), NOW)
+    await store.insert(factory.draft(key=made[1]), None, NOW)
+    await store.insert(factory.draft("org_2", key=made[2]), None, NOW)
     for step, revoke in enumerate((False, True, True)):
         for key in made:
-            await store.admit(mint.token(key), 1, EVERYTHING, NOW + step)
+            await store.admit(factory.token(key), 1, EVERYTHING, NOW + step)
         await store.claim_if_unclaimed(
             "org_1", "ada", revoke=revoke, keep_token=not revoke, now=NOW + step
         )
     for key in made:
-        await store.admit(mint.token(key), 1, EVERYTHING, NOW + 3)
+        await store.admit(factory.token(key), 1, EVERYTHING, NOW + 3)
 
 
 @alone("D4", "admission")
-async def revoked_is_told_before_expired_and_neither_is_charged(store: Store, mint: Mint) -> None:
-    made = mint.key()
-    key = await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
-    token = mint.token(made)
+async def revoked_is_told_before_expired_and_neither_is_charged(
+    store: Store, factory: Factory
+) -> None:
+    made = factory.key()
+    key = await store.insert(factory.draft(key=made, lifetime=DAY), None, NOW)
+    token = factory.token(made)
     await store.admit(token, 1, PLANS, NOW + DAY - 1)
     await store.admit(token, 1, PLANS, NOW + DAY)
     await store.revoke_if_live("org_1", key.id, NOW)
     await store.admit(token, 1, PLANS, NOW + DAY)
     await store.admit(token, 1, PLANS, NOW)
-    await store.look("org_1", PLANS.default.windows, NOW + DAY - 1)
+    await store.peek("org_1", PLANS.default.windows, NOW + DAY - 1)
 
 
 @alone("K4", "admission")
-async def a_revoked_key_is_refused_at_once(store: Store, mint: Mint) -> None:
-    made = [mint.key() for _ in range(3)]
-    keys = [await store.insert(mint.draft(key=key), None, NOW) for key in made]
+async def a_revoked_key_is_refused_at_once(store: Store, factory: Factory) -> None:
+    made = [factory.key() for _ in range(3)]
+    keys = [await store.insert(factory.draft(key=key), None, NOW) for key in made]
     for key, row in zip(made, keys, strict=True):
-        await store.admit(mint.token(key), 1, PLANS, NOW)
+        await store.admit(factory.token(key), 1, PLANS, NOW)
         await store.revoke_if_live("org_1", row.id, NOW + 1)
         for later in (0, 1, 2, MINUTE, HOUR):
-            await store.admit(mint.token(key), 1, PLANS, NOW + later)
+            await store.admit(factory.token(key), 1, PLANS, NOW + later)
 
 
 @alone("K7", "admission")
-async def a_limited_admission_counts_nothing_and_shows_the_key(store: Store, mint: Mint) -> None:
-    made = mint.key()
-    await store.insert(mint.draft(key=made), None, NOW)
+async def a_limited_admission_counts_nothing_and_shows_the_key(
+    store: Store, factory: Factory
+) -> None:
+    made = factory.key()
+    await store.insert(factory.draft(key=made), None, NOW)
     for step in range(6):
-        await store.admit(mint.token(made), 1, PLANS, NOW + step)
+        await store.admit(factory.token(made), 1, PLANS, NOW + step)
     await store.find(made.handle)
-    await store.look("org_1", PLANS.default.windows, NOW + 6)
+    await store.peek("org_1", PLANS.default.windows, NOW + 6)
 
 
 @alone("K7", "admission")
-async def the_last_use_does_not_go_back_with_the_clock(store: Store, mint: Mint) -> None:
-    made = mint.key()
-    await store.insert(mint.draft(key=made), None, NOW)
+async def the_last_use_does_not_go_back_with_the_clock(store: Store, factory: Factory) -> None:
+    made = factory.key()
+    await store.insert(factory.draft(key=made), None, NOW)
     for step in (10, 5, 7):
-        await store.admit(mint.token(made), 1, PLANS, NOW + step)
+        await store.admit(factory.token(made), 1, PLANS, NOW + step)
     await store.find(made.handle)
 
 
 @alone("W8", "admission")
-async def the_keys_of_an_organization_share_its_windows(store: Store, mint: Mint) -> None:
-    made = [mint.key() for _ in range(4)]
+async def the_keys_of_an_organization_share_its_windows(store: Store, factory: Factory) -> None:
+    made = [factory.key() for _ in range(4)]
     for index, key in enumerate(made):
-        await store.insert(mint.draft(f"org_{index % 2}", key=key), None, NOW)
+        await store.insert(factory.draft(f"org_{index % 2}", key=key), None, NOW)
     for _ in range(2):
         for key in made:
-            await store.admit(mint.token(key), 1, PLANS, NOW)
+            await store.admit(factory.token(key), 1, PLANS, NOW)
 
 
 @alone("W13", "admission")
-async def a_plan_holds_from_the_next_admission_on(store: Store, mint: Mint) -> None:
-    made = mint.key()
-    await store.insert(mint.draft(key=made), None, NOW)
-    token = mint.token(made)
+async def a_plan_holds_from_the_next_admission_on(store: Store, factory: Factory) -> None:
+    made = factory.key()
+    await store.insert(factory.draft(key=made), None, NOW)
+    token = factory.token(made)
     for _ in range(4):
         await store.admit(token, 1, PLANS, NOW)
     for placed in (
@@ -196,12 +200,14 @@ async def a_plan_holds_from_the_next_admission_on(store: Store, mint: Mint) -> N
 
 
 async def _scanned(store: Store) -> None:
-    mint, keys, accounts = Mint(), set[str](), set[str]()
+    factory, keys, accounts = Factory(), set[str](), set[str]()
     for number in range(7):
         organization = f"org_{number}"
-        account = await store.register(mint.account(organization), mint.draft(organization), NOW)
+        account = await store.register(
+            factory.account(organization), factory.draft(organization), NOW
+        )
         for _ in range(3):
-            made = await store.insert(mint.draft(organization), None, NOW)
+            made = await store.insert(factory.draft(organization), None, NOW)
             keys.add(made.handle)
         accounts.add(account[0].handle)
         keys.add(account[1].handle)
@@ -225,14 +231,14 @@ every_row_is_scanned = Check("K9", "admission", "every_row_is_scanned", False, _
 
 
 @alone("D45", "admission")
-async def a_removed_key_is_unknown_at_once(store: Store, mint: Mint) -> None:
-    made = mint.key()
-    await store.insert(mint.draft(key=made, lifetime=DAY), None, NOW)
-    await store.admit(mint.token(made), 1, PLANS, NOW)
-    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
+async def a_removed_key_is_unknown_at_once(store: Store, factory: Factory) -> None:
+    made = factory.key()
+    await store.insert(factory.draft(key=made, lifetime=DAY), None, NOW)
+    await store.admit(factory.token(made), 1, PLANS, NOW)
+    await store.admit(factory.token(made), 1, PLANS, NOW + DAY)
     await store.remove_ended(DAY, NOW + 2 * DAY)
-    await store.admit(mint.token(made), 1, PLANS, NOW + DAY)
-    await store.insert(mint.draft(), None, NOW)
+    await store.admit(factory.token(made), 1, PLANS, NOW + DAY)
+    await store.insert(factory.draft(), None, NOW)
     await store.list("org_1", PAGE_AT_MOST)
 
 

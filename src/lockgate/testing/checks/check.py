@@ -4,17 +4,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from ...errors import ConfigurationError
-from ...stores.contract import PartStore, Store
-from ..mint import Mint
-from ..witness import Witness
-from .crowd import Crowd
+from ...stores.base import PartStore, Store
+from ..factories import Factory
+from ..lockstep import Lockstep
+from .callers import Callers
 
 Part = Literal["keys", "windows", "slots", "accounts", "admission"]
 PARTS: Final[tuple[Part, ...]] = ("keys", "windows", "slots", "accounts", "admission")
 """What a store may keep; ``admission`` is the verb that needs all of them, ``Store.admit``."""
 
-Script: TypeAlias = Callable[[Store, Mint], Coroutine[Any, Any, None]]
-Bustle: TypeAlias = Callable[[Crowd], Coroutine[Any, Any, None]]
+Script: TypeAlias = Callable[[Store, Factory], Coroutine[Any, Any, None]]
+Bustle: TypeAlias = Callable[[Callers], Coroutine[Any, Any, None]]
 
 
 class Check(NamedTuple):
@@ -51,7 +51,7 @@ def alone(sentence: str, part: Part) -> Callable[[Script], Check]:
 
     def make(script: Script) -> Check:
         def of(store: Store) -> Coroutine[Any, Any, None]:
-            return script(Witness.of(store, sentence), Mint())
+            return script(Lockstep.of(store, sentence), Factory())
 
         return Check(sentence, part, script.__name__, False, of)
 
@@ -63,7 +63,7 @@ def crowded(sentence: str, part: Part) -> Callable[[Bustle], Check]:
 
     def make(bustle: Bustle) -> Check:
         def of(store: Store) -> Coroutine[Any, Any, None]:
-            return bustle(Crowd(store, sentence))
+            return bustle(Callers(store, sentence))
 
         return Check(sentence, part, bustle.__name__, True, of)
 

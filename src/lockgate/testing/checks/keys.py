@@ -1,12 +1,12 @@
 """Keys, by one caller."""
 
+from ...core.api_keys import KeyDraft, Position
+from ...core.digests import Digest
+from ...core.timestamps import DAY, SECOND
 from ...errors import HandleTaken, KeyLimitReached
-from ...rules.digests import Digest
-from ...rules.instants import DAY, SECOND
-from ...rules.keys import KeyDraft, Position
-from ...stores.contract import PAGE_AT_MOST, Store, Usage
+from ...stores.base import PAGE_AT_MOST, Store, Usage
 from ..calls import Raised
-from ..mint import HOSTILE, NOW, Mint
+from ..factories import HOSTILE, NOW, Factory
 from .check import Check, alone
 
 MANY = 130
@@ -22,12 +22,12 @@ async def taken(store: Store, draft: KeyDraft, cap: int | None, now: int = NOW) 
 
 @alone("K1", "keys")
 async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
-    store: Store, mint: Mint
+    store: Store, factory: Factory
 ) -> None:
     drafts = [
-        mint.draft(),
-        mint.draft(lifetime=DAY, scopes=("jobs:read", "models:*")),
-        mint.draft("org_2", name="N\u00e4me \U0001f511", lifetime=1),
+        factory.draft(),
+        factory.draft(lifetime=DAY, scopes=("jobs:read", "models:*")),
+        factory.draft("org_2", name="N\u00e4me \U0001f511", lifetime=1),
     ]
     for draft in drafts:
         await store.insert(draft, None, NOW)
@@ -38,11 +38,11 @@ async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
 
 
 @alone("K1", "keys")
-async def the_longest_that_can_be_is_kept_whole(store: Store, mint: Mint) -> None:
+async def the_longest_that_can_be_is_kept_whole(store: Store, factory: Factory) -> None:
     """And in its order: a key of ours, and one of another system with a slow digest."""
     scopes = tuple(f"area{number}:{'x' * number}" for number in range(50, 0, -1))
-    ours = mint.draft(name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY)
-    other = mint.draft()._replace(
+    ours = factory.draft(name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY)
+    other = factory.draft()._replace(
         handle="~" + "-_Aa9" * 8 + "xyz",
         prefix="\U0001f511" * 15,
         scheme=f"legacy:{'n' * 20}:django_bcrypt_sha256",
@@ -57,8 +57,8 @@ async def the_longest_that_can_be_is_kept_whole(store: Store, mint: Mint) -> Non
 
 
 @alone("K1", "keys")
-async def what_is_not_there_is_none(store: Store, mint: Mint) -> None:
-    key = await store.insert(mint.draft(), None, NOW)
+async def what_is_not_there_is_none(store: Store, factory: Factory) -> None:
+    key = await store.insert(factory.draft(), None, NOW)
     for handle in ("........", key.id, key.handle.swapcase(), f"{key.handle} ", ""):
         await store.find(handle)
     for id in (key.handle, "no such id", key.id.upper(), ""):
@@ -69,54 +69,56 @@ async def what_is_not_there_is_none(store: Store, mint: Mint) -> None:
 
 
 @alone("D1", "keys")
-async def a_handle_is_taken_once(store: Store, mint: Mint) -> None:
-    live = await store.insert(mint.draft(), None, NOW)
-    revoked = await store.insert(mint.draft(), None, NOW)
+async def a_handle_is_taken_once(store: Store, factory: Factory) -> None:
+    live = await store.insert(factory.draft(), None, NOW)
+    revoked = await store.insert(factory.draft(), None, NOW)
     await store.revoke_if_live("org_1", revoked.id, NOW)
-    expired = await store.insert(mint.draft(lifetime=1), None, NOW)
+    expired = await store.insert(factory.draft(lifetime=1), None, NOW)
     for key in (live, revoked, expired):
         for organization in ("org_1", "org_2"):
-            await taken(store, mint.draft(organization)._replace(handle=key.handle), None, NOW + 9)
+            await taken(
+                store, factory.draft(organization)._replace(handle=key.handle), None, NOW + 9
+            )
         await store.find(key.handle)
     await store.list("org_1", PAGE_AT_MOST)
     await store.list("org_2", PAGE_AT_MOST)
 
 
 @alone("K8", "keys")
-async def the_cap_counts_live_keys_only(store: Store, mint: Mint) -> None:
-    keys = [await store.insert(mint.draft(lifetime=t), 3, NOW) for t in (None, None, DAY)]
-    await taken(store, mint.draft(), 3)
-    await store.insert(mint.draft("org_2"), 3, NOW)
+async def the_cap_counts_live_keys_only(store: Store, factory: Factory) -> None:
+    keys = [await store.insert(factory.draft(lifetime=t), 3, NOW) for t in (None, None, DAY)]
+    await taken(store, factory.draft(), 3)
+    await store.insert(factory.draft("org_2"), 3, NOW)
     await store.revoke_if_live("org_1", keys[0].id, NOW)
-    await store.insert(mint.draft(), 3, NOW)
-    await taken(store, mint.draft(), 3, NOW + DAY - 1)
-    await store.insert(mint.draft(), 3, NOW + DAY)
-    await taken(store, mint.draft(), 3, NOW + DAY)
+    await store.insert(factory.draft(), 3, NOW)
+    await taken(store, factory.draft(), 3, NOW + DAY - 1)
+    await store.insert(factory.draft(), 3, NOW + DAY)
+    await taken(store, factory.draft(), 3, NOW + DAY)
 
 
 @alone("K8", "keys")
-async def a_key_that_ends_twice_makes_room_once(store: Store, mint: Mint) -> None:
-    first = await store.insert(mint.draft(lifetime=DAY), 2, NOW)
-    await store.insert(mint.draft(), 2, NOW)
+async def a_key_that_ends_twice_makes_room_once(store: Store, factory: Factory) -> None:
+    first = await store.insert(factory.draft(lifetime=DAY), 2, NOW)
+    await store.insert(factory.draft(), 2, NOW)
     await store.revoke_if_live("org_1", first.id, NOW)
     await store.revoke_if_live("org_1", first.id, NOW)
-    await store.insert(mint.draft(), 2, NOW)
-    await taken(store, mint.draft(), 2, NOW)
-    await taken(store, mint.draft(), 2, NOW + 2 * DAY)
+    await store.insert(factory.draft(), 2, NOW)
+    await taken(store, factory.draft(), 2, NOW)
+    await taken(store, factory.draft(), 2, NOW + 2 * DAY)
 
 
 @alone("K8", "keys")
-async def no_cap_leaves_later_caps_true(store: Store, mint: Mint) -> None:
+async def no_cap_leaves_later_caps_true(store: Store, factory: Factory) -> None:
     for _ in range(5):
-        await store.insert(mint.draft(), None, NOW)
-    await taken(store, mint.draft(), 5)
-    await store.insert(mint.draft(), 6, NOW)
+        await store.insert(factory.draft(), None, NOW)
+    await taken(store, factory.draft(), 5)
+    await store.insert(factory.draft(), 6, NOW)
 
 
 @alone("K8", "keys")
-async def a_refused_insert_leaves_nothing(store: Store, mint: Mint) -> None:
-    await store.insert(mint.draft(), 1, NOW)
-    refused = mint.draft()
+async def a_refused_insert_leaves_nothing(store: Store, factory: Factory) -> None:
+    await store.insert(factory.draft(), 1, NOW)
+    refused = factory.draft()
     await taken(store, refused, 1)
     await store.find(refused.handle)
     await store.get("org_1", refused.id)
@@ -125,30 +127,30 @@ async def a_refused_insert_leaves_nothing(store: Store, mint: Mint) -> None:
 
 
 @alone("D10", "keys")
-async def the_newest_is_listed_first(store: Store, mint: Mint) -> None:
+async def the_newest_is_listed_first(store: Store, factory: Factory) -> None:
     for step in (3, 0, 2, 2, 2, 1):
         lifetime = 1 if step == 1 else None
-        await store.insert(mint.draft(lifetime=lifetime), None, NOW + step * SECOND)
+        await store.insert(factory.draft(lifetime=lifetime), None, NOW + step * SECOND)
     first, *_ = await store.list("org_1", PAGE_AT_MOST)
     await store.revoke_if_live("org_1", first.id, NOW + 4 * SECOND)
     await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D10", "keys")
-async def within_a_millisecond_the_id_decides(store: Store, mint: Mint) -> None:
+async def within_a_millisecond_the_id_decides(store: Store, factory: Factory) -> None:
     start = NOW - NOW % 1000
-    drafts = sorted((mint.draft() for _ in range(3)), key=lambda draft: draft.id, reverse=True)
+    drafts = sorted((factory.draft() for _ in range(3)), key=lambda draft: draft.id, reverse=True)
     for draft, micros in zip(drafts, (0, 500, 999), strict=True):
         await store.insert(draft, None, start + micros)
     await store.list("org_1", PAGE_AT_MOST)
 
 
 @alone("D10", "keys")
-async def pages_miss_no_key_and_repeat_none(store: Store, mint: Mint) -> None:
+async def pages_miss_no_key_and_repeat_none(store: Store, factory: Factory) -> None:
     """Some are of the same instant, and some end at the same one."""
     for step, lifetime in ((0, DAY), (1, None), (1, DAY), (1, None), (2, None), (3, SECOND)):
-        await store.insert(mint.draft(lifetime=lifetime), None, NOW + step * SECOND)
-    await store.insert(mint.draft("org_2"), None, NOW)
+        await store.insert(factory.draft(lifetime=lifetime), None, NOW + step * SECOND)
+    await store.insert(factory.draft("org_2"), None, NOW)
     for limit in (1, 2, 3, 6):
         after: Position | None = None
         while page := await store.list("org_1", limit, after):
@@ -159,9 +161,9 @@ async def pages_miss_no_key_and_repeat_none(store: Store, mint: Mint) -> None:
 
 
 @alone("D10", "keys")
-async def live_keys_are_listed_without_those_that_ended(store: Store, mint: Mint) -> None:
+async def live_keys_are_listed_without_those_that_ended(store: Store, factory: Factory) -> None:
     lifetimes = (None, DAY, SECOND, None, DAY, SECOND)
-    keys = [await store.insert(mint.draft(lifetime=t), None, NOW) for t in lifetimes]
+    keys = [await store.insert(factory.draft(lifetime=t), None, NOW) for t in lifetimes]
     for key in keys[:3]:
         await store.revoke_if_live("org_1", key.id, NOW + 5)
     for step in (0, 5, SECOND - 1, SECOND, DAY, 0):
@@ -171,9 +173,9 @@ async def live_keys_are_listed_without_those_that_ended(store: Store, mint: Mint
 
 
 @alone("D10", "keys")
-async def a_page_begins_where_a_key_was(store: Store, mint: Mint) -> None:
+async def a_page_begins_where_a_key_was(store: Store, factory: Factory) -> None:
     """The key with which the last page ended may have been revoked or removed since."""
-    keys = [await store.insert(mint.draft(), None, NOW + step * SECOND) for step in range(5)]
+    keys = [await store.insert(factory.draft(), None, NOW + step * SECOND) for step in range(5)]
     gone, kept = keys[2], keys[3]
     for key in (gone, kept):
         await store.revoke_if_live("org_1", key.id, NOW + 5 * SECOND + (key is kept) * DAY)
@@ -186,11 +188,13 @@ async def a_page_begins_where_a_key_was(store: Store, mint: Mint) -> None:
 
 
 @alone("D45", "keys")
-async def keys_that_ended_long_ago_are_removed_and_no_others(store: Store, mint: Mint) -> None:
+async def keys_that_ended_long_ago_are_removed_and_no_others(
+    store: Store, factory: Factory
+) -> None:
     """Whichever came first counts, revocation or expiry."""
     lifetimes = (None, 9 * DAY, DAY, 2 * DAY, DAY, 2 * DAY, 9 * DAY, None)
-    keys = [await store.insert(mint.draft(lifetime=t), None, NOW) for t in lifetimes]
-    await store.insert(mint.draft("org_2", lifetime=DAY), None, NOW)
+    keys = [await store.insert(factory.draft(lifetime=t), None, NOW) for t in lifetimes]
+    await store.insert(factory.draft("org_2", lifetime=DAY), None, NOW)
     for key, step in ((keys[4], 3 * DAY), (keys[5], DAY), (keys[6], DAY), (keys[7], 2 * DAY)):
         await store.revoke_if_live("org_1", key.id, NOW + step)
     for now in (NOW + 11 * DAY - 1, NOW + 11 * DAY, NOW + 11 * DAY, NOW + 12 * DAY):
@@ -205,8 +209,8 @@ async def keys_that_ended_long_ago_are_removed_and_no_others(store: Store, mint:
 
 
 @alone("D45", "keys")
-async def nothing_brings_a_removed_key_back(store: Store, mint: Mint) -> None:
-    draft = mint.draft()
+async def nothing_brings_a_removed_key_back(store: Store, factory: Factory) -> None:
+    draft = factory.draft()
     await store.insert(draft, None, NOW)
     await store.add_usage({draft.handle: Usage(3, NOW)})
     await store.revoke_if_live("org_1", draft.id, NOW)
@@ -215,18 +219,18 @@ async def nothing_brings_a_removed_key_back(store: Store, mint: Mint) -> None:
     await store.revoke_if_live("org_1", draft.id, NOW)
     await store.rehash_if(draft.handle, Digest(draft.scheme, draft.digest), OTHER)
     for organization in ("org_1", "org_2"):
-        await taken(store, mint.draft(organization)._replace(handle=draft.handle), None)
+        await taken(store, factory.draft(organization)._replace(handle=draft.handle), None)
     await store.find(draft.handle)
     await store.get("org_1", draft.id)
     await store.list("org_1", PAGE_AT_MOST)
-    await store.insert(mint.draft(), 1, NOW)
+    await store.insert(factory.draft(), 1, NOW)
 
 
 @alone("D45", "keys")
-async def a_pile_is_removed_in_steps(store: Store, mint: Mint) -> None:
+async def a_pile_is_removed_in_steps(store: Store, factory: Factory) -> None:
     for number in range(MANY):
-        await store.insert(mint.draft(f"org_{number % 3}", lifetime=number + 1), None, NOW)
-    await store.insert(mint.draft(), None, NOW)
+        await store.insert(factory.draft(f"org_{number % 3}", lifetime=number + 1), None, NOW)
+    await store.insert(factory.draft(), None, NOW)
     await store.remove_ended(DAY, NOW + DAY + 10)
     await store.list("org_1", PAGE_AT_MOST)
     await store.remove_ended(DAY, NOW + DAY + MANY)
@@ -234,8 +238,8 @@ async def a_pile_is_removed_in_steps(store: Store, mint: Mint) -> None:
 
 
 @alone("K6", "keys")
-async def another_organizations_key_is_no_key(store: Store, mint: Mint) -> None:
-    key = await store.insert(mint.draft(), None, NOW)
+async def another_organizations_key_is_no_key(store: Store, factory: Factory) -> None:
+    key = await store.insert(factory.draft(), None, NOW)
     for stranger in ("org_2", "org_", "org_11", "ORG_1", "org_1 ", "org_1\0", "*", "%"):
         await store.get(stranger, key.id)
         await store.revoke_if_live(stranger, key.id, NOW)
@@ -244,8 +248,8 @@ async def another_organizations_key_is_no_key(store: Store, mint: Mint) -> None:
 
 
 @alone("W8", "keys")
-async def hostile_ids_have_keys_of_their_own(store: Store, mint: Mint) -> None:
-    drafts = [mint.draft(organization) for organization in HOSTILE]
+async def hostile_ids_have_keys_of_their_own(store: Store, factory: Factory) -> None:
+    drafts = [factory.draft(organization) for organization in HOSTILE]
     for draft in drafts:
         await store.insert(draft, 1, NOW)
     for draft in drafts:
@@ -255,8 +259,8 @@ async def hostile_ids_have_keys_of_their_own(store: Store, mint: Mint) -> None:
 
 
 @alone("D4", "keys")
-async def revoking_again_keeps_the_first_time(store: Store, mint: Mint) -> None:
-    key = await store.insert(mint.draft(), None, NOW)
+async def revoking_again_keeps_the_first_time(store: Store, factory: Factory) -> None:
+    key = await store.insert(factory.draft(), None, NOW)
     for step in (1, 2, -DAY, 1):
         await store.revoke_if_live("org_1", key.id, NOW + step)
     await store.find(key.handle)
@@ -264,15 +268,15 @@ async def revoking_again_keeps_the_first_time(store: Store, mint: Mint) -> None:
 
 
 @alone("D4", "keys")
-async def an_expired_key_can_still_be_revoked(store: Store, mint: Mint) -> None:
-    key = await store.insert(mint.draft(lifetime=1), None, NOW)
+async def an_expired_key_can_still_be_revoked(store: Store, factory: Factory) -> None:
+    key = await store.insert(factory.draft(lifetime=1), None, NOW)
     await store.revoke_if_live("org_1", key.id, NOW + DAY)
     await store.find(key.handle)
 
 
 @alone("K9", "keys")
-async def rehashing_replaces_the_digest_and_nothing_else(store: Store, mint: Mint) -> None:
-    key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
+async def rehashing_replaces_the_digest_and_nothing_else(store: Store, factory: Factory) -> None:
+    key = await store.insert(factory.draft(lifetime=DAY), None, NOW)
     old = Digest(key.scheme, key.digest)
     await store.add_usage({key.handle: Usage(3, NOW)})
     await store.rehash_if(key.handle, old._replace(scheme="md5"), OTHER)
@@ -285,9 +289,9 @@ async def rehashing_replaces_the_digest_and_nothing_else(store: Store, mint: Min
 
 
 @alone("K9", "keys")
-async def a_seal_is_replaced_only_while_it_is_the_old_one(store: Store, mint: Mint) -> None:
+async def a_seal_is_replaced_only_while_it_is_the_old_one(store: Store, factory: Factory) -> None:
     """With a digest or alone, whether or not there was one."""
-    key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
+    key = await store.insert(factory.draft(lifetime=DAY), None, NOW)
     bare = key.kept
     seals = [bare._replace(seal=f"0102030{index}:{'ab' * 32}") for index in range(2)]
     for old, new in (
@@ -306,22 +310,22 @@ async def a_seal_is_replaced_only_while_it_is_the_old_one(store: Store, mint: Mi
 
 
 @alone("K3", "keys")
-async def nothing_undoes_a_revocation(store: Store, mint: Mint) -> None:
-    key = await store.insert(mint.draft(lifetime=DAY), None, NOW)
+async def nothing_undoes_a_revocation(store: Store, factory: Factory) -> None:
+    key = await store.insert(factory.draft(lifetime=DAY), None, NOW)
     await store.find(key.handle)
     await store.revoke_if_live("org_1", key.id, NOW + 1)
     await store.rehash_if(key.handle, Digest(key.scheme, key.digest), OTHER)
     await store.find(key.handle)
     await store.add_usage({key.handle: Usage(1, NOW)})
     await store.find(key.handle)
-    await taken(store, mint.draft()._replace(handle=key.handle), None)
+    await taken(store, factory.draft()._replace(handle=key.handle), None)
     await store.get("org_1", key.id)
 
 
 @alone("K7", "keys")
-async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, mint: Mint) -> None:
-    one = await store.insert(mint.draft(), None, NOW)
-    two = await store.insert(mint.draft("org_2"), None, NOW)
+async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, factory: Factory) -> None:
+    one = await store.insert(factory.draft(), None, NOW)
+    two = await store.insert(factory.draft("org_2"), None, NOW)
     await store.add_usage({one.handle: Usage(2, NOW + 5), two.handle: Usage(1, NOW)})
     await store.add_usage({one.handle: Usage(3, NOW + 1)})
     await store.add_usage({})
@@ -331,9 +335,9 @@ async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, mint: Min
 
 @alone("K7", "keys")
 async def usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept(
-    store: Store, mint: Mint
+    store: Store, factory: Factory
 ) -> None:
-    key, later = await store.insert(mint.draft(), None, NOW), mint.draft()
+    key, later = await store.insert(factory.draft(), None, NOW), factory.draft()
     await store.add_usage(
         {"nowhere1": Usage(9, NOW), key.handle: Usage(1, NOW), later.handle: Usage(1, NOW)}
     )
@@ -344,10 +348,10 @@ async def usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept(
 
 
 @alone("K9", "keys")
-async def the_census_counts_live_keys_by_scheme(store: Store, mint: Mint) -> None:
+async def the_census_counts_live_keys_by_scheme(store: Store, factory: Factory) -> None:
     await store.census(NOW)
     for scheme, lifetime in (("a", None), ("a", DAY), ("b", None), ("b", 1), ("c", None)):
-        await store.insert(mint.draft(lifetime=lifetime)._replace(scheme=scheme), None, NOW)
+        await store.insert(factory.draft(lifetime=lifetime)._replace(scheme=scheme), None, NOW)
     for key in await store.list("org_1", PAGE_AT_MOST):
         if key.scheme == "c":
             await store.revoke_if_live("org_1", key.id, NOW)

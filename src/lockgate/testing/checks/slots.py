@@ -1,13 +1,13 @@
 """Slots, by one caller."""
 
-from ...rules.instants import DAY, HOUR, MINUTE
-from ...stores.contract import Store
-from ..mint import HOSTILE, NOW, Mint
+from ...core.timestamps import DAY, HOUR, MINUTE
+from ...stores.base import Store
+from ..factories import HOSTILE, NOW, Factory
 from .check import Check, alone
 
 
 @alone("L1", "slots")
-async def slots_up_to_the_limit(store: Store, _: Mint) -> None:
+async def slots_up_to_the_limit(store: Store, _: Factory) -> None:
     for job in "abc":
         await store.acquire("org_1", job, "me", 2, MINUTE, NOW)
     await store.acquire("org_2", "c", "me", 2, MINUTE, NOW)
@@ -17,7 +17,7 @@ async def slots_up_to_the_limit(store: Store, _: Mint) -> None:
 
 
 @alone("L2", "slots")
-async def what_was_freed_can_be_taken(store: Store, _: Mint) -> None:
+async def what_was_freed_can_be_taken(store: Store, _: Factory) -> None:
     for job in "ab":
         await store.acquire("org_1", job, "me", 1, MINUTE, NOW)
     await store.release("org_1", "a", "me", NOW)
@@ -27,7 +27,7 @@ async def what_was_freed_can_be_taken(store: Store, _: Mint) -> None:
 
 
 @alone("L3", "slots")
-async def a_lease_ends_at_its_deadline(store: Store, _: Mint) -> None:
+async def a_lease_ends_at_its_deadline(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.acquire("org_1", "b", "me", 1, MINUTE, NOW + MINUTE - 1)
     await store.held("org_1", NOW + MINUTE - 1)
@@ -36,7 +36,7 @@ async def a_lease_ends_at_its_deadline(store: Store, _: Mint) -> None:
 
 
 @alone("L3", "slots")
-async def a_lease_lasts_to_the_microsecond(store: Store, _: Mint) -> None:
+async def a_lease_lasts_to_the_microsecond(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE + 1, NOW)
     await store.held("org_1", NOW + MINUTE)
     await store.renew("org_1", "a", "me", MINUTE + 7, NOW + MINUTE)
@@ -45,7 +45,7 @@ async def a_lease_lasts_to_the_microsecond(store: Store, _: Mint) -> None:
 
 
 @alone("L3", "slots")
-async def a_clock_that_steps_back_prolongs_no_lease(store: Store, _: Mint) -> None:
+async def a_clock_that_steps_back_prolongs_no_lease(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.held("org_1", NOW - DAY)
     await store.acquire("org_1", "b", "me", 1, MINUTE, NOW - DAY)
@@ -53,7 +53,7 @@ async def a_clock_that_steps_back_prolongs_no_lease(store: Store, _: Mint) -> No
 
 
 @alone("L4", "slots")
-async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Mint) -> None:
+async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.renew("org_1", "a", "you", MINUTE, NOW)
     await store.renew("org_1", "b", "me", MINUTE, NOW)
@@ -65,7 +65,7 @@ async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Mint) -> None
 
 
 @alone("L4", "slots")
-async def who_renews_keeps_the_place_in_the_order(store: Store, _: Mint) -> None:
+async def who_renews_keeps_the_place_in_the_order(store: Store, _: Factory) -> None:
     for job in "cab":
         await store.acquire("org_1", job, "me", 3, MINUTE, NOW)
     await store.renew("org_1", "c", "me", HOUR, NOW + 1)
@@ -77,7 +77,7 @@ async def who_renews_keeps_the_place_in_the_order(store: Store, _: Mint) -> None
 
 
 @alone("L4", "slots")
-async def an_ended_lease_stays_ended(store: Store, _: Mint) -> None:
+async def an_ended_lease_stays_ended(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.renew("org_1", "a", "me", MINUTE, NOW + MINUTE)
     await store.held("org_1", NOW + MINUTE)
@@ -85,7 +85,7 @@ async def an_ended_lease_stays_ended(store: Store, _: Mint) -> None:
 
 
 @alone("L5", "slots")
-async def releasing_frees_only_ones_own(store: Store, _: Mint) -> None:
+async def releasing_frees_only_ones_own(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 2, MINUTE, NOW)
     await store.release("org_1", "a", "you", NOW)
     await store.release("org_2", "a", "me", NOW)
@@ -97,7 +97,7 @@ async def releasing_frees_only_ones_own(store: Store, _: Mint) -> None:
 
 
 @alone("L5", "slots")
-async def releasing_late_frees_nothing(store: Store, _: Mint) -> None:
+async def releasing_late_frees_nothing(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "late", 1, MINUTE, NOW)
     await store.acquire("org_1", "a", "next", 1, MINUTE, NOW + MINUTE)
     await store.release("org_1", "a", "late", NOW + MINUTE)
@@ -106,7 +106,7 @@ async def releasing_late_frees_nothing(store: Store, _: Mint) -> None:
 
 
 @alone("L6", "slots")
-async def acquiring_again_gives_back_the_lease(store: Store, _: Mint) -> None:
+async def acquiring_again_gives_back_the_lease(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW + 1)
     await store.acquire("org_1", "a", "other", 1, HOUR, NOW + 2)
@@ -117,7 +117,7 @@ async def acquiring_again_gives_back_the_lease(store: Store, _: Mint) -> None:
 
 
 @alone("W8", "slots")
-async def hostile_ids_have_slots_of_their_own(store: Store, _: Mint) -> None:
+async def hostile_ids_have_slots_of_their_own(store: Store, _: Factory) -> None:
     for index, id in enumerate(HOSTILE):
         await store.acquire(id, f"job {index}", "me", 2, MINUTE, NOW)
         await store.acquire("org_1", id, "me", None, MINUTE, NOW)
@@ -129,7 +129,7 @@ async def hostile_ids_have_slots_of_their_own(store: Store, _: Mint) -> None:
 
 
 @alone("L5", "slots")
-async def hostile_owners_own_what_they_took(store: Store, _: Mint) -> None:
+async def hostile_owners_own_what_they_took(store: Store, _: Factory) -> None:
     for index, owner in enumerate(HOSTILE):
         await store.acquire("org_1", str(index), owner, None, MINUTE, NOW)
     for index, owner in enumerate(HOSTILE):
@@ -140,7 +140,7 @@ async def hostile_owners_own_what_they_took(store: Store, _: Mint) -> None:
 
 
 @alone("W8", "slots")
-async def ids_in_two_parts_do_not_run_together(store: Store, _: Mint) -> None:
+async def ids_in_two_parts_do_not_run_together(store: Store, _: Factory) -> None:
     """An organization and a job that read the same when they are written one after the other."""
     await store.acquire("a", "b:c", "me", None, MINUTE, NOW)
     await store.acquire("a:b", "c", "me", None, MINUTE, NOW)

@@ -1,10 +1,10 @@
 """Windows, by one caller. Each check's trace is one that a well-known mistake gets wrong."""
 
-from ...rules.instants import DAY, HOUR, MINUTE, SECOND
-from ...rules.plans import LARGEST, Plan
-from ...rules.windows import Window
-from ...stores.contract import Store
-from ..mint import COARSE, EXACT, HOSTILE, NARROW, NOW, OPEN, Mint, minute
+from ...core.plans import LARGEST, Plan
+from ...core.sliding_window import Window
+from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
+from ...stores.base import Store
+from ..factories import COARSE, EXACT, HOSTILE, NARROW, NOW, OPEN, Factory, minute
 from .check import Check, alone
 
 MIDNIGHT = NOW - NOW % DAY + DAY
@@ -20,26 +20,28 @@ async def hits(
 
 
 @alone("W2", "windows")
-async def what_fits_is_admitted(store: Store, _: Mint) -> None:
+async def what_fits_is_admitted(store: Store, _: Factory) -> None:
     for step in range(3):
         await store.hit("org_1", EXACT.windows, 1, NOW + step * SECOND)
 
 
 @alone("W1", "windows")
-async def a_full_window_refuses(store: Store, _: Mint) -> None:
+async def a_full_window_refuses(store: Store, _: Factory) -> None:
     await hits(store, 11, NOW)
 
 
 @alone("W1", "windows")
-async def a_limit_of_nothing_admits_nothing(store: Store, _: Mint) -> None:
+async def a_limit_of_nothing_admits_nothing(store: Store, _: Factory) -> None:
     """Nothing is not the same as no limit, although both are false."""
     await hits(store, 2, NOW, minute(0))
-    await store.look("org_1", minute(0), NOW)
+    await store.peek("org_1", minute(0), NOW)
     await hits(store, 1, NOW, minute(None))
 
 
 @alone("W1", "windows")
-async def a_full_window_refuses_across_the_full_minute_hour_and_day(store: Store, _: Mint) -> None:
+async def a_full_window_refuses_across_the_full_minute_hour_and_day(
+    store: Store, _: Factory
+) -> None:
     """Windows that begin at the full minute admit twice their limit around it."""
     await hits(store, 10, MIDNIGHT - SECOND)
     await hits(store, 1, MIDNIGHT)
@@ -47,14 +49,14 @@ async def a_full_window_refuses_across_the_full_minute_hour_and_day(store: Store
 
 
 @alone("W1", "windows")
-async def a_full_window_refuses_while_its_weight_falls(store: Store, _: Mint) -> None:
+async def a_full_window_refuses_while_its_weight_falls(store: Store, _: Factory) -> None:
     """Two counters, the older one weighted by how much of it the window still covers."""
     await hits(store, 10, MIDNIGHT - 1)
     await hits(store, 3, MIDNIGHT + 30 * SECOND)
 
 
 @alone("W1", "windows")
-async def a_burst_does_not_drain_before_its_time(store: Store, _: Mint) -> None:
+async def a_burst_does_not_drain_before_its_time(store: Store, _: Factory) -> None:
     """A leaky bucket with a burst of the limit (GCRA) admits the limit again in one window."""
     await hits(store, 10, NOW)
     for step in range(1, 10):
@@ -62,57 +64,57 @@ async def a_burst_does_not_drain_before_its_time(store: Store, _: Mint) -> None:
 
 
 @alone("W2", "windows")
-async def a_hit_leaves_when_it_is_as_old_as_the_window(store: Store, _: Mint) -> None:
+async def a_hit_leaves_when_it_is_as_old_as_the_window(store: Store, _: Factory) -> None:
     """The window is half-open: what came exactly its length ago counts no more."""
     await hits(store, 10, NOW)
     await hits(store, 10, NOW + MINUTE)
 
 
 @alone("W1", "windows")
-async def a_hit_counts_until_it_is_as_old_as_the_window(store: Store, _: Mint) -> None:
+async def a_hit_counts_until_it_is_as_old_as_the_window(store: Store, _: Factory) -> None:
     await hits(store, 10, NOW)
     await hits(store, 1, NOW + MINUTE - 1)
 
 
 @alone("W2", "windows")
-async def the_cost_is_what_is_charged(store: Store, _: Mint) -> None:
+async def the_cost_is_what_is_charged(store: Store, _: Factory) -> None:
     for cost in (4, 5, 1, 1):
         await store.hit("org_1", TEN, cost, NOW)
     await store.hit("org_2", TEN, 10, NOW)
 
 
 @alone("W7", "windows")
-async def a_refused_call_costs_nothing(store: Store, _: Mint) -> None:
+async def a_refused_call_costs_nothing(store: Store, _: Factory) -> None:
     await hits(store, 10, NOW)
     for step in range(1, 6):
         await hits(store, 1, NOW + step * SECOND)
-    await store.look("org_1", TEN, NOW + 6 * SECOND)
+    await store.peek("org_1", TEN, NOW + 6 * SECOND)
     await hits(store, 2, NOW + MINUTE + SECOND)
     await store.hit("org_2", TEN, 11, NOW)
     await store.hit("org_2", TEN, 10, NOW)
 
 
 @alone("W9", "windows")
-async def what_one_window_refuses_costs_the_others_nothing(store: Store, _: Mint) -> None:
+async def what_one_window_refuses_costs_the_others_nothing(store: Store, _: Factory) -> None:
     await hits(store, 5, NOW, NARROW.windows)
-    await store.look("org_1", NARROW.windows, NOW)
+    await store.peek("org_1", NARROW.windows, NOW)
     await hits(store, 5, NOW + MINUTE, NARROW.windows)
-    await store.look("org_1", NARROW.windows, NOW + MINUTE)
+    await store.peek("org_1", NARROW.windows, NOW + MINUTE)
     await hits(store, 5, NOW + HOUR, NARROW.windows)
-    await store.look("org_1", NARROW.windows, NOW + HOUR)
+    await store.peek("org_1", NARROW.windows, NOW + HOUR)
 
 
 @alone("W4", "windows")
-async def what_remains_falls_by_the_cost(store: Store, _: Mint) -> None:
+async def what_remains_falls_by_the_cost(store: Store, _: Factory) -> None:
     windows = Plan("p", rpm=20, rph=30, rpd=40, concurrent=1).windows
-    await store.look("org_1", windows, NOW)
+    await store.peek("org_1", windows, NOW)
     for step, cost in enumerate((1, 2, 3, 5, 8)):
         await store.hit("org_1", windows, cost, NOW + step)
-        await store.look("org_1", windows, NOW + step)
+        await store.peek("org_1", windows, NOW + step)
 
 
 @alone("W6", "windows")
-async def who_waits_as_told_is_admitted(store: Store, __: Mint) -> None:
+async def who_waits_as_told_is_admitted(store: Store, __: Factory) -> None:
     now = NOW
     for gap in (0, 3 * SECOND + 7, 11 * SECOND, MINUTE, HOUR + 1, DAY):
         now += gap
@@ -124,7 +126,7 @@ async def who_waits_as_told_is_admitted(store: Store, __: Mint) -> None:
 
 
 @alone("W6", "windows")
-async def a_microsecond_is_not_rounded_away(store: Store, _: Mint) -> None:
+async def a_microsecond_is_not_rounded_away(store: Store, _: Factory) -> None:
     """Seconds in a floating-point number know no microseconds any more, in this century."""
     for micros in (1, 2, 3, 5, 7, 11, 13, 17, 19, 23):
         await hits(store, 1, NOW + micros)
@@ -134,7 +136,7 @@ async def a_microsecond_is_not_rounded_away(store: Store, _: Mint) -> None:
 
 
 @alone("W2", "windows")
-async def the_largest_limit_is_exact(store: Store, _: Mint) -> None:
+async def the_largest_limit_is_exact(store: Store, _: Factory) -> None:
     windows = minute(LARGEST)
     await hits(store, 1, NOW, windows, LARGEST - 1)
     await hits(store, 2, NOW + 1, windows)
@@ -143,17 +145,17 @@ async def the_largest_limit_is_exact(store: Store, _: Mint) -> None:
 
 
 @alone("W5", "windows")
-async def looking_changes_nothing(store: Store, _: Mint) -> None:
+async def looking_changes_nothing(store: Store, _: Factory) -> None:
     for step in range(9):
         await hits(store, 1, NOW + step)
     for later in (9, MINUTE, 2 * DAY, 9 * DAY, -HOUR, 9):
-        await store.look("org_1", TEN, NOW + later)
-        await store.look("org_2", TEN, NOW + later)
+        await store.peek("org_1", TEN, NOW + later)
+        await store.peek("org_2", TEN, NOW + later)
     await hits(store, 1, NOW + 9)
 
 
 @alone("W14", "windows")
-async def many_hits_share_cells_as_decided(store: Store, _: Mint) -> None:
+async def many_hits_share_cells_as_decided(store: Store, _: Factory) -> None:
     """More than 64 hits: neighbours less than a grain apart leave together (D21)."""
     now = NOW
     for windows in (COARSE.windows, OPEN.windows):
@@ -161,30 +163,30 @@ async def many_hits_share_cells_as_decided(store: Store, _: Mint) -> None:
             now += (step % 7) * 200_000
             await store.hit("org_1", windows, step % 3 + 1, now)
         for later in (0, 30 * SECOND, MINUTE, HOUR):
-            await store.look("org_1", windows, now + later)
+            await store.peek("org_1", windows, now + later)
 
 
 @alone("W8", "windows")
-async def hostile_ids_have_windows_of_their_own(store: Store, _: Mint) -> None:
+async def hostile_ids_have_windows_of_their_own(store: Store, _: Factory) -> None:
     for index, organization in enumerate(HOSTILE):
         await store.hit(organization, EXACT.windows, index % 9 + 1, NOW)
     for organization in HOSTILE:
-        await store.look(organization, EXACT.windows, NOW)
+        await store.peek(organization, EXACT.windows, NOW)
 
 
 @alone("W8", "windows")
-async def owners_that_are_no_organization_have_windows_too(store: Store, __: Mint) -> None:
+async def owners_that_are_no_organization_have_windows_too(store: Store, __: Factory) -> None:
     """Their names are longer than any organization's."""
     owners = ["e" * 128, "e" * 129, "e" * 191 + "f", "e" * 192]
     for owner in owners:
         for _ in range(len(owner) % 7 + 1):
             await store.hit(owner, TEN, 1, NOW)
     for owner in owners:
-        await store.look(owner, TEN, NOW)
+        await store.peek(owner, TEN, NOW)
 
 
 @alone("W11", "windows")
-async def a_clock_that_steps_back_admits_no_more(store: Store, _: Mint) -> None:
+async def a_clock_that_steps_back_admits_no_more(store: Store, _: Factory) -> None:
     await hits(store, 6, NOW)
     await hits(store, 5, NOW - 30 * SECOND)
     await hits(store, 1, NOW + 29 * SECOND)
@@ -192,7 +194,9 @@ async def a_clock_that_steps_back_admits_no_more(store: Store, _: Mint) -> None:
 
 
 @alone("W11", "windows")
-async def a_clock_that_steps_far_back_locks_out_for_the_window_only(store: Store, _: Mint) -> None:
+async def a_clock_that_steps_far_back_locks_out_for_the_window_only(
+    store: Store, _: Factory
+) -> None:
     await hits(store, 10, NOW + 9 * DAY)
     await hits(store, 1, NOW)
     await hits(store, 1, NOW + MINUTE - 1)
@@ -200,11 +204,11 @@ async def a_clock_that_steps_far_back_locks_out_for_the_window_only(store: Store
 
 
 @alone("W13", "windows")
-async def another_plan_keeps_what_is_counted(store: Store, _: Mint) -> None:
+async def another_plan_keeps_what_is_counted(store: Store, _: Factory) -> None:
     await hits(store, 8, NOW, EXACT.windows)
     for plan in (COARSE, NARROW, OPEN, EXACT):
         await hits(store, 1, NOW, plan.windows)
-        await store.look("org_1", plan.windows, NOW)
+        await store.peek("org_1", plan.windows, NOW)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -1,0 +1,118 @@
+"""The account of an organization that an agent registered, and who claimed it (D13 to D15).
+
+An account knows whom to bill, the digest of its dashboard token, and the user who claimed it. Most
+organizations have none: they were made by the host application, not by an agent.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
+
+from .api_keys import ApiKey, read_name
+from .digests import Digest
+from .timestamps import MILLISECOND
+
+AccountType = Literal["personal", "company"]
+
+COMPANY_LENGTH: Final = 200
+_REGISTERED: Final = re.compile(r"org_[0-9a-f]{32}")
+USER_LENGTH: Final = 255
+"""Characters of a user's id, as OpenID Connect bounds ``sub`` (Core 1.0, section 2)."""
+
+
+class Account(NamedTuple):
+    """One account, as a store keeps it. Instants are microseconds."""
+
+    organization: str
+    agent_name: str
+    billing_email: str
+    """Normalised and in lower case: two are the same address if they are the same text (D14)."""
+    company_name: str | None
+    """None: the account is a personal one."""
+    handle: str
+    """The ``<prefix>`` of the dashboard token, unique among tokens: it is found by this."""
+    scheme: str
+    digest: bytes
+    seal: str | None
+    """The MAC over the token, the billing e-mail and the claim; None: the row has none."""
+    created_at: int
+    claimed_by: str | None = None
+    """The user who claimed the organization; set once and for ever."""
+    claimed_at: int | None = None
+    token_revoked_at: int | None = None
+    """When the dashboard token was revoked; set once and for ever."""
+    sign_outs: int = 0
+    """How often the sessions of its agent were ended: one that began at another count is over."""
+    signed_in_at: int | None = None
+    """When its agent last began a session with the dashboard token; it never goes back."""
+
+    @property
+    def kept(self) -> Digest:
+        """What is kept of its token's text, and the seal of its row."""
+        return Digest(self.scheme, self.digest, self.seal)
+
+    @property
+    def account_type(self) -> AccountType:
+        """``company`` where a company is named."""
+        return "personal" if self.company_name is None else "company"
+
+    def __repr__(self) -> str:
+        return f"Account(organization={self.organization!r}, agent_name={self.agent_name!r})"
+
+
+class AccountDraft(NamedTuple):
+    """An account about to be registered; the store's clock says when it was created."""
+
+    organization: str
+    agent_name: str
+    billing_email: str
+    company_name: str | None
+    handle: str
+    scheme: str
+    digest: bytes
+    seal: str | None = None
+
+    def created(self, now: int) -> Account:
+        """The account as it is when registered at ``now``, in whole milliseconds like a key."""
+        return Account(*self, created_at=now - now % MILLISECOND)
+
+    def __repr__(self) -> str:
+        return f"AccountDraft(organization={self.organization!r}, agent_name={self.agent_name!r})"
+
+
+def may_be_registered(organization: str) -> bool:
+    """Whether an organization's id looks like those that registration draws.
+
+    Only such an id is looked up among the accounts, so that a session for any other organization
+    costs no call of the store.
+    """
+    return _REGISTERED.fullmatch(organization) is not None
+
+
+def last_use(account: Account, keys: Iterable[ApiKey]) -> int:
+    """Return the latest instant at which an account was in use, in microseconds.
+
+    Registering, an agent's sign-in, creating a key and a request with a key count as uses.
+    """
+    latest = max(account.created_at, account.signed_in_at or 0)
+    for key in keys:
+        latest = max(latest, key.created_at, key.last_used_at or 0)
+    return latest
+
+
+def read_company(
+    account_type: str, company_name: str | None
+) -> tuple[str | None, dict[str, list[str]]]:
+    """Trim a company's name and say, by field, what is wrong with it and the account's type (D13).
+
+    A company has a name of 1 to 200 characters; a personal account has none.
+    """
+    if account_type not in ("personal", "company"):
+        return None, {"account_type": ["Use 'personal' or 'company'."]}
+    if account_type == "personal":
+        refused = ["A personal account has no company: leave this out, or use 'company'."]
+        return None, {} if company_name is None else {"company_name": refused}
+    if company_name is None:
+        return None, {"company_name": ["A company account needs the company's name."]}
+    name, problems = read_name(company_name, COMPANY_LENGTH)
+    return name, {"company_name": problems} if problems else {}

@@ -1,0 +1,184 @@
+"""The API key as it is kept, its states, and what may be said of a new one (spec 2, D4 to D8)."""
+
+import unicodedata
+from collections.abc import Sequence
+from enum import Enum
+from math import ceil
+from typing import Final, NamedTuple
+
+from .digests import Digest
+from .scopes import Catalogue
+from .timestamps import DAY, MILLISECOND, MINUTE
+
+NAME_LENGTH: Final = 100
+SCOPES_AT_MOST: Final = 50
+DAYS_AT_MOST: Final = 36_500
+_SHOWN: Final = 64
+"""Characters of an unknown scope that an error repeats."""
+_NAMED: Final = 40
+"""Scopes that an error says there are."""
+_SHORTEST: Final = MINUTE / DAY
+"""Days: an expiry date less than a minute ahead is a mistake in the unit."""
+_JOINERS: Final = frozenset("\u200c\u200d")
+"""Invisible, and part of how Persian, Indic scripts and emoji are spelled."""
+_VISIBLE_FORMATS: Final = frozenset(
+    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\U000110bd\U000110cd"
+)
+"""Signs of category Cf that are drawn (Unicode's ``Prepended_Concatenation_Mark``)."""
+_BLANKS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Characters of other categories that are drawn as nothing."""
+_DIRECTIONS: Final = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+"""Bidirectional controls: with one of these a name can be made to read as another."""
+_CONTROLS: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+NEVER: Final = 2**53 - 1
+"""The instant at which a key without an expiry date ends: the largest whole number that JSON and
+the scripts of Redis hold exactly (year 2255)."""
+
+
+class KeyState(Enum):
+    """What a key is at an instant; a revoked key is revoked whether or not it also expired (D4)."""
+
+    ACTIVE = "active"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+class ApiKey(NamedTuple):
+    """One key, as a store keeps it: everything but the key itself.
+
+    Instants are microseconds. ``scheme`` names how ``digest`` was made (D3).
+    """
+
+    id: str
+    handle: str
+    """The ``<prefix>`` of the key, unique: it is found by this."""
+    organization: str
+    name: str
+    prefix: str
+    """The first 15 characters of the full key, to recognise it by (D2)."""
+    scopes: tuple[str, ...]
+    scheme: str
+    digest: bytes
+    seal: str | None
+    """The MAC over the fields that say what the key may do; None: the row has none."""
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None = None
+    request_count: int = 0
+    last_used_at: int | None = None
+
+    @property
+    def kept(self) -> Digest:
+        """What is kept of its text, and the seal of its row."""
+        return Digest(self.scheme, self.digest, self.seal)
+
+    def state(self, now: int) -> KeyState:
+        """Which state the key is in at ``now``; ``expires_at <= now`` is expired (D4)."""
+        if self.revoked_at is not None:
+            return KeyState.REVOKED
+        if self.expires_at is not None and self.expires_at <= now:
+            return KeyState.EXPIRED
+        return KeyState.ACTIVE
+
+    @property
+    def ends_at(self) -> int:
+        """When the key ended or will end: the earlier of revocation and expiry, or NEVER."""
+        expires, revoked = self.expires_at, self.revoked_at
+        return min(NEVER if expires is None else expires, NEVER if revoked is None else revoked)
+
+    def __repr__(self) -> str:
+        return f"ApiKey(id={self.id!r}, name={self.name!r}, organization={self.organization!r})"
+
+
+class Position(NamedTuple):
+    """A place in an ordered list of keys or accounts: the entry after which a page begins."""
+
+    instant: int
+    """``created_at``, ``ends_at`` or ``claimed_at``, whichever the list is ordered by."""
+    id: str
+    """Of the key, or of the account's organization."""
+
+
+class KeyDraft(NamedTuple):
+    """A key about to be inserted; the store's clock says when it was created."""
+
+    id: str
+    handle: str
+    organization: str
+    name: str
+    prefix: str
+    scopes: tuple[str, ...]
+    scheme: str
+    digest: bytes
+    seal: str | None
+    expires_at: int | None
+    """When it expires, in microseconds; None: never."""
+
+    def created(self, now: int) -> ApiKey:
+        """The key as it is when inserted at ``now``.
+
+        ``created_at`` is in whole milliseconds, as it is shown (D30): what sorts the keys is then
+        what a reader of the list sees.
+        """
+        created_at = now - now % MILLISECOND
+        return ApiKey(*self[:9], created_at=created_at, expires_at=self.expires_at)
+
+    def __repr__(self) -> str:
+        return f"KeyDraft(id={self.id!r}, name={self.name!r}, organization={self.organization!r})"
+
+
+def read_name(value: str, longest: int = NAME_LENGTH) -> tuple[str, list[str]]:
+    """Trim a display name and say what is wrong with it, if anything (D8)."""
+    name = value.strip()
+    if not 1 <= len(name) <= longest:
+        return name, [f"Use 1 to {longest} characters."]
+    if any(c in _DIRECTIONS or unicodedata.category(c) in _CONTROLS for c in name):
+        return name, ["Use no control characters."]
+    if any(map(_is_invisible, name, " " + name, name[1:] + " ")):
+        return name, ["Use no invisible characters."]
+    return name, []
+
+
+def _is_invisible(character: str, before: str, after: str) -> bool:
+    """Return whether a character does not show between these neighbours.
+
+    Two names that differ in an invisible character look the same. Joiners have an effect between
+    two characters that are neither ASCII, nor spaces, nor joiners.
+    """
+    if character in _JOINERS:
+        return any(c.isascii() or c.isspace() or c in _JOINERS for c in (before, after))
+    if character in _VISIBLE_FORMATS:
+        return False
+    return character in _BLANKS or unicodedata.category(character) == "Cf"
+
+
+def count_scopes(values: Sequence[str]) -> list[str]:
+    """Say if there are too few or too many scopes (D8)."""
+    return [] if 1 <= len(values) <= SCOPES_AT_MOST else [f"Give 1 to {SCOPES_AT_MOST} scopes."]
+
+
+def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], list[str]]:
+    """Drop repeats and say what is wrong with the scopes, each unknown one by its name (D8)."""
+    scopes = tuple(dict.fromkeys(values))
+    if problems := count_scopes(values):
+        return scopes, problems
+    unknown = [scope for scope in scopes if scope not in catalogue.scopes]
+    problems = [f"There is no scope {scope[:_SHOWN]!a}." for scope in unknown]
+    if unknown:
+        known = sorted(catalogue.scopes)
+        others = ", or another that there is" if len(known) > _NAMED else ""
+        problems[-1] += f" Use some of {', '.join(known[:_NAMED])}{others}."
+    return scopes, problems
+
+
+def read_lifetime(days: float | None) -> tuple[int | None, list[str]]:
+    """Turn days into microseconds, at least a minute, and say if they are no lifetime (D7)."""
+    if days is None:
+        return None, []
+    if isinstance(days, bool) or not 0 < days <= DAYS_AT_MOST:
+        return None, [f"Use a number of days greater than 0 and at most {DAYS_AT_MOST}, or null."]
+    if days < _SHORTEST:
+        return None, ["The key would expire within a minute: use at least 1/1440 (0.0006945) days."]
+    return ceil(days * DAY), []

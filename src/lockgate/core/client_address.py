@@ -1,0 +1,126 @@
+"""Who is calling, by network address: what anonymous budgets are counted by (D24)."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Final
+
+from ..errors import ConfigurationError
+
+UNIX_SOCKET: Final = "unix"
+"""Names, among the trusted proxies, a peer that has no address: one on a Unix socket."""
+
+_SUBNET_BITS: Final = 64
+_SITE_BITS: Final = 48
+_HOPS_AT_MOST: Final = 20
+LONGEST_PEER: Final = 64
+"""Characters of an address, its zone included (RFC 4007, 11.2), or of a peer's name: what is longer
+was made up to fill the memory of whoever keeps it."""
+
+
+def on_unix_socket(peer: str | None) -> bool:
+    """Return whether a connection came by a Unix socket: waitress calls such a peer localhost."""
+    return not peer or peer == "localhost"
+
+
+def network_of(address: str) -> str | None:
+    """Return the IPv6 /48 of an address of :meth:`ClientAddresses.find`; None: it is IPv4.
+
+    A site commonly gets a /48, so its owner has 65,536 of the /64 that addresses are counted by.
+    """
+    try:
+        network = IPv6Network(address, strict=False)
+    except ValueError:
+        return None
+    return str(network.supernet(new_prefix=_SITE_BITS)) if network.prefixlen >= _SITE_BITS else None
+
+
+class ClientAddresses:
+    """Finds the address of a client, believing ``X-Forwarded-For`` only from trusted proxies.
+
+    The header is read from the right, past every trusted hop: what stands further left was
+    written by the client. An IPv6 client counts by its /64, the least that is given to anybody.
+
+    Args:
+        trusted: addresses or networks (``10.0.0.0/8``) of the proxies in front, and ``unix`` for
+            one that connects through a Unix socket.
+    """
+
+    def __init__(self, trusted: Iterable[str] = ()) -> None:
+        networks: list[IPv4Network | IPv6Network] = []
+        self._trusts_unix = False
+        for network in trusted:
+            if network == UNIX_SOCKET:
+                self._trusts_unix = True
+                continue
+            try:
+                networks.append(ip_network(network))
+            except ValueError as problem:
+                raise ConfigurationError(f"Trusted proxy {network!r}: {problem}.") from None
+        self._networks = tuple(networks)
+        self.trusts_any: Final = bool(networks) or self._trusts_unix
+
+    def find(self, peer: str | None, forwarded: Sequence[bytes]) -> str:
+        """The client's address, as text to count by.
+
+        Args:
+            peer: the address of the connection's other end; None for a Unix socket.
+            forwarded: every ``X-Forwarded-For`` value, in order.
+        """
+        peer, address = _read(peer)
+        if not self._trusted(peer, address):
+            return _bucket(peer, address)
+        hops = b",".join(forwarded).decode("latin-1").rsplit(",", _HOPS_AT_MOST)
+        for hop in reversed(hops[-_HOPS_AT_MOST:]):
+            claimed = _parse(_host(hop.strip())[:LONGEST_PEER])
+            if claimed is None:
+                break
+            peer, address = str(claimed), claimed
+            if not self._trusted(peer, address):
+                break
+        return _bucket(peer, address)
+
+    def trusts(self, peer: str | None) -> bool:
+        """Return whether a peer is a configured proxy; None is one on a Unix socket."""
+        return self.trusts_any and self._trusted(*_read(peer))
+
+    def _trusted(self, peer: str | None, address: IPv4Address | IPv6Address | None) -> bool:
+        if address is None:
+            return self._trusts_unix and not peer
+        return any(address in network for network in self._networks)
+
+
+def _read(peer: str | None) -> tuple[str | None, IPv4Address | IPv6Address | None]:
+    if peer is None or on_unix_socket(peer):
+        return None, None
+    peer = peer[:LONGEST_PEER]
+    return peer, _parse(peer)
+
+
+def _host(hop: str) -> str:
+    """Take a port away: some proxies write ``192.0.2.1:4711`` or ``[2001:db8::1]:4711``."""
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _bucket(peer: str | None, address: IPv4Address | IPv6Address | None) -> str:
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address) >> _SUBNET_BITS << _SUBNET_BITS, _SUBNET_BITS)))
+    return str(address) if address else peer or UNIX_SOCKET

@@ -1,0 +1,244 @@
+"""Keys that another system made: how they look, which part is their handle, how they were hashed.
+
+A key is found by its handle, as ours are; the handle that is kept is a digest of the system's name
+and the part of the key, so it never meets a handle of ours or of another system. What is kept
+besides is what the other system kept. Fast digests are compared where ours are; a slow one says
+that it is, and is checked outside (see :mod:`lockgate.services.imported_keys`).
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from hmac import compare_digest
+from typing import Final
+
+from ..errors import ConfigurationError
+from .digests import Digest, Digester, Peppers
+from .key_format import Token
+
+FAST: Final[Mapping[str, str]] = {
+    "sha256": "sha256",
+    "sha512": "sha512",
+    "hmac-sha256": "sha256",
+    "hmac-sha512": "sha512",
+}
+"""Schemes that hashlib knows, and the hash of each."""
+
+SLOW: Final = frozenset(
+    {
+        "argon2",
+        "bcrypt",
+        "bcrypt_sha256",
+        "django_argon2",
+        "django_bcrypt",
+        "django_bcrypt_sha256",
+        "django_pbkdf2_sha1",
+        "django_pbkdf2_sha256",
+        "pbkdf2_sha1",
+        "pbkdf2_sha256",
+        "pbkdf2_sha512",
+        "scrypt",
+    }
+)
+"""Password hashes, by the names that passlib gives them."""
+
+_TOKENS: Final = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P<\w+>|\(\?:|\(\??|\)|(?P<some>[*+?]|\{\d*,\d*\})|(?P<many>\{\d+\})|.",
+    re.DOTALL,
+)
+_SPANS_AT_MOST: Final = 2
+_LONGEST_DIGEST: Final = 255
+
+
+class ImportedKeyFormat:
+    """How the keys of another system look, and how it hashed them.
+
+    Args:
+        name: what the system is called here: 1 to 20 of ``a-z0-9-``, a letter first. It goes into
+            what is kept of each key, so it stays as it is.
+        pattern: a regular expression for a whole key, with a group ``handle``. What is repeated in
+            it is one character or class, and at most two repeats are of no fixed length: so no text
+            that a caller thinks up takes long to match.
+        schemes: how keys were hashed: of :data:`FAST` and :data:`SLOW`.
+        handle: the name of the group that is the handle; or a function from the match to the
+            handle, where it is no part of the key.
+        secret: the name of the group that was hashed; None: the whole key.
+        prepare: what the system made of that before it hashed it, such as adding a pepper.
+        hmac_key: the key of ``hmac-sha256`` and ``hmac-sha512``.
+
+    Raises:
+        ConfigurationError: one of these cannot be; the message says what to change.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        *,
+        schemes: Collection[str],
+        handle: str | Callable[[re.Match[str]], str] = "handle",
+        secret: str | None = None,
+        prepare: Callable[[str], str | bytes] | None = None,
+        hmac_key: bytes | None = None,
+    ) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", name):
+            raise ConfigurationError(
+                f"The name {name!r} of a legacy system: use 1 to 20 of a-z, 0-9 and '-'."
+            )
+        unknown = set(schemes) - FAST.keys() - SLOW
+        if isinstance(schemes, str) or unknown or not schemes:
+            known = ", ".join([*FAST, *sorted(SLOW)])
+            raise ConfigurationError(f"The schemes of {name!r} are a list of some of: {known}.")
+        fast = [scheme for scheme in FAST if scheme in schemes]
+        if len({FAST[scheme] for scheme in fast}) < len(fast):
+            raise ConfigurationError(
+                f"Digests of {', '.join(fast)} look alike: make a Legacy(...) for each."
+            )
+        if (hmac_key is None) == any(scheme.startswith("hmac-") for scheme in fast):
+            raise ConfigurationError(
+                f"Give {name!r} an hmac_key with, and only with, a scheme hmac-."
+            )
+        self.name: Final = name
+        self.schemes: Final = tuple(schemes)
+        self._pattern = _compiled(name, pattern)
+        for group in (handle, secret):
+            if isinstance(group, str) and group not in self._pattern.groupindex:
+                raise ConfigurationError(
+                    f"The pattern of {name!r} has no group {group!r}: write (?P<{group}>...)."
+                )
+        self._handle = handle
+        self._secret = secret
+        self._prepare = prepare
+        self.digesters: Final[Mapping[str, Digester]] = {
+            self.kept_scheme(scheme): _digester(scheme, hmac_key) for scheme in fast
+        }
+        """How to digest what was hashed, by each fast scheme as it is kept."""
+
+    def looks_like(self, text: str) -> bool:
+        """Whether a text is a key of this system."""
+        return self._pattern.fullmatch(text) is not None
+
+    def read(self, text: str, peppers: Peppers) -> "ImportedToken | None":
+        """The token for a key of this system; None: it looks different."""
+        found = self._pattern.fullmatch(text)
+        if found is None:
+            return None
+        handle = found[self._handle] if isinstance(self._handle, str) else self._handle(found)
+        hashed = found[0] if self._secret is None else found[self._secret]
+        if not handle or not hashed:
+            return None
+        return ImportedToken(self.kept_handle(handle), text, hashed, self, peppers)
+
+    def prepared(self, hashed: str) -> bytes:
+        """What the other system hashed."""
+        ready = hashed if self._prepare is None else self._prepare(hashed)
+        return ready.encode() if isinstance(ready, str) else ready
+
+    def kept_handle(self, handle: str) -> str:
+        """The handle that a store keeps for one of this system: 44 characters."""
+        found = hashlib.sha256(f"{self.name}\0{handle}".encode("utf-8", "surrogatepass")).digest()
+        return "~" + base64.urlsafe_b64encode(found).decode().rstrip("=")
+
+    def kept_scheme(self, scheme: str) -> str:
+        """The scheme that a store keeps for one of this system."""
+        return f"legacy:{self.name}:{scheme}"
+
+    def slow_scheme(self, kept: str) -> str | None:
+        """The slow scheme behind one that a store keeps; None: it is none of this system's."""
+        scheme = kept.removeprefix(self.kept_scheme(""))
+        return scheme if scheme in SLOW else None
+
+    def read_fast(self, digest: str) -> Digest | None:
+        """Read a fast digest, in hexadecimal or base64, with or without Django's ``sha512$$``."""
+        named, found, bare = digest.rpartition("$$")
+        for scheme in self.schemes:
+            if scheme in FAST and (not found or named == FAST[scheme]):
+                value = _decoded(bare, hashlib.new(FAST[scheme]).digest_size)
+                if value is not None:
+                    return Digest(self.kept_scheme(scheme), value)
+        return None
+
+    def keep_slow(self, scheme: str, digest: str) -> Digest | None:
+        """What to keep of a slow digest; None: it is of no scheme of this system, or too long."""
+        if scheme not in self.schemes or len(digest) > _LONGEST_DIGEST or not digest.isascii():
+            return None
+        return Digest(self.kept_scheme(scheme), digest.encode())
+
+    def __repr__(self) -> str:
+        return f"<Legacy {self.name}>"
+
+
+class ImportedToken(Token):
+    """A key of another system that somebody presented."""
+
+    __slots__ = ("_hashed", "legacy")
+
+    def __init__(
+        self, handle: str, text: str, hashed: str, legacy: ImportedKeyFormat, peppers: Peppers
+    ) -> None:
+        super().__init__(handle, text.encode(), peppers)
+        self._hashed = hashed
+        self.legacy: Final = legacy
+
+    def matches(self, scheme: str, digest: bytes) -> bool:
+        """Whether this is the key with that digest: ours, or a fast one of its own system."""
+        digester = self.legacy.digesters.get(scheme)
+        if digester is None:
+            return super().matches(scheme, digest)
+        return compare_digest(digester(self.legacy.prepared(self._hashed)), digest)
+
+    def prepared(self) -> bytes:
+        """What its system hashed of it: for a slow check."""
+        return self.legacy.prepared(self._hashed)
+
+
+def _compiled(name: str, pattern: str) -> re.Pattern[str]:
+    """Compile a pattern that no text can keep busy: what repeats is a character, and few repeat."""
+    before, spans = "", 0
+    for token in _TOKENS.finditer(pattern):
+        text = token[0]
+        if text == "(?" or re.fullmatch(r"\\[1-9]", text):
+            raise ConfigurationError(
+                f"The pattern of {name!r} looks around or back: use plain groups only."
+            )
+        if token.lastgroup is not None and before in {")", ""}:
+            raise ConfigurationError(
+                f"The pattern of {name!r} repeats a group: repeat single characters or classes."
+            )
+        spans += token.lastgroup == "some"
+        before = text
+    if spans > _SPANS_AT_MOST:
+        raise ConfigurationError(
+            f"The pattern of {name!r} has {spans} repeats of no fixed length: use at most "
+            f"{_SPANS_AT_MOST}, and give the others a number, as in [0-9a-f]{{32}}."
+        )
+    try:
+        return re.compile(pattern, re.ASCII)
+    except re.error as problem:
+        raise ConfigurationError(f"The pattern of {name!r}: {problem}.") from problem
+
+
+def _digester(scheme: str, hmac_key: bytes | None) -> Digester:
+    if hmac_key is not None and scheme.startswith("hmac-"):
+        return partial(hmac.digest, hmac_key, digest=FAST[scheme])
+    return partial(_plain, FAST[scheme])
+
+
+def _plain(algorithm: str, hashed: bytes) -> bytes:
+    return hashlib.new(algorithm, hashed).digest()
+
+
+def _decoded(digest: str, size: int) -> bytes | None:
+    """A digest of that size from its hexadecimal or base64."""
+    if len(digest) == 2 * size and re.fullmatch("[0-9A-Fa-f]+", digest):
+        return bytes.fromhex(digest)
+    bare = digest.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        value = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return value if len(value) == size else None

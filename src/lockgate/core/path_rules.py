@@ -1,0 +1,221 @@
+"""Which rule holds for a path, in every reading that an application may have of it (D31).
+
+The most specific pattern that matches a path decides, together with the methods that it names: any
+other method is answered with 405, even where a more general pattern names it. So an endpoint never
+runs under a rule that was written for its neighbours.
+
+Two spellings are matched along with the one that came, because many routers treat them alike: the
+path with its last slash added or removed, and the path in another letter case. A pattern that only
+another spelling matches counts too, unless it is more general than the pattern of the path itself.
+A path that :func:`~lockgate.core.path_readings.odd` distrusts is held to all its readings.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Final, cast
+
+from .access_rule import ANY_KEY, Rule, both, not_allowed, nowhere
+from .path_patterns import Pattern
+from .path_readings import odd, readings
+
+_FOLDED_TO_I: Final = {0x130: "i", 0x131: "i"}
+"""Letters that expressions take for an ``i`` in another letter case, as casefold() does not."""
+
+
+class MethodRules(dict[str, Rule]):
+    """The rule of each method that a path names; any other method has :attr:`otherwise`.
+
+    Args:
+        named: the rules by method; ``*`` is every other method.
+    """
+
+    def __init__(self, named: Mapping[str, Rule]) -> None:
+        super().__init__(named)
+        anything = self.pop("*", None)
+        if "GET" in self:
+            self.setdefault("HEAD", self["GET"])
+        self.otherwise = anything or not_allowed(self)
+
+    def __missing__(self, method: str) -> Rule:
+        """The rule of a method that is not named.
+
+        Some servers and frameworks write a method in upper case by themselves (D31): in another
+        letter case it is held to the rule of that method as well.
+        """
+        upper = self.get(method.upper())
+        return self.otherwise if upper is None else strictest([upper, self.otherwise])
+
+
+class Entry:
+    """What one pattern requires of each method."""
+
+    __slots__ = ("alone", "by_method", "pattern", "settled")
+
+    def __init__(self, pattern: Pattern, by_method: Mapping[str, Rule]) -> None:
+        self.pattern: Final = pattern
+        self.by_method: Final = MethodRules(by_method)
+        self.alone = False
+        """Whether no other pattern with parameters can match a spelling of what this one matches,
+        but for more general ones."""
+        self.settled: frozenset[Entry | None] = frozenset()
+        """What another spelling may match without being considered: nothing, this entry, and more
+        general ones; empty where patterns cross, for then a match does not tell of the others."""
+
+
+_UNNAMED: Final = Entry(Pattern("", ()), {"*": ANY_KEY})
+"""Stands for the paths that no pattern matches: any method, any valid key."""
+_UNNAMED.settled = frozenset({None})
+
+
+class PathRules:
+    """The rules for all paths of one host.
+
+    Args:
+        named: for each pattern, the rule of each method; ``*`` is every other method.
+    """
+
+    def __init__(self, named: Mapping[Pattern, Mapping[str, Rule]]) -> None:
+        entries = [Entry(pattern, by_method) for pattern, by_method in named.items()]
+        self.entries: Final = sorted(entries, key=lambda entry: entry.pattern.rank)
+        self._literal = {e.pattern.text: e for e in self.entries if e.pattern.literal}
+        self._open = [e for e in self.entries if not e.pattern.literal]
+        expressions = [e.pattern.expression for e in self._open]
+        self._first = re.compile("|".join(f"({e})" for e in expressions), re.DOTALL)
+        folds = re.DOTALL | re.IGNORECASE
+        self._each = [(re.compile(x, re.DOTALL), re.compile(x, folds)) for x in expressions]
+        self._stems: dict[str, list[Entry]] = {}
+        for text, entry in self._literal.items():
+            self._stems.setdefault(_stem(text), []).append(entry)
+        self._first_spelled = re.compile(self._first.pattern, folds)
+        for entry in self._open:
+            others = [e for e in self._open if e.pattern.stem.meets(entry.pattern.stem)]
+            wider = {e for e in others if _contains(e.pattern, entry.pattern)}
+            entry.alone = len(others) - len(wider) == 1
+            if not any(_cross(e.pattern, entry.pattern) for e in others):
+                entry.settled = frozenset({None, entry, *wider})
+        self.exact: Final = {text: self._merged(text) for text in self._literal}
+        """For each literal path the rule of each method, all spellings considered."""
+
+    def match(self, method: str, path: str) -> Rule:
+        """The rule for a request, by its decoded path; ANY_KEY where no pattern matches it.
+
+        Raises:
+            InvalidRequest: the path can be read in too many ways.
+        """
+        by_method = self.exact.get(path)
+        if by_method is not None:
+            return by_method[method]
+        if odd(path):
+            return self.strictest(method, readings(path))
+        entry = self._find(self._first, path) or _UNNAMED
+        if _stem(path) in self._stems:
+            return self.strictest(method, (path,))
+        if not entry.alone and self._open:
+            twin = path[:-1] if path[-1:] == "/" else f"{path}/"
+            for spelling in (path, twin):
+                if self._find(self._first_spelled, spelling) not in entry.settled:
+                    return self.strictest(method, (path,))
+        return entry.by_method[method]
+
+    def _find(self, expression: re.Pattern[str], path: str) -> Entry | None:
+        found = expression.fullmatch(path) if self._open else None
+        return None if found is None else self._open[cast(int, found.lastindex) - 1]
+
+    def strictest(self, method: str, paths: Iterable[str]) -> Rule:
+        """Everything that any reading of a path requires; public only if every reading is."""
+        return agreed(
+            [
+                strictest([entry.by_method[method] for entry in self._concerned(path)])
+                for path in paths
+            ]
+        )
+
+    def names(self, path: str) -> bool:
+        """Whether a pattern matches a path exactly as it is written."""
+        return path in self._literal or self._find(self._first, path) is not None
+
+    def inside(self, pattern: Pattern) -> list[Entry]:
+        """The entries that name single paths of a route; a last slash makes no difference."""
+        return [entry for entry in self.entries if pattern.stem.covers(entry.pattern.stem)]
+
+    def named(self, pattern: Pattern) -> Entry | None:
+        """The entry of this very pattern; letter case and a last slash make no difference."""
+        segments = pattern.stem.segments
+        return next((e for e in self.entries if e.pattern.stem.segments == segments), None)
+
+    def _merged(self, path: str) -> MethodRules:
+        found = [entry.by_method for entry in self._concerned(path)]
+        if len(found) == 1:
+            return found[0]
+        methods = {method for by_method in found for method in by_method}
+        merged = MethodRules({m: strictest([rules[m] for rules in found]) for m in methods})
+        merged.otherwise = strictest([by_method.otherwise for by_method in found])
+        return merged
+
+    def _concerned(self, path: str) -> list[Entry]:
+        """The entries of a path, and of other spellings of it unless they are more general."""
+        own = self._most_specific(path, exactly=True)
+        twin = path[:-1] if path.endswith("/") else f"{path}/"
+        spelled = self._most_specific(path, exactly=False)
+        if twin:
+            spelled += self._most_specific(twin, exactly=False)
+        further = [
+            entry
+            for entry in spelled
+            if entry not in own and not any(_contains(entry.pattern, e.pattern) for e in own)
+        ]
+        return [*(own or [_UNNAMED]), *further]
+
+    def _most_specific(self, path: str, *, exactly: bool) -> list[Entry]:
+        """The entries that match a path, without those that contain another one of them."""
+        if exactly:
+            literal = self._literal.get(path)
+            if literal is not None:
+                return [literal]
+        elif (stem := _stem(path)) in self._stems:
+            slash = path.endswith("/")
+            spelled = [e for e in self._stems[stem] if e.pattern.text.endswith("/") == slash]
+            if spelled:
+                return spelled
+        found = [
+            entry
+            for entry, each in zip(self._open, self._each, strict=True)
+            if each[not exactly].fullmatch(path)
+        ]
+        return [e for e in found if not any(_contains(e.pattern, o.pattern) for o in found)]
+
+
+def agreed(rules: Sequence[Rule]) -> Rule:
+    """One rule from these of all readings of a path, the path as it came first.
+
+    A method that the path takes as it came, and another reading of it does not, is for nothing.
+    """
+    if rules[0].allow is None and any(rule.allow is not None for rule in rules):
+        return nowhere(rules[0])
+    return strictest(rules)
+
+
+def strictest(rules: Sequence[Rule]) -> Rule:
+    """One rule as strict as all of them; a method that one of them does not take is not taken."""
+    for rule in reversed(rules):  # The most specific spelling comes last.
+        if rule.allow is not None:
+            return rule
+    guarded = [rule for rule in rules if not rule.public]
+    return reduce(both, guarded) if guarded else rules[0]
+
+
+def _stem(path: str) -> str:
+    if not path.isascii():
+        path = path.translate(_FOLDED_TO_I)
+    return path.casefold().removesuffix("/") if len(path) > 1 else path
+
+
+def _contains(one: Pattern, other: Pattern) -> bool:
+    """Whether a pattern is strictly more general than another one."""
+    return one.covers(other) and not other.covers(one)
+
+
+def _cross(one: Pattern, other: Pattern) -> bool:
+    """Whether two patterns match a common path, and neither contains the other."""
+    return one.segments != other.segments and not (one.covers(other) or other.covers(one))

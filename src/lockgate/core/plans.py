@@ -1,0 +1,207 @@
+"""Plans: how much an organization may use, and the book that knows them all (spec 8.1, D25)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeGuard
+
+from ..errors import ConfigurationError
+from .bounded_dict import BoundedDict
+from .sliding_window import Window
+from .timestamps import DAY, HOUR, MINUTE
+
+DEFAULT_RESOLUTION: Final = 60
+SPANS: Final = (("minute", MINUTE), ("hour", HOUR), ("day", DAY))
+LIMITS: Final = ("rpm", "rph", "rpd", "concurrent")
+LARGEST: Final = 2**53 - 1
+"""The largest limit: whole numbers up to here are exact in every store, Lua's doubles included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an organization may use: requests per minute, hour and day, and jobs at a time.
+
+    A limit is a whole number from 0 to 2**53 - 1, or None for no limit. ``resolution`` says into
+    how many parts a busy window is divided: capacity may come back late by less than span /
+    resolution, never early; None keeps every hit and is always exact (D21).
+
+    Raises:
+        ConfigurationError: for a name that is not lower-case or a limit that is none.
+    """
+
+    name: str
+    rpm: int | None
+    rph: int | None
+    rpd: int | None
+    concurrent: int | None
+    resolution: int | None = DEFAULT_RESOLUTION
+    windows: tuple[Window, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the numbers once and derive what requests need, so that none has to."""
+        _check_name(self.name)
+        for name in LIMITS:
+            check_limit(f"{name} of plan {self.name!r}", getattr(self, name))
+        if self.resolution is not None and not (
+            is_whole(self.resolution) and 1 <= self.resolution <= 3600
+        ):
+            raise ConfigurationError(
+                f"The resolution of plan {self.name!r} is a whole number from 1 to 3600, or None."
+            )
+        limits = (self.rpm, self.rph, self.rpd)
+        windows = tuple(
+            Window(name, span, limit, span // self.resolution if self.resolution else 0)
+            for (name, span), limit in zip(SPANS, limits, strict=True)
+        )
+        object.__setattr__(self, "windows", windows)
+
+
+def is_whole(number: object) -> TypeGuard[int]:
+    """Whether this is a whole number; True and 1.0, which compare like one, are none."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+        raise ConfigurationError(
+            f"Plan name {name!r}: use at most 64 of a-z, 0-9, '-' and '_', a letter first."
+        )
+
+
+def check_limit(what: str, limit: object) -> None:
+    """Refuse a limit that is neither None nor a whole number from 0 to 2**53 - 1."""
+    if limit is not None and not (is_whole(limit) and 0 <= limit <= LARGEST):
+        raise ConfigurationError(
+            f"{what} is {limit!r}: use a whole number from 0 to 2**53 - 1, or None for no limit."
+        )
+
+
+_RESOLVED_AT_MOST: Final = 4096
+
+FREE: Final = Plan("free", rpm=10, rph=100, rpd=500, concurrent=2)
+STARTER: Final = Plan("starter", rpm=30, rph=500, rpd=5_000, concurrent=5)
+CREATOR: Final = Plan("creator", rpm=60, rph=1_500, rpd=20_000, concurrent=10)
+ANONYMOUS: Final = Plan("anonymous", rpm=1_000, rph=20_000, rpd=200_000, concurrent=0)
+"""What one client address may ask without a key (D24)."""
+
+
+class Organization(NamedTuple):
+    """What lockgate keeps of an organization: its plan, and the limits that are its own."""
+
+    id: str
+    plan: str
+    overrides: tuple[tuple[str, int | None], ...] = ()
+    """Limits that replace the plan's, as sorted ``(name, limit)`` pairs of :data:`LIMITS`."""
+
+
+UNSEEN: Final = Organization("", "")
+"""Stands for one of which nothing is remembered: none has an empty id."""
+
+
+class PlanBook:
+    """The plans of a service by name, the default one, and those whose numbers are custom.
+
+    Args:
+        plans: the plans with numbers of their own.
+        custom: names of plans that have none: an organization on one brings all four (D25).
+        default: the plan of an organization that was never put on any.
+    """
+
+    def __init__(
+        self,
+        plans: Iterable[Plan] = (FREE, STARTER, CREATOR),
+        *,
+        custom: Iterable[str] = ("enterprise",),
+        default: str = "free",
+    ) -> None:
+        self._plans: dict[str, Plan] = {}
+        for plan in plans:
+            if plan.name in self._plans:
+                raise ConfigurationError(f"Two plans are called {plan.name!r}: rename one.")
+            self._plans[plan.name] = plan
+        if isinstance(custom, str):
+            raise ConfigurationError(f"The custom plans are a list of names: [{custom!r}].")
+        self._custom = frozenset(custom)
+        for name in self._custom:
+            _check_name(name)
+        if both := self._custom & self._plans.keys():
+            raise ConfigurationError(
+                f"Plan {min(both)!r} has numbers and is custom: take it out of one list."
+            )
+        if default not in self._plans:
+            raise ConfigurationError(
+                f"The default plan {default!r} has no numbers here: choose one of {self.names}."
+            )
+        self.default: Final = self._plans[default]
+        """The plan of an organization that was never put on any."""
+        self._resolved = BoundedDict[tuple[str, tuple[tuple[str, int | None], ...]], Plan](
+            _RESOLVED_AT_MOST
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """Every plan's name, the custom ones included, sorted."""
+        return sorted({*self._plans, *self._custom})
+
+    @property
+    def smallest_limit(self) -> int | None:
+        """The smallest number of requests that a window of any plan admits; None: no limit."""
+        limits = (n for p in self._plans.values() for n in (p.rpm, p.rph, p.rpd) if n is not None)
+        return min(limits, default=None)
+
+    @property
+    def custom(self) -> frozenset[str]:
+        """The names of the plans without numbers: an organization on one brings its own (D25)."""
+        return self._custom
+
+    def place(
+        self, organization: str, plan: str, overrides: Mapping[str, int | None]
+    ) -> Organization:
+        """Put an organization on a plan, with limits of its own where ``overrides`` names them.
+
+        Raises:
+            ConfigurationError: for an unknown plan or limit, a number that is no limit, or a
+                custom plan without all four numbers.
+        """
+        if plan not in self._plans and plan not in self._custom:
+            raise ConfigurationError(f"There is no plan {plan!r}: choose one of {self.names}.")
+        for name, limit in overrides.items():
+            if name not in LIMITS:
+                raise ConfigurationError(f"There is no limit {name!r}: choose from {LIMITS}.")
+            check_limit(f"{name} of organization {organization!r}", limit)
+        if plan in self._custom and (missing := [name for name in LIMITS if name not in overrides]):
+            raise ConfigurationError(
+                f"Plan {plan!r} has no numbers of its own: give {', '.join(missing)} as well."
+            )
+        return Organization(organization, plan, tuple(sorted(overrides.items())))
+
+    def plan_of(self, organization: Organization | None) -> Plan:
+        """The plan that holds for an organization, its own limits applied.
+
+        An organization that was never placed, or whose plan this book no longer knows, has the
+        default plan: the smallest promise, and no error on a path where nobody can mend it.
+        """
+        if organization is None:
+            return self.default
+        return self.plan(organization.plan, organization.overrides)
+
+    def plan(self, name: str, overrides: tuple[tuple[str, int | None], ...]) -> Plan:
+        """The plan of a name with these overrides, as :attr:`Organization.overrides` holds them."""
+        if not overrides:
+            return self._plans.get(name, self.default)
+        plan = self._resolved.get((name, overrides))
+        if plan is None:
+            plan = self._resolve(name, dict(overrides))
+            self._resolved[name, overrides] = plan
+        return plan
+
+    def _resolve(self, name: str, limits: dict[str, int | None]) -> Plan:
+        base = self._plans.get(name, self.default)
+        return Plan(
+            name if name in self._custom else base.name,
+            limits.get("rpm", base.rpm),
+            limits.get("rph", base.rph),
+            limits.get("rpd", base.rpd),
+            limits.get("concurrent", base.concurrent),
+            base.resolution,
+        )

@@ -1,0 +1,121 @@
+"""The rate-limit headers that every response carries (spec 8.2, D23)."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from ..errors import Header, RateLimitExceeded
+from .plans import Plan
+from .sliding_window import Reading, Window
+from .timestamps import SECOND, whole_seconds
+
+RATE_HEADERS = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"})
+"""The names lockgate answers for: what an application sets under them is replaced."""
+
+DRAFT_HEADERS = frozenset({b"ratelimit", b"ratelimit-policy"})
+"""The fields of the IETF draft, an option."""
+
+OURS = RATE_HEADERS | DRAFT_HEADERS
+"""All that an application does not set itself."""
+
+NOT_TO_STORE = frozenset({401, 403, 429})
+"""The statuses of answers that no cache may keep, whoever gives them (D38)."""
+
+
+TextHeader = tuple[str, str]
+"""A header as WSGI carries it."""
+_T = TypeVar("_T", str, bytes)
+
+
+def _rate_as(write: Callable[[str], _T]) -> Callable[[Plan, Reading], tuple[tuple[_T, _T], ...]]:
+    limit_name = write("x-ratelimit-limit")
+    remaining_name = write("x-ratelimit-remaining")
+    reset_name = write("x-ratelimit-reset")
+
+    # These are the same for many requests: one instant until something leaves the tightest window.
+    @lru_cache(maxsize=4096)
+    def limit_of(rpm: int) -> tuple[_T, _T]:
+        return limit_name, write(str(rpm))
+
+    @lru_cache(maxsize=4096)
+    def reset_at(reset: int) -> tuple[_T, _T]:
+        return reset_name, write(str(-(-reset // SECOND)))
+
+    def rate(plan: Plan, reading: Reading) -> tuple[tuple[_T, _T], ...]:
+        """``X-RateLimit-Limit``, ``-Remaining``, ``-Reset``; none without a limit (D25)."""
+        remaining = reading.remaining
+        if remaining is None:
+            return ()
+        left = remaining_name, write(str(remaining))
+        if plan.rpm is None:
+            return left, reset_at(reading.reset)
+        return limit_of(plan.rpm), left, reset_at(reading.reset)
+
+    return rate
+
+
+rate_headers: Final = _rate_as(str.encode)
+rate_text: Final = _rate_as(str)
+
+
+def shadowed(rate: Iterable[Header]) -> tuple[Header, ...]:
+    """The same headers under names of their own, ``x-shadow-ratelimit-limit`` and so on.
+
+    While a gate only watches, another limiter may be the one that decides.
+    """
+    return tuple((b"x-shadow-" + name.removeprefix(b"x-"), value) for name, value in rate)
+
+
+def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
+    """``RateLimit-Policy`` and ``RateLimit`` (draft-ietf-httpapi-ratelimit-headers-10)."""
+    if reading.tightest is None:
+        return ()
+    policy = ", ".join(
+        f'"{window.name}";q={window.limit};w={window.span // SECOND}'
+        for window in plan.windows
+        if window.limit is not None
+    )
+    name = plan.windows[reading.tightest].name
+    resets_in = whole_seconds(reading.reset - reading.now)
+    limit = f'"{name}";r={reading.remaining};t={resets_in}'
+    return ((b"ratelimit-policy", policy.encode()), (b"ratelimit", limit.encode()))
+
+
+def all_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
+    """Those of :func:`rate_headers`, and those of :func:`draft_headers`."""
+    return (*rate_headers(plan, reading), *draft_headers(plan, reading))
+
+
+def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
+    """Those of :func:`all_headers`, as text."""
+    drafted = draft_headers(plan, reading)
+    return (
+        *rate_text(plan, reading),
+        *((name.decode(), value.decode()) for name, value in drafted),
+    )
+
+
+def rate_limit_exceeded(
+    windows: Sequence[Window], reading: Reading, cost: int = 1
+) -> RateLimitExceeded:
+    """The error of a refused reading.
+
+    It names the window with the longest wait (D22). If the cost is above a limit, no wait helps:
+    the error names the longest window that has such a limit, and says so (D39).
+    """
+    index, wait = reading.refused_by, reading.wait
+    assert index is not None, "only a refusal has a refusing window"
+    for place, window in enumerate(windows):
+        if window.limit is not None and window.limit < cost:
+            index, wait = place, window.span
+    window = windows[index]
+    assert window.limit is not None, "a window without a limit refuses nothing"
+    used, now = reading.used[index], reading.now
+    retry_after = max(1, whole_seconds(wait))
+    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after, cost)
+    refusal.since = refusal.until = now
+    # Where nothing is left nothing is counted either, until the first of it leaves.
+    if cost <= window.limit == used and reading.remaining == 0:
+        a_second_less = now + wait - (retry_after - 1) * SECOND
+        refusal.until = min(a_second_less, reading.reset)
+    return refusal

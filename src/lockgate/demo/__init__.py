@@ -1,0 +1,1 @@
+"""The demo of ``lockgate demo``: a small generation service behind a gate."""

@@ -1,0 +1,102 @@
+"""The demo's service as an application of each framework, behind the gate."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from wsgiref.types import WSGIApplication
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from .. import asgi
+from ..starlette import error_handlers, lockgate_routes
+from ..sync import run
+from ..web import asgi_request
+from ..web.bodies import BODY_LIMIT
+from .service import Operation, Service, Visit, sent
+
+
+def starlette_application(service: Service) -> ASGIApp:
+    """The service as a Starlette application."""
+    app = Starlette(
+        routes=[
+            *lockgate_routes(service.gate),
+            *(Route(path, _endpoint(by), methods=[*by]) for path, by in service.by_path.items()),
+        ],
+        exception_handlers=error_handlers,
+    )
+    # A redirect to the path with its slash would be built from the caller's own Host header.
+    app.router.redirect_slashes = False
+    return asgi.GateMiddleware(app, service.gate, service.rules)
+
+
+def fastapi_application(service: Service) -> ASGIApp:
+    """The service as a FastAPI application; it describes itself as the others do."""
+    from fastapi import FastAPI
+
+    from ..fastapi import error_handlers, lockgate_router
+
+    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=error_handlers)
+    app.include_router(lockgate_router(service.gate))
+    for path, by in service.by_path.items():
+        # FastAPI, unlike the others, does not answer HEAD where it answers GET.
+        methods = [*by, "HEAD"] if "GET" in by else [*by]
+        app.add_api_route(path, _endpoint(by), methods=methods)
+    return asgi.GateMiddleware(app, service.gate, service.rules)
+
+
+def flask_application(service: Service) -> WSGIApplication:
+    """The service as a Flask application."""
+    from flask import Flask, request
+    from flask import Response as FlaskResponse
+
+    from ..flask import FlaskGate, lockgate_blueprint
+    from ..web.wsgi_request import body_reader, principal_of
+
+    app = Flask(__name__, static_folder=None)
+    # A redirect would be built from the caller's own Host header; OPTIONS is 405 as elsewhere.
+    app.url_map.merge_slashes = False
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    FlaskGate(service.gate, service.rules).init_app(app)
+    app.register_blueprint(lockgate_blueprint(service.gate))
+
+    def view_of(operations: Mapping[str, Operation]) -> Any:
+        def view(**params: str) -> FlaskResponse:
+            operation = operations["GET" if request.method == "HEAD" else request.method]
+            body = run(body_reader(request.environ)(BODY_LIMIT))
+            flow = operation.handler(Visit(principal_of(request.environ), params, body))
+            status, value = run(flow)
+            content, headers = sent(value)
+            return FlaskResponse(content, status, headers)
+
+        return view
+
+    for number, (path, by) in enumerate(service.by_path.items()):
+        rule = path.replace("{", "<").replace("}", ">")
+        app.add_url_rule(rule, str(number), view_of(by), methods=[*by])
+    return app
+
+
+APPLICATIONS: Final[Mapping[str, Callable[[Service], Any]]] = {
+    "starlette": starlette_application,
+    "fastapi": fastapi_application,
+    "flask": flask_application,
+}
+"""By framework."""
+
+
+def _endpoint(operations: Mapping[str, Operation]) -> Any:
+    async def endpoint(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        try:
+            body = await asgi_request.body_reader(request.receive)(BODY_LIMIT)
+        except asgi_request.ClientGone:
+            return Response(status_code=400)
+        visit = Visit(asgi_request.principal_of(request.scope), request.path_params, body)
+        status, value = await operations[method].handler(visit)
+        content, headers = sent(value)
+        return Response(content, status, headers)
+
+    return endpoint

@@ -1,0 +1,228 @@
+"""``lockgate demo``: the service behind a gate, served until somebody stops it."""
+
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
+from importlib import import_module
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from ..core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
+from ..errors import ConfigurationError
+from ..gate import Gate
+from ..services.registration import Registration
+from ..sessions import SESSION_COOKIE, Session, SignedCookie
+from ..sync import run
+from . import dashboard
+from .applications import APPLICATIONS
+from .servers import Loaded, Serve, serve_asgi, serve_wsgi
+from .service import Service
+
+BRAND: Final = "acme"
+_DEVELOPMENT: Final = {
+    "LOCKGATE_PEPPER": DEMO_PEPPER,
+    "LOCKGATE_SESSION_SECRET": DEMO_SESSION_SECRET,
+}
+"""The text of each development secret, by the environment variable that overrides it."""
+_MAKE: Final = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+PLANS: Final = ("free", "starter", "creator", "enterprise")
+ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
+REGISTRATIONS_PER_HOUR: Final = 1_000
+"""By client address: whoever tries the demo is at one."""
+
+
+def demo(
+    host: str,
+    port: int,
+    store: str,
+    framework: str,
+    deadline: float,
+    *,
+    as_json: bool,
+    serve: Serve | None = None,
+) -> int:
+    """Serve the demo until SIGINT or SIGTERM.
+
+    Args:
+        host: the address to listen on.
+        port: the port to listen on; 0 picks one.
+        store: the URL of the store.
+        framework: what the application is made with.
+        deadline: how many seconds a request waits for a shared store.
+        as_json: whether to print one line of JSON instead of an invitation.
+        serve: by which server; None: by the one that the demo has for such an application.
+
+    Raises:
+        ConfigurationError: the store's URL names no store, or other machines can reach the address
+            while a development secret is in use.
+        StoreUnavailable: the store cannot be used.
+        OSError: the address cannot be listened on.
+    """
+    import_module(framework)  # If it is not installed: say so before anything is opened.
+    if serve is None:
+        serve = serve_wsgi if framework == "flask" else serve_asgi
+    with _listen(host, port) as listener:
+        _refuse_development_secrets(host, listener)
+        url = _url(host, listener.getsockname()[1])
+        serve(partial(_load, url, store, framework, deadline, as_json=as_json), listener)
+    return 0
+
+
+def _load(url: str, store: str, framework: str, deadline: float, *, as_json: bool) -> Loaded:
+    secret = _secret("LOCKGATE_SESSION_SECRET")
+    sessions = SignedCookie([secret])
+    registration = Registration(
+        session_secrets=[secret],
+        dashboard_url=f"{url}{dashboard.PATH}",
+        per_address=REGISTRATIONS_PER_HOUR,
+        per_network=None,
+        per_service=None,
+        development=True,
+    )
+    gate = Gate(
+        store,
+        brand=BRAND,
+        peppers=[os.fsencode(_secret("LOCKGATE_PEPPER"))],
+        sessions=sessions,
+        registration=registration,
+        public_url=url,
+        allowed_origins=other_names(url),
+        deadline=deadline,
+    )
+    if gate.store.io != "async":
+        # A store that cannot be used: say so, serve nothing. It has the time to make its tables,
+        # which calls on the way of requests have not.
+        run(gate.keys.list("demo"))
+    service = Service(gate)
+    announce = partial(_announce, gate, sessions, url, as_json=as_json)
+    return Loaded(
+        APPLICATIONS[framework](service), announce, gate.store.cancel_waits, service.close
+    )
+
+
+async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
+    """Make the demo's organizations and tell about them."""
+    organizations = {plan: await _organization(gate, sessions, plan) for plan in PLANS}
+    if used := development_secrets():
+        print(
+            "lockgate demo: the secrets are fixed ones that lockgate publishes, for development "
+            f"only: set {' and '.join(used)} to your own.",
+            file=sys.stderr,
+        )
+    if as_json:
+        line = json.dumps({"base_url": url, "organizations": organizations})
+    else:
+        line = _invitation(url, organizations)
+    print(line, flush=True)
+
+
+async def _organization(gate: Gate, sessions: SignedCookie, plan: str) -> dict[str, str]:
+    id = f"org_{secrets.token_hex(8)}"
+    await gate.organizations.place(id, plan, **(ENTERPRISE if plan == "enterprise" else {}))
+    created = await gate.keys.create(id, f"{plan} demo key")
+    session = Session(id, f"owner of {id}", f"owner@{plan}.example")
+    return {"id": id, "session_cookie": sessions.issue(session), "api_key": created.text}
+
+
+def _secret(variable: str) -> str:
+    """Return a secret from the environment, or the development secret in its place.
+
+    A gate refuses published secrets, so the demo's are the SHA-256 of the published texts.
+    """
+    return os.environ.get(variable) or sha256(_DEVELOPMENT[variable].encode()).hexdigest()
+
+
+def development_secrets() -> list[str]:
+    """Return the environment variables that give no secret, so that a published one is in use."""
+    return [variable for variable in _DEVELOPMENT if not os.environ.get(variable)]
+
+
+def _refuse_development_secrets(host: str, listener: socket.socket) -> None:
+    """Refuse to serve other machines with published secrets.
+
+    The address is the one that the socket is bound to: a name may have resolved to any.
+
+    Raises:
+        ConfigurationError: a development secret is in use, and the address is not loopback.
+    """
+    address = ip_address(listener.getsockname()[0].partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    if not address.is_loopback and (used := development_secrets()):
+        raise ConfigurationError(
+            f"Other machines can reach {host}, and the demo's own secrets are published: with them "
+            f"anyone can sign in as any owner. Set {' and '.join(used)}, each to what this prints: "
+            f"{_MAKE}. Or listen on 127.0.0.1."
+        )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not host:
+        raise ConfigurationError("The host is empty: use 127.0.0.1, or 0.0.0.0 for every address.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Without the protocol named, asyncio would not switch off Nagle's algorithm: 44 ms a POST.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as problem:
+        listener.close()
+        raise OSError(f"cannot listen on {host} port {port}: {problem.strerror}.") from problem
+    return listener
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def other_names(url: str) -> list[str]:
+    """What a browser on this machine may call the demo as well, where it listens there."""
+    parts = urlsplit(url)
+    try:
+        address = ip_address(parts.hostname or "")
+    except ValueError:
+        here = parts.hostname == "localhost"
+    else:
+        here = address.is_loopback or address.is_unspecified
+    names = ("localhost", "127.0.0.1", "[::1]") if here else ()
+    return [f"http://{name}:{parts.port}" for name in names]
+
+
+def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str:
+    free = organizations["free"]
+    lines = [
+        f"lockgate demo on {url}, until Ctrl-C.",
+        "",
+        "An organization and a key for each plan:",
+        *(f"  {plan:11} {made['id']}  {made['api_key']}" for plan, made in organizations.items()),
+        "",
+        "Call the service with the free plan's key, eleven times for its limit:",
+        f"  curl -i {url}/api/v1/models -H 'Authorization: Bearer {free['api_key']}'",
+        "",
+        "Create a key with the free plan's dashboard session:",
+        f"  curl -i {url}/api/v1/api-keys -H 'Content-Type: application/json' \\",
+        f"    -H 'Cookie: {SESSION_COOKIE}={free['session_cookie']}' \\",
+        '    -d \'{"name": "my key", "scopes": ["jobs:*"], "expiresInDays": 30}\'',
+        "",
+        "List the keys, and revoke one by its id:",
+        f"  curl -i {url}/api/v1/api-keys -H 'Authorization: Bearer {free['api_key']}'",
+        f"  curl -i -X DELETE {url}/api/v1/api-keys/KEY_ID "
+        f"-H 'Authorization: Bearer {free['api_key']}'",
+        "",
+        "Register an agent, and see what the free plan's owner can claim:",
+        f"  curl -i {url}/api/v1/auth/bot-register -H 'Content-Type: application/json' \\",
+        '    -d \'{"agent_name": "my bot", "billing_email": "owner@free.example"}\'',
+        f"  curl -i {url}/api/v1/auth/claim -H 'Cookie: {SESSION_COOKIE}={free['session_cookie']}'",
+        "",
+        "Or do so in a browser, as the agent with its dashboard token, or as that owner with:",
+        f"  {url}{dashboard.PATH}  {free['session_cookie']}",
+        "",
+        "See what the limits say:",
+        f"  curl -i {url}/api/v1/account/rate-limits -H 'Authorization: Bearer {free['api_key']}'",
+    ]
+    return "\n".join(lines)

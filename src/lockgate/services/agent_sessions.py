@@ -1,0 +1,201 @@
+"""Agents signing in with their dashboard token, and out again (spec 5.1, D15)."""
+
+from typing import Final, NamedTuple
+
+from ..core.accounts import Account
+from ..core.key_format import KeyFormat, Token
+from ..core.plans import Plan
+from ..core.rate_limit_headers import rate_limit_exceeded
+from ..core.row_seals import is_current, resealed_account
+from ..core.timestamps import HOUR, SECOND
+from ..errors import InvalidFormat, SessionInvalid, TokenNotAccepted
+from ..events import Events
+from ..sessions import Session, SessionVerifier, verifies_offline
+from ..sessions.agent_cookie import AgentCookie, AgentTicket
+from ..stores.base import IoMode, Store
+from ..stores.memory.windows import Clock, wall_clock
+from .anonymous_limits import AnonymousLimits
+from .quotas import Quota
+from .rejected_rows import RejectedRows, believed
+from .store_errors import asking, unavailable
+
+FAILURES_PER_HOUR: Final = 20
+"""Tokens that are not accepted, by client address."""
+SIGN_INS_PER_HOUR: Final = 60
+"""Sessions that one account may begin."""
+
+
+class SignedIn(NamedTuple):
+    """A session that began. ``cookie`` is the value of its cookie: whoever has it, is the agent."""
+
+    organization: str
+    cookie: str
+    seconds: int
+    """How long the session lasts."""
+
+    def __repr__(self) -> str:
+        return f"<SignedIn {self.organization}>"
+
+
+class Agents(SessionVerifier):
+    """Begins, verifies and ends the sessions of agents, as ``gate.accounts.agents``.
+
+    As a verifier it passes on every cookie that is no agent's, so it stands before that of the
+    identity provider.
+
+    Args:
+        store: where the accounts are.
+        tokens: how dashboard tokens look.
+        cookie: how sessions are written.
+        seconds: how long a session lasts.
+        people: verifies the sessions of people.
+        clock: gives the present in microseconds; None: the store's own.
+        events: is told who signs in and out.
+        rejections: is told of accounts that are not believed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tokens: KeyFormat,
+        cookie: AgentCookie,
+        seconds: int,
+        people: SessionVerifier,
+        clock: Clock | None,
+        events: Events,
+        rejections: RejectedRows,
+    ) -> None:
+        self._store = store
+        self._tokens = tokens
+        self._cookie = cookie
+        self._seconds = seconds
+        self._people = people
+        self._watch = clock
+        self._clock = clock or wall_clock
+        self._events = events
+        self._rejections = rejections
+        failures = Plan("sign-in", None, FAILURES_PER_HOUR, None, 0)
+        self._failures: Final = AnonymousLimits(failures, clock)
+        self._sign_ins: Final = Quota(
+            store,
+            tokens.peppers,
+            "sign-in:account",
+            "hour",
+            HOUR,
+            SIGN_INS_PER_HOUR,
+            clock,
+            events,
+        )
+
+    @property
+    def io(self) -> IoMode:
+        """As the verifier of people: agents are asked of the store, which is paired by itself."""
+        return self._people.io
+
+    async def sign_in(self, dashboard_token: str, *, address: str) -> SignedIn:
+        """Begin a session for the organization that a dashboard token belongs to.
+
+        Args:
+            dashboard_token: as it was shown at registration.
+            address: of the client: tokens that are not accepted are counted by it.
+
+        Raises:
+            TokenNotAccepted: no such token, or it was revoked.
+            RateLimitExceeded: too many failures from this address, or sessions of this account.
+            StoreUnavailable: the store did not answer.
+        """
+        spent = self._failures.refuses(address)
+        if spent is not None:
+            raise rate_limit_exceeded(self._failures.plan.windows, spent)
+        try:
+            token = self._tokens.parse(dashboard_token)
+            account = await self._find(token)
+        except (InvalidFormat, TokenNotAccepted):
+            self._failures.charge(address)
+            raise TokenNotAccepted from None
+        now = await self._sign_ins.hit(account.handle)
+        with asking(self._events):
+            noted = await self._store.sign_in(account.organization, now if self._watch else None)
+        if noted is None:  # A claim or a removal came between.
+            raise TokenNotAccepted
+        if not is_current(account, self._tokens.peppers):
+            await self._rehash(token, account)
+        ticket = AgentTicket(account.handle, noted.sign_outs, now)
+        self._events.emit("signed_in", organization=account.organization)
+        return SignedIn(account.organization, self._cookie.write(ticket), self._seconds)
+
+    async def sign_out(self, organization: str) -> None:
+        """End every session of an organization's agent, on every process (R4).
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        with asking(self._events):
+            await self._store.sign_out(organization)
+        self._events.emit("signed_out", organization=organization)
+
+    async def verify(self, cookie: str) -> Session | None:
+        """The session of an agent, or of a person; None if it is not accepted.
+
+        An agent's is over when its time is, once it was signed out, and once the dashboard token
+        was revoked.
+        """
+        if not self._cookie.is_one(cookie):
+            return await self._people.verify(cookie)
+        ticket = self._cookie.read(cookie)
+        if ticket is None or self._clock() >= ticket.issued_at + self._seconds * SECOND:
+            return None
+        account = await self._store.account_by_token(ticket.handle)
+        if account is None or account.token_revoked_at is not None:
+            return None
+        if account.handle != ticket.handle or not believed(
+            account, self._tokens.peppers, self._rejections
+        ):
+            return None
+        if account.sign_outs != ticket.sign_outs:
+            return None
+        return Session(account.organization, agent=True)
+
+    def verifies_offline(self, cookie: str) -> bool:
+        """Return whether a cookie is a person's that is verified offline; an agent's never is."""
+        return not self._cookie.is_one(cookie) and verifies_offline(self._people, cookie)
+
+    async def still(self, organization: str) -> None:
+        """Go on only if the dashboard token of an organization is still good.
+
+        Who has created something with an agent's session asks this before telling of it: a claim
+        that revokes everything may have come between.
+
+        Raises:
+            SessionInvalid: the token was revoked, and every session with it.
+            StoreUnavailable: the store did not answer.
+        """
+        with asking(self._events):
+            account = await self._store.account(organization)
+        if account is not None and account.token_revoked_at is not None:
+            raise SessionInvalid
+
+    async def _find(self, token: Token) -> Account:
+        with asking(self._events):
+            account = await self._store.account_by_token(token.handle)
+        if account is None:
+            token.matches_nobody()
+            raise TokenNotAccepted
+        if not token.accepts_account(account):
+            if token.rejected is not None:
+                self._rejections.report(token.rejected)
+            raise TokenNotAccepted
+        if account.token_revoked_at is not None:
+            raise TokenNotAccepted
+        return account
+
+    async def _rehash(self, token: Token, account: Account) -> None:
+        """Move a token to the newest pepper, now that its text is here (K9)."""
+        new = token.fresh_digest()
+        if new is None:
+            return
+        try:
+            sealed = resealed_account(account, self._tokens.peppers, new).kept
+            await self._store.rehash_token_if(account.handle, account.kept, sealed)
+        except Exception as failure:
+            unavailable(self._events, failure)

@@ -1,0 +1,59 @@
+"""Budgets of client addresses, kept in this process, so that no flood reaches a store (D24)."""
+
+from typing import Final
+
+from ..core.plans import Plan
+from ..core.sliding_window import Reading
+from ..stores.memory.windows import Clock, LocalWindows, wall_clock
+from ..stores.runtime.forks import own_lock
+
+_ADDRESSES_AT_MOST: Final = 25_000
+_SPENT_AT_MOST: Final = 5_000
+
+
+class AnonymousLimits:
+    """Count what each client address does against one plan: public requests, or failures.
+
+    Memory is bounded by two tables, each of two generations (:class:`LocalWindows`). An address
+    moves to the second table when it has spent its budget. So the number of addresses alone pushes
+    no spent address out: that takes as many other addresses as the second table holds, each of
+    which has spent a whole budget as well.
+
+    Args:
+        plan: the budget of one address.
+        clock: gives the present in microseconds.
+    """
+
+    def __init__(self, plan: Plan, clock: Clock | None) -> None:
+        self.plan: Final = plan
+        self._clock = clock or wall_clock
+        self._lock = own_lock()
+        self._windows = LocalWindows(_ADDRESSES_AT_MOST)
+        self._spent = LocalWindows(_SPENT_AT_MOST)
+
+    def charge(self, address: str) -> Reading:
+        """Charge one request to an address and return its reading; a refusal charges nothing."""
+        with self._lock:
+            table, now = self._table(address), self._clock()
+            reading = table.hit(address, self.plan.windows, now, 1)
+            if reading.remaining == 0 and table is self._windows:
+                state = table.take(address)
+                assert state is not None, "it was just charged"
+                self._spent.put(address, state, now)
+            return reading
+
+    def peek(self, address: str) -> Reading:
+        """Return the reading of an address without charging it."""
+        with self._lock:
+            return self._table(address).peek(address, self.plan.windows, self._clock())
+
+    def refuses(self, address: str) -> Reading | None:
+        """Return the reading that refuses an address; None while it has some budget left."""
+        with self._lock:
+            if address not in self._spent:
+                return None
+            reading = self._spent.peek(address, self.plan.windows, self._clock())
+        return None if reading.allowed else reading
+
+    def _table(self, address: str) -> LocalWindows:
+        return self._spent if address in self._spent else self._windows

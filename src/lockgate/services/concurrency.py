@@ -1,0 +1,194 @@
+"""Slots for concurrent jobs, by job id: for work that outlives the request (D26)."""
+
+from collections.abc import Callable
+from math import isfinite
+from secrets import token_hex
+from typing import Final, Literal
+
+from ..core.key_format import KeyFormat
+from ..core.leases import Lease
+from ..core.timestamps import DAY, SECOND
+from ..errors import (
+    ConcurrentLimitExceeded,
+    ConfigurationError,
+    InvalidRequest,
+    JobRunning,
+    Problem,
+    SlotLost,
+)
+from ..events import Events
+from ..principal import Principal
+from ..stores.base import Store
+from ..stores.memory.windows import Clock
+from .keys import ID_MAX_LENGTH
+from .organizations import Organizations
+from .shielded import Finishing
+from .store_errors import asking
+
+Holder = Principal | str
+"""Whose slot it is: who is calling, whose plan is known, or the id of an organization."""
+
+
+Pair = Callable[[Literal["async", "sync"]], None]
+
+
+class ConcurrencySlots:
+    """The slots of a gate, as ``gate.slots``, by organization and job id.
+
+    A slot is a lease: it ends at its deadline unless it is renewed, so that the slot of a dead
+    worker comes back by itself. Who takes a slot becomes its owner, by a random text in the lease:
+    whoever is given that text may renew and release the slot, in any process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        organizations: Organizations,
+        format: KeyFormat,
+        lease: float,
+        retry_after: int,
+        clock: Clock | None,
+        events: Events,
+        pair: Pair,
+    ) -> None:
+        if retry_after < 1:
+            raise ConfigurationError(f"slot_retry_after is {retry_after}: use at least 1 second.")
+        self.pair: Final = pair
+        """Sees that the store suits whoever is going to hold a slot."""
+        self.lease: Final = lease
+        """How long a slot is taken for by default, in seconds."""
+        self._store = store
+        self._organizations = organizations
+        self._format = format
+        self._retry_after = retry_after
+        self._clock = clock
+        self._events = events
+        self.finishing: Final = Finishing()
+        self._span(lease)
+
+    async def acquire(
+        self, holder: Holder, job: str, *, owner: str | None = None, seconds: float | None = None
+    ) -> Lease:
+        """Take a slot for a job, or find the one that it has (L6).
+
+        Finding it does not prolong it: that is what :meth:`renew` is for.
+
+        Args:
+            holder: who is calling, or the organization's id.
+            job: its id, 1 to 128 characters. One that callers choose lets a caller run many jobs
+                under one id: see that each runs once, or name an owner.
+            owner: take the slot as this owner, 1 to 128 characters, or not at all; None: take it as
+                a new one, or find whoever has it.
+            seconds: when it ends unless renewed, up to a day; None: as the gate says.
+
+        Raises:
+            ConcurrentLimitExceeded: the organization has as many slots as its plan admits.
+            JobRunning: the job has a slot, of another owner than the one named.
+            InvalidRequest: an id or the owner cannot be one.
+            StoreUnavailable: the store did not answer.
+        """
+        organization = _organization(holder)
+        taker = new_owner() if owner is None else owner
+        _check(organization, job, taker)
+        span = self._span(seconds)
+        if isinstance(holder, Principal):
+            plan = holder.plan
+        else:
+            plan = await self._organizations.plan(organization)
+        with asking(self._events):
+            lease, held, limit = await self._store.acquire(
+                organization, job, taker, plan.concurrent, span, self._now()
+            )
+        if lease is None:
+            assert limit is not None, "what has no limit is never full"
+            self._tell("slot_refused", organization, job, limit=limit, used=held)
+            raise ConcurrentLimitExceeded(limit, held, self._retry_after)
+        if owner is not None and lease.owner != owner:
+            raise JobRunning
+        return lease
+
+    async def renew(
+        self, holder: Holder, job: str, owner: str, *, seconds: float | None = None
+    ) -> Lease:
+        """Prolong a slot to so many seconds from now, if it is held still and by this owner.
+
+        Raises:
+            SlotLost: it is not, and never will be again (L4): the job has to stop.
+            InvalidRequest: an id or the owner cannot be one.
+            StoreUnavailable: the store did not answer: the slot lasts until its deadline.
+        """
+        organization = _organization(holder)
+        _check(organization, job, owner)
+        span = self._span(seconds)
+        with asking(self._events):
+            lease = await self._store.renew(organization, job, owner, span, self._now())
+        if lease is None:
+            raise self.loss(holder, job)
+        return lease
+
+    async def release(self, holder: Holder, job: str, owner: str) -> bool:
+        """Free the slot of a job, if this owner holds it; False: there was nothing to free (L5).
+
+        Raises:
+            InvalidRequest: an id or the owner cannot be one.
+            StoreUnavailable: the store did not answer: the slot comes back at its deadline.
+        """
+        organization = _organization(holder)
+        _check(organization, job, owner)
+        with asking(self._events):
+            return await self._store.release(organization, job, owner, self._now())
+
+    async def held(self, holder: Holder) -> tuple[Lease, ...]:
+        """The slots that the organization holds, in the order in which they were taken."""
+        with asking(self._events):
+            return await self._store.held(_organization(holder), self._now())
+
+    async def cancel(self, holder: Holder, job: str) -> bool:
+        """Free the slot of a job, whoever owns it; False: it holds none.
+
+        Its holder learns of it when it renews next. Whoever takes the job's slot meanwhile keeps
+        it.
+        """
+        for lease in await self.held(holder):
+            if lease.job == job:
+                return await self.release(holder, job, lease.owner)
+        return False
+
+    def loss(self, holder: Holder, job: str) -> SlotLost:
+        """Tell that a slot is lost, and give the refusal to raise."""
+        self._tell("slot_lost", _organization(holder), job)
+        return SlotLost()
+
+    def _span(self, seconds: float | None) -> int:
+        seconds = self.lease if seconds is None else seconds
+        span = int(seconds * SECOND) if isfinite(seconds) else 0
+        if not 1 <= span <= DAY:
+            raise ConfigurationError(f"A slot is taken for up to a day, not for {seconds} seconds.")
+        return span
+
+    def _tell(self, name: str, organization: str, job: str, **numbers: int) -> None:
+        shown = self._format.redact(job)  # An id may come from a caller, who may send anything.
+        self._events.emit(name, organization=organization, job=shown, **numbers)
+
+    def _now(self) -> int | None:
+        return self._clock() if self._clock else None
+
+
+def new_owner() -> str:
+    """An owner that nobody else is, and nobody can guess."""
+    return token_hex(16)
+
+
+def _organization(holder: Holder) -> str:
+    return holder if isinstance(holder, str) else holder.organization
+
+
+def _check(organization: object, job: object, owner: object) -> None:
+    """Refuse an id or an owner that cannot be one (D36)."""
+    problems = [
+        Problem(field, f"Use 1 to {ID_MAX_LENGTH} characters.")
+        for field, id in (("organization", organization), ("job", job), ("owner", owner))
+        if not (isinstance(id, str) and 1 <= len(id) <= ID_MAX_LENGTH)
+    ]
+    if problems:
+        raise InvalidRequest(problems)

@@ -1,0 +1,421 @@
+"""Keys: create, list, inspect, revoke (spec 4.1 to 4.4)."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from heapq import merge
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+from uuid import uuid4
+
+from ..core.api_keys import (
+    ApiKey,
+    KeyDraft,
+    KeyState,
+    Position,
+    read_lifetime,
+    read_name,
+    read_scopes,
+)
+from ..core.key_format import KeyFormat
+from ..core.row_seals import (
+    UNSEALED_ROWS,
+    judge_seal,
+    resealed_account,
+    resealed_key,
+    sealed_by,
+    sealed_draft,
+)
+from ..core.scopes import Catalogue
+from ..errors import ConfigurationError, HandleTaken, InvalidRequest, NotFound, Problem
+from ..events import Events
+from ..stores.base import PAGE_AT_MOST, Page, Store
+from ..stores.memory.windows import Clock
+from ..waiting import pause
+from .cursors import read_cursor, write_cursor
+from .retention import Retention
+from .store_errors import asking
+
+T = TypeVar("T")
+
+_DRAWS_AT_MOST = 10
+ID_MAX_LENGTH = 128
+"""Characters of an organization's id (D36)."""
+
+
+LISTED_BY_DEFAULT: Final = 100
+ENDED_SHOWN: Final = 1000
+"""Keys that ended which the overview has: the newest (D45)."""
+_READ_AT_ONCE: Final = 100
+"""Keys that are read by one call of the store: they are decoded in some 3 ms."""
+
+
+class KeyPage(NamedTuple):
+    """Some keys of an organization, newest first."""
+
+    keys: list[ApiKey]
+    cursor: str | None
+    """For the page after this one; None: this is the last."""
+
+
+class CreatedKey(NamedTuple):
+    """A key just created. ``text`` is the full key: it is shown this once and kept nowhere."""
+
+    key: ApiKey
+    text: str
+
+    def __repr__(self) -> str:
+        return f"<CreatedKey {self.key!r}>"
+
+
+class Sealing(NamedTuple):
+    """What :meth:`Keys.seal` did: rows that it sealed, and rows that it did not believe."""
+
+    sealed: int
+    refused: int
+
+
+def drafted(
+    format: KeyFormat,
+    organization: str,
+    name: str,
+    scopes: tuple[str, ...] = ("*",),
+    expires_at: int | None = None,
+) -> tuple[KeyDraft, str]:
+    """Draw a key for an organization: what to keep of it, and its text."""
+    new = format.generate()
+    digest = format.digest(new)
+    draft = KeyDraft(
+        id=str(uuid4()),
+        handle=new.handle,
+        organization=organization,
+        name=name,
+        prefix=new.prefix,
+        scopes=scopes,
+        scheme=digest.scheme,
+        digest=digest.value,
+        seal=None,
+        expires_at=expires_at,
+    )
+    return sealed_draft(draft, format.peppers), new.text
+
+
+async def drawn(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Try until what was drawn is not taken: one in 10**14 draws is, for each key there is."""
+    for _ in range(_DRAWS_AT_MOST):
+        with suppress(HandleTaken):
+            return await attempt()
+    raise RuntimeError("every handle drawn is taken: is the random source random?")
+
+
+async def sample(store: Store, organization: str, limit: int, now: int | None) -> tuple[Page, bool]:
+    """Return some keys of an organization, live ones before others, and whether there are more.
+
+    They are in the order of lists. At most twice ``limit`` keys are read.
+    """
+    live = await store.list_live(organization, limit, None, now)
+    newest = await store.list(organization, limit + 1)
+    found = {key.id: key for key in [*live, *newest]}
+    return sorted([*found.values()][:limit], key=_order), len(found) > limit
+
+
+class Keys:
+    """The keys of a gate, as ``gate.keys``."""
+
+    def __init__(
+        self,
+        store: Store,
+        format: KeyFormat,
+        catalogue: Catalogue,
+        cap: int | None,
+        clock: Clock | None,
+        events: Events,
+        retention: Retention,
+    ) -> None:
+        self._store = store
+        self._format = format
+        self._catalogue = catalogue
+        self._cap = cap
+        self._clock = clock
+        self._events = events
+        self._retention = retention
+
+    async def create(
+        self,
+        organization: str,
+        name: str,
+        scopes: Sequence[str] = ("*",),
+        expires_in_days: float | None = None,
+    ) -> CreatedKey:
+        """Create a key for an organization.
+
+        Args:
+            organization: its id, 1 to 128 characters; it need not be known before.
+            name: 1 to 100 characters for a person to know the key by (D8).
+            scopes: what the key may do, 1 to 50 of the catalogue.
+            expires_in_days: at least 1/1440 (a minute), at most 36,500; None never expires (D7).
+
+        Raises:
+            InvalidRequest: naming every argument that is not good.
+            KeyLimitReached: the organization has as many live keys as it may (D8).
+            StoreUnavailable: the store did not answer.
+        """
+        lifetime, of_days = read_lifetime(expires_in_days)
+        name, scopes = checked(
+            organization, name, scopes, self._catalogue, {"expires_in_days": of_days}
+        )
+
+        now = self._now()
+        with asking(self._events):
+            expires_at = None
+            if lifetime is not None:
+                # The instant is sealed, so it is known before the insert, which goes by it as well.
+                now = await self._store.now() if now is None else now
+                expires_at = now + lifetime
+
+            async def insert() -> CreatedKey:
+                draft, text = drafted(self._format, organization, name, scopes, expires_at)
+                return CreatedKey(await self._store.insert(draft, self._cap, now), text)
+
+            created = await drawn(insert)
+        self._events.emit("key_created", organization=organization, id=created.key.id)
+        self._retention.used()
+        return created
+
+    async def list(
+        self, organization: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
+    ) -> KeyPage:
+        """Return a page of the organization's keys, whichever their state: newest first (D10).
+
+        Args:
+            organization: its id.
+            limit: how many, 1 to 1,000.
+            cursor: that of the page before; None: the first page.
+
+        Raises:
+            InvalidRequest: the limit or the cursor is none.
+            StoreUnavailable: the store did not answer.
+        """
+        if type(limit) is not int or not 1 <= limit <= PAGE_AT_MOST:
+            raise InvalidRequest([Problem("limit", f"Use 1 to {PAGE_AT_MOST}.")])
+        after = None if cursor is None else read_cursor(cursor)
+        keys: Page = []
+        wanted = limit + 1  # One more says whether there is another page.
+        with asking(self._events):
+            while wanted:
+                asked = min(wanted, _READ_AT_ONCE)
+                page = await self._store.list(organization, asked, after)
+                keys += page
+                if len(page) < asked:
+                    break
+                wanted, after = wanted - asked, _position(page[-1])
+        self._retention.used()
+        more = len(keys) > limit
+        return KeyPage(keys[:limit], write_cursor(_position(keys[limit - 1])) if more else None)
+
+    async def overview(
+        self, organization: str, pause: Callable[[], Awaitable[None]] = pause
+    ) -> Page:
+        """Return all live keys and the newest 1,000 that ended: newest first, then by id (D45).
+
+        Args:
+            organization: its id.
+            pause: is awaited every hundred keys, so that an event loop can serve others.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        now = await self.now()
+        shown: Page = []
+        ended, after = 0, None
+        with asking(self._events):
+            while ended < ENDED_SHOWN:
+                page = await self._store.list(organization, _READ_AT_ONCE, after)
+                for key in page:
+                    after = _position(key)
+                    shown.append(key)
+                    ended += key.state(now) is not KeyState.ACTIVE
+                    if ended == ENDED_SHOWN:
+                        break
+                if len(page) < _READ_AT_ONCE:
+                    break
+                await pause()
+            if after is not None and ended == ENDED_SHOWN:
+                shown += await self._live_after(organization, after, now, pause)
+        self._retention.used()
+        return shown
+
+    async def _live_after(
+        self,
+        organization: str,
+        position: Position,
+        now: int,
+        pause: Callable[[], Awaitable[None]],
+    ) -> Page:
+        """Return the live keys that follow a position in the order of lists, in that order."""
+        runs: list[Page] = []
+        after: Position | None = None
+        while True:
+            page = await self._store.list_live(organization, _READ_AT_ONCE, after, now)
+            later = [key for key in page if _order(key) > (-position.instant, position.id)]
+            runs.append(sorted(later, key=_order))
+            if len(page) < _READ_AT_ONCE:
+                break
+            after = Position(page[-1].ends_at, page[-1].id)
+            await pause()
+        keys: Page = []
+        merged = merge(*runs, key=_order)
+        while some := [*islice(merged, _READ_AT_ONCE)]:
+            keys += some
+            await pause()
+        return keys
+
+    async def get(self, organization: str, id: str) -> ApiKey:
+        """One key of the organization.
+
+        Raises:
+            NotFound: the organization has no such key; it may be another's (K6).
+        """
+        with asking(self._events):
+            key = await self._store.get(organization, id)
+        if key is None:
+            raise NotFound
+        return key
+
+    async def revoke(self, organization: str, id: str) -> ApiKey:
+        """Revoke a key for good; when this returns, it is accepted nowhere any more (D5).
+
+        Revoking it again is a success that changes nothing (D4).
+
+        Raises:
+            NotFound: the organization has no such key.
+        """
+        with asking(self._events):
+            key = await self._store.revoke_if_live(organization, id, self._now())
+        if key is None:
+            raise NotFound
+        self._events.emit("key_revoked", organization=organization, id=id)
+        self._retention.used()
+        return key
+
+    async def remove_ended(self) -> int:
+        """Remove keys that ended longer ago than the gate keeps them; return how many (D45).
+
+        All that are due, a bounded step after the other. Processes that create, list or revoke
+        keys do the same in the background; this is for scripts.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        return await self._retention.walk()
+
+    async def census(self) -> dict[str, int]:
+        """Live keys by digest scheme: a pepper with none left can be dropped (K9).
+
+        ``seal:<pepper id>`` counts those whose seal needs another pepper than their digest does,
+        and ``unsealed`` those that have no seal.
+        """
+        counts: dict[str, int] = {}
+        cursor = None
+        while True:
+            with asking(self._events):
+                step = await self._store.census(self._now(), cursor)
+            for scheme, number in step.counts.items():
+                counts[scheme] = counts.get(scheme, 0) + number
+            if (cursor := step.cursor) is None:
+                if not self._format.peppers.seals:
+                    counts.pop(UNSEALED_ROWS, None)
+                return counts
+            await pause()
+
+    async def seal(self, *, at_once: int = 500) -> Sealing:
+        """Seal, with the newest pepper, all rows of keys and accounts that are not sealed with it.
+
+        Rows without a seal are sealed only where the gate accepts them
+        (``Gate(accept_unsealed=True)``): it vouches for each as it is. Rows under an older pepper
+        are sealed if their seal verifies. It can be called again, from any process, while others
+        serve; rows that are in use need no such call.
+
+        Args:
+            at_once: about how many rows are read by one call of the store.
+
+        Raises:
+            ConfigurationError: the gate has no pepper to seal with.
+            StoreUnavailable: the store did not answer; rows that are sealed stay so.
+        """
+        peppers = self._format.peppers
+        if not peppers.seals:
+            raise ConfigurationError("There is no pepper to seal with: give Gate(peppers=[...]).")
+        sealed, refused, cursor = 0, 0, None
+        with asking(self._events):
+            while True:
+                step = await self._store.scan(cursor, at_once)
+                for key in step.keys:
+                    if sealed_by(key) in peppers.current_seals:
+                        continue
+                    if judge_seal(key, peppers) is None:
+                        new = resealed_key(key, peppers).kept
+                        sealed += await self._store.rehash_if(key.handle, key.kept, new)
+                    else:
+                        refused += 1
+                for account in step.accounts:
+                    if sealed_by(account) in peppers.current_seals:
+                        continue
+                    if judge_seal(account, peppers) is None:
+                        old, new = account.kept, resealed_account(account, peppers).kept
+                        sealed += await self._store.rehash_token_if(account.handle, old, new)
+                    else:
+                        refused += 1
+                cursor = step.cursor
+                if cursor is None:
+                    break
+        self._events.emit("rows_sealed", sealed=sealed, refused=refused)
+        return Sealing(sealed, refused)
+
+    async def now(self) -> int:
+        """The instant by which the states of keys are to be judged, in microseconds."""
+        now = self._now()
+        if now is not None:
+            return now
+        with asking(self._events):
+            return await self._store.now()
+
+    def _now(self) -> int | None:
+        return self._clock() if self._clock else None
+
+
+def _order(key: ApiKey) -> tuple[int, str]:
+    """What lists are sorted by (D10)."""
+    return -key.created_at, key.id
+
+
+def _position(key: ApiKey) -> Position:
+    return Position(key.created_at, key.id)
+
+
+def checked(
+    organization: str,
+    name: str,
+    scopes: Sequence[str],
+    catalogue: Catalogue,
+    others: Mapping[str, Sequence[str]],
+) -> tuple[str, tuple[str, ...]]:
+    """The name and the scopes of a new key as they are kept.
+
+    Args:
+        organization: whose it is to be.
+        name: 1 to 100 characters, trimmed here.
+        scopes: 1 to 50 of the catalogue, repeats dropped here.
+        catalogue: the scopes there are.
+        others: what is wrong with the other arguments, by their names.
+
+    Raises:
+        InvalidRequest: naming every argument that is not good.
+    """
+    name, of_name = read_name(name)
+    scopes, of_scopes = read_scopes(scopes, catalogue)
+    fits = 1 <= len(organization) <= ID_MAX_LENGTH
+    of_id = [] if fits else [f"Use 1 to {ID_MAX_LENGTH} characters."]
+    found = {"organization": of_id, "name": of_name, "scopes": of_scopes, **others}
+    if any(found.values()):
+        raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
+    return name, scopes

@@ -1,0 +1,359 @@
+"""Accounts: agents register themselves and get a key, all or nothing (spec 4.5, D13, D14)."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
+from typing import Final, Literal, NamedTuple
+from uuid import uuid4
+
+from ..core.accounts import Account, AccountDraft, AccountType, read_company
+from ..core.api_keys import ApiKey, read_name
+from ..core.client_address import network_of
+from ..core.key_format import DASHBOARD, KeyFormat
+from ..core.row_seals import sealed_account_draft
+from ..core.timestamps import DAY, HOUR, SECOND
+from ..errors import ConfigurationError, InvalidRequest, Problem, RateLimitExceeded
+from ..events import Events
+from ..sessions import SessionVerifier
+from ..sessions.agent_cookie import AgentCookie
+from ..stores.base import Store
+from ..stores.memory.windows import Clock
+from ..stores.runtime.background import BackgroundTask
+from .agent_sessions import Agents
+from .approval import Approval, Approve, RegistrationRequest, read_proof
+from .billing import Billing, BillingProvider, web_address
+from .claims import Claims
+from .email_addresses import read_email
+from .keys import drafted, drawn
+from .quotas import Quota
+from .rejected_rows import RejectedRows
+from .store_errors import asking
+
+_DAYS_AT_MOST: Final = 36_500
+_REMOVED_AT_ONCE: Final = 100
+_REMOVED_EVERY: Final = 60.0
+"""Seconds between two removals of a process, as where a store prunes what is idle."""
+_WARNED_EVERY: Final = 60.0
+"""Seconds between two warnings of a process that the budget of the service is spent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """Lets agents register themselves, sign in, and be claimed: ``Gate(registration=...)``.
+
+    Args:
+        session_secrets: what the sessions of agents are signed with: 16 bytes or more each,
+            the newest first.
+        dashboard_url: where an owner connects the workspace; by default the gate's ``public_url``.
+            It is never taken from a request (D14).
+        billing: knows where an account is funded; without it, on the dashboard.
+        billing_timeout: seconds that it has to answer.
+        approve: says whether an agent may register: a plain function or an ``async`` one that takes
+            a :class:`~lockgate.RegistrationRequest` and returns True or False. With
+            it, the body of a registration may hold a ``proof``. It runs in a thread.
+        approve_timeout: seconds that it has to answer.
+        per_address: registrations that one client address (an IPv6 one by its /64) may make in an
+            hour; None: any number, as with the three that follow.
+        per_network: registrations from one IPv6 /48 in an hour.
+        per_email: registrations with one billing e-mail in a day.
+        per_service: registrations in an hour in all. It bounds what an attacker with many addresses
+            can store, and lets such an attacker keep others from registering: see the docs.
+        remove_unclaimed_after_days: days after its last use after which an account that nobody
+            claimed is removed with its keys (D46); None: never.
+        trust_provider_organizations: whether a session of the identity provider that names a
+            registered organization acts for it once it is claimed, whoever's session it is. Only
+            where no user of the provider can choose the id of an organization there.
+        session_seconds: how long the session of an agent lasts.
+        development: whether its cookie may travel over plain ``http``. Not where people work.
+    """
+
+    session_secrets: Sequence[str] = field(repr=False)
+    dashboard_url: str | None = None
+    billing: BillingProvider | None = None
+    billing_timeout: float = 2.0
+    approve: Approve | None = None
+    approve_timeout: float = 10.0
+    per_address: int | None = 20
+    per_network: int | None = 100
+    per_email: int | None = 5
+    per_service: int | None = 1000
+    remove_unclaimed_after_days: float | None = 30
+    trust_provider_organizations: bool = False
+    session_seconds: int = 3600
+    development: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that would let nobody in, and what is none."""
+        for name in ("per_address", "per_network", "per_email", "per_service", "session_seconds"):
+            number: object = getattr(self, name)
+            if number is None and name != "session_seconds":
+                continue
+            if not isinstance(number, int) or number <= 0:
+                raise ConfigurationError(f"{name} is {number}: use a whole number of 1 or more.")
+        for name in ("billing_timeout", "approve_timeout"):
+            if not 0 < getattr(self, name) < inf:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)}: use seconds, more than 0."
+                )
+        if self.approve is not None and not callable(self.approve):
+            raise ConfigurationError("approve is no function: give one that takes a registration.")
+        days = self.remove_unclaimed_after_days
+        if days is not None and not 0 < days <= _DAYS_AT_MOST:
+            raise ConfigurationError(
+                f"remove_unclaimed_after_days is {days}: use days, more than 0 and at most "
+                f"{_DAYS_AT_MOST:,}, or None."
+            )
+
+
+class Registered(NamedTuple):
+    """An account just registered. The texts of key and token are shown this once, kept nowhere."""
+
+    account: Account
+    key: ApiKey
+    api_key: str
+    dashboard_token: str
+    dashboard_url: str
+    billing_url: str
+
+    def __repr__(self) -> str:
+        return f"<Registered {self.account!r}>"
+
+
+class AgentAccounts:
+    """The accounts of a gate, as ``gate.accounts``.
+
+    Attributes:
+        agents: begins, verifies and ends the sessions of agents.
+        claims: attaches accounts to the logins of people.
+        development: whether the cookie of an agent may travel over plain ``http``.
+
+    Raises:
+        ConfigurationError: nobody says where the dashboard is, or who has signed in to it.
+    """
+
+    def __init__(
+        self,
+        registration: Registration,
+        public_url: str | None,
+        store: Store,
+        format: KeyFormat,
+        people: SessionVerifier | None,
+        clock: Clock | None,
+        events: Events,
+        rejections: RejectedRows,
+    ) -> None:
+        dashboard_url = registration.dashboard_url or public_url
+        if dashboard_url is None:
+            raise ConfigurationError(
+                "Registration tells each agent where its owner connects the workspace: give "
+                "Registration(dashboard_url='https://...'), or the gate a public_url."
+            )
+        try:
+            web_address(dashboard_url)
+        except ValueError:
+            raise ConfigurationError(
+                f"The dashboard_url {dashboard_url!r} is no web address: write 'https://host/path'."
+            ) from None
+        if people is None:
+            raise ConfigurationError(
+                "What agents register is claimed by people who have signed in: give the gate a "
+                "session verifier, such as Gate(..., sessions=SignedCookie([secret]))."
+            )
+        if format.environment == DASHBOARD:
+            raise ConfigurationError(
+                f"Keys of the environment {DASHBOARD!r} would look like dashboard tokens: "
+                "call it otherwise."
+            )
+        self.dashboard_url: Final = dashboard_url
+        self.development: Final = registration.development
+        self._store = store
+        self._format = format
+        self._tokens = KeyFormat(format.brand, DASHBOARD, format.peppers)
+        self._clock = clock
+        self._events = events
+        self._billing = Billing(
+            registration.billing, registration.billing_timeout, dashboard_url, events
+        )
+        approve = registration.approve
+        self._approval = (
+            Approval(approve, registration.approve_timeout, events) if approve else None
+        )
+
+        def quota(purpose: str, name: str, span: int, limit: int | None) -> Quota | None:
+            if limit is None:
+                return None
+            windows = f"register:{purpose}", name, span, limit
+            return Quota(store, format.peppers, *windows, clock, events)
+
+        self._addresses: Final = quota("address", "hour", HOUR, registration.per_address)
+        self._networks: Final = quota("network", "hour", HOUR, registration.per_network)
+        self._emails: Final = quota("email", "day", DAY, registration.per_email)
+        self._service: Final = quota("service", "hour", HOUR, registration.per_service)
+        days = registration.remove_unclaimed_after_days
+        # A session that began with the last sign-in may have been used until its end.
+        session = registration.session_seconds * SECOND
+        self._idle = None if days is None else int(days * DAY) + session
+        self._removal: Final = BackgroundTask(self._remove_some)
+        self._next_removal = monotonic() + _REMOVED_EVERY
+        self._next_warning = monotonic()
+        self.trusts_provider: Final = registration.trust_provider_organizations
+        self.agents: Final = Agents(
+            store,
+            self._tokens,
+            AgentCookie(registration.session_secrets),
+            registration.session_seconds,
+            people,
+            clock,
+            events,
+            rejections,
+        )
+        self.claims: Final = Claims(store, format.peppers, clock, events, rejections)
+
+    @property
+    def asks_for_proof(self) -> bool:
+        """Whether the host approves of registrations, and so reads their proof."""
+        return self._approval is not None
+
+    async def register(
+        self,
+        agent_name: str,
+        billing_email: str,
+        account_type: str = "personal",
+        company_name: str | None = None,
+        *,
+        address: str,
+        proof: str | None = None,
+    ) -> Registered:
+        """Register an account: an organization on the default plan, a key, a dashboard token.
+
+        All or nothing (R1), and the same whether or not the e-mail is known (R2).
+
+        Args:
+            agent_name: 1 to 100 characters.
+            billing_email: whoever has it verified at the identity provider can claim the account.
+            account_type: ``personal`` or ``company``.
+            company_name: 1 to 200 characters, for a company and for nobody else.
+            address: of the client, to count by.
+            proof: what ``Registration(approve=...)`` is to judge; None where there is no such hook.
+
+        Raises:
+            InvalidRequest: naming every argument that is not good. It is not counted.
+            RateLimitExceeded: too many from this address or network, with this e-mail, or in all.
+            RegistrationRefused: ``approve`` said no. It is counted for address and network.
+            RegistrationUnavailable: ``approve`` failed; nothing is registered.
+            StoreUnavailable: the store did not answer; nothing is registered.
+        """
+        agent_name, of_name = read_name(agent_name)
+        email, of_email = read_email(billing_email)
+        company, of_company = read_company(account_type, company_name)
+        of_proof = read_proof(proof, asked_for=self.asks_for_proof)
+        found = {
+            "agent_name": of_name,
+            "billing_email": of_email,
+            "proof": of_proof,
+            **of_company,
+        }
+        if any(found.values()):
+            raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
+        kind: AccountType = "personal" if company is None else "company"
+        asked = RegistrationRequest(agent_name, email, kind, company, address, proof)
+        await self._admit(asked)
+
+        async def register() -> tuple[Account, ApiKey, str, str]:
+            organization = f"org_{uuid4().hex}"
+            key, text = drafted(self._format, organization, agent_name)
+            token = self._tokens.generate()
+            digest = self._tokens.digest(token)
+            draft = AccountDraft(organization, agent_name, email, company, token.handle, *digest)
+            draft = sealed_account_draft(draft, self._format.peppers)
+            return *(await self._store.register(draft, key, self._now())), text, token.text
+
+        with asking(self._events):
+            account, key, text, token = await drawn(register)
+        self._events.emit(
+            "registered", organization=account.organization, type=account.account_type
+        )
+        url = await self._billing.url(account)
+        return Registered(account, key, text, token, self.dashboard_url, url)
+
+    async def remove_unclaimed(self, limit: int = _REMOVED_AT_ONCE) -> list[str]:
+        """Remove accounts that are unclaimed and unused for longer than the registration says.
+
+        The operations of accounts do so by themselves, once a minute in each process. Organizations
+        that were put on a plan stay.
+
+        Args:
+            limit: how many accounts to look at, at most.
+
+        Returns:
+            The organizations that were removed: more may be left where the list is as long as the
+            limit.
+
+        Raises:
+            StoreUnavailable: the store did not answer; some may have been removed.
+        """
+        if self._idle is None:
+            return []
+        with asking(self._events):
+            removed = await self._store.remove_unclaimed(self._idle, limit, self._now())
+        for organization in removed:
+            self._events.emit("account_removed", organization=organization)
+        return list(removed)
+
+    def tend(self) -> None:
+        """Remove some unclaimed accounts in the background, if it is time to."""
+        if self._idle is not None and monotonic() >= self._next_removal:
+            self._next_removal = monotonic() + _REMOVED_EVERY
+            self._removal.used()
+
+    async def close(self) -> None:
+        """End what goes on in the background."""
+        await self._removal.close()
+
+    async def _remove_some(self) -> None:
+        await self.remove_unclaimed()
+
+    async def _admit(self, asked: RegistrationRequest) -> None:
+        """Judge a registration by all budgets and by the host, and count it.
+
+        Every budget is looked at before any is charged, and they are charged from the narrowest to
+        the widest, so a refusal by one costs nothing in the others; only a registration that runs
+        into two of them in the same instant may cost one in the narrower. Looking never falls back
+        on the windows of this process: while the store is away, no registration succeeds (D28).
+
+        Address and network are charged before the host is asked, which bounds how often it is. The
+        e-mail and the service are charged once the host has approved: without a proof, no stranger
+        can spend the budget of an owner's address or that of all.
+        """
+        address, email = asked.address, asked.billing_email
+        network = network_of(address)
+        if network is not None and self._networks is not None:
+            await self._networks.peek(network)
+        if self._emails is not None:
+            await self._emails.peek(email)
+        await self._of_service("peek")
+        if self._addresses is not None:
+            await self._addresses.hit(address)
+        if network is not None and self._networks is not None:
+            await self._networks.hit(network)
+        if self._approval is not None:
+            await self._approval.ask(asked)
+        if self._emails is not None:
+            await self._emails.hit(email)
+        await self._of_service("hit")
+
+    async def _of_service(self, verb: Literal["peek", "hit"]) -> None:
+        if self._service is None:
+            return
+        try:
+            await (self._service.peek("all") if verb == "peek" else self._service.hit("all"))
+        except RateLimitExceeded as refusal:
+            if monotonic() >= self._next_warning:
+                self._next_warning = monotonic() + _WARNED_EVERY
+                self._events.emit("registrations_exhausted", logging.WARNING, limit=refusal.limit)
+            raise
+
+    def _now(self) -> int | None:
+        return self._clock() if self._clock else None

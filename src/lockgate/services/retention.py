@@ -1,0 +1,93 @@
+"""Retention: keys that ended long ago are removed, a bounded step at a time (D45)."""
+
+from time import monotonic
+from typing import Final
+
+from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
+from ..errors import ConfigurationError
+from ..events import Events
+from ..stores.base import Removal, Store
+from ..stores.memory.windows import Clock
+from ..stores.runtime.background import BackgroundTask
+from ..waiting import pause
+from .store_errors import asking
+
+_FIRST: Final = MINUTE // SECOND
+"""Seconds after which a process begins its first walk: scripts and restarts begin none."""
+_INTERVAL: Final = HOUR // SECOND
+"""Seconds from the end of a walk to the next one of the same process."""
+
+
+class Retention:
+    """Removes keys that ended more than so many days ago, by walks over the store.
+
+    A walk goes on by one step a second, in the background: in the event loop of whoever used the
+    keys, or in a thread. It waits for nobody and nobody waits for it; what fails is tried again.
+
+    Args:
+        store: keeps the keys.
+        days: how long they are kept; None: for ever.
+        clock: gives the present in microseconds; None: the store's own.
+        events: is told how many keys were removed.
+
+    Raises:
+        ConfigurationError: less than a day. A cache may hold a copy of a key for an hour.
+    """
+
+    def __init__(
+        self, store: Store, days: float | None, clock: Clock | None, events: Events
+    ) -> None:
+        if days is not None and not 1 <= days < float("inf"):
+            raise ConfigurationError(
+                f"key_retention_days is {days}: use at least 1, or None to keep keys for ever."
+            )
+        self._store = store
+        self._age = None if days is None else int(days * DAY)
+        self._clock = clock
+        self._events = events
+        self._upkeep = BackgroundTask(self._go_on)
+        self._cursor: str | None = None
+        self._next = monotonic() + _FIRST
+
+    def used(self) -> None:
+        """Begin or go on with a walk within a second, if it is time to."""
+        if self._age is not None and monotonic() >= self._next:
+            self._upkeep.used()
+
+    async def walk(self) -> int:
+        """Remove all keys that are due now, and return how many there were.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        removed, cursor = 0, None
+        if self._age is None:
+            return removed
+        while True:
+            with asking(self._events):
+                step = await self._step(self._age, cursor)
+            removed, cursor = removed + step.removed, step.cursor
+            if cursor is None:
+                return removed
+            await pause()
+
+    async def close(self) -> None:
+        """Begin no more steps, and wait for one that has begun, a second at most."""
+        await self._upkeep.close()
+
+    async def _go_on(self) -> None:
+        if self._age is None:
+            return
+        step = await self._step(self._age, self._cursor)
+        self._cursor = step.cursor
+        if step.cursor is None:
+            self._next = monotonic() + _INTERVAL
+        else:
+            self._upkeep.used()
+
+    async def _step(self, age: int, cursor: str | None) -> Removal:
+        now = self._clock() if self._clock else None
+        step = await self._store.remove_ended(age, now, cursor)
+        if step.removed:
+            self._events.emit("keys_removed", number=step.removed)
+        return step

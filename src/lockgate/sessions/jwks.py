@@ -1,0 +1,249 @@
+"""The keys that an identity provider signs with: given, or fetched from its JWKS (RFC 7517).
+
+Which key is meant is decided by the token's ``kid`` and algorithm together, among keys that were
+pinned by configuration: ``jku``, ``x5u`` and ``jwk`` in a token are not even looked at.
+"""
+
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, Final
+
+from jwt import PyJWK
+
+from ..errors import ConfigurationError
+from ..events import Events
+from ..stores.base import IoMode
+from ..stores.runtime.forks import own_lock
+from ..waiting import outcome
+from .fetch import Address, fetch, read_address
+
+_RETRY: Final = 5.0
+"""Seconds until a fetch that failed is tried again, where the keys at hand are too old."""
+_LOST: Final = 60.0
+"""Seconds after which nobody believes in a fetch any more: its thread died with a fork."""
+
+Keys = tuple[PyJWK, ...]
+
+
+class NoSigningKeys(Exception):
+    """No token can be judged: the provider's keys were not to be had, and none are at hand."""
+
+
+class Withdrawn(ValueError):
+    """A set of public keys, and none of them is for these algorithms."""
+
+
+def read_keys(document: Any, algorithms: Collection[str]) -> Keys:
+    """The keys of a JWKS that may verify a signature of these algorithms.
+
+    A key's own type, curve, ``alg``, ``use`` and ``key_ops`` decide what it is for; keys for
+    something else are passed over, and so are private and symmetric ones (RFC 7517, 5).
+
+    Raises:
+        Withdrawn: there are keys, all of them for other algorithms.
+        ValueError: there are no keys.
+    """
+    try:
+        entries: list[Any] = list(document["keys"])
+    except (TypeError, KeyError):
+        entries = []
+    public = [key for key in map(_read_key, entries) if key is not None and key.key_type != "oct"]
+    found = tuple(key for key in public if key.algorithm_name in algorithms)
+    if not found:
+        problem = Withdrawn if public else ValueError
+        raise problem("The set holds no public key for these algorithms.")
+    return found
+
+
+def _read_key(entry: Any) -> PyJWK | None:
+    try:
+        if "d" in entry or entry.get("use", "sig") != "sig":
+            return None
+        if "verify" not in entry.get("key_ops", ["verify"]):
+            return None
+        return PyJWK(entry)
+    except Exception:  # Whatever is wrong with this one, it says nothing about the others.
+        return None
+
+
+def pick(keys: Keys, kid: str | None, algorithm: str) -> PyJWK | None:
+    """The one key that a token means; None if there is none, or several that it could be.
+
+    A token without ``kid`` is judged by the key for its algorithm where there is exactly one.
+    """
+    fit = [
+        key
+        for key in keys
+        if key.algorithm_name == algorithm and (kid is None or key.key_id == kid)
+    ]
+    return fit[0] if len(fit) == 1 else None
+
+
+class SigningKeys(ABC):
+    """Where the keys come from."""
+
+    io: IoMode
+
+    @abstractmethod
+    async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
+        """The key that a token means, or None.
+
+        Raises:
+            NoSigningKeys: nobody can say, for there are no keys.
+        """
+
+    @abstractmethod
+    def at_hand(self, kid: str | None, algorithm: str) -> bool:
+        """Return whether :meth:`find` has the key that a token means in memory.
+
+        It may then still wait for keys that are due to be fetched: once in each cool-down, however
+        many tokens are judged.
+        """
+
+
+class GivenKeys(SigningKeys):
+    """Keys that were handed in as a JWKS.
+
+    Raises:
+        ConfigurationError: none of them is a public key for the algorithms.
+    """
+
+    io: IoMode = "none"
+
+    def __init__(self, document: Mapping[str, Any], algorithms: Collection[str]) -> None:
+        try:
+            self._keys = read_keys(dict(document), algorithms)
+        except ValueError as problem:
+            raise ConfigurationError(
+                f"The key set holds no public key for {', '.join(sorted(algorithms))}."
+            ) from problem
+
+    async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
+        return pick(self._keys, kid, algorithm)
+
+    def at_hand(self, kid: str | None, algorithm: str) -> bool:
+        return True
+
+
+class FetchedKeys(SigningKeys):
+    """Keys fetched from the provider's JWKS address, and kept.
+
+    Each fetch runs in a thread of its own; there is never more than one, whoever needs it waits for
+    the same. An unknown ``kid`` may mean that the provider has a new key, so it leads to a fetch,
+    but to no more than one in each cool-down: it takes no key to make up a ``kid``.
+
+    Args:
+        url: ``https://...``; ``http://`` for this machine only.
+        algorithms: what the keys are to be for.
+        max_age: seconds after which the keys are fetched again.
+        stale_for: seconds after that for which they still serve while the provider fails.
+        cool_down: seconds from one fetch to the next.
+        timeout: seconds that a caller waits for a fetch.
+        events: told ``signing_keys_fetched`` and ``signing_keys_failed``.
+        clock: gives seconds, never going back.
+    """
+
+    io: IoMode = "both"
+
+    def __init__(
+        self,
+        url: str,
+        algorithms: Collection[str],
+        *,
+        max_age: float,
+        stale_for: float,
+        cool_down: float,
+        timeout: float,
+        events: Events,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address: Address = read_address(url)
+        self._algorithms = algorithms
+        self._max_age = max_age
+        self._stale_for = stale_for
+        self._cool_down = cool_down
+        self._timeout = timeout
+        self._events = events
+        self._clock = clock
+        self._lock = own_lock()
+        self._keys: Keys = ()
+        self._fetched_at: float | None = None
+        self._started_at: float | None = None
+        self._give_up_at = 0.0
+        self._fetching: Future[None] | None = None
+        self._failed = False
+
+    async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
+        age = self._age()
+        fresh = age is not None and age < self._max_age
+        key = pick(self._keys, kid, algorithm)
+        if fresh and (key is not None or kid is None):
+            return key
+        fetching = self._fetch_if_due(fresh=fresh)
+        # A provider that hangs costs the wait once, not once in each cool-down.
+        at_hand = key is not None and self._failed and self._usable()
+        if fetching is not None and not at_hand:
+            try:
+                await outcome(fetching, self._patience())
+            except TimeoutError:
+                self._failed = True
+        if not self._usable():
+            raise NoSigningKeys
+        return pick(self._keys, kid, algorithm)
+
+    def at_hand(self, kid: str | None, algorithm: str) -> bool:
+        return self._usable() and pick(self._keys, kid, algorithm) is not None
+
+    def _age(self) -> float | None:
+        return None if self._fetched_at is None else self._clock() - self._fetched_at
+
+    def _patience(self) -> float:
+        """How long to wait for the fetch that is under way: one that hangs delays nobody twice."""
+        return max(0.0, self._give_up_at - time.monotonic())
+
+    def _usable(self) -> bool:
+        age = self._age()
+        return age is not None and age < self._max_age + self._stale_for
+
+    def _fetch_if_due(self, *, fresh: bool) -> "Future[None] | None":
+        """The fetch that is under way, or one that starts now; None: it is too early for one."""
+        with self._lock:
+            if self._fetching is not None and time.monotonic() < self._give_up_at + _LOST:
+                return self._fetching
+            now = self._clock()
+            rest = min(self._cool_down, _RETRY) if self._failed and not fresh else self._cool_down
+            if self._started_at is not None and now - self._started_at < rest:
+                return None
+            self._started_at = now
+            self._give_up_at = time.monotonic() + self._timeout
+            fetching: Future[None] = Future()
+            fetching.set_running_or_notify_cancel()
+            thread = Thread(target=self._fetch, args=[fetching], name="lockgate-jwks", daemon=True)
+            thread.start()
+            self._fetching = fetching
+            return fetching
+
+    def _fetch(self, fetching: "Future[None]") -> None:
+        keys: Keys = ()
+        withdrawn = False
+        try:
+            keys = read_keys(json.loads(fetch(self._address, self._timeout)), self._algorithms)
+        except Exception as failure:  # Whatever it was, those who wait are to be told.
+            # By its type only: what an address answered is not ours to repeat.
+            error = type(failure).__qualname__
+            withdrawn = isinstance(failure, Withdrawn)
+            self._events.emit("signing_keys_failed", logging.WARNING, error=error)
+        else:
+            self._events.emit("signing_keys_fetched", keys=len(keys))
+        with self._lock:
+            if self._fetching is fetching:  # Else it was given up, and there is a later one.
+                self._failed = not keys
+                if keys or withdrawn:  # Those at hand serve where nobody says that they are void.
+                    self._keys, self._fetched_at = keys, self._clock() if keys else None
+                self._fetching = None
+        fetching.set_result(None)

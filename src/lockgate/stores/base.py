@@ -1,0 +1,516 @@
+"""What a store must do. The docstrings are the contract.
+
+Four small stores, by what they keep; :class:`Store` is all four in one place, and adds the one
+verb that requests go through, :meth:`Store.admit`. Stores speak in atomic verbs: nothing is read,
+decided upon and written back.
+
+Every method is ``async def``. A store whose methods never suspend declares ``io = "none"`` (pure
+memory) or ``io = "blocking"`` (it waits in the calling thread), and serves WSGI as well; one that
+awaits declares ``io = "async"``; one that does as its caller does, awaiting where an event loop
+runs and waiting where none does, declares ``io = "either"``.
+
+Time: a shared store goes by its own server's clock, never by that of the process (D27). Every
+method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
+None means the store's clock.
+
+Ids of organizations and jobs, and owners of slots, are opaque: any non-empty string of up to 128
+characters (D36). Users are as opaque, and have up to 255. Windows are also kept for what is no
+organization: such an owner is 129 to 192 characters of ASCII long, so that it can never be an
+organization's.
+
+A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILABLE``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from ..core.accounts import Account, AccountDraft
+from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ..core.digests import Digest
+from ..core.key_format import Token
+from ..core.leases import Lease, SlotReading
+from ..core.plans import Organization, Plan, PlanBook
+from ..core.sliding_window import Reading, Window
+from ..events import Events
+
+IoMode = Literal["none", "sync", "async", "both"]
+
+
+class Verdict(Enum):
+    """What an admission came to."""
+
+    ADMITTED = "admitted"
+    LIMITED = "limited"
+    UNKNOWN = "unknown"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+class Admission(NamedTuple):
+    """What :meth:`Store.admit` answers.
+
+    ``key`` is None when the verdict is UNKNOWN; ``plan`` and ``reading`` are there when it is
+    ADMITTED or LIMITED. The key shows its usage with this request counted.
+    """
+
+    verdict: Verdict
+    key: ApiKey | None = None
+    plan: Plan | None = None
+    reading: Reading | None = None
+
+
+UNKNOWN = Admission(Verdict.UNKNOWN)
+
+
+class OutcomeUnknown(Exception):
+    """Something was sent and no answer came: it took effect, or it did not (D33)."""
+
+
+class Usage(NamedTuple):
+    """Requests to add to a key: how many, and when the last of them was (D6)."""
+
+    requests: int
+    last_used_at: int
+
+
+class Rows(NamedTuple):
+    """What :meth:`Store.scan` answers."""
+
+    keys: Sequence[ApiKey]
+    accounts: Sequence[Account]
+    cursor: str | None
+    """Where to go on; None: there is no more."""
+
+
+Reseal = tuple[str | None, str | None]
+"""The seal that a row has, and the one that it gets."""
+UNSEALED: Reseal = (None, None)
+
+
+class Census(NamedTuple):
+    """One step of :meth:`KeyStore.census`."""
+
+    counts: dict[str, int]
+    """Live keys and tokens of this step, by digest scheme."""
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
+
+
+class Removal(NamedTuple):
+    """One step of :meth:`KeyStore.remove_ended`."""
+
+    removed: int
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
+
+
+Page: TypeAlias = list[ApiKey]
+"""Some keys of a list, in its order."""
+
+PAGE_AT_MOST: Final = 1000
+"""Keys that one call lists at most, a bound on its time in the process and on the server."""
+
+
+class PartStore(ABC):
+    """What each of the four is, whatever it keeps."""
+
+    io: IoMode
+    """``none`` and ``blocking`` never suspend; ``async`` does; ``either`` does in an event loop."""
+
+    async def close(self) -> None:  # noqa: B027 - many have nothing to let go of
+        """Let go of what the store holds: connections, threads, files. Once is enough."""
+
+
+class KeyStore(PartStore):
+    """Keeps keys. Nothing ever makes a revoked one good again (K3).
+
+    A key is deleted only with its account (:meth:`AccountStore.remove_unclaimed`), or when it ended
+    long ago (:meth:`remove_ended`), and its handle stays taken.
+
+    An organization may have many thousands of keys that ended (revoked or expired). No verb takes
+    longer on their account: lists and removals touch as many rows as they are asked for, counting
+    for the cap touches live keys only.
+    """
+
+    @abstractmethod
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        """Insert a key, created now, and return it.
+
+        The cap is on the organization's live keys (neither revoked nor expired) and holds under
+        any concurrency (K8).
+
+        Raises:
+            HandleTaken: another key, of whichever organization, has this handle, or had it before
+                it was removed.
+            KeyLimitReached: the organization has ``cap`` live keys.
+        """
+
+    @abstractmethod
+    async def find(self, handle: str) -> ApiKey | None:
+        """The key with this handle, whichever its organization and state."""
+
+    @abstractmethod
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        """The key with this id, if it belongs to the organization (K6)."""
+
+    @abstractmethod
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        """Return keys of the organization, whichever their state: newest first, then by id (D10).
+
+        At most ``limit`` of them (1 to :data:`PAGE_AT_MOST`), those that follow ``after`` in this
+        order: the ``created_at`` and the id of a key, which need not be there any more. Fewer than
+        ``limit``: there are no more. The call reads and decodes these keys and no others, by an
+        index.
+        """
+
+    @abstractmethod
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        """Return live keys of the organization: latest ``ends_at`` first, then by descending id.
+
+        As :meth:`list`, with ``after`` as the ``ends_at`` and the id of a key. A key that is live
+        during all calls of a walk through the pages is in exactly one of them.
+        """
+
+    @abstractmethod
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        """Set ``revoked_at`` if it is not set yet, and return the key as it is then.
+
+        A key that is revoked already is left as it is (D4). None: the organization has no such
+        key. When this has returned, no admission that starts later succeeds, on any process that
+        shares the store (K4).
+        """
+
+    @abstractmethod
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        """Replace digest and seal if both still are ``old``, in one atomic step (K3, K9).
+
+        Nothing else of the key changes. Whatever changes a sealed field of a row changes its seal
+        as well, so a seal made for the fields as they were is never kept with others.
+        """
+
+    @abstractmethod
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        """Add to the usage of keys by handle; ``last_used_at`` never goes back (K7).
+
+        What concerns one key is one atomic step. Handles that do not exist are passed over.
+        """
+
+    @abstractmethod
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        """Remove keys, with their usage, that ended at least ``age`` microseconds ago (D45).
+
+        One step, bounded in time, of a walk that begins without a cursor and goes on with that of
+        the step before. When a step returns no cursor, every key is removed that was due when the
+        walk began. Several processes may walk at once: each key is counted by one of them.
+
+        A removed key is found by no verb; its handle stays taken for ever (HandleTaken). As with
+        :meth:`revoke_if_live`, this holds on every process once the call has returned. What is
+        removed is decided in the step that removes it, so no key goes that is not due.
+        """
+
+    @abstractmethod
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        """Count live keys by digest scheme, to see if a pepper is in use.
+
+        Dashboard tokens that are not revoked count as well: they are digested with the peppers too.
+        One step, bounded in time, of a walk as in :meth:`remove_ended`: the sum over its steps
+        counts every key and token that is there during all of it exactly once.
+        A row whose seal is of another pepper than its digest also counts under
+        ``seal:<pepper id>``, one without a seal under ``unsealed``; so does an account whose token
+        is revoked. :func:`lockgate.core.row_seals.tally` counts.
+        """
+
+
+class WindowStore(PartStore):
+    """Keeps the windows of organizations, by the rule of :mod:`lockgate.core.sliding_window`."""
+
+    @abstractmethod
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        """Apply :func:`lockgate.core.sliding_window.hit` to the organization's state, atomically.
+
+        A call whose reply is lost takes effect once or not at all (D33).
+        """
+
+    @abstractmethod
+    async def peek(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        """Apply :func:`lockgate.core.sliding_window.peek`: not one byte of state changes (W5)."""
+
+
+class SlotStore(PartStore):
+    """Keeps the slots of organizations, by the rule of :mod:`lockgate.core.leases`."""
+
+    @abstractmethod
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        """Take a slot for a job for ``span`` microseconds, or find the one that it has."""
+
+    @abstractmethod
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        """Prolong a live lease of this owner to ``span`` from now; None: there is none (L4)."""
+
+    @abstractmethod
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        """Free the slot of this job and owner; False: there was nothing to free (L5)."""
+
+    @abstractmethod
+    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
+        """The live leases, in the order in which they were taken."""
+
+
+class AccountStore(PartStore):
+    """Keeps organizations, which plan each is on and the limits of its own; and the accounts of
+    those that an agent registered.
+    """
+
+    @abstractmethod
+    async def organization(self, id: str) -> Organization | None:
+        """The organization, or None if it was never put on a plan."""
+
+    @abstractmethod
+    async def put_organization(self, organization: Organization) -> None:
+        """Keep an organization's plan and limits; they hold from the next admission on (W13)."""
+
+    @abstractmethod
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        """Keep a new account together with its organization's first key, both created now.
+
+        All or nothing (R1): whatever fails or is killed on the way, every verb finds both of them
+        afterwards, or neither. The key's organization is the account's; it is put on no plan, so
+        the default one holds for it.
+
+        Raises:
+            HandleTaken: another key has or had the key's handle, another account has the token's
+                handle, or the organization has an account already. Nothing is kept.
+        """
+
+    @abstractmethod
+    async def account(self, organization: str) -> Account | None:
+        """The account of an organization, or None if no agent registered it."""
+
+    @abstractmethod
+    async def account_by_token(self, handle: str) -> Account | None:
+        """The account whose dashboard token has this handle, revoked or not."""
+
+    @abstractmethod
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        """Return unclaimed accounts with exactly this billing e-mail: oldest first, then by
+        organization.
+
+        At most ``limit`` accounts are returned, and about as many are read, however many there are.
+
+        Args:
+            billing_email: in lower case, as accounts keep it.
+            limit: 1 or more.
+            after: return only accounts that come after this position; None: from the first on.
+        """
+
+    @abstractmethod
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        """Return accounts that exactly this user has claimed: the latest claim first, then by
+        organization, the greatest id first. ``limit`` and ``after`` are as above.
+        """
+
+    @abstractmethod
+    async def claim_if_unclaimed(
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
+    ) -> Account | None:
+        """Make an account the user's if it is unclaimed, and return it as it is then.
+
+        One atomic step, with one winner (R3): ``claimed_by`` and ``claimed_at`` are set together
+        and never again, so a later claimer sees in the answer whose it is, and has changed
+        nothing. None: the organization has no account.
+
+        The same step replaces the account's seal, which must be the first of ``seals``, by the
+        second. If it is another, the account is not claimed and is returned as it is.
+
+        If the account is the user's then, by this call or an earlier one, the same step also
+
+        - sets ``token_revoked_at`` if it is not set, unless ``keep_token`` is true (D46);
+        - with ``revoke``, sets ``revoked_at`` of every live key of the organization. As with
+          :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after
+          this has returned succeeds, on any process that shares the store (K4).
+
+        A key that is inserted at the same time exists before the whole step, or is inserted after
+        it: then its creator finds ``token_revoked_at`` set, where the step sets it.
+        """
+
+    @abstractmethod
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        """Remove accounts that were neither claimed nor used for a time, and return the ids of
+        their organizations in ascending order (D46).
+
+        An account goes if it is unclaimed, its organization was never put on a plan, and its
+        :func:`~lockgate.core.accounts.last_use` is at most ``now - idle``. All keys of the
+        organization go with it, in one atomic step: a claim, a sign-in or an admission at the same
+        time finds everything or nothing, and where it came first, nothing is removed. No admission
+        by one of these keys that starts after this has returned succeeds (K4). The handles of the
+        keys stay taken. Windows and slots are left alone: they end by themselves (W10).
+
+        Args:
+            idle: how long an account must have been unused, in microseconds.
+            limit: how many accounts to look at, at most. Accounts that were found in use are looked
+                at again when they can be idle, so that they never keep the others from their turn.
+            now: the present; None: the store's clock.
+        """
+
+    @abstractmethod
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        """Note that the agent of an account begins a session; return the account as it is then.
+
+        Atomic: ``signed_in_at`` becomes ``now``, or stays if it is later. None: the organization
+        has no account, or its dashboard token was revoked; nothing is changed.
+        """
+
+    @abstractmethod
+    async def sign_out(self, organization: str) -> None:
+        """Add one to ``sign_outs`` of an organization's account, if it has one; atomic."""
+
+    @abstractmethod
+    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        """Replace a dashboard token's digest and seal if both still are ``old`` (K9).
+
+        Nothing else of the account changes.
+        """
+
+
+class Store(KeyStore, WindowStore, SlotStore, AccountStore):
+    """All four stores in one place."""
+
+    enforces_deadline: bool = False
+    """Whether a call that blocks ends by itself at its deadline, as by the timeout of a socket (see
+    :func:`~lockgate.stores.resilience.deadlines.left`). The calls of any other store are made in a
+    thread that can be left behind."""
+    local_version: object = None
+    """That of all keys and plans, if every change is made in this process: another object once the
+    verb that changes something returns. None: others change them as well."""
+
+    @abstractmethod
+    async def now(self) -> int:
+        """The store's clock, in microseconds since the epoch."""
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        """Verify a key, charge its organization's windows and count its usage (R6, D19).
+
+        This one composes the verbs above; a store that can do it all in one atomic step, where no
+        revocation can come between, overrides it.
+        """
+        key = await self.find(token.handle)
+        if key is None:
+            token.matches_nobody()
+            return UNKNOWN
+        if not token.accepts(key):
+            return UNKNOWN
+        state = key.state(await self.now() if now is None else now)
+        if state is not KeyState.ACTIVE:
+            return Admission(REFUSED_BY_STATE[state], key)
+        plan = plans.plan_of(await self.organization(key.organization))
+        reading = await self.hit(key.organization, plan.windows, cost, now)
+        if not reading.allowed:
+            return Admission(Verdict.LIMITED, key, plan, reading)
+        last_used_at = max(reading.now, key.last_used_at or 0)
+        await self.add_usage({key.handle: Usage(1, last_used_at)})
+        key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
+        return Admission(Verdict.ADMITTED, key, plan, reading)
+
+    @abstractmethod
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        """Some keys and accounts of all organizations, to go through all of them in steps.
+
+        Each key and account that is there from the first step to the last is in one step at least;
+        it may be in several.
+
+        Args:
+            cursor: None begins; then what the step before answered.
+            limit: about how many rows a step is to read.
+        """
+
+    async def change_counter(self) -> int | None:
+        """A number that grows with every change that somebody made to keys or plans.
+
+        Revocations, digests, plans and limits: whatever may turn an answer given before into
+        another. It is one number for all who share the store, and has grown before the verb that
+        changed something returns. Whoever remembers answers asks for it once in a while.
+
+        None, as here: the store keeps no such number, and answers are remembered for a second at
+        most.
+        """
+        return None
+
+    def watch(self, events: Events, deadline: float) -> bool:
+        """Work a circuit breaker for each server that can fail alone, if there are several.
+
+        Several gates may watch one store. A call to a server whose breaker is open raises
+        :class:`StoreUnavailable` at once.
+
+        Args:
+            events: told when a breaker opens, tries and closes, and of which server.
+            deadline: seconds for a call on the way of a request.
+
+        Returns:
+            True: the store judges its failures itself. False, as here: one breaker before it does.
+        """
+        return False
+
+    def cancel_waits(self) -> None:
+        """Wait for nobody any more, as the process is about to stop: calls that wait for what
+        somebody else holds fail, as far as the store can break them off. Any thread may say so."""
+        return
+
+    async def flush(self) -> None:
+        """Write what is only counted in this process so far, as the process may be about to stop.
+        It fails quietly: whoever calls has nothing to do about it."""
+        return
+
+    def reset_connections(self) -> None:
+        """Use no connection again that is in use now: calls on them had to be left behind.
+
+        It is called where the calls were made, and waits for nothing.
+        """
+        return
+
+
+REFUSED_BY_STATE = {KeyState.REVOKED: Verdict.REVOKED, KeyState.EXPIRED: Verdict.EXPIRED}

@@ -1,0 +1,1 @@
+"""CachedStore: a database as primary, with a cache before it for admissions."""

@@ -1,0 +1,169 @@
+"""All that concerns an organization, as one value: how it is changed, and how it is written."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from ...core.accounts import Account
+from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.leases import Lease, Leases
+from ...core.plans import Organization
+from ...core.row_seals import Counted, counted_account, counted_key
+from ...core.sliding_window import State, Window, empty_state
+from ...core.timestamps import DAY
+from ..base import Usage
+
+_FORMAT = 1
+ENDED_AT_MOST: Final = 1000
+"""Keys that ended which a record keeps: every admission reads and writes all of it."""
+
+
+@dataclass
+class Record:
+    """One organization."""
+
+    keys: dict[str, ApiKey] = field(default_factory=dict[str, ApiKey])
+    """By handle."""
+    windows: State = ()
+    leases: Leases = ()
+    placed: Organization | None = None
+    account: Account | None = None
+
+    def state(self, windows: tuple[Window, ...]) -> State:
+        """The state of its windows, or that of one which has none yet."""
+        return self.windows or empty_state(windows)
+
+    def key(self, id: str) -> ApiKey | None:
+        """Its key with this id."""
+        return next((key for key in self.keys.values() if key.id == id), None)
+
+    def insert(self, draft: KeyDraft, now: int) -> ApiKey:
+        """Keep a new key; beyond :data:`ENDED_AT_MOST` the keys that ended first go."""
+        ended = [key for key in self.keys.values() if key.state(now) is not KeyState.ACTIVE]
+        if len(ended) > ENDED_AT_MOST:
+            ended.sort(key=lambda key: (key.ends_at, key.id))
+            for key in ended[:-ENDED_AT_MOST]:
+                del self.keys[key.handle]
+        key = self.keys[draft.handle] = draft.created(now)
+        return key
+
+    def remove_ended(self, until: int) -> int:
+        """Remove the keys that ended at an instant or before, and return how many there were."""
+        due = [handle for handle, key in self.keys.items() if key.ends_at <= until]
+        for handle in due:
+            del self.keys[handle]
+        return len(due)
+
+    def use(self, handle: str, used: Usage) -> ApiKey | None:
+        """Add to the usage of a key, if it is here."""
+        key = self.keys.get(handle)
+        if key is None:
+            return None
+        last = max(used.last_used_at, key.last_used_at or used.last_used_at)
+        requests = key.request_count + used.requests
+        key = self.keys[handle] = key._replace(request_count=requests, last_used_at=last)
+        return key
+
+    def revoke(self, key: ApiKey, now: int) -> ApiKey:
+        """Set the time of a revocation, if it is not set."""
+        if key.revoked_at is None:
+            key = self.keys[key.handle] = key._replace(revoked_at=now)
+        return key
+
+    def counted(self, now: int) -> Iterator[Counted]:
+        """Each live key and the account, as a census counts them."""
+        for key in self.keys.values():
+            if key.state(now) is KeyState.ACTIVE:
+                yield counted_key(key)
+        if self.account is not None:
+            yield counted_account(self.account)
+
+    def until(self) -> int | None:
+        """From when on nothing here counts any more; None: it is to be kept for ever."""
+        if self.keys or self.placed or self.account:
+            return None
+        # A day more than the longest window, for a clock that steps back.
+        last = [cells[3] + 2 * DAY for cells in self.windows]
+        return max([*last, *(lease.deadline + DAY for lease in self.leases)], default=0)
+
+    def written(self) -> bytes | None:
+        """The record as bytes; None: there is nothing to keep."""
+        if self == Record():
+            return None
+        value = [
+            _FORMAT,
+            [_plain(key) for key in self.keys.values()],
+            [_plain(cells) for cells in self.windows],
+            self.leases,
+            self.placed,
+            None if self.account is None else _plain(self.account),
+        ]
+        return _json(value)
+
+    @classmethod
+    def read(cls, value: bytes | None) -> Self:
+        """The record that :meth:`written` wrote; None is one of which nothing is known.
+
+        Raises:
+            ValueError: the bytes are of a later version of lockgate.
+        """
+        if value is None:
+            return cls()
+        format, keys, windows, leases, placed, account = json.loads(value)
+        if format != _FORMAT:
+            raise ValueError(f"A record has format {format}: lockgate here reads {_FORMAT}.")
+        read = [_key(fields) for fields in keys]
+        return cls(
+            {key.handle: key for key in read},
+            tuple((*cells[:5], bytes.fromhex(cells[5])) for cells in windows),
+            tuple(Lease(*lease) for lease in leases),
+            None if placed is None else _organization(*placed),
+            None if account is None else _account(account),
+        )
+
+    @staticmethod
+    def write_positions(positions: Iterable[Position]) -> bytes | None:
+        """The entries of an index, as bytes; None: there are none."""
+        return _json(list(positions)) if positions else None
+
+    @staticmethod
+    def read_positions(value: bytes | None) -> list[Position]:
+        """The entries that :meth:`write_positions` wrote."""
+        return [] if value is None else [Position(*entry) for entry in json.loads(value)]
+
+    @staticmethod
+    def write_names(names: Iterable[str]) -> bytes:
+        """Ids of organizations, as bytes."""
+        return _json(list(names))
+
+    @staticmethod
+    def read_names(value: bytes | None) -> list[str]:
+        """The ids that :meth:`write_names` wrote."""
+        names: list[str] = [] if value is None else json.loads(value)
+        return names
+
+
+def _json(value: object) -> bytes:
+    """JSON in UTF-8, two surrogates in a row included: escaped, they would be read as one."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _plain(fields: Iterable[Any]) -> list[Any]:
+    return [part.hex() if isinstance(part, bytes) else part for part in fields]
+
+
+def _key(fields: list[Any]) -> ApiKey:
+    id, handle, organization, name, prefix, scopes, scheme, digest, *rest = fields
+    row = (id, handle, organization, name, prefix, tuple(scopes), scheme, bytes.fromhex(digest))
+    return ApiKey(*row, *rest)
+
+
+def _account(fields: list[Any]) -> Account:
+    fields[6] = bytes.fromhex(fields[6])
+    return Account(*fields)
+
+
+def _organization(id: str, plan: str, overrides: list[list[Any]]) -> Organization:
+    return Organization(id, plan, tuple((name, limit) for name, limit in overrides))

@@ -1,0 +1,181 @@
+"""Records: values by name that are written on a condition, and changing them until it holds."""
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable
+from hashlib import sha256
+from time import sleep
+from typing import Final, TypeAlias, TypeVar
+
+from ...core.api_keys import Position
+from ...errors import HandleTaken
+from ..base import IoMode, OutcomeUnknown
+from ..memory.windows import wall_clock
+from .record import Record
+
+T = TypeVar("T")
+Change: TypeAlias = Callable[[bytes | None, int], tuple[T, bytes | None, int | None]]
+"""Makes an answer, a new value and until when to keep it, from an old value and the present."""
+
+LOOKED_AT_AT_ONCE: Final = 20
+_TRIES: Final = 300
+_LONGEST_PAUSE: Final = 0.02
+
+
+class Records(ABC):
+    """Values by name, each with a version that every write changes.
+
+    A version never comes back, not even after its value was taken away or forgotten: if a count
+    began again, who read the old value could write over the new one.
+
+    Names are ASCII, at most 80 characters. Values are bytes: 0.3 KB for each key of an
+    organization, and up to 8 KB for its windows.
+    """
+
+    io: IoMode
+    """As :attr:`Store.io`, but not ``either``."""
+
+    @abstractmethod
+    async def get(self, name: str) -> tuple[bytes, int] | None:
+        """The value and its version, or None if there is none."""
+
+    @abstractmethod
+    async def put_if(
+        self, name: str, value: bytes | None, version: int | None, until: int | None
+    ) -> bool:
+        """Write a value if its version still is this one, in one atomic step.
+
+        Args:
+            name: of the value.
+            value: the new one; None takes it away.
+            version: the version it must have; None: there must be none of this name.
+            until: an instant (microseconds) from which on the value may be forgotten; None: never.
+
+        Returns:
+            Whether it was written.
+        """
+
+    @abstractmethod
+    async def names(self, prefix: str) -> list[str]:
+        """Every name that begins with these characters. Asked for a census, for a scan and to
+        remove old keys, once for each :data:`LOOKED_AT_AT_ONCE` of them."""
+
+    async def now(self) -> int:
+        """The present in microseconds; give the server's own clock where there is one (D27)."""
+        return wall_clock()
+
+    async def close(self) -> None:  # noqa: B027 - many have nothing to let go of
+        """Let go of connections and files. Once is enough."""
+
+
+class Shelf:
+    """Where a store keeps its records, and the indexes beside them.
+
+    What an index says is looked up in the record before it is believed, so that one which was
+    written by somebody who then died misleads nobody.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def read(self, organization: str) -> Record:
+        """The record of an organization."""
+        return await self.read_named(_name("org", organization))
+
+    async def read_named(self, name: str) -> Record:
+        """The record of an organization, by its own name."""
+        kept = await self._records.get(name)
+        return Record.read(None if kept is None else kept[0])
+
+    async def change(
+        self, organization: str, work: Callable[[Record, int], T], now: int | None
+    ) -> T:
+        """Change an organization's record, as often as somebody else was faster."""
+        return await self.change_named(_name("org", organization), work, now)
+
+    async def change_named(self, name: str, work: Callable[[Record, int], T], now: int | None) -> T:
+        """Change an organization's record, by its own name."""
+
+        def step(value: bytes | None, at: int) -> tuple[T, bytes | None, int | None]:
+            record = Record.read(value)
+            answer = work(record, at)
+            return answer, record.written(), record.until()
+
+        return await self._swap(name, step, now)
+
+    async def _swap(
+        self,
+        name: str,
+        change: Change[T],
+        now: int | None,
+    ) -> T:
+        for attempt in range(_TRIES):
+            kept = await self._records.get(name)
+            value, version = kept or (None, None)
+            present = await self._records.now()
+            at = present if now is None else now
+            answer, after, until = change(value, at)
+            # Forgetting goes by the clock of the records, whatever time the caller brought along.
+            lasts = None if until is None else until - at + present
+            if after == value or await self._records.put_if(name, after, version, lasts):
+                return answer
+            pause = random.random() * min(_LONGEST_PAUSE, 0.0005 * attempt)  # noqa: S311 - no secret
+            if self._records.io == "async":
+                await asyncio.sleep(pause)
+            else:
+                sleep(pause)
+        raise OutcomeUnknown(f"{_TRIES} others were faster to write {name}")
+
+    async def claim(self, kind: str, handle: str, organization: str) -> None:
+        """Take a handle for an organization, before its record says so."""
+        value = Record.write_names([organization])
+        if not await self._records.put_if(_name(kind, handle), value, None, None):
+            raise HandleTaken
+
+    async def waive(self, kind: str, handle: str) -> None:
+        """Give a handle back."""
+        await self._swap(_name(kind, handle), lambda _, __: (None, None, None), 0)
+
+    async def owner(self, kind: str, handle: str) -> str | None:
+        """The organization that took a handle."""
+        kept = await self._records.get(_name(kind, handle))
+        return None if kept is None else Record.read_names(kept[0])[0]
+
+    async def enter(self, kind: str, name: str, position: Position) -> None:
+        """Put an organization into an index, in place of any entry that it has there."""
+        await self._index(kind, name, position.id, [position])
+
+    async def leave(self, kind: str, name: str, organization: str) -> None:
+        """Take an organization out of an index."""
+        await self._index(kind, name, organization, [])
+
+    async def _index(
+        self, kind: str, name: str, organization: str, entries: list[Position]
+    ) -> None:
+        def step(value: bytes | None, _: int) -> tuple[None, bytes | None, int | None]:
+            before = Record.read_positions(value)
+            others = [entry for entry in before if entry.id != organization]
+            after = sorted([*others, *entries])
+            changed = value if after == before else Record.write_positions(after)
+            return None, changed, None
+
+        await self._swap(_name(kind, name), step, 0)
+
+    async def entered(self, kind: str, name: str) -> list[Position]:
+        """The entries of an index, in ascending order."""
+        kept = await self._records.get(_name(kind, name))
+        return Record.read_positions(None if kept is None else kept[0])
+
+    async def some(self, cursor: str | None) -> tuple[list[str], str | None]:
+        """The names of some organizations' records, those after ``cursor``; the next cursor."""
+        names = sorted(await self._records.names("org:"))
+        start = 0 if cursor is None else bisect_right(names, cursor)
+        some = names[start : start + LOOKED_AT_AT_ONCE]
+        return some, some[-1] if start + LOOKED_AT_AT_ONCE < len(names) else None
+
+
+def _name(kind: str, id: str) -> str:
+    """A name that any database takes, whatever the id contains (D36)."""
+    return f"{kind}:{sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}"

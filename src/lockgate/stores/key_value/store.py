@@ -1,0 +1,449 @@
+"""Every verb of the contract, on records that are written on a condition."""
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from random import randrange
+from typing import Any, Final, TypeVar
+
+from ...core import leases as slots
+from ...core.accounts import Account, AccountDraft, last_use
+from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.digests import Digest
+from ...core.key_format import Token
+from ...core.leases import Lease, Leases, SlotReading
+from ...core.plans import Organization, PlanBook
+from ...core.row_seals import tally
+from ...core.sliding_window import Reading, Window, hit, peek
+from ...errors import HandleTaken, KeyLimitReached
+from ..base import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    IoMode,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Store,
+    Usage,
+    Verdict,
+)
+from .record import Record
+from .storage import Records, Shelf
+
+T = TypeVar("T")
+
+_BUCKETS: Final = 64
+
+
+class RecordStore(Store):
+    """Keeps everything in :class:`Records`.
+
+    Every admission writes its organization's record, keys and all: good for organizations with some
+    dozens of keys. One with a thousand has a record of 300 KB. So that this stays the most that
+    ended keys add, the latest 1,000 of them are kept, whatever the retention.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self.records: Final = records
+        self.io: IoMode = records.io
+        self._shelf = Shelf(records)
+
+    async def now(self) -> int:
+        return await self.records.now()
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        organization = await self._shelf.owner("key", token.handle)
+        if organization is None:
+            token.matches_nobody()
+            return UNKNOWN
+
+        def work(record: Record, at: int) -> Admission:
+            key = record.keys.get(token.handle)
+            if key is None or not token.accepts(key):
+                return UNKNOWN
+            state = key.state(at)
+            if state is not KeyState.ACTIVE:
+                return Admission(REFUSED_BY_STATE[state], key)
+            plan = plans.plan_of(record.placed)
+            reading, record.windows = hit(record.state(plan.windows), plan.windows, at, cost)
+            if not reading.allowed:
+                return Admission(Verdict.LIMITED, key, plan, reading)
+            key = record.use(key.handle, Usage(1, at))
+            return Admission(Verdict.ADMITTED, key, plan, reading)
+
+        return await self._shelf.change(organization, work, now)
+
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        def work(record: Record, at: int) -> ApiKey:
+            live = sum(key.state(at) is KeyState.ACTIVE for key in record.keys.values())
+            if cap is not None and live >= cap:
+                raise KeyLimitReached(cap)
+            return record.insert(draft, at)
+
+        await self._shelf.claim("key", draft.handle, draft.organization)
+        try:
+            return await self._shelf.change(draft.organization, work, now)
+        except KeyLimitReached:
+            await self._shelf.waive("key", draft.handle)
+            raise
+
+    async def find(self, handle: str) -> ApiKey | None:
+        organization = await self._shelf.owner("key", handle)
+        if organization is None:
+            return None
+        return (await self._shelf.read(organization)).keys.get(handle)
+
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        return (await self._shelf.read(organization)).key(id)
+
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        def place(key: ApiKey) -> tuple[int, str]:
+            return -key.created_at, key.id
+
+        keys = sorted((await self._shelf.read(organization)).keys.values(), key=place)
+        if after is not None:
+            keys = [key for key in keys if place(key) > (-after.instant, after.id)]
+        return keys[:limit]
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        at = await self.now() if now is None else now
+        keys = (await self._shelf.read(organization)).keys.values()
+        live = [key for key in keys if key.state(at) is KeyState.ACTIVE]
+        if after is not None:
+            live = [key for key in live if (key.ends_at, key.id) < after]
+        live.sort(key=lambda key: (key.ends_at, key.id), reverse=True)
+        return live[:limit]
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        def work(record: Record, at: int) -> ApiKey | None:
+            key = record.key(id)
+            return None if key is None else record.revoke(key, at)
+
+        return await self._shelf.change(organization, work, now)
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        organization = await self._shelf.owner("key", handle)
+        if organization is None:
+            return False
+
+        def work(record: Record, _: int) -> bool:
+            key = record.keys.get(handle)
+            if key is None or key.kept != old:
+                return False
+            record.keys[handle] = key._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
+            return True
+
+        return await self._shelf.change(organization, work, 0)
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        for handle, used in usage.items():
+            organization = await self._shelf.owner("key", handle)
+            if organization is not None:
+                await self._shelf.change(organization, _adding(handle, used), 0)
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = (await self.now() if now is None else now) - age
+        names, cursor = await self._shelf.some(cursor)
+        removed = 0
+        for name in names:
+            # The index by handle stays: so the handles stay taken.
+            removed += await self._shelf.change_named(
+                name, lambda record, _: record.remove_ended(until), now
+            )
+        return Removal(removed, cursor)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        at = await self.now() if now is None else now
+        names, cursor = await self._shelf.some(cursor)
+        rows = [row for name in names for row in (await self._shelf.read_named(name)).counted(at)]
+        return Census(tally(rows), cursor)
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        def work(record: Record, at: int) -> Reading:
+            reading, record.windows = hit(record.state(windows), windows, at, cost)
+            return reading
+
+        return await self._shelf.change(organization, work, now)
+
+    async def peek(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        record = await self._shelf.read(organization)
+        return peek(record.state(windows), windows, await self.now() if now is None else now)
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        return await self._lease(
+            organization, lambda held, at: slots.acquire(held, job, owner, limit, at, span), now
+        )
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        return await self._lease(
+            organization, lambda held, at: slots.renew(held, job, owner, at, span), now
+        )
+
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        return await self._lease(
+            organization, lambda held, at: slots.release(held, job, owner, at), now
+        )
+
+    async def held(self, organization: str, now: int | None = None) -> Leases:
+        leases = (await self._shelf.read(organization)).leases
+        return slots.live(leases, await self.now() if now is None else now)
+
+    async def organization(self, id: str) -> Organization | None:
+        return (await self._shelf.read(id)).placed
+
+    async def put_organization(self, organization: Organization) -> None:
+        def work(record: Record, _: int) -> None:
+            record.placed = organization
+
+        await self._shelf.change(organization.id, work, 0)
+
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        def work(record: Record, at: int) -> tuple[Account, ApiKey]:
+            if record.account is not None:
+                raise HandleTaken
+            record.account = account.created(at)
+            return record.account, record.insert(key, at)
+
+        organization = account.organization
+        now = await self.now() if now is None else now
+        entry = Position(account.created(now).created_at, organization)
+        await self._shelf.claim("key", key.handle, organization)
+        try:
+            await self._shelf.claim("token", account.handle, organization)
+        except HandleTaken:
+            await self._shelf.waive("key", key.handle)
+            raise
+        if (await self._shelf.read(organization)).account is None:
+            await self._shelf.enter("email", account.billing_email, entry)
+            await self._shelf.enter("review", _bucket(organization), entry)
+        try:
+            return await self._shelf.change(organization, work, now)
+        except HandleTaken:
+            await self._shelf.waive("token", account.handle)
+            await self._shelf.waive("key", key.handle)
+            raise
+
+    async def account(self, organization: str) -> Account | None:
+        return (await self._shelf.read(organization)).account
+
+    async def account_by_token(self, handle: str) -> Account | None:
+        organization = await self._shelf.owner("token", handle)
+        account = None if organization is None else await self.account(organization)
+        return account if account is not None and account.handle == handle else None
+
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        entries = await self._shelf.entered("email", billing_email)
+        return await self._page(
+            [entry for entry in entries if after is None or entry > after],
+            lambda one: one.billing_email == billing_email and one.claimed_by is None,
+            limit,
+        )
+
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        entries = reversed(await self._shelf.entered("user", user))
+        return await self._page(
+            [entry for entry in entries if after is None or entry < after],
+            lambda one: one.claimed_by == user,
+            limit,
+        )
+
+    async def claim_if_unclaimed(
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
+    ) -> Account | None:
+        def work(record: Record, at: int) -> Account | None:
+            account = record.account
+            if account is None:
+                return None
+            if account.claimed_by is None and account.seal == seals[0]:
+                account = account._replace(claimed_by=user, claimed_at=at, seal=seals[1])
+            if account.claimed_by == user:
+                if not keep_token:
+                    account = account._replace(token_revoked_at=account.token_revoked_at or at)
+                for key in [*record.keys.values()] if revoke else ():
+                    if key.state(at) is KeyState.ACTIVE:
+                        record.revoke(key, at)
+            record.account = account
+            return account
+
+        before = await self.account(organization)
+        if before is None:
+            return None
+        now = await self.now() if now is None else now
+        if before.claimed_by is None:
+            await self._shelf.enter("user", user, Position(now, organization))
+        account = await self._shelf.change(organization, work, now)
+        if account is None or account.claimed_by != user:
+            await self._shelf.leave("user", user, organization)
+        elif account != before:
+            await self._shelf.enter("user", user, Position(account.claimed_at or now, organization))
+            await self._shelf.leave("email", account.billing_email, organization)
+            await self._shelf.leave("review", _bucket(organization), organization)
+        return account
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        edge = (await self.now() if now is None else now) - idle
+        removed: list[str] = []
+        looked_at = 0
+        first = randrange(_BUCKETS)  # noqa: S311 - no secret
+        for number in range(_BUCKETS):
+            bucket = str((first + number) % _BUCKETS)
+            for at, organization in await self._shelf.entered("review", bucket):
+                if at > edge or looked_at == limit:
+                    break
+                looked_at += 1
+                if await self._remove_unclaimed(organization, edge):
+                    removed.append(organization)
+        return tuple(sorted(removed))
+
+    async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
+        def work(record: Record, _: int) -> tuple[Account | None, int | None]:
+            account = record.account
+            if account is None or account.claimed_by is not None or record.placed is not None:
+                return None, None
+            latest = last_use(account, record.keys.values())
+            if latest > edge:
+                return None, latest
+            record.account = None
+            record.keys.clear()
+            return account, None
+
+        account, latest = await self._shelf.change(organization, work, 0)
+        bucket = _bucket(organization)
+        if latest is not None:
+            await self._shelf.enter("review", bucket, Position(latest, organization))
+            return False
+        # The handles of its keys stay claimed; that of its token is free.
+        if account is not None:
+            await self._shelf.leave("email", account.billing_email, organization)
+            await self._shelf.waive("token", account.handle)
+        await self._shelf.leave("review", bucket, organization)
+        return account is not None
+
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        def work(record: Record, at: int) -> Account | None:
+            account = record.account
+            if account is None or account.token_revoked_at is not None:
+                return None
+            later = max(at, account.signed_in_at or at)
+            record.account = account._replace(signed_in_at=later)
+            return record.account
+
+        return await self._shelf.change(organization, work, now)
+
+    async def sign_out(self, organization: str) -> None:
+        def work(record: Record, _: int) -> None:
+            if record.account is not None:
+                ended = record.account.sign_outs + 1
+                record.account = record.account._replace(sign_outs=ended)
+
+        await self._shelf.change(organization, work, 0)
+
+    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        account = await self.account_by_token(handle)
+        if account is None:
+            return False
+
+        def work(record: Record, _: int) -> bool:
+            mine = record.account
+            if mine is None or mine.handle != handle or mine.kept != old:
+                return False
+            record.account = mine._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
+            return True
+
+        return await self._shelf.change(account.organization, work, 0)
+
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        keys: list[ApiKey] = []
+        accounts: list[Account] = []
+        while True:
+            names, cursor = await self._shelf.some(cursor)
+            for name in names:
+                record = await self._shelf.read_named(name)
+                keys += record.keys.values()
+                accounts += [] if record.account is None else [record.account]
+            if cursor is None or len(keys) + len(accounts) >= limit:
+                return Rows(keys, accounts, cursor)
+
+    async def close(self) -> None:
+        await self.records.close()
+
+    async def _page(
+        self, entries: Iterable[Position], which: Callable[[Account], bool], limit: int
+    ) -> tuple[Account, ...]:
+        """The first accounts that an index leads to and for which a condition holds."""
+        found: list[Account] = []
+        for entry in entries:
+            if len(found) == limit:
+                break
+            account = await self.account(entry.id)
+            if account is not None and which(account):
+                found.append(account)
+        return tuple(found)
+
+    async def _lease(
+        self,
+        organization: str,
+        change: Callable[[Leases, int], tuple[T, Leases]],
+        now: int | None,
+    ) -> T:
+        def work(record: Record, at: int) -> T:
+            value, record.leases = change(record.leases, at)
+            return value
+
+        return await self._shelf.change(organization, work, now)
+
+
+def _bucket(organization: str) -> str:
+    """In which of some indexes an organization is reviewed: one for all would change too often."""
+    digest = sha256(organization.encode("utf-8", "surrogatepass")).digest()
+    return str(digest[0] % _BUCKETS)
+
+
+def _adding(handle: str, used: Usage) -> Callable[[Record, int], Any]:
+    return lambda record, _: record.use(handle, used)

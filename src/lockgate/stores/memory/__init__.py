@@ -1,0 +1,1 @@
+"""Everything in this process: keys, accounts, windows and slots."""

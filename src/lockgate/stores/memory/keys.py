@@ -1,0 +1,201 @@
+"""Keys kept in this process: those of the memory store."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from sys import byteorder
+from typing import Final
+
+from ...core.api_keys import NEVER, ApiKey, Position
+
+Row = tuple[
+    str, str, str, str, str, tuple[str, ...], str, bytes, str | None, int, int | None, int | None
+]  # fmt: skip
+"""An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
+
+_BYTES: Final = 8
+_SortKey = Callable[[int], tuple[int, str]]
+
+
+class LocalKeys:
+    """A table of keys and its indexes. Whoever uses it holds a lock around every call.
+
+    Keys are numbered as they come. An index is a ``bytearray`` of numbers in sorted order, searched
+    by bisection: eight bytes for each key, which no garbage collection walks. A list reads the rows
+    that it returns and some twenty others, however many there are.
+    """
+
+    def __init__(self) -> None:
+        self.rows: Final[dict[str, Row]] = {}
+        self.requests: Final[dict[str, int]] = {}
+        self.last_used: Final[dict[str, int]] = {}
+        self.removed: Final[dict[str, None]] = {}
+        """Handles of removed keys, which stay taken."""
+        self.handles_by_id: Final[dict[str, str]] = {}
+        self._handles: dict[int, str] = {}
+        self._next = 0
+        self._by_creation: dict[str, bytearray] = {}
+        """By organization, all keys: newest first, then by id."""
+        self._unrevoked: dict[str, bytearray] = {}
+        """By organization, keys that are not revoked, by ``ends_at``, then by id."""
+        self._ending = bytearray()
+        """All keys that ended or will end, by ``ends_at``, then by id."""
+
+    def is_taken(self, handle: str) -> bool:
+        """Return whether a key has this handle or had it."""
+        return handle in self.rows or handle in self.removed
+
+    def key(self, handle: str) -> ApiKey:
+        """Return the key with this handle, which is there."""
+        return ApiKey(*self.rows[handle], self.requests.get(handle, 0), self.last_used.get(handle))
+
+    def owned(self, organization: str, id: str) -> ApiKey | None:
+        """Return the key with this id if it belongs to the organization."""
+        handle = self.handles_by_id.get(id)
+        key = None if handle is None else self.key(handle)
+        return key if key is not None and key.organization == organization else None
+
+    def insert(self, key: ApiKey) -> ApiKey:
+        """Keep a new key and return it; its handle is not taken."""
+        self.rows[key.handle] = key[:12]
+        self.handles_by_id[key.id] = key.handle
+        number, self._next = self._next, self._next + 1
+        self._handles[number] = key.handle
+        owner = key.organization
+        _enter(self._by_creation.setdefault(owner, bytearray()), number, self._creation)
+        _enter(self._unrevoked.setdefault(owner, bytearray()), number, self._end)
+        if key.expires_at is not None:
+            _enter(self._ending, number, self._end)
+        return key
+
+    def revoke(self, key: ApiKey, now: int) -> ApiKey:
+        """Revoke a key that is here, if it is not revoked yet; return it as it is then."""
+        if key.revoked_at is not None:
+            return key
+        place = key.ends_at, key.id
+        number = _leave(self._unrevoked[key.organization], place, self._end)
+        if key.expires_at is not None:
+            _leave(self._ending, place, self._end)
+        key = key._replace(revoked_at=now)
+        self.rows[key.handle] = key[:12]
+        _enter(self._ending, number, self._end)
+        return key
+
+    def revoke_live(self, organization: str, now: int) -> None:
+        """Revoke all live keys of an organization."""
+        for number in self._live_numbers(organization, now):
+            self.revoke(self.key(self._handles[number]), now)
+
+    def newest(self, organization: str, limit: int, after: Position | None) -> list[ApiKey]:
+        """Return keys, newest first, then by id."""
+        order = self._by_creation.get(organization, _NONE)
+        start = 0
+        if after is not None:
+            with memoryview(order).cast("q") as numbers:
+                place = -after.instant, after.id
+                start = bisect_right(numbers, place, key=self._creation)
+        return self._read(_slice(order, start, start + limit))
+
+    def live(self, organization: str, limit: int, after: Position | None, now: int) -> list[ApiKey]:
+        """Return live keys, those that end last first, then by descending id."""
+        order = self._unrevoked.get(organization, _NONE)
+        with memoryview(order).cast("q") as numbers:
+            start = bisect_right(numbers, now, key=self._ends_at)
+            end = len(numbers)
+            if after is not None:
+                end = bisect_left(numbers, tuple(after), key=self._end)
+        return self._read(_slice(order, max(start, end - limit), end)[::-1])
+
+    def count_live(self, organization: str, now: int) -> int:
+        """Count the live keys of an organization."""
+        return len(self._live_numbers(organization, now))
+
+    def remove_ended(self, until: int, limit: int) -> int:
+        """Remove keys that ended by an instant, at most so many; return their number."""
+        with memoryview(self._ending).cast("q") as numbers:
+            due = min(limit, bisect_right(numbers, until, key=self._ends_at))
+        for number in _slice(self._ending, 0, due):
+            self._remove(number)
+        return due
+
+    def all(self, organization: str) -> list[ApiKey]:
+        """Return all keys of an organization, newest first."""
+        order = self._by_creation.get(organization, _NONE)
+        return self._read(_slice(order, 0, len(order) // _BYTES))
+
+    def remove_all(self, organization: str) -> None:
+        """Remove all keys of an organization; their handles stay taken."""
+        order = self._by_creation.get(organization, _NONE)
+        for number in _slice(order, 0, len(order) // _BYTES):
+            self._remove(number)
+
+    def _remove(self, number: int) -> None:
+        handle = self._handles[number]
+        key = self.key(handle)
+        owner, place = key.organization, (key.ends_at, key.id)
+        if key.ends_at < NEVER:
+            _leave(self._ending, place, self._end)
+        _leave(self._by_creation[owner], (-key.created_at, key.id), self._creation)
+        if key.revoked_at is None:
+            _leave(self._unrevoked[owner], place, self._end)
+        if not self._by_creation[owner]:
+            del self._by_creation[owner], self._unrevoked[owner]
+        del self.rows[handle], self.handles_by_id[key.id], self._handles[number]
+        self.requests.pop(handle, None)
+        self.last_used.pop(handle, None)
+        self.removed[handle] = None
+
+    def numbered(self, start: int, limit: int) -> tuple[list[ApiKey], int | None]:
+        """Return the keys of so many numbers, and the next number; None: there is none."""
+        end = start + limit
+        handles = (self._handles.get(number) for number in range(start, min(end, self._next)))
+        keys = [self.key(handle) for handle in handles if handle is not None]
+        return keys, end if end < self._next else None
+
+    def _live_numbers(self, organization: str, now: int) -> list[int]:
+        order = self._unrevoked.get(organization, _NONE)
+        with memoryview(order).cast("q") as numbers:
+            start = bisect_right(numbers, now, key=self._ends_at)
+        return _slice(order, start, len(order) // _BYTES)
+
+    def _read(self, numbers: list[int]) -> list[ApiKey]:
+        return [self.key(self._handles[number]) for number in numbers]
+
+    def _creation(self, number: int) -> tuple[int, str]:
+        row = self.rows[self._handles[number]]
+        return -row[9], row[0]
+
+    def _end(self, number: int) -> tuple[int, str]:
+        row = self.rows[self._handles[number]]
+        return _ends_at(row), row[0]
+
+    def _ends_at(self, number: int) -> int:
+        return _ends_at(self.rows[self._handles[number]])
+
+
+_NONE: Final = bytearray()
+
+
+def _ends_at(row: Row) -> int:
+    expires, revoked = row[10], row[11]
+    return min(NEVER if expires is None else expires, NEVER if revoked is None else revoked)
+
+
+def _slice(order: bytearray, start: int, end: int) -> list[int]:
+    with memoryview(order).cast("q") as numbers:
+        return numbers[start:end].tolist()
+
+
+def _enter(order: bytearray, number: int, sort_key: _SortKey) -> None:
+    """Put a number into its place in an index."""
+    with memoryview(order).cast("q") as numbers:
+        at = bisect_left(numbers, sort_key(number), key=sort_key) * _BYTES
+    order[at:at] = number.to_bytes(_BYTES, byteorder)
+
+
+def _leave(order: bytearray, place: tuple[int, str], sort_key: _SortKey) -> int:
+    """Take the number at a place out of an index, and return it."""
+    with memoryview(order).cast("q") as numbers:
+        at = bisect_left(numbers, place, key=sort_key)
+        number = numbers[at]
+    del order[at * _BYTES : (at + 1) * _BYTES]
+    return number

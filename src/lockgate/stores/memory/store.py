@@ -1,0 +1,364 @@
+"""Everything in this process: for tests, for one-process services and to try things out."""
+
+from collections.abc import Callable, Iterable, Mapping
+from time import time_ns
+from typing import Final, cast
+
+from ...core.accounts import Account, AccountDraft, last_use
+from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.digests import Digest
+from ...core.key_format import Token
+from ...core.leases import Lease, Leases, SlotReading, acquire, live, release, renew
+from ...core.plans import Organization, PlanBook
+from ...core.row_seals import counted_account, counted_key, tally
+from ...core.sliding_window import Reading, Window
+from ...core.timestamps import DAY
+from ...errors import HandleTaken, KeyLimitReached
+from ..base import (
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    IoMode,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Store,
+    Usage,
+    Verdict,
+)
+from ..runtime.forks import own_lock
+from .accounts import LocalAccounts
+from .keys import LocalKeys
+from .windows import Clock, LocalWindows, wall_clock
+
+_ADMITTED: Final = Verdict.ADMITTED
+_REMOVED_AT_ONCE: Final = 100
+_COUNTED_AT_ONCE: Final = 1000
+"""Keys that a step of a removal takes, and rows that a step of a census reads: some 3 ms each."""
+_SWEPT_AT_ONCE: Final = 2
+"""More than one, so that sweeping is faster than anybody takes slots."""
+
+# A NamedTuple's own constructor takes three times as long.
+_api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+_admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+
+
+class MemoryStore(Store):
+    """Keeps everything in this process, safe for threads and for any number of event loops.
+
+    One lock guards it all. No verb on the way of a request holds it for more than some
+    microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
+    win nothing.
+
+    Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in two of
+    numbers: a garbage collection walks none of them, so a million keys cost no pauses.
+
+    Args:
+        clock: gives the present in microseconds; by default the machine's clock.
+    """
+
+    io: IoMode = "none"
+
+    def __init__(self, clock: Clock = wall_clock) -> None:
+        self.local_version = object()
+        self._clock = clock
+        self._lock = own_lock()
+        self._keys = keys = LocalKeys()
+        self._rows = keys.rows
+        self._requests = keys.requests
+        self._last_used = keys.last_used
+        self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
+        self._windows = windows = LocalWindows()
+        self._streaks = windows.coalesced
+        self._leases: dict[str, Leases] = {}
+        self._accounts = LocalAccounts()
+        self._removed_handles: set[str] = set()
+
+    async def now(self) -> int:
+        return self._clock()
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        handle = token.handle
+        with self._lock:
+            row = self._rows.get(handle)
+            if row is None:
+                token.matches_nobody()
+                return UNKNOWN
+            # Rows change by the verbs below only: digest and seal stand for all that is sealed.
+            if row[6:9] != token.matched and not token.accepts(self._keys.key(handle)):
+                return UNKNOWN
+            organization, expires_at, revoked_at = row[2], row[10], row[11]
+            if now is None:
+                now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
+            if revoked_at is not None:
+                return Admission(Verdict.REVOKED, self._keys.key(handle))
+            if expires_at is not None and expires_at <= now:
+                return Admission(Verdict.EXPIRED, self._keys.key(handle))
+            placed = self._placed.get(organization)
+            plan = plans.default if placed is None else plans.plan(*placed)
+            windows = plan.windows
+            streak = self._streaks.get(organization)
+            reading = None if streak is None else streak.extend(windows, now, cost)
+            if reading is None:
+                reading = self._windows.hit(organization, windows, now, cost)
+            if not reading.allowed:
+                return Admission(Verdict.LIMITED, self._keys.key(handle), plan, reading)
+            self._requests[handle] = requests = self._requests.get(handle, 0) + 1
+            last_used_at = self._last_used.get(handle, -1)
+            if now > last_used_at:
+                self._last_used[handle] = last_used_at = now
+        key = _api_key(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
+        return _admission(Admission, (_ADMITTED, key, plan, reading))
+
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        with self._lock:
+            now = self._clock() if now is None else now
+            if self._keys.is_taken(draft.handle):
+                raise HandleTaken
+            if cap is not None and self._keys.count_live(draft.organization, now) >= cap:
+                raise KeyLimitReached(cap)
+            return self._keys.insert(draft.created(now))
+
+    async def find(self, handle: str) -> ApiKey | None:
+        with self._lock:
+            return self._keys.key(handle) if handle in self._rows else None
+
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        with self._lock:
+            return self._keys.owned(organization, id)
+
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        with self._lock:
+            return self._keys.newest(organization, limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._keys.live(organization, limit, after, now)
+
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        with self._lock:
+            key = self._keys.owned(organization, id)
+            if key is None or key.revoked_at is not None:
+                return key
+            key = self._keys.revoke(key, self._clock() if now is None else now)
+            self.local_version = object()
+            return key
+
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        with self._lock:
+            row = self._rows.get(handle)
+            if row is None or row[6:9] != old:
+                return False
+            self._rows[handle] = (*row[:6], new.scheme, new.value, new.seal, *row[9:])
+            self.local_version = object()
+            return True
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        with self._lock:
+            for handle, (requests, last_used) in usage.items():
+                if handle in self._rows:
+                    self._requests[handle] = self._requests.get(handle, 0) + requests
+                    self._last_used[handle] = max(self._last_used.get(handle, last_used), last_used)
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        with self._lock:
+            now = self._clock() if now is None else now
+            removed = self._keys.remove_ended(now - age, _REMOVED_AT_ONCE)
+            if removed:
+                self.local_version = object()
+            return Removal(removed, "more" if removed == _REMOVED_AT_ONCE else None)
+
+    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
+        with self._lock:
+            now = self._clock() if now is None else now
+            step = self._some(cursor, _COUNTED_AT_ONCE)
+        keys = [counted_key(key) for key in step.keys if key.state(now) is KeyState.ACTIVE]
+        return Census(tally([*keys, *map(counted_account, step.accounts)]), step.cursor)
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._windows.hit(organization, windows, now, cost)
+
+    async def peek(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._windows.peek(organization, windows, now)
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        with self._lock:
+            now = self._clock() if now is None else now
+            leases = self._leases.get(organization, ())
+            reading, leases = acquire(leases, job, owner, limit, now, span)
+            self._keep(organization, leases, now)
+            return reading
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        with self._lock:
+            now = self._clock() if now is None else now
+            lease, leases = renew(self._leases.get(organization, ()), job, owner, now, span)
+            self._keep(organization, leases, now)
+            return lease
+
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        with self._lock:
+            now = self._clock() if now is None else now
+            freed, leases = release(self._leases.get(organization, ()), job, owner, now)
+            self._keep(organization, leases, now)
+            return freed
+
+    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return live(self._leases.get(organization, ()), now)
+
+    async def organization(self, id: str) -> Organization | None:
+        with self._lock:
+            placed = self._placed.get(id)
+            return None if placed is None else Organization(id, *placed)
+
+    async def put_organization(self, organization: Organization) -> None:
+        with self._lock:
+            self._placed[organization.id] = organization[1:]
+            self.local_version = object()
+
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        with self._lock:
+            now = self._clock() if now is None else now
+            if self._keys.is_taken(key.handle):
+                raise HandleTaken
+            return self._accounts.add(account.created(now)), self._keys.insert(key.created(now))
+
+    async def account(self, organization: str) -> Account | None:
+        with self._lock:
+            return self._accounts.get(organization)
+
+    async def account_by_token(self, handle: str) -> Account | None:
+        with self._lock:
+            return self._accounts.by_handle(handle)
+
+    async def unclaimed_by_email(
+        self, billing_email: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        with self._lock:
+            return self._accounts.unclaimed_by_email(billing_email, limit, after)
+
+    async def accounts_by_user(
+        self, user: str, limit: int, after: Position | None = None
+    ) -> tuple[Account, ...]:
+        with self._lock:
+            return self._accounts.by_user(user, limit, after)
+
+    async def claim_if_unclaimed(
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke: bool,
+        keep_token: bool,
+        seals: Reseal = UNSEALED,
+        now: int | None = None,
+    ) -> Account | None:
+        with self._lock:
+            now = self._clock() if now is None else now
+            account = self._accounts.claim(
+                organization, user, keep_token=keep_token, seals=seals, now=now
+            )
+            if account is not None and account.claimed_by == user and revoke:
+                self._keys.revoke_live(organization, now)
+                self.local_version = object()
+            return account
+
+    async def remove_unclaimed(
+        self, idle: int, limit: int, now: int | None = None
+    ) -> tuple[str, ...]:
+        with self._lock:
+            edge = (self._clock() if now is None else now) - idle
+            removed: list[str] = []
+            for _ in range(limit):
+                account = self._accounts.due(edge)
+                if account is None:
+                    break
+                if account.organization in self._placed:
+                    continue  # Nothing takes a plan away again.
+                latest = last_use(account, self._keys.all(account.organization))
+                if latest > edge:
+                    self._accounts.review(account.organization, latest)
+                else:
+                    self._accounts.remove(account)
+                    self._keys.remove_all(account.organization)
+                    removed.append(account.organization)
+            if removed:
+                self.local_version = object()
+            return tuple(sorted(removed))
+
+    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._accounts.sign_in(organization, now)
+
+    async def sign_out(self, organization: str) -> None:
+        with self._lock:
+            self._accounts.sign_out(organization)
+
+    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        with self._lock:
+            return self._accounts.rehash(handle, old, new)
+
+    async def scan(self, cursor: str | None, limit: int) -> Rows:
+        with self._lock:
+            return self._some(cursor, min(limit, _COUNTED_AT_ONCE))
+
+    def _some(self, cursor: str | None, limit: int) -> Rows:
+        """Some keys, or after these some accounts, in the order in which they came."""
+        kind, start = (cursor or "keys 0").split()
+        if kind == "keys":
+            keys, following = self._keys.numbered(int(start), limit)
+            return Rows(keys, (), "accounts 0" if following is None else f"keys {following}")
+        accounts, following = self._accounts.numbered(int(start), limit)
+        return Rows((), accounts, None if following is None else f"accounts {following}")
+
+    def _keep(self, organization: str, leases: Leases, now: int) -> None:
+        self._leases.pop(organization, None)
+        if leases:
+            self._leases[organization] = leases
+        # Each call looks at others in turn, and forgets those that nobody asks for any more: the
+        # leases of dead workers, a day after they ended (W10), whatever the clock did meanwhile.
+        for _ in range(min(_SWEPT_AT_ONCE, len(self._leases))):
+            other = next(iter(self._leases))
+            theirs = self._leases.pop(other)
+            if any(lease.deadline > now - DAY for lease in theirs):
+                self._leases[other] = theirs

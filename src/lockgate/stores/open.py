@@ -1,0 +1,79 @@
+"""A store from its URL."""
+
+from typing import Final
+
+from ..errors import ConfigurationError
+from .base import Store
+from .cached.base import CacheStore, PrimaryStore
+from .cached.store import CachedStore
+from .memory.store import MemoryStore
+
+_SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
+_REDIS: Final = ("redis", "rediss")
+
+
+def open_store(url: str) -> Store:
+    """Open the store that a URL names.
+
+    ``memory://`` keeps everything in this process; ``sqlite:///file.db``,
+    ``postgresql://user:password@host/database``, ``mysql://`` and ``mariadb://`` in a database
+    (the extra ``lockgate[sql]``); ``redis://host:6379``, ``redis+cluster://host,host`` and
+    ``redis+sentinel://host,host/service`` in Redis or Valkey, by TLS as ``rediss`` (the extra
+    ``lockgate[redis]``). Nothing is connected before the first call, which decides whether
+    to await or to block: by whether an event loop runs where it is made.
+
+    Two URLs with a blank between them, a database and Redis, keep keys in the first and serve
+    admissions from the second: see :class:`~lockgate.stores.cached.store.CachedStore`.
+
+    Raises:
+        ConfigurationError: for a URL that names no store, or one whose driver is not installed; it
+            never repeats the URL's password.
+    """
+    first, _, second = url.strip().partition(" ")
+    if second:
+        return _pair(open_store(first), open_store(second.strip()))
+    scheme, separator, _ = url.partition("://")
+    if scheme.endswith(("+redis", "+rediss")):
+        raise ConfigurationError(
+            "A database with Redis before it is two URLs with a blank between them: "
+            "'postgresql://host/database redis://host'."
+        )
+    kind = scheme.partition("+")[0] if separator else None
+    if kind == "memory":
+        return MemoryStore()
+    if kind in _SQL:
+        return _sql(url)
+    if kind in _REDIS:
+        return _redis(url)
+    # Without its "://" the text may be anything, a password included.
+    named = f"{scheme}://" if separator else "a text without '://'"
+    known = ", ".join(f"{name}://" for name in ("memory", *_SQL, *_REDIS))
+    raise ConfigurationError(f"No store is known for {named}: use {known}.")
+
+
+def _pair(truth: Store, cache: Store) -> Store:
+    if not isinstance(truth, PrimaryStore) or not isinstance(cache, CacheStore):
+        raise ConfigurationError(
+            "Two stores are a database and then Redis: 'postgresql://host/database redis://host'."
+        )
+    return CachedStore(truth, cache)
+
+
+def _sql(url: str) -> Store:
+    try:
+        from .sql import SqlStore
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"A store in SQL needs {missing.name}: pip install 'lockgate[sql]'."
+        ) from missing
+    return SqlStore(url)
+
+
+def _redis(url: str) -> Store:
+    try:
+        from .redis import RedisStore
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"A store in Redis needs {missing.name}: pip install 'lockgate[redis]'."
+        ) from missing
+    return RedisStore(url)

@@ -1,0 +1,256 @@
+"""Admissions: one call of one script, which believes nothing that this process remembers."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from math import inf
+from time import monotonic
+from typing import Any, Final, cast
+
+from redis.exceptions import AskError, ClusterDownError, RedisError, TryAgainError
+
+from ...core.api_keys import ApiKey, KeyState
+from ...core.bounded_dict import BoundedDict
+from ...core.key_format import Token
+from ...core.plans import Plan, PlanBook
+from ...core.sliding_window import Reading, Window
+from ..base import REFUSED_BY_STATE, UNKNOWN, Admission, OutcomeUnknown, Store, Verdict
+from ..resilience.circuit_breaker import CircuitBreakers
+from ..resilience.failures import PartAway
+from ..runtime.per_loop import PerLoop
+from .admission_codec import (
+    ADMITTED,
+    EXPIRED,
+    NO_USAGE,
+    charging,
+    read_admission,
+    read_reading,
+    read_request,
+    write_request,
+)
+from .codec import read_claim, read_usage
+from .key_hints import ADMIT, KeyHint
+from .key_names import REMOVED, Names, Place, fields_of, slot_of
+from .transport.client import Transport
+from .transport.commands import Call, Script, arguments, command, invocation, number, told_in
+from .transport.connection import Split
+
+_HIT: Final = Script("hit_keys", "asked", "windows", "reading")
+_HIT_UNLESS_EXPIRED: Final = Script("hit_keys", "asked", "expired", "windows", "reading")
+USE: Final = Script("use")
+_LOOK: Final = Script("hit_keys", "asked", "peek", "windows", "reading")
+
+_ADMITTED: Final = Verdict.ADMITTED
+_CHARGE_ARGUMENTS: Final = 5
+_USAGE_OF_EXPIRED: Final = slice(9, None)
+
+# A NamedTuple's own constructor takes three times as long.
+_api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+_admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+_call = cast(Callable[[type[Call], Iterable[object]], Call], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+
+
+class Admissions(Store):
+    """The verbs that charge windows, and what they look for before."""
+
+    _lanes: PerLoop[Transport]
+    _names: Names
+    _nodes: CircuitBreakers
+    _key_hints: BoundedDict[str, KeyHint]
+
+    @abstractmethod
+    async def _ask(self, call: Call) -> Any:
+        """Make a call and give its reply."""
+
+    async def admit(  # noqa: PLR0912 - each coroutine more costs a microsecond
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        key_hint = self._key_hints.get(token.handle)
+        if key_hint is None or (
+            token.sealed != key_hint.sealed and not token.accepts(key_hint.key())
+        ):
+            key_hint = await self._see(token, plans)
+        lane, nodes = self._lanes.here(), self._nodes
+        while key_hint is not None:
+            if key_hint.revoked is not None:
+                self._key_hints.pop(token.handle, None)
+                return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key_hint.revoked)
+            charged = key_hint.charged
+            if charged[0] is not plans:
+                charged = key_hint.under(plans)
+            _, plan, mark, begun = charged
+            text = begun + write_request(now, cost, key_hint.void, mark)
+            call = _call(Call, (key_hint.slot, text, ADMIT, True, True, 1, None))
+            watched, asked_at = bool(nodes.failing), monotonic()
+            try:
+                if watched:
+                    answer = await self._ask(call)
+                else:
+                    answer = await lane.ask(call)
+                    if isinstance(answer, Exception):
+                        answer = await lane.insist(call, answer)
+            except (RedisError, OSError) as failure:
+                if not watched:
+                    self._judge(lane, call, failure, asked_at)
+                if not isinstance(failure, Split):
+                    raise
+                answer = await self._admit_by_parts(key_hint, plan, failure.call)
+            if type(answer) is not bytes:
+                if answer is None:
+                    raise OutcomeUnknown("nobody knows if this request was admitted before")
+                if type(answer) is list:
+                    key_hint = await self._anew(
+                        token, key_hint, plans, *cast(list[bytes | None], answer)
+                    )
+                    continue
+            verdict = answer[0]
+            if verdict == EXPIRED:
+                key = key_hint.key(*read_usage(answer[_USAGE_OF_EXPIRED]))
+                return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
+            reading, requests, last = read_admission(answer)
+            key = _api_key(ApiKey, key_hint.unused + (requests, last))  # noqa: RUF005 - it goes by a list
+            judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
+            return _admission(Admission, (judged, key, plan, reading))
+        return UNKNOWN
+
+    async def _admit_by_parts(self, key_hint: KeyHint, plan: Plan, call: Call) -> Any:
+        """Do what :data:`ADMIT` does, one key at a time, and answer likewise.
+
+        While a slot is moved, its keys may be on two nodes. Each call below finds its only key,
+        wherever it is. A key that is revoked after the first call is revoked during this request;
+        the windows are charged in one step; a failure after that leaves the usage of the key one
+        request short. So does a request whose reply was lost before, which may have been counted.
+        """
+        request, is_again = read_request(call.text)
+        key = key_hint.key()
+        place = self._names.place(key.organization)
+        kept = record, usage, placed = await self._kept(key.organization, key.id)
+        if not key_hint.is_still(place, record, placed):
+            return [*kept]
+        answer: bytes | None = await self._ask(
+            _request(_HIT_UNLESS_EXPIRED, place, charging(plan.windows).start, request)
+        )
+        if answer is None:
+            return None
+        if answer[0] == ADMITTED and not is_again:
+            values = *fields_of(key.id), b"1", number(told_in(answer))
+            used = invocation(USE, place.slot, [place.organization], *values)
+            usage = await self._ask(used) or usage
+        return answer + (usage or NO_USAGE)
+
+    def _judge(
+        self,
+        lane: Transport,
+        call: Call,
+        failure: BaseException,
+        asked_at: float,
+        tried: str | None = None,
+    ) -> None:
+        """See what the failure of a call says about the server that has its slot by now.
+
+        Args:
+            lane: the way that it went.
+            call: the call.
+            failure: why it failed.
+            asked_at: when it was made.
+            tried: the server that the call was to try.
+        """
+        nodes, node = self._nodes, lane.node(call.slot)
+        if tried is not None and tried != node:
+            nodes.dropped(tried, trying=True)
+        trying = tried == node
+        if not isinstance(failure, RedisError | OSError) or _of_one_slot(failure):
+            nodes.dropped(node, trying)
+        elif nodes.failed(node, failure, asked_at, trying):
+            lane.give_up(call.slot)
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        answer = await self._charge(_HIT, organization, windows, cost, now)
+        if answer is None:
+            raise OutcomeUnknown("nobody knows any more if this hit was counted before")
+        return read_reading(answer)
+
+    async def peek(
+        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+    ) -> Reading:
+        return read_reading(await self._charge(_LOOK, organization, windows, 1, now))
+
+    async def _charge(
+        self,
+        script: Script,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None,
+    ) -> Any:
+        place = self._names.place(organization)
+        start, mark = charging(windows)
+        return await self._ask(_request(script, place, start, write_request(now, cost, inf, mark)))
+
+    async def _claimed(self, handle: str) -> tuple[str, str] | None:
+        """Whose key has this handle, and which it is."""
+        name = self._names.handle(handle)
+        claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        return None if claim is None or claim == REMOVED else read_claim(claim)[:2]
+
+    async def _kept(
+        self, organization: str, id: str
+    ) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """A key's record and usage, and where its organization was placed."""
+        place = self._names.place(organization)
+        values = place.organization, *fields_of(id), b"plan"
+        record, usage, placed = await self._ask(
+            command(place.slot, b"HMGET", *values, repeatable=True)
+        )
+        return record, usage, placed
+
+    async def _see(self, token: Token, plans: PlanBook) -> KeyHint | None:
+        """Look for a key that this process does not remember, or not so.
+
+        Whoever comes with an unknown handle costs as much as one with a wrong secret (K10).
+        """
+        handle = token.handle
+        claimed = await self._claimed(handle)
+        organization, id = claimed or (handle, handle)
+        record, usage, placed = await self._kept(organization, id)
+        if claimed is None or record is None:
+            token.matches_nobody()
+            return None
+        place = self._names.place(organization)
+        return self._seen(token, KeyHint(place, record, usage, placed, plans))
+
+    async def _anew(
+        self,
+        token: Token,
+        key_hint: KeyHint,
+        plans: PlanBook,
+        record: bytes | None,
+        usage: bytes | None,
+        placed: bytes | None,
+    ) -> KeyHint | None:
+        """A key that is not as it was remembered, as it is now."""
+        self._key_hints.pop(token.handle, None)
+        if record is None:  # It was removed, or the database restored or emptied.
+            return await self._see(token, plans)
+        place = self._names.place(key_hint.key().organization)
+        return self._seen(token, KeyHint(place, record, usage, placed, plans))
+
+    def _seen(self, token: Token, key_hint: KeyHint) -> KeyHint | None:
+        if not token.accepts(key_hint.key()):
+            return None
+        self._key_hints[token.handle] = key_hint
+        return key_hint
+
+
+def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call:
+    """A request that touches nothing but the windows of an organization."""
+    begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
+    return Call(place.slot, begun + request, script, True, True)
+
+
+def _of_one_slot(failure: Exception) -> bool:
+    """Whether a slot is on its way or has no server, which says nothing of a server's others."""
+    if isinstance(failure, ClusterDownError):  # The same is said where the whole Cluster is down.
+        return "slot" in str(failure)
+    return isinstance(failure, PartAway | AskError | TryAgainError)

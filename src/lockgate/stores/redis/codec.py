@@ -1,0 +1,178 @@
+"""How values are written for the scripts, and read from them."""
+
+import json
+import sys
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, Final, NamedTuple, cast
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+from ...core.accounts import Account, AccountDraft
+from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.digests import Digest
+from ...core.leases import Lease
+from ...core.plans import Organization
+from ...core.row_seals import Counted
+from .key_names import read, write
+from .transport.commands import number
+
+_USAGE: Final = Struct("<qq")
+
+
+def write_digest(digest: Digest) -> tuple[bytes, bytes, bytes]:
+    """A digest's scheme, the digest and the seal of its row, each as one word."""
+    scheme = quote(digest.scheme, safe=":").encode()
+    return scheme, digest.value.hex().encode(), write_seal(digest.seal)
+
+
+def write_seal(seal: str | None) -> bytes:
+    """A seal as one word; an empty one: there is none."""
+    return quote(seal or "", safe=":").encode()
+
+
+def _read_seal(seal: bytes) -> str | None:
+    return unquote(seal.decode("ascii", "replace")) or None
+
+
+def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
+    """A key that is to be inserted, as ``add_key`` of ``records.lua`` takes it."""
+    digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
+    return write(draft.id), number(draft.expires_at), *digest, _fixed(draft)
+
+
+def write_record(key: ApiKey) -> bytes:
+    """A key's record, which ``records.lua`` describes."""
+    times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
+    return b" ".join((*times, *write_digest(key.kept), _fixed(key)))
+
+
+def _fixed(key: ApiKey | KeyDraft) -> bytes:
+    """What never changes of a key."""
+    return _json(key[:6])
+
+
+def _json(value: object) -> bytes:
+    """JSON in UTF-8, two surrogates in a row included: escaped, they would be read as one."""
+    return write(json.dumps(value, ensure_ascii=False))
+
+
+def write_user(user: str) -> bytes:
+    """A user's id as one word."""
+    return quote(write(user)).encode()
+
+
+def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
+    """An account that is to be registered: its scheme, digest and seal, what never changes."""
+    *fixed, scheme, digest, seal = draft
+    return *write_digest(Digest(scheme, digest, seal)), _json(fixed)
+
+
+def read_account(record: bytes) -> Account:
+    """An account from its record, which ``accounts.lua`` describes."""
+    created, claimed_at, revoked, signed_in_at, *rest = record.split(b" ", 9)
+    sign_outs, scheme, digest, seal, user, fixed = rest
+    organization, agent_name, billing_email, company_name, handle = cast(
+        list[Any], json.loads(fixed)
+    )
+    return Account(
+        organization,
+        agent_name,
+        billing_email,
+        company_name,
+        handle,
+        unquote(scheme.decode()),
+        bytes.fromhex(digest.decode()),
+        _read_seal(seal),
+        int(created),
+        read(unquote_to_bytes(user)) if user else None,
+        int(claimed_at) if claimed_at else None,
+        int(revoked) if revoked else None,
+        int(sign_outs),
+        int(signed_in_at) if signed_in_at else None,
+    )
+
+
+def read_key(record: bytes, usage: bytes | None) -> ApiKey:
+    """A key from its record, which ``records.lua`` describes, and its usage."""
+    created, expires, revoked, scheme, digest, seal, fixed = record.split(b" ", 6)
+    id, handle, organization, name, prefix, scopes = cast(list[Any], json.loads(fixed))
+    requests, last = read_usage(usage)
+    return ApiKey(
+        id,
+        handle,
+        organization,
+        name,
+        prefix,
+        tuple(scopes),
+        sys.intern(unquote(scheme.decode())),
+        bytes.fromhex(digest.decode()),
+        _read_seal(seal),
+        int(created),
+        int(expires) if expires else None,
+        int(revoked) if revoked else None,
+        requests,
+        last,
+    )
+
+
+def read_keys(fields: Sequence[bytes | None]) -> list[ApiKey]:
+    """Keys from their records and usage, in turns."""
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    return [read_key(record, usage) for record, usage in pairs if record is not None]
+
+
+def read_counted(record: bytes) -> Counted:
+    """A key's record as a census counts it."""
+    scheme, _, seal = record.split(b" ", 6)[3:6]
+    return unquote(scheme.decode()), _read_seal(seal), 1
+
+
+def write_place(position: Position) -> bytes:
+    """A position as a member of an index, which ``records.lua`` describes."""
+    return b"%016d%b" % (position.instant, write(position.id))
+
+
+def read_usage(usage: bytes | None) -> tuple[int, int | None]:
+    """Requests, and when the last of them was."""
+    if usage is None:
+        return 0, None
+    requests, last = _USAGE.unpack(usage)
+    return int(requests), int(last) if requests else None
+
+
+class Claim(NamedTuple):
+    """Whose key a handle is, and which."""
+
+    organization: str
+    id: str
+    since: int | None = None
+    """When it was claimed for a key that was to be inserted next."""
+
+
+def write_claim(claim: Claim) -> bytes:
+    """A claim, as JSON."""
+    return _json(claim)
+
+
+def read_claim(claim: bytes) -> Claim:
+    """What :func:`write_claim` wrote."""
+    return Claim(*cast(list[Any], json.loads(claim)))
+
+
+def write_placement(organization: Organization) -> bytes:
+    """The plan of an organization, and the limits of its own."""
+    return json.dumps((organization.plan, organization.overrides)).encode()
+
+
+def read_placement(id: str, placed: bytes | None) -> Organization | None:
+    """The organization from what :func:`write_placement` wrote; None: it was never placed."""
+    if not placed:
+        return None
+    plan, overrides = cast(list[Any], json.loads(placed))
+    return Organization(id, plan, tuple((name, limit) for name, limit in overrides))
+
+
+def read_lease(values: Sequence[Any]) -> Lease:
+    """A lease from what ``lease_of`` of ``slots.lua`` gives."""
+    _, job, owner, deadline, span = values
+    return Lease(read(job), read(owner), deadline, span)

@@ -1,0 +1,1 @@
+"""How calls reach Redis servers: settings, connections, pipelines, topologies."""

@@ -1,0 +1,1 @@
+"""Deadlines, circuit breaker, refusal cache and local limits around a store."""

@@ -1,0 +1,81 @@
+"""A store around another: each verb of the contract, in one line, goes through one place."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+from ..base import Store
+
+Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def passed(verb: Verb) -> Verb:
+    """A verb that a :class:`Wrapper` passes on."""
+    name = verb.__name__
+
+    def call(self: "Wrapper", *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        return self.pass_on(name, *args, **kwargs)
+
+    return cast(Verb, call)
+
+
+class Wrapper(Store):
+    """Passes every verb on to another store.
+
+    Args:
+        inner: that store.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.io = inner.io
+        self.enforces_deadline = inner.enforces_deadline
+
+    @abstractmethod
+    def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """Pass a verb on, by its name."""
+
+    now = passed(Store.now)
+    admit = passed(Store.admit)
+    change_counter = passed(Store.change_counter)
+    insert = passed(Store.insert)
+    find = passed(Store.find)
+    get = passed(Store.get)
+    list = passed(Store.list)
+    list_live = passed(Store.list_live)
+    revoke_if_live = passed(Store.revoke_if_live)
+    rehash_if = passed(Store.rehash_if)
+    add_usage = passed(Store.add_usage)
+    remove_ended = passed(Store.remove_ended)
+    census = passed(Store.census)
+    hit = passed(Store.hit)
+    peek = passed(Store.peek)
+    acquire = passed(Store.acquire)
+    renew = passed(Store.renew)
+    release = passed(Store.release)
+    held = passed(Store.held)
+    organization = passed(Store.organization)
+    put_organization = passed(Store.put_organization)
+    register = passed(Store.register)
+    account = passed(Store.account)
+    account_by_token = passed(Store.account_by_token)
+    unclaimed_by_email = passed(Store.unclaimed_by_email)
+    accounts_by_user = passed(Store.accounts_by_user)
+    claim_if_unclaimed = passed(Store.claim_if_unclaimed)
+    remove_unclaimed = passed(Store.remove_unclaimed)
+    sign_in = passed(Store.sign_in)
+    sign_out = passed(Store.sign_out)
+    rehash_token_if = passed(Store.rehash_token_if)
+    scan = passed(Store.scan)
+
+    def cancel_waits(self) -> None:
+        self.inner.cancel_waits()
+
+    async def flush(self) -> None:
+        await self.inner.flush()
+
+    def reset_connections(self) -> None:
+        self.inner.reset_connections()
+
+    async def close(self) -> None:
+        await self.inner.close()

@@ -1,0 +1,1 @@
+"""What several stores share: batching, per-loop registry, process hooks, background tasks."""

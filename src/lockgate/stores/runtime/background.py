@@ -1,0 +1,122 @@
+"""Upkeep: what a store does by itself a little after it was used, in no caller's time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from math import inf
+from threading import Timer
+from time import monotonic
+from typing import Any, Final
+
+from ...sync import run
+from ..resilience.deadlines import unhurried
+from .forks import after_fork_in_child, own_lock
+
+EVERY: Final = 1.0
+"""Seconds after a use at which the work is done."""
+
+Work = Coroutine[Any, Any, None]
+
+
+class BackgroundTask:
+    """Does some work within a second of each use, in the callers' event loop or in a thread.
+
+    Args:
+        work: makes the work.
+        often: how often a second.
+    """
+
+    def __init__(self, work: Callable[[], Work], often: int = 1) -> None:
+        self._work: Final = work
+        self._often: Final = often
+        self._lock = own_lock()
+        self.forked()
+        after_fork_in_child(self)
+
+    def forked(self) -> None:
+        """Leave to the parent what it has begun."""
+        self._due_by = -inf
+        self._timers: set[Timer | asyncio.TimerHandle] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def used(self) -> None:
+        """See that the work is done within a second."""
+        present, span = monotonic(), EVERY / self._often
+        with self._lock:
+            if present < self._due_by:
+                return
+            # A loop may end before, and of a process that forks the child has no timer.
+            self._due_by = present + 2 * span
+        loop = _running()
+        timer: Timer | asyncio.TimerHandle
+        if loop is None:
+            timer = Timer(span, lambda: run(self._do()))
+            timer.daemon = True
+            timer.start()
+        else:
+            with unhurried():
+                timer = loop.call_later(span, lambda: self._start(loop, self._do()))
+        with self._lock:
+            self._timers.add(timer)
+
+    async def finish(self, work: Work) -> None:
+        """Wait for work that serves all callers: one of them who goes away ends none of it."""
+        loop = _running()
+        if loop is None:
+            await work
+        else:
+            with unhurried():
+                await asyncio.shield(self._start(loop, work))
+
+    def stop(self) -> None:
+        """Begin no more, and wait in this thread for the threads that have begun."""
+        _join(self._cancel())
+
+    async def close(self) -> None:
+        """Begin no more, and wait for what has begun, a second at most."""
+        threads = self._cancel()
+        loop = _running()
+        if loop is None:
+            _join(threads)
+            return
+        mine = [task for task in list(self._tasks) if task.get_loop() is loop]
+        if mine:
+            await asyncio.wait(mine, timeout=EVERY)
+        if threads:
+            await loop.run_in_executor(None, _join, threads)
+
+    def _cancel(self) -> list[Timer]:
+        """Begin no more; the threads, of which some may have begun."""
+        with self._lock:
+            timers, self._timers = self._timers, set()
+        for timer in timers:
+            timer.cancel()
+        return [timer for timer in timers if isinstance(timer, Timer)]
+
+    def _start(self, loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
+        task = loop.create_task(work)
+        self._tasks.add(task)  # The event loop alone would not keep it alive.
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _do(self) -> None:
+        with self._lock:
+            self._due_by = -inf
+            # Threads stay, this one too: who closes the store waits for what they are doing.
+            threads = (timer for timer in self._timers if isinstance(timer, Timer))
+            self._timers = {thread for thread in threads if thread.is_alive()}
+        with suppress(Exception):  # Whoever is away is told of by its breaker.
+            await self._work()
+
+
+def _join(threads: Iterable[Timer]) -> None:
+    """Wait for threads that may be at work; one that was stopped in time ends at once."""
+    for thread in threads:
+        thread.join(EVERY)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,224 @@
+"""Charges that wait at the same time are sent together: in one transaction, or one pipeline.
+
+While one batch is on its way, the charges that come gather, and go together in the next. A caller
+has its answer when the whole batch has.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Final, Generic, TypeVar
+
+from ..resilience.deadlines import Overdue, answered, left, unhurried
+
+Charge = TypeVar("Charge")
+Outcome = TypeVar("Outcome")
+
+
+class _Ticket(Generic[Charge, Outcome]):
+    """A charge that waits in a thread, and what came of it."""
+
+    __slots__ = ("charge", "failure", "outcome", "settled", "woken")
+
+    def __init__(self, charge: Charge) -> None:
+        self.charge = charge
+        self.outcome: tuple[Outcome, ...] = ()
+        self.failure: Exception | None = None
+        self.settled = False
+        self.woken: Final = Lock()
+        self.woken.acquire()
+
+
+class ThreadBatcher(Generic[Charge, Outcome]):
+    """Threads whose charges wait at the same time send them together.
+
+    The first one to come leads: it sends all that wait, wakes those it sent for, and hands the
+    lead to the first that came meanwhile. There is no thread besides the callers' own.
+
+    A signal's handler may raise in one of them, after any call and where any function begins: so
+    whoever leaves gives away what others wait for, and does so once more if that was broken off.
+
+    Args:
+        send: sends some charges, and gives the outcome of each.
+        most: so many go together at most.
+    """
+
+    def __init__(self, send: Callable[[Sequence[Charge]], list[Outcome]], most: int) -> None:
+        self._send = send
+        self._most = most
+        self._lock = Lock()
+        self._waiting: list[_Ticket[Charge, Outcome]] = []
+        self._leader: object = None
+        """The ticket of who leads; of who came first and waited for nobody, the charge in a tuple,
+        which is nobody else's either and made in no time."""
+        self._sent: list[_Ticket[Charge, Outcome]] = []
+        """Those whom the leader sends for and has not woken yet."""
+
+    def charge(self, charge: Charge) -> Outcome:
+        """Make a charge; returns when its batch is done.
+
+        Raises:
+            Overdue: the present deadline came first, or whoever sent for this one was interrupted.
+        """
+        first = (charge,)
+        who: object = first
+        ticket: _Ticket[Charge, Outcome] | None = None
+        try:
+            with self._lock:
+                if self._leader is None:
+                    self._leader = first
+                else:
+                    who = ticket = _Ticket(charge)
+                    self._waiting.append(ticket)
+            if ticket is None:
+                (outcome,) = self._send(first)
+                return outcome
+            self._wait(ticket)
+            if self._leader is ticket:
+                self._lead()
+            if ticket.failure is not None:
+                raise ticket.failure
+            (outcome,) = ticket.outcome
+            return outcome
+        finally:
+            if self._leader is who or (ticket is not None and not ticket.settled):
+                try:
+                    self._leave(who)
+                except BaseException:
+                    self._leave(who)
+                    raise
+
+    def _wait(self, ticket: _Ticket[Charge, Outcome]) -> None:
+        seconds = left()
+        if not ticket.woken.acquire(timeout=-1 if seconds is None else seconds):
+            raise Overdue
+
+    def _lead(self) -> None:
+        with self._lock:
+            waiting, most = self._waiting, self._most
+            self._sent, self._waiting = waiting[:most], waiting[most:]
+        tickets = list(self._sent)
+        try:
+            outcomes = self._send([ticket.charge for ticket in tickets])
+            for ticket, outcome in zip(tickets, outcomes, strict=True):
+                ticket.outcome = (outcome,)
+                ticket.settled = True
+        except Exception as failure:
+            for ticket in tickets:
+                ticket.failure = failure
+                ticket.settled = True
+
+    def _leave(self, who: object) -> None:
+        """Wake those who were sent for, and give the lead to the first who waits, if it is here.
+
+        Done twice, it comes to the same; and between a step that could not be done twice and the
+        waking that goes with it there is no place where a handler runs.
+        """
+        with self._lock:
+            if who in self._waiting:
+                self._waiting = [ticket for ticket in self._waiting if ticket is not who]
+            if self._leader is not who:
+                return
+            sent, waiting = self._sent, self._waiting
+            for ticket in sent:
+                if not ticket.settled:
+                    ticket.failure = Overdue()
+                    ticket.settled = True
+            while sent:
+                ticket = sent[-1]
+                del sent[-1]
+                ticket.woken.release()
+            if waiting:
+                self._leader = leader = waiting[0]
+                leader.woken.release()
+            else:
+                self._leader = None
+
+
+async def _nothing() -> None:
+    pass
+
+
+class AsyncBatcher(Generic[Charge, Outcome]):
+    """Tasks of one event loop whose charges wait at the same time send them together.
+
+    A caller that goes away before its charge is sent is not charged; afterwards it is, once.
+
+    Args:
+        send: sends some charges, and gives the outcome of each.
+        most: so many go together at most.
+        tidy: is awaited between two batches.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[Charge]], Awaitable[list[Outcome]]],
+        most: int,
+        tidy: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
+        self._send = send
+        self._most = most
+        self._tidy = tidy
+        self._waiting: deque[tuple[Charge, asyncio.Future[Outcome]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def charge(self, charge: Charge) -> Outcome:
+        """Make a charge; returns when its batch is done."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Outcome] = loop.create_future()
+        self._waiting.append((charge, answer))
+        if self._task is None:
+            with unhurried():  # It sends for others too.
+                self._task = loop.create_task(self._sending())
+        return await answered(answer)
+
+    def give_up(self) -> None:
+        """Send nothing more and wait for nothing: for all who wait it is too late."""
+        if self._task is not None:
+            self._task.cancel()
+        _fail(self._waiting)
+
+    async def drain(self) -> None:
+        """Wait until everything is answered."""
+        if self._task is not None:
+            await self._task
+
+    async def _sending(self) -> None:
+        try:
+            while self._waiting:
+                await self._send_some()
+                with suppress(Exception):  # Whoever was charged has nothing to do with it.
+                    await self._tidy()
+                await asyncio.sleep(0)  # Those just answered may have come again: take them along.
+        finally:
+            self._task = None
+
+    async def _send_some(self) -> None:
+        batch: list[tuple[Charge, asyncio.Future[Outcome]]] = []
+        while self._waiting and len(batch) < self._most:
+            charge, answer = self._waiting.popleft()
+            if not answer.done():
+                batch.append((charge, answer))
+        if not batch:
+            return
+        try:
+            outcomes = await self._send([charge for charge, _ in batch])
+        except asyncio.CancelledError:
+            _fail(batch)
+            raise
+        except Exception as failure:
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(failure)
+            return
+        for (_, answer), outcome in zip(batch, outcomes, strict=True):
+            if not answer.done():
+                answer.set_result(outcome)
+
+
+def _fail(waiting: Iterable[tuple[Charge, "asyncio.Future[Outcome]"]]) -> None:
+    for _, answer in waiting:
+        if not answer.done():
+            answer.set_exception(Overdue())

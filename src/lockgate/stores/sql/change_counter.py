@@ -1,0 +1,63 @@
+"""The epoch: one number that every change to keys or plans moves, and who was changed since when.
+
+One row holds it. A change locks its organization first and this row last, and keeps both to its
+commit: epochs become visible in their order, so whoever has read one has seen all before it.
+"""
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, case, func, select, update
+
+from ..cached.base import COPIES_LAST, Changes
+from .codec import read_id
+from .databases import Database
+from .tables import Tables
+
+_ONLY: Final = 1
+
+
+class ChangeCounter:
+    """The statements of the epoch.
+
+    Args:
+        tables: where.
+        flavour: the kind of database they are in.
+    """
+
+    def __init__(self, tables: Tables, database: Database) -> None:
+        self._flavour = database
+        self._epochs = tables.epochs
+        organizations = tables.organizations
+        value = tables.epochs.c.value
+        now: Any = bindparam("now", type_=value.type)
+        later = case((value < now, now), else_=value + 1)
+        self._advance = update(tables.epochs).values(value=later)
+        self._read = select(func.max(value))
+        self._mark = (
+            update(organizations)
+            .where(organizations.c.id == bindparam("organization"))
+            .values(changed=bindparam("change_counter"))
+        )
+        self._changed = select(organizations.c.id).where(
+            organizations.c.changed > bindparam("since", type_=organizations.c.changed.type)
+        )
+
+    def advance(self, connection: Connection, organization: bytes) -> None:
+        """Say that something of an organization changed, in the transaction that locked it."""
+        values = {"now": self._flavour.now(connection)}
+        while connection.execute(self._advance, values).rowcount == 0:
+            connection.execute(self._flavour.insert_missing(self._epochs), {"id": _ONLY})
+        marked = {"organization": organization, "change_counter": self.read(connection)}
+        connection.execute(self._mark, marked)
+
+    def read(self, connection: Connection) -> int:
+        """The epoch; 0 before the first change."""
+        return connection.scalar(self._read) or 0
+
+    def changes(self, connection: Connection, since: int | None) -> Changes:
+        """The epoch, and who was changed after another one."""
+        change_counter = self.read(connection)
+        if since is None:
+            since = self._flavour.now(connection) - COPIES_LAST
+        ids = connection.scalars(self._changed, {"since": since})
+        return Changes(change_counter, [read_id(id) for id in ids])

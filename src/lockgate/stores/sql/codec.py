@@ -1,0 +1,183 @@
+"""How values are written in columns."""
+
+import json
+from functools import lru_cache
+from struct import Struct
+from typing import Any, TypeAlias
+
+from ...core.accounts import Account
+from ...core.api_keys import ApiKey
+from ...core.leases import Lease, Leases
+from ...core.plans import Organization
+from ...core.sliding_window import Cells, State, Window, empty_state
+from ...core.timestamps import DAY
+
+_HEAD = Struct("<BB")
+_CELLS = Struct("<qqqqqI")
+_FORMAT = 1
+_USE = Struct("<Bqq")
+_ACCOUNT_COLUMNS = len(Account._fields)
+
+Uses: TypeAlias = dict[str, tuple[int, int]]
+"""Requests to add to keys, and when the last of them was, by handle: the latest key last."""
+
+
+def write_id(id: str) -> bytes:
+    """An opaque id as bytes; a lone surrogate is a character like any other (D36)."""
+    return id.encode("utf-8", "surrogatepass")
+
+
+def read_id(value: bytes) -> str:
+    """The id that :func:`write_id` wrote."""
+    return bytes(value).decode("utf-8", "surrogatepass")
+
+
+def write_state(state: State) -> bytes:
+    """The state of an organization's windows: 46 bytes for each, and 16 for each older cell."""
+    parts = [_HEAD.pack(_FORMAT, len(state))]
+    for used, oldest, first, last, count, older in state:
+        parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
+    return b"".join(parts)
+
+
+def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
+    """The state that :func:`write_state` wrote.
+
+    Raises:
+        ValueError: the bytes are of a later version of lockgate.
+    """
+    if value is None:
+        return empty_state(windows)
+    format, windows_kept = _HEAD.unpack_from(value)
+    if format != _FORMAT:
+        raise ValueError(f"Window state has format {format}: lockgate here reads {_FORMAT}.")
+    at = _HEAD.size
+    state: list[Cells] = []
+    for _ in range(windows_kept):
+        used, oldest, first, last, count, length = _CELLS.unpack_from(value, at)
+        at += _CELLS.size
+        state.append((used, oldest, first, last, count, value[at : at + length]))
+        at += length
+    return tuple(state)
+
+
+def idle_day(until: int) -> int:
+    """The first whole day, counted from the epoch, after an instant."""
+    return until // DAY + 1
+
+
+def write_uses(uses: Uses) -> bytes | None:
+    """Usage that is not in the rows of its keys yet; None where there is none."""
+    parts: list[bytes] = []
+    for handle, (requests, last) in uses.items():
+        name = handle.encode("ascii")
+        parts += (_USE.pack(len(name), requests, last), name)
+    return b"".join(parts) or None
+
+
+def read_uses(value: bytes | None) -> Uses:
+    """The usage that :func:`write_uses` wrote."""
+    uses: Uses = {}
+    if value is not None:
+        value, at = bytes(value), 0
+        while at < len(value):
+            length, requests, last = _USE.unpack_from(value, at)
+            at += _USE.size + length
+            uses[value[at - length : at].decode("ascii")] = requests, last
+    return uses
+
+
+def write_leases(leases: Leases) -> bytes | None:
+    """Leases, as JSON; None where there are none. Escaped, two surrogates would be read as one."""
+    return write_id(json.dumps(leases, ensure_ascii=False)) if leases else None
+
+
+def read_leases(value: bytes | None) -> Leases:
+    """The leases that :func:`write_leases` wrote."""
+    if value is None:
+        return ()
+    rows: list[tuple[str, str, int, int]] = json.loads(bytes(value))
+    return tuple(Lease(*row) for row in rows)
+
+
+def read_organization(id: str, plan: str | None, overrides: str | None) -> Organization | None:
+    """An organization from its columns; None: it was never put on a plan."""
+    if plan is None:
+        return None
+    return Organization(id, plan, _read_overrides(overrides) if overrides else ())
+
+
+# Few texts, read with every request.
+
+
+@lru_cache(1024)
+def _read_overrides(text: str) -> tuple[tuple[str, int | None], ...]:
+    return tuple((name, limit) for name, limit in json.loads(text))
+
+
+@lru_cache(1024)
+def _read_scopes(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
+
+
+def write_overrides(organization: Organization) -> str | None:
+    """The limits of an organization's own, as JSON."""
+    return json.dumps(organization.overrides) if organization.overrides else None
+
+
+def write_key(key: ApiKey) -> dict[str, Any]:
+    """A key as the columns of its row."""
+    row = key._asdict()
+    row["organization"] = write_id(key.organization)
+    row["scopes"] = json.dumps(key.scopes)
+    row["ends_at"] = key.ends_at
+    return row
+
+
+def read_key(row: Any, uses: Uses) -> ApiKey:
+    """A key from its row, the columns in the table's order, and from usage beside windows."""
+    handle, id, organization, name, prefix, scopes, scheme, digest, seal = row[:9]
+    created_at, expires_at, revoked_at, requests, last = row[9:14]
+    if handle in uses:
+        more, latest = uses[handle]
+        requests += more
+        last = latest if last is None else max(last, latest)
+    return ApiKey(
+        id,
+        handle,
+        read_id(organization),
+        name,
+        prefix,
+        _read_scopes(scopes),
+        scheme,
+        bytes(digest),
+        seal,
+        created_at,
+        expires_at,
+        revoked_at,
+        requests,
+        last,
+    )
+
+
+def write_account(account: Account) -> dict[str, Any]:
+    """An account as the columns of its row."""
+    row = account._asdict()
+    row["organization"] = write_id(account.organization)
+    row["billing_email"] = write_id(account.billing_email)
+    row["claimed_by"] = account.claimed_by and write_id(account.claimed_by)
+    row["review_at"] = account.created_at
+    row["unclaimed"] = 1
+    return row
+
+
+def read_account(row: Any) -> Account:
+    """An account from its row, the columns in the table's order."""
+    account = Account._make(row[:_ACCOUNT_COLUMNS])
+    claimed_by = row[9]
+    return account._replace(
+        organization=read_id(row[0]),
+        billing_email=read_id(row[2]),
+        digest=bytes(account.digest),
+        claimed_by=None if claimed_by is None else read_id(claimed_by),
+    )

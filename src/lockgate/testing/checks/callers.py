@@ -1,0 +1,97 @@
+"""Many callers on one store at once: threads where it blocks, tasks where it awaits."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from ...stores.base import Store
+from ...sync import run
+from ..factories import Factory
+from ..guarantees import Broken
+from ..history import Recorder, assert_linearizable
+from ..model import World
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 30.0
+"""Seconds for all threads of a crowd to be there."""
+
+
+class Callers:
+    """A store, and a way to let many callers loose on it.
+
+    Attributes:
+        store: the store, with nothing in it.
+        mint: draws keys and drafts.
+    """
+
+    def __init__(self, store: Store, sentence: str) -> None:
+        self.store = store
+        self.factory = Factory()
+        self._sentence = sentence
+
+    async def at_once(self, number: int, work: Callable[[int], Coroutine[Any, Any, T]]) -> list[T]:
+        """``work(0)``, ``work(1)``, ... at the same time, and what each of them gave."""
+        if self.store.io == "async" or (self.store.io == "both" and in_a_loop()):
+            return await asyncio.gather(*(work(index) for index in range(number)))
+        return in_threads(number, lambda index: run(work(index)))
+
+    async def linearize(
+        self,
+        number: int,
+        work: Callable[[Store, int], Coroutine[Any, Any, object]],
+        world: World | None = None,
+    ) -> None:
+        """Let callers loose and see that some order of their calls explains every answer.
+
+        Raises:
+            Broken: none does.
+        """
+        recorder = Recorder(self.store)
+        await self.at_once(number, lambda index: work(recorder.store, index))
+        assert_linearizable(recorder.history, world, self._sentence)
+
+    def see(self, kept: bool, said: str, sentence: str | None = None) -> None:
+        """Go on only if the sentence was kept.
+
+        Raises:
+            Broken: it was not.
+        """
+        if not kept:
+            raise Broken(sentence or self._sentence, said)
+
+
+def in_threads(number: int, work: Callable[[int], T]) -> list[T]:
+    """``work(0)``, ``work(1)``, ... each in a thread of its own, let go at the same instant."""
+    barrier = threading.Barrier(number)
+
+    def start(index: int) -> T:
+        barrier.wait(timeout=_PATIENCE)
+        return work(index)
+
+    with _restless(), ThreadPoolExecutor(number) as pool:
+        return list(pool.map(start, range(number)))
+
+
+@contextmanager
+def _restless() -> Generator[None]:
+    """Let threads change places far more often than usual, to give races a chance."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def in_a_loop() -> bool:
+    """Whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

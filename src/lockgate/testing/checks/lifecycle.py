@@ -1,0 +1,161 @@
+"""What concerns the store as a whole: its clock, what it tells of changes, what it forgets."""
+
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+from ...core.digests import Digest
+from ...core.plans import Organization
+from ...core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from ...stores.base import PAGE_AT_MOST, UNKNOWN, Store, Verdict
+from ...stores.key_value import RecordStore
+from ..calls import Call
+from ..factories import EXACT, NOW, PLANS, Factory
+from ..guarantees import Broken
+from .check import Check
+
+Leftovers = Callable[[Store, int], Awaitable[int] | int]
+"""How many organizations a store still keeps windows or slots of at an instant."""
+
+IDLE = 40
+
+
+async def without_now_the_stores_own_clock_decides(store: Store) -> None:
+    """Every verb that is given no time falls between two readings of the store's clock."""
+    factory = Factory()
+    times: list[int | None] = [await store.now()]
+    key = await store.insert(factory.draft(), None)
+    times.append(key.created_at)
+    times.append((await store.hit("org_1", EXACT.windows, 1)).now)
+    times.append((await store.peek("org_1", EXACT.windows)).now)
+    for lease in (
+        (await store.acquire("org_1", "a", "me", 1, HOUR)).lease,
+        await store.renew("org_1", "a", "me", HOUR),
+        *await store.held("org_1"),
+    ):
+        times.append(lease and lease.deadline - HOUR)
+    await store.release("org_1", "a", "me")
+    times.append(await _admitted_by_the_stores_clock(store, factory))
+    account, _ = await store.register(factory.account("org_2"), factory.draft("org_2"))
+    times.append(account.created_at)
+    signed_in = await store.sign_in("org_2")
+    times.append(signed_in and signed_in.signed_in_at)
+    removed = await store.remove_unclaimed(MINUTE, 9)
+    if removed:
+        raise Broken("W12", f"Called without now, the store removed {removed}, used just before.")
+    claimed = await store.claim_if_unclaimed("org_2", "ada", revoke=True, keep_token=False)
+    times.append(claimed and claimed.claimed_at)
+    revoked = await store.revoke_if_live("org_1", key.id)
+    times.append(revoked and revoked.revoked_at)
+    times.append(await store.now())
+    # Some of them are kept in whole milliseconds.
+    told = [(time or 0) // MILLISECOND for time in times]
+    if any(later < earlier for earlier, later in pairwise(told)):
+        said = ", ".join(f"{time - told[0]:+}" for time in told)
+        raise Broken("W12", f"Called without now, the store went by these times (ms): {said}.")
+
+
+async def _admitted_by_the_stores_clock(store: Store, factory: Factory) -> int | None:
+    # One key ended a second ago, and one ends in a minute.
+    made, begun, admission = [factory.key(), factory.key()], await store.now() - SECOND, UNKNOWN
+    for key, lifetime in zip(made, (1, MINUTE), strict=True):
+        await store.insert(
+            factory.draft("org_3", key=key, lifetime=lifetime, at=begun), None, begun
+        )
+    for key, right in zip(made, (Verdict.EXPIRED, Verdict.ADMITTED), strict=True):
+        admission = await store.admit(factory.token(key), 1, PLANS)
+        if admission.verdict is not right:
+            said = f"a key is {admission.verdict.value} where {right.value} is right"
+            raise Broken("W12", f"Called without now, {said}.")
+    counts = (await Call("census", ()).on(store)).counts
+    if sum(counts.values()) != 2:
+        raise Broken("W12", f"Called without now, the census of 2 live keys is {counts}.")
+    listed = len(await store.list_live("org_3", PAGE_AT_MOST))
+    if listed != 1:
+        raise Broken("W12", f"Called without now, {listed} keys are listed where 1 is live.")
+    removed = (await Call("remove_ended", (MINUTE,)).on(store)).removed
+    if removed:
+        raise Broken("W12", f"Called without now, {removed} keys are removed that ended just now.")
+    return admission.reading and admission.reading.now
+
+
+async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
+    """Epoch and edition, where the store keeps them, change with whatever voids an answer."""
+    factory = Factory()
+    draft = factory.draft()
+    await store.insert(draft, None, NOW)
+    for organization in ("org_2", "org_3", "org_4"):
+        await store.register(factory.account(organization), factory.draft(organization), NOW)
+    await store.claim_if_unclaimed("org_3", "ada", revoke=False, keep_token=True, now=NOW)
+    revoking = (("revoke", True), ("keep_token", False), ("now", NOW))
+    old, new = Digest(draft.scheme, draft.digest), Digest(draft.scheme, b"\x07" * 32)
+    for change in (
+        Call("rehash_if", (draft.handle, old, new)),
+        Call("put_organization", (Organization("org_1", EXACT.name),)),
+        Call("put_organization", (Organization("org_1", EXACT.name, (("rpm", 4),)),)),
+        Call("revoke_if_live", ("org_1", draft.id, NOW)),
+        Call("claim_if_unclaimed", ("org_2", "ada"), revoking),
+        Call("claim_if_unclaimed", ("org_3", "ada"), revoking),
+        Call("remove_unclaimed", (DAY, 9, NOW + DAY)),
+        Call("remove_ended", (DAY, NOW + DAY)),
+    ):
+        change_counter, local_version = await store.change_counter(), store.local_version
+        await change.on(store)
+        later = await store.change_counter()
+        if change_counter is not None and (later is None or later <= change_counter):
+            raise Broken(
+                "D5", f"The epoch was {change_counter} before it, and is {later}.", [str(change)]
+            )
+        if local_version is not None and store.local_version is local_version:
+            raise Broken("D5", "The edition is the same as before it.", [str(change)])
+
+
+async def a_version_of_records_never_comes_back(store: Store) -> None:
+    """Where the store is made of records, one that is written anew is never taken for the old."""
+    if not isinstance(store, RecordStore):
+        return
+    records, name, versions = store.records, "org:check", list[int]()
+    for turn in (b"first", b"second"):
+        await records.put_if(name, turn, None, None)
+        kept = await records.get(name)
+        versions.append(kept[1] if kept else 0)
+        await records.put_if(name, None, versions[-1], None)
+    if versions[0] == versions[1]:
+        said = f"A value that was taken away and written again had the version {versions[0]} twice."
+        raise Broken("W3", f"{said} Who read the old one can write over the new one.")
+
+
+def forgets(leftovers: Leftovers) -> Check:
+    """A check that the store lets go of organizations idle for two of the longest windows (W10).
+
+    Args:
+        leftovers: says how many organizations the store still keeps windows or slots of.
+    """
+
+    async def idle_organizations_leave_nothing(store: Store) -> None:
+        for number in range(IDLE):
+            await store.hit(f"idle_{number}", EXACT.windows, 1, NOW)
+            await store.acquire(f"idle_{number}", "job", "me", 1, MINUTE, NOW)
+        for hour in range(1, 49):
+            await store.hit("busy", EXACT.windows, 1, NOW + hour * HOUR)
+        for _ in range(2 * IDLE):
+            await store.hit("busy", EXACT.windows, 1, NOW + 2 * DAY)
+            await store.acquire("busy", "job", "me", 1, MINUTE, NOW + 2 * DAY)
+            await store.release("busy", "job", "me", NOW + 2 * DAY)
+        left = leftovers(store, NOW + 2 * DAY)
+        left = left if isinstance(left, int) else await left
+        if left > 1:
+            said = f"After two idle days of {IDLE} organizations and one busy one, {left} are kept."
+            raise Broken("W10", said)
+
+    check = idle_organizations_leave_nothing
+    return Check("W10", "windows", check.__name__, crowded=False, of=check)
+
+
+_clock = without_now_the_stores_own_clock_decides
+_memory = who_remembers_answers_hears_of_every_change
+_version = a_version_of_records_never_comes_back
+CHECKS: tuple[Check, ...] = (
+    Check("W12", "admission", _clock.__name__, crowded=False, of=_clock),
+    Check("D5", "admission", _memory.__name__, crowded=False, of=_memory),
+    Check("W3", "admission", _version.__name__, crowded=False, of=_version),
+)

@@ -1,0 +1,131 @@
+"""Keys, ids and plans for the checks to put into stores: the same ones in every run."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from ..core.accounts import AccountDraft
+from ..core.api_keys import KeyDraft
+from ..core.digests import Peppers
+from ..core.key_format import BASE62, KeyFormat, NewKey, Token
+from ..core.plans import Plan, PlanBook
+from ..core.row_seals import sealed_account_draft, sealed_draft
+from ..core.sliding_window import Window
+from .clock import START
+
+NOW: Final = START
+
+HOSTILE: Final = (
+    "{org}",
+    "a}b{c",
+    "nul\0nul",
+    "nul",
+    "line\nline\r\n",
+    "' OR 1=1 --",
+    "%s%(x)s{0}",
+    "*?[a-z]",
+    "a:b",
+    "a::b",
+    " ",
+    "Org",
+    "org",
+    "org ",
+    "o" * 128,
+    "o" * 127 + "p",
+    "\U0001f511" * 128,
+    "\U0001f511" * 127 + "x",
+    "\u00e9",
+    "e\u0301",
+    "\u202e",
+    "..",
+    "/",
+    "lone \ud800 surrogate",
+    "lone \udfff surrogate",
+    "two \ud83d\ude00 surrogates",
+    "two \U0001f600 surrogates",
+)
+"""Ids that stores may trip over: all different, some nearly alike, each one allowed (D36)."""
+
+NARROW: Final = Plan("narrow", rpm=3, rph=5, rpd=7, concurrent=1)
+EXACT: Final = Plan("exact", rpm=10, rph=100, rpd=500, concurrent=2, resolution=None)
+COARSE: Final = Plan("coarse", rpm=200, rph=300, rpd=None, concurrent=3, resolution=1)
+OPEN: Final = Plan("open", rpm=None, rph=None, rpd=None, concurrent=None)
+PLANS: Final = PlanBook([NARROW, EXACT, COARSE, OPEN], default="narrow")
+"""The book of the checks: an organization that was never placed is on *narrow*."""
+
+
+def minute(limit: int | None) -> tuple[Window, ...]:
+    """The windows of a plan with a limit a minute and no other."""
+    return Plan("minute", rpm=limit, rph=None, rpd=None, concurrent=None).windows
+
+
+def book(limit: int | None) -> PlanBook:
+    """Everybody has this limit a minute and no other."""
+    plan = Plan("minute", rpm=limit, rph=None, rpd=None, concurrent=None)
+    return PlanBook([plan], custom=(), default="minute")
+
+
+class Factory:
+    """Draws keys and drafts, the same for the same seed.
+
+    Args:
+        seed: another one gives other keys.
+        peppers: digest the keys and seal their rows.
+    """
+
+    def __init__(self, seed: int = 0, peppers: Sequence[bytes] = ()) -> None:
+        self._random = Random(seed)  # noqa: S311 - these keys open nothing
+        self.format: Final = KeyFormat("acme", peppers=Peppers(peppers), draw=self._draw)
+
+    def key(self) -> NewKey:
+        """Another key."""
+        return self.format.generate()
+
+    def token(self, key: NewKey) -> Token:
+        """The key as a request presents it."""
+        return self.format.read([b"Bearer " + key.text.encode()])
+
+    def draft(
+        self,
+        organization: str = "org_1",
+        *,
+        key: NewKey | None = None,
+        name: str = "a key",
+        scopes: tuple[str, ...] = ("*",),
+        lifetime: int | None = None,
+        at: int = NOW,
+    ) -> KeyDraft:
+        """A draft of this key, or of another one, that expires a lifetime after an instant."""
+        key = key or self.key()
+        digest = self.format.digest(key)
+        draft = KeyDraft(
+            id=str(UUID(int=self._random.getrandbits(128), version=4)),
+            handle=key.handle,
+            organization=organization,
+            name=name,
+            prefix=key.prefix,
+            scopes=scopes,
+            scheme=digest.scheme,
+            digest=digest.value,
+            seal=None,
+            expires_at=None if lifetime is None else at + lifetime,
+        )
+        return sealed_draft(draft, self.format.peppers)
+
+    def account(
+        self,
+        organization: str = "org_1",
+        *,
+        email: str = "ada@example.com",
+        company: str | None = None,
+        agent: str = "an agent",
+    ) -> AccountDraft:
+        """A draft of an account with a dashboard token of its own."""
+        token = self.key()
+        digest = self.format.digest(token)
+        draft = AccountDraft(organization, agent, email, company, token.handle, *digest)
+        return sealed_account_draft(draft, self.format.peppers)
+
+    def _draw(self, length: int) -> str:
+        return "".join(self._random.choices(BASE62, k=length))

@@ -1,0 +1,69 @@
+"""A gate with somebody behind it: an organization on each plan, with a key and a session."""
+
+from secrets import token_urlsafe
+from typing import Any, Final, NamedTuple
+
+from ..core.plans import LIMITS
+from ..gate import Gate
+from ..sessions import SESSION_COOKIE, Session, SignedCookie
+from ..stores.memory.store import MemoryStore
+from .clock import HandClock
+
+CUSTOM_LIMIT: Final = 1_000
+"""Each limit of an organization on a plan without numbers of its own."""
+
+
+class Tenant(NamedTuple):
+    """An organization that is ready to be used in a test."""
+
+    id: str
+    plan: str
+    key: str
+    """A full key that may do everything."""
+    key_id: str
+    session: str
+    """The value of a session cookie; empty where the gate takes none that is signed here."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a request with the key carries."""
+        return {"Authorization": f"Bearer {self.key}"}
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """What a request from the dashboard carries."""
+        return {SESSION_COOKIE: self.session}
+
+    def __repr__(self) -> str:
+        return f"<Tenant {self.id} on {self.plan}>"
+
+
+def settings(clock: HandClock) -> dict[str, Any]:
+    """What a gate of a test is made with: memory, a clock moved by hand, signed sessions."""
+    return {
+        "store": MemoryStore(clock),
+        "brand": "test",
+        "clock": clock,
+        "sessions": SignedCookie([token_urlsafe()]),
+        "public_url": "http://testserver",
+    }
+
+
+async def furnish(gate: Gate) -> dict[str, Tenant]:
+    """Put an organization on each plan of a gate, and give it a key and a session.
+
+    Args:
+        gate: any gate, where no organization is called ``org_<plan>`` yet. Sessions are issued
+            where it verifies them by a :class:`~lockgate.sessions.SignedCookie`.
+    """
+    tenants: dict[str, Tenant] = {}
+    for name in gate.plans.names:
+        id = f"org_{name}"
+        own = dict.fromkeys(LIMITS if name in gate.plans.custom else (), CUSTOM_LIMIT)
+        await gate.organizations.place(id, name, **own)
+        created = await gate.keys.create(id, f"key of {id}")
+        session = Session(id, f"owner of {id}", f"owner@{name}.example")
+        issues = gate.sessions if isinstance(gate.sessions, SignedCookie) else None
+        cookie = issues.issue(session) if issues else ""
+        tenants[name] = Tenant(id, name, created.text, created.key.id, cookie)
+    return tenants

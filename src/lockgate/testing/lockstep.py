@@ -1,0 +1,156 @@
+"""A store beside the model: each call is made on both, and both must answer alike (R2)."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
+
+from ..core.api_keys import ApiKey
+from ..core.leases import SlotReading
+from ..core.sliding_window import Reading
+from ..stores.base import Admission, Store, Verdict
+from .calls import Call, Raised, alike, differences, show
+from .guarantees import Broken
+from .model import World, expect
+
+_USAGE: Final = ApiKey._fields.index("request_count")
+_PLAIN: Final = frozenset({"W4", "W6", "W12"})
+"""Sentences that a wrong answer shows to be broken, whatever was being looked at."""
+
+
+class Lockstep:
+    """Hands calls on to a store, and sees that each answer is the model's.
+
+    Every verb that depends on the time must be given ``now``.
+
+    Args:
+        store: the store that is held to the contract.
+        sentence: the one that is being looked at; None: find out by the answer.
+    """
+
+    def __init__(self, store: object, sentence: str | None = None) -> None:
+        self.store = store
+        self.world = World()
+        self.trace: list[str] = []
+        self._sentence = sentence
+
+    @classmethod
+    def of(cls, store: object, sentence: str | None = None) -> Store:
+        """A witness that can be called like the store it watches."""
+        return cast(Store, cls(store, sentence))
+
+    def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        async def both(*arguments: Any, **options: Any) -> Any:
+            return await self.see(Call(verb, arguments, tuple(options.items())))
+
+        return both
+
+    async def see(self, call: Call) -> Any:
+        """Make one call on both.
+
+        Raises:
+            Broken: they answer differently.
+        """
+        before = self.world
+        expected, self.world = expect(before, call)
+        got = await call.on(self.store)
+        self.trace.append(f"{call} -> {show(got)}")
+        if not alike(expected, got):
+            sentence = diagnose(call, expected, got)
+            if got == expected:  # And of another type.
+                sentence = "W14"
+            elif sentence not in _PLAIN:
+                sentence = self._sentence or sentence
+            raise Broken(sentence, f"In the last call {differences(expected, got)}.", self.trace)
+        return got
+
+
+def diagnose(call: Call, expected: object, got: object) -> str:
+    """The sentence that a wrong answer breaks, as nearly as the answer alone can tell."""
+    if isinstance(expected, Admission):
+        return _of_admission(expected, got)
+    if isinstance(expected, Reading):
+        return _of_reading(expected, got)
+    if isinstance(expected, ApiKey) and isinstance(got, ApiKey):
+        return _of_key(expected, got)
+    if isinstance(expected, SlotReading) and isinstance(got, SlotReading):
+        if expected.lease and got.lease:
+            return "L6"
+        return "L1" if got.lease else "L2"
+    if call.verb == "insert" and expected == Raised("HandleTaken"):
+        return "D1"
+    return _BY_VERB[call.verb]
+
+
+def _of_admission(expected: Admission, got: object) -> str:
+    if not isinstance(got, tuple) or len(cast(tuple[object, ...], got)) != len(expected):
+        return "W14"
+    verdict, key, plan, reading = cast(Admission, got)
+    if verdict is not expected.verdict:
+        ended = {Verdict.REVOKED: "K3", Verdict.EXPIRED: "K1", Verdict.UNKNOWN: "K1"}
+        if {verdict, expected.verdict} == {Verdict.REVOKED, Verdict.EXPIRED}:
+            return "D4"
+        if expected.verdict in ended:
+            return ended[expected.verdict]
+        return "W1" if expected.verdict is Verdict.LIMITED else "W2"
+    if plan != expected.plan:
+        return "W13"
+    if reading != expected.reading and expected.reading is not None:
+        return _of_reading(expected.reading, reading)
+    return _of_key(expected.key, key) if expected.key and key else "K6"
+
+
+def _of_reading(expected: Reading, got: object) -> str:
+    if not isinstance(got, tuple) or len(cast(tuple[object, ...], got)) != len(expected):
+        return "W14"
+    reading = Reading(*cast(Reading, got))
+    if reading.allowed != expected.allowed:
+        return "W1" if reading.allowed else "W2"
+    if reading.now != expected.now:
+        return "W12"
+    if reading.used != expected.used:
+        pairs = zip(reading.used, expected.used, strict=False)
+        if any(mine == theirs for mine, theirs in pairs):
+            return "W9"
+        return "W14" if expected.allowed else "W7"
+    if reading.remaining != expected.remaining:
+        return "W4"
+    return "W6" if reading.wait != expected.wait else "W14"
+
+
+def _of_key(expected: ApiKey, got: ApiKey) -> str:
+    if got.organization != expected.organization:
+        return "K6"
+    if got.revoked_at != expected.revoked_at:
+        return "K3" if got.revoked_at is None else "D4"
+    if got[_USAGE:] != expected[_USAGE:]:
+        return "K7"
+    return "K9" if got.kept != expected.kept else "K1"
+
+
+_BY_VERB = {
+    "insert": "K8",
+    "find": "K1",
+    "get": "K6",
+    "list": "D10",
+    "list_live": "D10",
+    "revoke_if_live": "K3",
+    "rehash_if": "K9",
+    "add_usage": "K7",
+    "remove_ended": "D45",
+    "census": "K9",
+    "acquire": "L1",
+    "renew": "L4",
+    "release": "L5",
+    "held": "L3",
+    "organization": "D25",
+    "put_organization": "D25",
+    "register": "R1",
+    "account": "R1",
+    "account_by_token": "D14",
+    "unclaimed_by_email": "D14",
+    "accounts_by_user": "D14",
+    "claim_if_unclaimed": "R3",
+    "remove_unclaimed": "D46",
+    "sign_in": "D15",
+    "sign_out": "D15",
+    "rehash_token_if": "K9",
+}

@@ -1,0 +1,320 @@
+"""A state machine that walks a store and the model in lockstep, and shrinks where they part.
+
+Needs Hypothesis: ``pip install 'lockgate[testing]'``.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from inspect import isawaitable
+from typing import Any, ClassVar, Final, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from ..core.api_keys import KeyDraft, Position
+from ..core.digests import Digest
+from ..core.key_format import NewKey
+from ..core.plans import Organization, Plan
+from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
+from ..stores.base import PAGE_AT_MOST, PartStore, Usage
+from ..sync import run
+from .calls import Call
+from .certify import MakeStore
+from .checks import PARTS, Part
+from .factories import COARSE, EXACT, NARROW, NOW, OPEN, PLANS, Factory
+from .lockstep import Lockstep
+
+T = TypeVar("T")
+
+ORGANIZATIONS: Final = ("org_1", "org_2", "Org_1")
+AHEAD: Final = st.one_of(
+    st.integers(0, 3),
+    st.sampled_from([SECOND - 1, SECOND, MINUTE - 1, MINUTE, HOUR, DAY - 1, DAY, 2 * DAY]),
+    st.integers(0, 2 * MINUTE),
+)
+BACK: Final = st.sampled_from([1, SECOND, MINUTE, 2 * DAY])
+PLAN: Final = st.sampled_from([NARROW, EXACT, COARSE, OPEN])
+WHICH: Final = st.integers(0, 4)
+ORGANIZATION: Final = st.sampled_from(ORGANIZATIONS)
+JOB: Final = st.sampled_from(["job 1", "job 2", "job 3"])
+OWNER: Final = st.sampled_from(["me", "you"])
+EMAIL: Final = st.sampled_from(["ada@example.com", "eve@example.com"])
+SPAN: Final = st.sampled_from([1, SECOND, MINUTE, HOUR])
+LIMIT: Final = st.none() | st.integers(0, 3)
+SCHEMES: Final = ("sha256", "other", "another")
+SEAL: Final = st.sampled_from([None, None, "01020304:aa"])
+KEPT: Final = st.tuples(st.sampled_from(SCHEMES), SEAL)
+
+
+def needs(part: Part) -> Callable[[Any], bool]:
+    """A rule's condition: the store keeps this part."""
+    return lambda machine: part in machine.parts
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Calls of every verb in any order, at times that go ahead and back.
+
+    Subclass it with a :meth:`make_store`, or let :func:`lockstep` do so.
+    """
+
+    parts: ClassVar[Collection[Part]] = PARTS
+    """What the store keeps."""
+
+    @staticmethod
+    def make_store() -> PartStore | Awaitable[PartStore]:
+        """Makes an empty store, another one each time."""
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self._passed = 0
+        self._steady = True
+        self._runner: asyncio.Runner | None = None
+        self._mint = Factory()
+        self._keys: list[tuple[NewKey, KeyDraft]] = []
+        for index in range(5):
+            key = self._mint.key()
+            lifetime = (None, HOUR, None, DAY, MINUTE)[index]
+            draft = self._mint.draft(ORGANIZATIONS[index % 3], key=key, lifetime=lifetime)
+            self._keys.append((key, draft))
+        made = self.make_store()
+        if isawaitable(made):
+            self._runner = asyncio.Runner()
+            made = self._runner.run(_awaited(made))
+        elif made.io == "async":
+            self._runner = asyncio.Runner()
+        self._witness = Lockstep(made)
+
+    def _drive(self, flow: Coroutine[Any, Any, T]) -> T:
+        return run(flow) if self._runner is None else self._runner.run(flow)
+
+    def _call(self, verb: str, *arguments: Any) -> None:
+        self._drive(self._witness.see(Call(verb, arguments)))
+
+    def teardown(self) -> None:
+        """Close the store."""
+        store: Any = self._witness.store
+        self._drive(store.close())
+        if self._runner is not None:
+            self._runner.close()
+
+    @rule(by=AHEAD)
+    def time_passes(self, by: int) -> None:
+        """The time of later calls moves on."""
+        if self._steady or self._passed + by < DAY:
+            self.now += by
+            self._passed += by
+
+    @precondition(lambda machine: machine._passed < DAY)
+    @rule(by=BACK)
+    def the_clock_steps_back(self, by: int) -> None:
+        """The time of later calls is an earlier one.
+
+        Only in walks of less than a day: after one a store may have forgotten what was over, and
+        what would count once more by a clock that steps back so late.
+        """
+        self._steady = False
+        self.now -= by
+
+    @precondition(needs("windows"))
+    @rule(organization=ORGANIZATION, plan=PLAN, cost=st.integers(1, 4), times=st.integers(1, 4))
+    def hit(self, organization: str, plan: Plan, cost: int, times: int) -> None:
+        """Calls are charged."""
+        for _ in range(times):
+            self._call("hit", organization, plan.windows, cost, self.now)
+
+    @precondition(needs("windows"))
+    @rule(organization=ORGANIZATION, plan=PLAN)
+    def peek(self, organization: str, plan: Plan) -> None:
+        """Somebody reads the status."""
+        self._call("peek", organization, plan.windows, self.now)
+
+    @precondition(needs("slots"))
+    @rule(organization=ORGANIZATION, job=JOB, owner=OWNER, limit=LIMIT, span=SPAN)
+    def acquire(
+        self, organization: str, job: str, owner: str, limit: int | None, span: int
+    ) -> None:
+        """A job wants a slot."""
+        self._call("acquire", organization, job, owner, limit, span, self.now)
+
+    @precondition(needs("slots"))
+    @rule(organization=ORGANIZATION, job=JOB, owner=OWNER, span=SPAN)
+    def renew(self, organization: str, job: str, owner: str, span: int) -> None:
+        """A job wants to keep its slot."""
+        self._call("renew", organization, job, owner, span, self.now)
+
+    @precondition(needs("slots"))
+    @rule(organization=ORGANIZATION, job=JOB, owner=OWNER)
+    def release(self, organization: str, job: str, owner: str) -> None:
+        """A job is done."""
+        self._call("release", organization, job, owner, self.now)
+        self._call("held", organization, self.now)
+
+    @precondition(needs("keys"))
+    @rule(which=WHICH, cap=st.none() | st.integers(1, 2))
+    def insert(self, which: int, cap: int | None) -> None:
+        """A key is created, or one that is there already once more.
+
+        That one without a cap: where both say no, which of them is told is up to the store.
+        """
+        draft = self._keys[which][1]
+        world = self._witness.world
+        known = draft.handle in world.keys or draft.handle in world.removed
+        self._call("insert", draft, None if known else cap, self.now)
+
+    @precondition(needs("keys"))
+    @rule(which=WHICH, organization=ORGANIZATION)
+    def revoke(self, which: int, organization: str) -> None:
+        """An organization revokes a key, which may be another's."""
+        self._call("revoke_if_live", organization, self._keys[which][1].id, self.now)
+
+    @precondition(needs("keys"))
+    @rule(which=WHICH, old=KEPT, new=KEPT)
+    def rehash(self, which: int, old: tuple[str, str | None], new: tuple[str, str | None]) -> None:
+        """A key's digest and seal are replaced."""
+        handle, digest = self._keys[which][1].handle, self._keys[which][1].digest
+        before, after = (Digest(scheme, digest, seal) for scheme, seal in (old, new))
+        self._call("rehash_if", handle, before, after)
+
+    @precondition(needs("keys"))
+    @rule(which=st.lists(WHICH, max_size=3), requests=st.integers(1, 9))
+    def use(self, which: list[int], requests: int) -> None:
+        """Usage is added, of keys that may not be there."""
+        handles = [self._keys[index][1].handle for index in which]
+        self._call("add_usage", {handle: Usage(requests, self.now) for handle in handles})
+
+    @precondition(needs("keys"))
+    @rule(which=WHICH, organization=ORGANIZATION, limit=st.integers(1, 3))
+    def read(self, which: int, organization: str, limit: int) -> None:
+        """Somebody reads keys, and lists them in pages that begin anywhere."""
+        key = self._keys[which][1]
+        self._call("find", key.handle)
+        self._call("get", organization, key.id)
+        self._call("list", organization, PAGE_AT_MOST)
+        self._call("list_live", organization, PAGE_AT_MOST, None, self.now)
+        created = key.created(self.now)
+        self._call("list", organization, limit, Position(created.created_at, key.id))
+        place = Position(created.ends_at, key.id)
+        self._call("list_live", organization, limit, place, self.now)
+        self._call("census", self.now)
+
+    @precondition(needs("keys"))
+    @rule(age=st.sampled_from([0, 1, SECOND, HOUR, DAY]))
+    def remove_ended(self, age: int) -> None:
+        """Keys that ended are removed."""
+        self._call("remove_ended", age, self.now)
+
+    @precondition(needs("accounts"))
+    @rule(organization=ORGANIZATION, plan=PLAN, rpm=st.none() | st.integers(1, 9))
+    def place(self, organization: str, plan: Plan, rpm: int | None) -> None:
+        """An organization changes plans."""
+        placed = Organization(organization, plan.name, (("rpm", rpm),) if rpm else ())
+        self._call("put_organization", placed)
+        self._call("organization", organization)
+
+    @precondition(needs("accounts"))
+    @rule(which=WHICH, organization=ORGANIZATION, email=EMAIL)
+    def register(self, which: int, organization: str, email: str) -> None:
+        """An agent registers, with a key that may be there already."""
+        draft = self._keys[which][1]._replace(organization=organization)
+        account = self._mint.account(organization, email=email)
+        self._call("register", account, draft, self.now)
+        self._call("account_by_token", account.handle)
+
+    @precondition(needs("accounts"))
+    @rule(email=EMAIL, user=OWNER, limit=st.integers(1, 3))
+    def page(self, email: str, user: str, limit: int) -> None:
+        """Accounts are listed, page by page."""
+        for verb, name in (("unclaimed_by_email", email), ("accounts_by_user", user)):
+            found = self._drive(self._witness.see(Call(verb, (name, limit))))
+            while len(found) == limit:
+                last = found[-1]
+                at = last.created_at if last.claimed_at is None else last.claimed_at
+                position = Position(at, last.organization)
+                found = self._drive(self._witness.see(Call(verb, (name, limit, position))))
+
+    @precondition(needs("accounts"))
+    @rule(
+        organization=ORGANIZATION,
+        user=OWNER,
+        revoke=st.booleans(),
+        keep=st.booleans(),
+        old=SEAL,
+        new=SEAL,
+    )
+    def claim(
+        self,
+        organization: str,
+        user: str,
+        revoke: bool,
+        keep: bool,
+        old: str | None,
+        new: str | None,
+    ) -> None:
+        """A user claims an organization, and may want all keys revoked, or the token kept."""
+        kept = ("revoke", revoke), ("keep_token", keep)
+        options = *kept, ("seals", (old, new)), ("now", self.now)
+        call = Call("claim_if_unclaimed", (organization, user), options)
+        self._drive(self._witness.see(call))
+        self._call("list", organization, PAGE_AT_MOST)
+
+    @precondition(needs("accounts"))
+    @rule(idle=st.sampled_from([0, 1, MINUTE, HOUR, DAY]))
+    def remove(self, idle: int) -> None:
+        """Unclaimed accounts that were not used for a time are removed."""
+        self._call("remove_unclaimed", idle, 100, self.now)
+        for organization in ORGANIZATIONS:
+            self._call("account", organization)
+            self._call("list", organization, PAGE_AT_MOST)
+
+    @precondition(needs("accounts"))
+    @rule(organization=ORGANIZATION, kept=KEPT)
+    def sign_out(self, organization: str, kept: tuple[str, str | None]) -> None:
+        """An agent signs in and out, and its token gets another digest."""
+        self._call("sign_in", organization, self.now)
+        self._call("sign_out", organization)
+        account = self._witness.world.accounts.get(organization)
+        if account is not None:
+            new = Digest(kept[0], account.digest, kept[1])
+            self._call("rehash_token_if", account.handle, account.kept, new)
+        self._call("account", organization)
+
+    @precondition(needs("admission"))
+    @rule(which=WHICH, cost=st.integers(1, 3), times=st.integers(1, 3))
+    def admit(self, which: int, cost: int, times: int) -> None:
+        """Requests come with a key that may be there or not."""
+        token = self._mint.token(self._keys[which][0])
+        for _ in range(times):
+            self._call("admit", token, cost, PLANS, self.now)
+
+
+def lockstep(
+    make_store: MakeStore,
+    *,
+    parts: Collection[Part] = PARTS,
+    profile: settings | None = None,
+) -> None:
+    """Walk stores beside the model, as long as the settings say.
+
+    Args:
+        make_store: makes an empty store, for each walk another one.
+        parts: what the store keeps, if not everything.
+        profile: Hypothesis settings; by default the profile that is loaded.
+
+    Raises:
+        Broken: with the shortest walk that was found.
+    """
+    own = {"make_store": staticmethod(make_store), "parts": parts}
+    machine = type("StoreMachine", (StoreMachine,), own)
+    chosen = settings(
+        profile or settings(),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    run_state_machine_as_test(machine, settings=chosen)
+
+
+async def _awaited(made: Awaitable[PartStore]) -> PartStore:
+    return await made

@@ -1,0 +1,1 @@
+"""lockgate's own operations: handlers, schemas and their OpenAPI description."""

@@ -1,0 +1,153 @@
+"""The OpenAPI description of a gate's operations, for the document of the host application."""
+
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from ...core.access_rule import Rule
+from ...gate import Gate
+from ...sessions import SESSION_COOKIE
+from ..queries import Parameter
+from .schemas import Error
+from .table import endpoints_of
+
+_PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
+_REF: Final = "#/components/schemas/{model}"
+_RATE_HEADERS: Final = {
+    "X-RateLimit-Limit": "Maximum requests allowed per minute.",
+    "X-RateLimit-Remaining": "Requests that would be admitted now.",
+    "X-RateLimit-Reset": "Unix timestamp at which capacity comes back.",
+}
+_OTHER_HEADERS: Final = {
+    401: ("WWW-Authenticate", "string", "What to authenticate with (RFC 6750)."),
+    403: ("WWW-Authenticate", "string", "The scope that is missing, where one is (RFC 6750)."),
+    405: ("Allow", "string", "The methods that the path takes."),
+    429: ("Retry-After", "integer", "Seconds to wait."),
+}
+_ERRORS: Final = {
+    400: "The request is not valid.",
+    401: "No credential, or one that is not accepted.",
+    403: "The scopes, or the site that asks, do not allow this.",
+    404: "There is nothing here.",
+    405: "The path does not take this method.",
+    409: "The organization has as many live keys as it may, or the job is running already.",
+    413: "The body is too large.",
+    415: "The body is not declared as JSON.",
+    429: "A rate limit, or that of concurrent jobs, is reached.",
+    503: "Credentials cannot be checked at the moment, or the job has lost its slot.",
+}
+
+Described = tuple[str, str, Rule, str]
+"""Another operation to describe: method, path, rule, summary."""
+
+
+def answers(status: int, model: type[BaseModel] | None = None) -> dict[int | str, dict[str, Any]]:
+    """Every response of an operation, by status: the one that is wanted, and every error.
+
+    Args:
+        status: of the answer that is wanted.
+        model: the body of that answer, where it has one that is known.
+    """
+    wanted: dict[str, Any] = {"description": "The answer.", "headers": _headers(status)}
+    return {
+        status: {**wanted, "model": model} if model else wanted,
+        **{
+            error: {"description": text, "headers": _headers(error), "model": Error}
+            for error, text in _ERRORS.items()
+        },
+    }
+
+
+def parameters(path: str, query: Iterable[Parameter] = ()) -> list[dict[str, Any]]:
+    """The parameters in a path, and those of a query."""
+    return [
+        *(
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in _PARAMETER.findall(path)
+        ),
+        *(
+            {"name": name, "in": "query", "description": description, "schema": schema}
+            for name, description, schema in query
+        ),
+    ]
+
+
+def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[str, Any]:
+    """Describe a gate's operations, and others behind it, as an OpenAPI 3.1 document."""
+    own = endpoints_of(gate)
+    models = {e.response for e in own} | {e.request for e in own if e.request} | {Error}
+    ordered = sorted(models, key=lambda model: model.__name__)
+    _, schemas = models_json_schema(
+        [(model, "serialization") for model in ordered], ref_template=_REF
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in own:
+        operation = _operation(
+            endpoint.path, endpoint.rule, endpoint.summary, endpoint.status, endpoint.response
+        )
+        scopes = [endpoint.rule.requires.scope] if endpoint.rule.requires else []
+        operation["security"] = [{name: scopes} for name in endpoint.credentials]
+        operation["parameters"] = parameters(endpoint.path, endpoint.query)
+        if endpoint.request is not None:
+            content = _content(endpoint.request.__name__)
+            operation["requestBody"] = {"required": True, "content": content}
+        paths.setdefault(gate.prefix + endpoint.path, {})[endpoint.method.lower()] = operation
+    for method, path, rule, summary in others:
+        operation = _operation(path, rule, summary, 200, None)
+        operation["responses"]["2XX"] = operation["responses"].pop("200")
+        plain = _PARAMETER.sub(r"{\1}", path)
+        paths.setdefault(plain, {})[method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version("lockgate")},
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {
+                "key": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "bearerFormat": f"{gate.format.brand}_{gate.format.environment}_...",
+                },
+                "session": {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
+            },
+        },
+    }
+
+
+def _operation(
+    path: str, rule: Rule, summary: str, status: int, model: type[BaseModel] | None
+) -> dict[str, Any]:
+    scopes = [rule.requires.scope] if rule.requires else []
+    return {
+        "summary": summary,
+        "parameters": parameters(path),
+        "security": [] if rule.public else [{name: scopes} for name in rule.accepts],
+        "responses": {str(s): _response(**reply) for s, reply in answers(status, model).items()},
+    }
+
+
+def _response(
+    description: str, headers: dict[str, Any], model: type[BaseModel] | None = None
+) -> dict[str, Any]:
+    response = {"description": description, "headers": headers}
+    return {**response, "content": _content(model.__name__)} if model else response
+
+
+def _content(model: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REF.format(model=model)}}}
+
+
+def _headers(status: int) -> dict[str, Any]:
+    headers = {name: ("integer", text) for name, text in _RATE_HEADERS.items()}
+    if status in _OTHER_HEADERS:
+        name, kind, text = _OTHER_HEADERS[status]
+        headers[name] = (kind, text)
+    return {
+        name: {"description": text, "schema": {"type": kind}}
+        for name, (kind, text) in headers.items()
+    }

@@ -1,0 +1,77 @@
+"""What one of lockgate's own operations is made of, framework-free."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from ...core.access_rule import Credential, Rule
+from ...errors import Header
+from ...gate import Gate
+from ...principal import Principal
+from ..queries import Parameter
+from ..request import Caller
+
+ReadBody = Callable[[int], Awaitable[bytes]]
+"""Reads a request's whole body; raises :class:`PayloadTooLarge` past so many bytes."""
+
+
+class Call(NamedTuple):
+    """What a handler works on."""
+
+    gate: Gate
+    caller: Caller
+    who: Principal | None
+    """Who is in; None where the rule is public."""
+    params: Mapping[str, str]
+    body: bytes
+    headers: list[Header]
+    """Takes what the answer is to carry beside what every answer does."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who is in, where the rule is not public."""
+        assert self.who is not None, "nobody comes in by such a rule without a principal"
+        return self.who
+
+    def __repr__(self) -> str:
+        line = self.gate.format.redact(f"{self.caller.method} {self.caller.path}")
+        return f"<Call {line}>"  # Some bodies hold a token (R7).
+
+
+class Reply(NamedTuple):
+    """An answer, ready for any face to send."""
+
+    status: int
+    headers: tuple[Header, ...]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"<Reply {self.status}>"  # The body of one of them holds a key (R7).
+
+
+class Endpoint(NamedTuple):
+    """One operation: where it lives below the prefix, what it needs, and who answers."""
+
+    method: str
+    path: str
+    rule: Rule
+    handler: Callable[[Call], Awaitable[BaseModel]]
+    summary: str
+    response: type[BaseModel]
+    status: int = 200
+    request: type[BaseModel] | None = None
+    query: tuple[Parameter, ...] = ()
+    """The query parameters that it reads; any other is refused where it reads some."""
+    reads_session: bool = False
+    """Whether the handler itself asks who has signed in, by a public rule: such a caller may have
+    no organization yet, so there is none to count on."""
+    tells: str | None = None
+    """The event that tells of a refusal, whatever its reason; None: none does."""
+
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """Any one of these is needed; empty: none is."""
+        if self.rule.public:
+            return ("session",) if self.reads_session else ()
+        return self.rule.accepts

@@ -1,0 +1,227 @@
+"""lockgate's own operations as a table of framework-free handlers (spec 4)."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from ...core.access_rule import Rule
+from ...errors import (
+    ConfigurationError,
+    Header,
+    MethodNotAllowed,
+    MissingAuth,
+    NotFound,
+    RateLimitExceeded,
+    Refusal,
+    SessionInvalid,
+    SessionRequired,
+)
+from ...gate import Gate
+from ...principal import Principal
+from ...services.rate_limit_status import status_of
+from ..bodies import BODY_LIMIT, read_body, require_json, written
+from ..request import SAFE_METHODS, Caller, address_of
+from .accounts import account_endpoints
+from .operation import Call, Endpoint, ReadBody, Reply
+from .schemas import (
+    CreateKey,
+    KeyCreated,
+    KeyDetail,
+    KeyInDetail,
+    KeyList,
+    KeyRevoked,
+    RateLimitStatus,
+    listed,
+    rendered,
+    shown,
+)
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+async def list_keys(call: Call) -> KeyList:
+    """Return the live keys of the caller's organization and the latest ended (spec 4.1, D45)."""
+    keys = await call.gate.keys.overview(call.principal.organization, call.caller.pause)
+    now = await call.gate.keys.now()
+    return KeyList.model_construct(data=await listed(keys, now, call.caller, call.gate.events))
+
+
+async def create_key(call: Call) -> KeyCreated:
+    """Create a key; sessions only (spec 4.2)."""
+    wanted = read_body(call.body, CreateKey, call.gate)
+    gate, organization = call.gate, call.principal.organization
+    created = await gate.keys.create(
+        organization, wanted.name, wanted.scopes, wanted.expires_in_days
+    )
+    session = call.principal.session
+    if gate.accounts is not None and session is not None and session.agent:
+        # A claim that ended the session may have come between (D46).
+        try:
+            await gate.accounts.agents.still(organization)
+        except SessionInvalid:
+            await gate.keys.revoke(organization, created.key.id)
+            raise
+    return KeyCreated(id=created.key.id, key=created.text, key_prefix=created.key.prefix)
+
+
+async def get_key(call: Call) -> KeyDetail:
+    """One key of the caller's organization (spec 4.3)."""
+    key = await call.gate.keys.get(call.principal.organization, _id(call))
+    now = await call.gate.keys.now()
+    return KeyDetail(data=shown(KeyInDetail, key, now, call.gate.events))
+
+
+async def revoke_key(call: Call) -> KeyRevoked:
+    """Revoke a key: any key may revoke itself, for others it needs ``account:write`` (D9)."""
+    own = call.principal.key
+    if own is None or own.id != call.params["id"].lower():
+        call.principal.need("account:write")
+    await call.gate.keys.revoke(call.principal.organization, _id(call))
+    return KeyRevoked()
+
+
+async def rate_limits(call: Call) -> RateLimitStatus:
+    """The status, this very request included (spec 4.6, D29)."""
+    principal = call.principal
+    return RateLimitStatus.of(status_of(principal.plan, principal.reading))
+
+
+def _id(call: Call) -> str:
+    id = call.params["id"]
+    if not _UUID.fullmatch(id):
+        raise NotFound
+    return id.lower()
+
+
+_READ = Rule("account:read", accepts=("key", "session"), own=True)
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/api-keys", _READ, list_keys, "List API keys", KeyList),
+    Endpoint(
+        "POST",
+        "/api-keys",
+        Rule(accepts=("session",), own=True),
+        create_key,
+        "Create an API key",
+        KeyCreated,
+        status=201,
+        request=CreateKey,
+    ),
+    Endpoint("GET", "/api-keys/{id}", _READ, get_key, "Inspect an API key", KeyDetail),
+    Endpoint(
+        "DELETE",
+        "/api-keys/{id}",
+        Rule(accepts=("key", "session"), own=True),
+        revoke_key,
+        "Revoke an API key",
+        KeyRevoked,
+    ),
+    Endpoint(
+        "GET",
+        "/account/rate-limits",
+        Rule("account:read", own=True),
+        rate_limits,
+        "Read the rate limit status",
+        RateLimitStatus,
+    ),
+)
+
+
+def endpoints_of(gate: Gate) -> tuple[Endpoint, ...]:
+    """The operations of a gate: those of accounts only where agents may register."""
+    return ENDPOINTS if gate.accounts is None else (*ENDPOINTS, *account_endpoints(gate))
+
+
+def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
+    """The operations of a gate by full path, then by method.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so nobody could create a key.
+    """
+    if gate.sessions is None:
+        raise ConfigurationError(
+            "The key operations need to know who has signed in: give the gate a session verifier, "
+            "such as Gate(..., sessions=SignedCookie([secret]))."
+        )
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints_of(gate):
+        by_path.setdefault(gate.prefix + endpoint.path, {})[endpoint.method] = endpoint
+    return by_path
+
+
+def rules(gate: Gate) -> dict[str, Rule]:
+    """What the operations of a gate require; nothing where no sessions let them be mounted."""
+    if gate.sessions is None:
+        return {}
+    return {f"{e.method} {gate.prefix}{e.path}": e.rule for e in endpoints_of(gate)}
+
+
+async def answer(
+    gate: Gate,
+    operations: Mapping[str, Endpoint],
+    caller: Caller,
+    principal: Principal | None,
+    params: Mapping[str, str],
+    read: ReadBody,
+) -> Reply:
+    """Answer a request that is in.
+
+    The rule of the operation is held against the principal once more: should it be mounted where
+    the guard knew it by no rule of its own, it is closed all the same.
+
+    Raises:
+        Refusal: with what is to be answered instead.
+    """
+    method = "GET" if caller.method == "HEAD" else caller.method
+    endpoint = operations.get(method)
+    if endpoint is None:
+        raise MethodNotAllowed({*operations, *(["HEAD"] if "GET" in operations else [])})
+    who = None if endpoint.rule.public else check(endpoint.rule, principal)
+    headers: list[Header] = []
+    try:
+        body = await read(BODY_LIMIT)
+        if (who is None or who.session is not None) and body and method not in SAFE_METHODS:
+            require_json(caller.header(b"content-type"))
+        value = await endpoint.handler(Call(gate, caller, who, params, body, headers))
+    except Refusal as refusal:
+        if endpoint.tells is not None:
+            address = address_of(gate, caller)
+            gate.events.emit(endpoint.tells, code=refusal.code, address=address)
+        raise
+    always = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
+    return Reply(endpoint.status, (*always, *headers), await rendered(value, caller))
+
+
+def check(rule: Rule, principal: Principal | None) -> Principal:
+    """Hold a rule against a principal that is in already.
+
+    Raises:
+        Refusal: nobody is in, or not with what the rule asks for.
+    """
+    if principal is None:
+        raise MissingAuth if rule.takes_key else SessionRequired
+    if principal.key is not None and not rule.takes_key:
+        raise SessionRequired
+    if rule.requires is not None:
+        principal.need(rule.requires)
+    return principal
+
+
+class Repeated(Refusal):
+    """A refusal that was given before."""
+
+    status = RateLimitExceeded.status
+    code = RateLimitExceeded.code
+    sentence = "Too many requests."
+
+    def __init__(self, answer: Reply) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def refused(refusal: Refusal) -> Reply:
+    """A refusal as an answer, with the rate-limit headers that it was given."""
+    if isinstance(refusal, Repeated):
+        return refusal.answer
+    headers = ((b"content-type", b"application/json"), *refusal.headers(), *refusal.rate)
+    return Reply(refusal.status, headers, written(refusal.body()))

@@ -1,0 +1,66 @@
+"""What may be said of an account, and what an account shows of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.core.accounts import Account, AccountDraft, read_company
+
+DRAFT = AccountDraft("org_1", "an agent", "ada@example.com", None, "handle", "sha256", b"\1\2")
+
+
+def test_what_was_drafted_is_created_in_whole_milliseconds() -> None:
+    made = DRAFT.created(1_234_567)
+    assert made == Account(*DRAFT, created_at=1_234_000)
+    assert made[9:] == (None, None, None, 0, None)
+
+
+def test_the_type_follows_from_the_company() -> None:
+    made = DRAFT.created(0)
+    assert made.account_type == "personal"
+    assert made._replace(company_name="Ada & Co").account_type == "company"
+
+
+def test_neither_shows_an_address_or_a_digest() -> None:
+    for thing in (DRAFT, DRAFT.created(0)):
+        assert "org_1" in repr(thing)
+        assert "ada@" not in repr(thing) and "sha256" not in repr(thing)
+
+
+@pytest.mark.parametrize(
+    ("account_type", "company", "expected"),
+    [
+        ("personal", None, None),
+        ("company", " Ada & Co ", "Ada & Co"),
+        ("company", "c" * 200, "c" * 200),
+        ("company", "\U0001f511", "\U0001f511"),
+    ],
+)
+def test_d13_a_company_has_a_name_and_a_person_none(
+    account_type: str, company: str | None, expected: str | None
+) -> None:
+    assert read_company(account_type, company) == (expected, {})
+
+
+@pytest.mark.parametrize(
+    ("account_type", "company", "field"),
+    [
+        ("personal", "Ada & Co", "company_name"),
+        ("personal", "", "company_name"),
+        ("company", None, "company_name"),
+        ("company", "", "company_name"),
+        ("company", " ", "company_name"),
+        ("company", "c" * 201, "company_name"),
+        ("company", "a\r\nb", "company_name"),
+        ("company", "a\ud800", "company_name"),
+        ("company", "a\u202eb", "company_name"),
+        ("Company", "Ada & Co", "account_type"),
+        ("", None, "account_type"),
+    ],
+)
+def test_d13_anything_else_is_told_by_its_field(
+    account_type: str, company: str | None, field: str
+) -> None:
+    _, problems = read_company(account_type, company)
+    assert list(problems) == [field]
+    assert all(text.endswith(".") for text in problems[field])

@@ -1,0 +1,272 @@
+"""The key as it is kept: its states, and what may be said of a new one (D2, D4, D7, D8)."""
+
+from fractions import Fraction
+from itertools import product
+from math import inf, nan
+from unicodedata import category
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.core.api_keys import ApiKey, KeyDraft, KeyState, read_lifetime, read_name, read_scopes
+from lockgate.core.scopes import SPEC_SCOPES, Catalogue
+from lockgate.core.timestamps import DAY, SECOND
+
+DIGEST = bytes(range(32))
+KEY = ApiKey(
+    id="7e8b1ad6-0f0e-4c5b-9d0e-0c1a1f0f4f1e",
+    handle="Handle01",
+    organization="org_1",
+    name="Build",
+    prefix="acme_live_Handl",
+    scopes=("jobs:read",),
+    scheme="sha256",
+    digest=DIGEST,
+    seal=None,
+    created_at=1_000,
+    expires_at=None,
+)
+CATALOGUE = Catalogue.of()
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "revoked_at", "now", "state"),
+    [
+        (None, None, 10**18, KeyState.ACTIVE),
+        (500, None, 499, KeyState.ACTIVE),
+        (500, None, 500, KeyState.EXPIRED),
+        (500, None, 501, KeyState.EXPIRED),
+        (None, 300, 100, KeyState.REVOKED),
+        (500, 300, 400, KeyState.REVOKED),
+        (500, 300, 600, KeyState.REVOKED),
+        (500, 700, 600, KeyState.REVOKED),
+        (0, None, 1, KeyState.EXPIRED),
+        (None, 0, 1, KeyState.REVOKED),
+    ],
+)
+def test_a_key_is_revoked_or_expired_or_active(
+    expires_at: int | None, revoked_at: int | None, now: int, state: KeyState
+) -> None:
+    """D4: revoked is said before expired, and ``expires_at <= now`` is expired."""
+    assert KEY._replace(expires_at=expires_at, revoked_at=revoked_at).state(now) is state
+
+
+DRAFT = KeyDraft(*KEY[:9], expires_at=None)
+
+
+@given(st.integers(0, 2**52), st.none() | st.integers(1, 36_500 * DAY))
+def test_a_draft_becomes_a_key_at_the_stores_time(now: int, lifetime: int | None) -> None:
+    """D30: created in whole milliseconds, as it is shown; it lives for its full time."""
+    expires_at = None if lifetime is None else now + lifetime
+    key = DRAFT._replace(expires_at=expires_at).created(now)
+    assert key[:9] == KEY[:9]
+    assert key.created_at == now // 1_000 * 1_000
+    assert key.expires_at == expires_at
+    assert (key.revoked_at, key.request_count, key.last_used_at) == (None, 0, None)
+    assert key.state(now) is KeyState.ACTIVE
+    if key.expires_at is not None:
+        assert key.state(key.expires_at - 1) is KeyState.ACTIVE
+        assert key.state(key.expires_at) is KeyState.EXPIRED
+
+
+def test_neither_key_nor_draft_shows_its_digest_or_handle() -> None:
+    for value in (KEY, DRAFT):
+        for shown in (repr(value), str(value), f"{value}", f"{[value]}"):
+            assert "Build" in shown
+            assert repr(DIGEST) not in shown
+            assert "Handl" not in shown
+
+
+# Names (D8)
+
+
+@pytest.mark.parametrize(
+    ("given_name", "stored"),
+    [
+        ("Build", "Build"),
+        ("  Build server\t\r\n", "Build server"),
+        ("x", "x"),
+        ("é" * 100, "é" * 100),
+        (" " * 500 + "a" * 100 + " " * 500, "a" * 100),
+        ("日本 🔑", "日本 🔑"),
+        ("اسم", "اسم"),
+        (
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        ),
+        ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u200d\u0937"),
+        ("\U0001f469\u200d\U0001f4bb", "\U0001f469\u200d\U0001f4bb"),
+        ("\u2764\ufe0f\u200d\U0001f525", "\u2764\ufe0f\u200d\U0001f525"),
+        ("\u06dd", "\u06dd"),
+        ("<script>", "<script>"),
+    ],
+)
+def test_a_name_is_trimmed_and_stored_as_it_is(given_name: str, stored: str) -> None:
+    assert read_name(given_name) == (stored, [])
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n\t ", "a" * 101, "é" * 101])
+def test_a_name_has_1_to_100_characters(name: str) -> None:
+    _, problems = read_name(name)
+    assert problems == ["Use 1 to 100 characters."]
+
+
+def test_another_length_may_be_asked_for() -> None:
+    assert read_name("a" * 200, 200) == ("a" * 200, [])
+    assert read_name("a" * 201, 200)[1] == ["Use 1 to 200 characters."]
+
+
+CONTROLS = [chr(c) for c in (*range(32), *range(0x7F, 0xA0), 0xD800, 0xDBFF, 0xDC00, 0xDFFF)]
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@pytest.mark.parametrize("control", [*CONTROLS, *DIRECTIONS], ids=lambda c: f"U+{ord(c):04X}")
+def test_a_name_has_no_control_characters(control: str) -> None:
+    assert read_name(f"a{control}b")[1] == ["Use no control characters."]
+    if not control.isspace():
+        assert read_name(f"{control}a")[1]
+        assert read_name(f"a{control}")[1]
+
+
+INVISIBLE = (
+    *map(chr, (0xAD, 0x180E, 0x200B, *range(0x2060, 0x2065), *range(0x206A, 0x2070))),
+    *map(chr, (0xFEFF, 0xFFF9, 0xFFFB, 0xE0001, 0xE0041, 0xE007F)),
+    *"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0",
+)
+
+
+@pytest.mark.parametrize("character", INVISIBLE, ids=lambda c: f"U+{ord(c):04X}")
+def test_a_name_has_no_invisible_characters(character: str) -> None:
+    """Two names that differ in one look the same to whoever revokes by name."""
+    for name in (f"a{character}b", f"{character}\u0928", f"\u0928{character}", f"é{character}é"):
+        assert read_name(name)[1] == ["Use no invisible characters."]
+
+
+@pytest.mark.parametrize("joiner", "\u200c\u200d", ids=["ZWNJ", "ZWJ"])
+@pytest.mark.parametrize("around", ["a|b", "|\u0928", "\u0928|", "\u0928|b", "\u0928 |\u0928"])
+def test_a_joiner_that_joins_nothing_is_refused(joiner: str, around: str) -> None:
+    assert read_name(around.replace("|", joiner))[1] == ["Use no invisible characters."]
+    doubled = f"\u0928{joiner}{joiner}\u0928"
+    assert read_name(doubled)[1] == ["Use no invisible characters."]
+
+
+@given(st.text(st.characters() | st.sampled_from(CONTROLS), max_size=110))
+def test_any_name_is_good_or_has_one_problem(text: str) -> None:
+    name, problems = read_name(text)
+    assert name == text.strip()
+    good = 1 <= len(name) <= 100 and not set(name) & {*DIRECTIONS}
+    good = good and not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 for c in name)
+    good = good and not any(0xD800 <= ord(c) <= 0xDFFF for c in name)
+    good = good and not set(name) & {*"\u2028\u2029", *INVISIBLE}
+    if set(name) & {*"\u200c\u200d"} or any(category(c) == "Cf" for c in name):
+        return  # They are good in some places.
+    assert len(problems) == (not good)
+
+
+# Scopes (D8)
+
+
+def test_scopes_are_kept_in_order_without_repeats() -> None:
+    scopes = ["jobs:write", "models:*", "jobs:write", "*", "models:*"]
+    assert read_scopes(scopes, CATALOGUE) == (("jobs:write", "models:*", "*"), [])
+
+
+@given(st.lists(st.sampled_from(SPEC_SCOPES), min_size=1, max_size=50))
+def test_what_the_specification_names_can_be_granted(scopes: list[str]) -> None:
+    kept, problems = read_scopes(scopes, CATALOGUE)
+    assert problems == []
+    assert set(kept) == set(scopes)
+    assert len(kept) == len(set(kept))
+
+
+@pytest.mark.parametrize("count", [0, 51, 10_000])
+def test_there_are_1_to_50_scopes(count: int) -> None:
+    assert read_scopes(["*"] * count, CATALOGUE)[1] == ["Give 1 to 50 scopes."]
+
+
+def test_every_unknown_scope_is_named() -> None:
+    scopes = ["jobs:read", "jobs:reed", "", "JOBS:READ", " jobs:read", "jobs:reed"]
+    _, problems = read_scopes(scopes, CATALOGUE)
+    assert problems == [
+        "There is no scope 'jobs:reed'.",
+        "There is no scope ''.",
+        "There is no scope 'JOBS:READ'.",
+        "There is no scope ' jobs:read'. Use some of *, account:*, account:read, account:write, "
+        "jobs:*, jobs:read, jobs:write, models:*, models:read, models:write, "
+        "upload:*, upload:read, upload:write.",
+    ]
+
+
+def test_of_a_large_catalogue_not_all_is_named() -> None:
+    _, (problem,) = read_scopes(["nope"], Catalogue.of(f"area{n}:read" for n in range(14)))
+    assert problem.count(",") == 40
+    assert problem.endswith(", or another that there is.")
+
+
+def test_an_unknown_scope_is_repeated_in_plain_characters_and_not_whole() -> None:
+    _, (problem,) = read_scopes(["\ud800\u202e" + "x" * 100], CATALOGUE)
+    assert problem.startswith(r"There is no scope '\ud800\u202e" + "x" * 62 + "'. ")
+    assert problem.isascii()
+
+
+# Lifetimes (D7)
+
+
+@pytest.mark.parametrize(
+    ("days", "micros"),
+    [
+        (None, None),
+        (1, DAY),
+        (1.0, DAY),
+        (0.5, DAY // 2),
+        (30, 30 * DAY),
+        (36_500, 36_500 * DAY),
+        (36_500.0, 36_500 * DAY),
+        (1 / 1440, 60 * SECOND),
+    ],
+)
+def test_days_become_microseconds(days: float | None, micros: int | None) -> None:
+    assert read_lifetime(days) == (micros, [])
+
+
+@pytest.mark.parametrize(
+    "days",
+    [0, 0.0, -0.0, -1, -1e-9, 36_500.001, 36_501, 1e308, inf, -inf, nan, True, False, 10**30],
+)
+def test_what_is_no_lifetime_is_refused(days: float) -> None:
+    lifetime, (problem,) = read_lifetime(days)
+    assert lifetime is None
+    assert "36500" in problem
+
+
+@pytest.mark.parametrize("days", [5e-324, 1e-9, 0.0006944, 0.99999 / 1440])
+def test_an_expiry_less_than_a_minute_ahead_is_a_mistake(days: float) -> None:
+    lifetime, (problem,) = read_lifetime(days)
+    assert lifetime is None
+    assert "1/1440" in problem
+
+
+@pytest.mark.parametrize("days", [10**400, -(10**400)], ids=["large", "small"])
+def test_a_number_too_large_for_a_float_is_refused(days: int) -> None:
+    """G3: JSON has such numbers, and Python reads them."""
+    lifetime, (problem,) = read_lifetime(days)
+    assert lifetime is None
+    assert "36500" in problem
+
+
+@given(st.floats(min_value=1 / 1440, max_value=36_500))
+def test_no_lifetime_is_cut_short(days: float) -> None:
+    lifetime, problems = read_lifetime(days)
+    assert problems == []
+    assert lifetime is not None and lifetime >= 60 * SECOND
+    assert Fraction(lifetime) >= Fraction(days * DAY)
+    assert Fraction(lifetime) - Fraction(days * DAY) < 1
+
+
+def test_the_states_are_those_of_the_specification() -> None:
+    seen = {
+        KEY._replace(expires_at=expires, revoked_at=revoked).state(5)
+        for expires, revoked in product((None, 4, 6), (None, 1))
+    }
+    assert seen == set(KeyState)

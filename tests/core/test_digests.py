@@ -1,0 +1,64 @@
+"""What is kept of keys, and the peppers it is made with (D3)."""
+
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.core.digests import Peppers
+from lockgate.errors import ConfigurationError
+
+PEPPER = b"0123456789abcdef" * 2
+
+
+# Fewer than 5 distinct bytes would be refused.
+STRONG = st.binary(min_size=11, max_size=200).map(b"5 of \xff".__add__)
+
+
+@given(STRONG, st.binary(max_size=300))
+def test_a_digest_is_the_standard_hmac(pepper: bytes, secret: bytes) -> None:
+    peppers = Peppers([pepper])
+    wanted = hmac.new(pepper, secret, hashlib.sha256).digest()
+    assert peppers.current(secret) == (peppers.scheme, wanted, None)
+    assert peppers.scheme.startswith("hmac-sha256:")
+    plain = hashlib.sha256(secret).digest()
+    assert Peppers().current(secret) == ("sha256", plain, None)
+    assert Peppers([pepper], accept_plain=True).digesters["sha256"](secret) == plain
+
+
+def test_plain_digests_are_accepted_beside_peppers_only_when_asked_for() -> None:
+    assert "sha256" not in Peppers([PEPPER]).digesters
+    assert list(Peppers([PEPPER], accept_plain=True).digesters)[1] == "sha256"
+
+
+@pytest.mark.parametrize("length", [16, 63, 64, 65, 128])
+def test_a_digest_is_the_standard_hmac_at_the_block_size(length: int) -> None:
+    pepper = bytes(range(length))
+    wanted = hmac.new(pepper, b"secret", hashlib.sha256).digest()
+    assert Peppers([pepper]).current(b"secret").value == wanted
+
+
+@pytest.mark.parametrize("pepper", [b"", b"a", b"a" * 15])
+def test_a_short_pepper_is_refused(pepper: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="16"):
+        Peppers([PEPPER, pepper])
+
+
+@pytest.mark.parametrize(
+    "peppers", [PEPPER, PEPPER.decode(), [PEPPER.decode()]], ids=["bytes", "str", "list of str"]
+)
+def test_peppers_are_a_list_of_bytes(peppers: Any) -> None:
+    """One alone would be read as a list of its letters."""
+    with pytest.raises(ConfigurationError, match="list of bytes"):
+        Peppers(peppers)
+
+
+def test_peppers_show_only_their_names() -> None:
+    peppers = Peppers([PEPPER])
+    assert repr(peppers) == f"<Peppers {peppers.scheme}>"
+    shown = f"{peppers} {[peppers]}"
+    assert PEPPER.decode() not in shown
+    assert PEPPER.hex()[:8] not in shown

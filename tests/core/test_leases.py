@@ -1,0 +1,156 @@
+"""Leases against a naive model, by a machine that also sets the clock back (L1 to L6)."""
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lockgate.core.leases import Lease, Leases, acquire, live, release, renew
+
+JOBS = st.sampled_from(["a", "b", "c", "d", "e"])
+OWNERS = st.sampled_from(["worker 1", "worker 2"])
+SPANS = st.integers(1, 40)
+
+
+@dataclass
+class Held:
+    owner: str
+    until: int
+    span: int
+
+
+class SlotMachine(RuleBasedStateMachine):
+    """The leases of one organization beside a dictionary of who holds what until when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000
+        self.leases: Leases = ()
+        self.held: dict[str, Held] = {}
+
+    def catch_up(self) -> None:
+        """What is over is gone; no lease lasts longer from here than it was granted."""
+        self.held = {job: held for job, held in self.held.items() if held.until > self.now}
+        for held in self.held.values():
+            held.until = min(held.until, self.now + held.span)
+
+    @rule(by=st.integers(0, 50))
+    def time_passes(self, by: int) -> None:
+        self.now += by
+
+    @rule(by=st.integers(1, 500))
+    def the_clock_is_set_back(self, by: int) -> None:
+        self.now -= by
+
+    @rule(job=JOBS, owner=OWNERS, limit=st.none() | st.integers(0, 3), span=SPANS)
+    def acquire(self, job: str, owner: str, limit: int | None, span: int) -> None:
+        self.catch_up()
+        before = len(self.held)
+        reading, self.leases = acquire(self.leases, job, owner, limit, self.now, span)
+        mine = self.held.get(job)
+        if mine is None and (limit is None or before < limit):
+            mine = self.held[job] = Held(owner, self.now + span, span)
+            assert limit is None or len(self.held) <= limit, "L1"
+        if mine is None:
+            assert reading.lease is None, "L2"
+            assert limit is not None and reading.held == before >= limit
+        else:
+            assert reading.lease == Lease(job, mine.owner, mine.until, mine.span), "L6"
+            assert reading.held == len(self.held)
+        assert reading.limit == limit
+
+    @rule(job=JOBS, owner=OWNERS, span=SPANS)
+    def renew(self, job: str, owner: str, span: int) -> None:
+        self.catch_up()
+        lease, self.leases = renew(self.leases, job, owner, self.now, span)
+        mine = self.held.get(job)
+        if mine is None or mine.owner != owner:
+            assert lease is None, "L4"
+        else:
+            mine.until, mine.span = self.now + span, span
+            assert lease == Lease(job, owner, mine.until, span)
+
+    @rule(job=JOBS, owner=OWNERS)
+    def release(self, job: str, owner: str) -> None:
+        self.catch_up()
+        freed, self.leases = release(self.leases, job, owner, self.now)
+        mine = self.held.get(job)
+        assert freed == (mine is not None and mine.owner == owner), "L5"
+        if freed:
+            del self.held[job]
+
+    @rule()
+    def peek(self) -> None:
+        self.catch_up()
+        self.leases = live(self.leases, self.now)
+
+    @precondition(lambda self: self.held)
+    @rule()
+    def a_deadline_comes(self) -> None:
+        """To the microsecond: at its deadline a lease is over, just before it is not."""
+        self.peek()
+        soonest = min((held.until for held in self.held.values()), default=self.now)
+        assert len(live(self.leases, soonest - 1)) == len(self.held)
+        self.now = soonest
+        assert len(live(self.leases, self.now)) < len(self.held) or not self.held
+
+    @invariant()
+    def they_agree(self) -> None:
+        shown = {lease.job: lease for lease in live(self.leases, self.now)}
+        self_held = {
+            job: Lease(job, held.owner, min(held.until, self.now + held.span), held.span)
+            for job, held in self.held.items()
+            if held.until > self.now
+        }
+        assert shown == self_held
+        assert len(shown) == len(live(self.leases, self.now)), "one lease a job"
+        assert list(shown) == list(self_held), "in the order in which they were taken"
+
+
+TestSlots = SlotMachine.TestCase
+TestSlots.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+def test_a_dead_workers_slot_comes_back_by_itself() -> None:
+    """L3: nothing else has to happen."""
+    _, leases = acquire((), "a", "dead", 1, 0, 30)
+    refused, leases = acquire(leases, "b", "alive", 1, 29, 30)
+    assert refused == (None, 1, 1)
+    taken, leases = acquire(leases, "b", "alive", 1, 30, 30)
+    assert taken == (("b", "alive", 60, 30), 1, 1)
+    assert leases == (("b", "alive", 60, 30),)
+
+
+def test_an_ended_lease_is_never_resurrected() -> None:
+    """L4."""
+    _, leases = acquire((), "a", "w", 1, 0, 30)
+    assert renew(leases, "a", "w", 29, 30)[0] == ("a", "w", 59, 30)
+    assert renew(leases, "a", "w", 30, 30) == (None, ())
+
+
+def test_a_late_release_frees_nobody_elses_slot() -> None:
+    """L5: the job ran on under another worker meanwhile."""
+    _, leases = acquire((), "a", "late", 1, 0, 30)
+    _, leases = acquire(leases, "a", "next", 1, 30, 30)
+    assert release(leases, "a", "late", 31) == (False, leases)
+    assert release(leases, "a", "next", 31) == (True, ())
+    assert release((), "a", "next", 31) == (False, ())
+
+
+@given(SPANS, st.integers(1, 10_000))
+def test_a_clock_set_back_prolongs_no_lease_beyond_its_span(span: int, back: int) -> None:
+    _, leases = acquire((), "a", "w", 1, 0, span)
+    seen = live(leases, -back)
+    assert live(seen, -back + span) == ()
+    assert seen == (("a", "w", min(span, span - back), span),)
+
+
+def test_a_smaller_limit_takes_no_slot_away() -> None:
+    leases: Leases = ()
+    for job in "abc":
+        _, leases = acquire(leases, job, "w", 3, 0, 30)
+    reading, after = acquire(leases, "d", "w", 1, 1, 30)
+    assert reading == (None, 3, 1)
+    assert after == leases
+    assert acquire(leases, "b", "w", 1, 1, 30)[0].lease == list(leases)[1]

@@ -1,0 +1,106 @@
+"""Paths with parameters, matched as routers do."""
+
+import re
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from lockgate.core.access_rule import ANY_KEY, PUBLIC, Rule
+from lockgate.core.path_patterns import Pattern
+from lockgate.core.rule_book import RuleBook
+from lockgate.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        " /a",
+        "//",
+        "/a//b",
+        "/a//",
+        "/./a",
+        "/a/..",
+        "/a?b=1",
+        "/a#b",
+        "/{",
+        "/}",
+        "/{}",
+        "/{1a}",
+        "/{a b}",
+        "/{a:}",
+        "/{{a}}",
+        "/a\n",
+        "/a\x00",
+        "/\x7f",
+        "/{p:path}/a",
+        "/a{p:path}",
+        "/{p:path}a",
+        "/{p:path}{q:path}",
+        "/{p:path}/{q:path}",
+        "/{p:path}/",
+        "/v1/<int:id>",
+        "/v1/*",
+        "/v1/:id",
+        "/a%20b",
+        "/a;b",
+        "/a\\b",
+    ],
+)
+def test_a_pattern_that_no_request_could_match_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Pattern.of(text)
+    with pytest.raises(ConfigurationError):
+        RuleBook({f"GET {text}": PUBLIC})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        ("/", ["/"], ["/a", "/{x}"]),
+        ("/a", ["/a"], ["/a/", "/A", "/aa", "/b/a", "/a/b"]),
+        ("/a/", ["/a/"], ["/a", "/a/b"]),
+        ("/a.b", ["/a.b"], ["/aXb"]),
+        ("/a/{x}", ["/a/1", "/a/é", "/a/a b", "/a/{x}"], ["/a/", "/a", "/a/1/2", "/a/1/"]),
+        ("/a/{x:int}", ["/a/1", "/a/b"], ["/a/", "/a/1/2"]),
+        ("/a/{x}/b", ["/a/1/b"], ["/a//b", "/a/1", "/a/1/2/b"]),
+        ("/{x}.json", ["/a.json", "/a.b.json"], ["/.json", "/a.jsonx", "/aXjson", "/a/b.json"]),
+        ("/{x}-{y}", ["/a-b", "/a-b-c", "/---"], ["/-", "/a-", "/-b", "/ab"]),
+        ("/f/{p:path}", ["/f/", "/f/a", "/f/a/b", "/f/a/"], ["/f", "/fa", "/e/f/a"]),
+        ("/{p:path}", ["/", "/a", "/a/b/"], []),
+    ],
+)
+def test_a_pattern_matches_as_a_router_does(pattern: str, good: list[str], bad: list[str]) -> None:
+    rule = Rule("a:b")
+    book = RuleBook({f"GET {pattern}": rule})
+    for path in good:
+        assert book.match("GET", path) == rule, path
+    matched = re.compile(Pattern.of(pattern).expression, re.DOTALL)
+    for path in bad:
+        assert not matched.fullmatch(path), path
+
+
+@given(
+    st.lists(st.sampled_from(["{x}", "a", ".", "ab", "a.a"]), min_size=1, max_size=6).map("".join),
+    st.text(st.sampled_from("ab."), min_size=1, max_size=9),
+)
+@example("{x}.{x}", "...")
+@example("{x}{x}{x}", "ab")
+@example("{x}a.a{x}a", "ba.a.aa")
+def test_a_segment_matches_if_its_parameters_can_be_anything(shape: str, segment: str) -> None:
+    """Whatever comes first is taken, and that is enough to find a way if there is one."""
+    assume(shape not in {".", ".."} and segment not in {".", ".."})
+    plain = "[^/]+".join(map(re.escape, shape.split("{x}")))
+    found = re.fullmatch(plain, segment) is not None
+    book = RuleBook({f"GET /{shape}/end": PUBLIC})
+    assert book.match("GET", f"/{segment}/end").public == found
+
+
+@pytest.mark.parametrize("shape", ["{a}.{b}", "{a}.{b}.{c}", "{a}{b}{c}{d}"])
+def test_no_path_takes_long_to_match(shape: str) -> None:
+    """Where every place of a parameter's end is tried, this takes from a minute to for ever."""
+    book = RuleBook({f"GET /files/{shape}": PUBLIC})
+    for filler in (".", "a", "a."):
+        assert book.match("GET", f"/files/{filler * (4000 // len(filler))}/x") is ANY_KEY

@@ -1,0 +1,159 @@
+"""Rate-limit headers to the letter (spec 8.2, D22, D23, D25)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.core.plans import FREE, Plan
+from lockgate.core.rate_limit_headers import (
+    DRAFT_HEADERS,
+    RATE_HEADERS,
+    all_headers,
+    all_text,
+    draft_headers,
+    rate_headers,
+    rate_limit_exceeded,
+    rate_text,
+)
+from lockgate.core.sliding_window import Reading, empty_state, hit, peek
+from lockgate.core.timestamps import SECOND
+
+NOW = 1_700_000_000 * SECOND
+FREELY = Plan("freely", None, None, None, None)
+HOURLY = Plan("hourly", None, 100, None, None)
+
+
+def reading(
+    *,
+    remaining: int | None = 7,
+    reset: int = NOW,
+    tightest: int | None = 0,
+    refused_by: int | None = None,
+    wait: int = 0,
+) -> Reading:
+    allowed = refused_by is None
+    return Reading(allowed, NOW, (3, 13, 113), remaining, reset, tightest, refused_by, wait)
+
+
+def test_the_three_headers() -> None:
+    assert rate_headers(FREE, reading(reset=NOW + 30 * SECOND)) == (
+        (b"x-ratelimit-limit", b"10"),
+        (b"x-ratelimit-remaining", b"7"),
+        (b"x-ratelimit-reset", b"1700000030"),
+    )
+    assert {name for name, _ in rate_headers(FREE, reading())} == RATE_HEADERS
+
+
+@pytest.mark.parametrize(
+    ("micros", "seconds"),
+    [(-1, 0), (0, 0), (1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2)],
+)
+def test_the_reset_is_rounded_up(micros: int, seconds: int) -> None:
+    headers = dict(rate_headers(FREE, reading(reset=NOW + micros)))
+    assert headers[b"x-ratelimit-reset"] == b"%d" % (1_700_000_000 + seconds)
+
+
+def test_no_header_is_invented_where_there_is_no_limit() -> None:
+    assert rate_headers(FREELY, reading(remaining=None, tightest=None)) == ()
+    assert rate_headers(HOURLY, reading(tightest=1)) == (
+        (b"x-ratelimit-remaining", b"7"),
+        (b"x-ratelimit-reset", b"1700000000"),
+    )
+    nothing = Plan("nothing", 0, 0, 0, 0)
+    assert rate_headers(nothing, reading(remaining=0))[0] == (b"x-ratelimit-limit", b"0")
+
+
+@pytest.mark.parametrize("plan", [FREE, FREELY, HOURLY])
+@pytest.mark.parametrize("remaining", [None, 0, 7])
+def test_text_says_what_bytes_say(plan: Plan, remaining: int | None) -> None:
+    said = reading(remaining=remaining, tightest=None if remaining is None else 1)
+    for as_bytes, as_text in ((rate_headers, rate_text), (all_headers, all_text)):
+        decoded = [(name.decode(), value.decode()) for name, value in as_bytes(plan, said)]
+        assert list(as_text(plan, said)) == decoded
+
+
+def test_the_headers_of_a_real_reading() -> None:
+    state = empty_state(FREE.windows)
+    first, state = hit(state, FREE.windows, NOW + 1, 1)
+    assert rate_headers(FREE, first) == (
+        (b"x-ratelimit-limit", b"10"),
+        (b"x-ratelimit-remaining", b"9"),
+        (b"x-ratelimit-reset", b"1700000061"),
+    )
+    fresh = peek(empty_state(FREE.windows), FREE.windows, NOW)
+    assert dict(rate_headers(FREE, fresh))[b"x-ratelimit-reset"] == b"1700000000"
+    for _ in range(9):
+        _, state = hit(state, FREE.windows, NOW + 1, 1)
+    refused, _ = hit(state, FREE.windows, NOW + SECOND, 1)
+    assert dict(rate_headers(FREE, refused))[b"x-ratelimit-remaining"] == b"0"
+    error = rate_limit_exceeded(FREE.windows, refused)
+    assert (error.type, error.limit, error.used, error.retry_after) == ("minute", 10, 10, 60)
+
+
+def test_the_fields_of_the_draft() -> None:
+    assert draft_headers(FREE, reading(reset=NOW + 1_500_000, tightest=1)) == (
+        (b"ratelimit-policy", b'"minute";q=10;w=60, "hour";q=100;w=3600, "day";q=500;w=86400'),
+        (b"ratelimit", b'"hour";r=7;t=2'),
+    )
+    assert draft_headers(HOURLY, reading(tightest=1)) == (
+        (b"ratelimit-policy", b'"hour";q=100;w=3600'),
+        (b"ratelimit", b'"hour";r=7;t=0'),
+    )
+    assert {name for name, _ in draft_headers(FREE, reading())} == DRAFT_HEADERS
+    assert draft_headers(FREELY, reading(remaining=None, tightest=None)) == ()
+
+
+@pytest.mark.parametrize(
+    ("refused_by", "name", "limit", "used"),
+    [(0, "minute", 10, 3), (1, "hour", 100, 13), (2, "day", 500, 113)],
+)
+@pytest.mark.parametrize(
+    ("wait", "seconds"),
+    [(1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2), (86_400 * SECOND, 86_400)],
+)
+def test_the_error_is_of_the_window_that_refused(
+    refused_by: int, name: str, limit: int, used: int, wait: int, seconds: int
+) -> None:
+    error = rate_limit_exceeded(FREE.windows, reading(refused_by=refused_by, wait=wait))
+    assert (error.type, error.limit, error.used) == (name, limit, used)
+    assert error.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("cost", "name", "limit", "seconds"),
+    [
+        (11, "minute", 10, 60),
+        (100, "minute", 10, 60),
+        (101, "hour", 100, 3600),
+        (501, "day", 500, 86400),
+    ],
+)
+def test_a_cost_that_no_wait_lets_in_is_told_so(
+    cost: int, name: str, limit: int, seconds: int
+) -> None:
+    """D39: whatever is used, and whichever window has the longest wait."""
+    for spent in range(0, 101, 10):
+        state, now = empty_state(FREE.windows), NOW
+        for _ in range(spent):
+            now += 7 * SECOND
+            _, state = hit(state, FREE.windows, now, 1)
+        refused, _ = hit(state, FREE.windows, now, cost)
+        error = rate_limit_exceeded(FREE.windows, refused, cost)
+        assert (error.type, error.limit, error.retry_after) == (name, limit, seconds)
+        assert error.until == error.since
+        assert str(error) == (
+            f"A request of cost {cost} is never admitted, however long you wait: the limit of the "
+            f"{name} is {limit}."
+        )
+
+
+def test_a_cost_of_the_whole_limit_may_wait() -> None:
+    _, state = hit(empty_state(FREE.windows), FREE.windows, NOW, 1)
+    refused, _ = hit(state, FREE.windows, NOW, 10)
+    assert "try again in 60 s." in str(rate_limit_exceeded(FREE.windows, refused, 10))
+
+
+@given(st.integers(1, 10**12))
+def test_nobody_is_told_to_come_back_too_early(wait: int) -> None:
+    error = rate_limit_exceeded(FREE.windows, reading(refused_by=0, wait=wait))
+    assert wait <= error.retry_after * SECOND < wait + SECOND

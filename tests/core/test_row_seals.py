@@ -1,0 +1,179 @@
+"""Seals: what they cover, that no two rows are written alike, and that nothing raises (D3, K9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.core.accounts import Account, AccountDraft
+from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.digests import Digest, Peppers
+from lockgate.core.row_seals import (
+    Rejection,
+    account_row,
+    judge_seal,
+    key_row,
+    resealed_account,
+    resealed_key,
+    sealed_account_draft,
+    sealed_draft,
+    tally,
+)
+
+OLD, NEW = b"an older pepper of the tests", b"a newer pepper of the tests"
+PEPPERS = Peppers([NEW, OLD])
+DRAFT = KeyDraft(
+    "id", "Handle01", "org_1", "n", "acme_live_Handl", ("jobs:read", "*"), "s", b"d", None, 7
+)
+KEY = sealed_draft(DRAFT, PEPPERS).created(1_000)
+ACCOUNT_DRAFT = AccountDraft("org_1", "agent", "ada@example.com", None, "Handle01", "s", b"d")
+ACCOUNT = sealed_account_draft(ACCOUNT_DRAFT, PEPPERS).created(1_000)
+
+
+def test_a_seal_names_its_pepper_and_shows_nothing_of_it() -> None:
+    assert KEY.seal is not None
+    id, _, mac = KEY.seal.partition(":")
+    assert id == PEPPERS.newest == PEPPERS.scheme.partition(":")[2]
+    assert bytes.fromhex(mac) and len(mac) == 64
+    assert len(KEY.seal) <= 80 and KEY.seal.isascii()
+
+
+def test_what_is_sealed_verifies_and_what_was_sealed_before_a_rotation_does() -> None:
+    for peppers in (PEPPERS, Peppers([NEW]), Peppers([OLD, NEW])):
+        assert judge_seal(KEY, peppers) is None
+        assert judge_seal(ACCOUNT, peppers) is None
+    assert judge_seal(KEY, Peppers([OLD])) is Rejection.PEPPER
+    assert judge_seal(KEY, Peppers()) is None
+    moved = resealed_key(KEY, Peppers([OLD]), Digest("t", b"e"))
+    assert (moved.scheme, moved.digest) == ("t", b"e")
+    assert judge_seal(moved, PEPPERS) is None
+    assert moved.kept == ("t", b"e", moved.seal)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"handle": "Handle02"},
+        {"organization": "org_2"},
+        {"scopes": ("jobs:read",)},
+        {"scopes": ("*", "jobs:read")},
+        {"scopes": ("jobs:read*",)},
+        {"scopes": ()},
+        {"scheme": "t"},
+        {"digest": b"e"},
+        {"expires_at": 8},
+        {"expires_at": None},
+    ],
+)
+def test_a_field_that_changes_breaks_the_seal_of_a_key(change: dict[str, Any]) -> None:
+    assert judge_seal(KEY._replace(**change), PEPPERS) is Rejection.SEAL
+
+
+def test_what_is_not_sealed_may_change() -> None:
+    changed = KEY._replace(name="m", revoked_at=5, request_count=9, last_used_at=9)
+    assert judge_seal(changed, PEPPERS) is None
+    assert judge_seal(ACCOUNT._replace(sign_outs=3, token_revoked_at=5), PEPPERS) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"handle": "Handle02"},
+        {"organization": "org_2"},
+        {"scheme": "t"},
+        {"digest": b"e"},
+        {"billing_email": "eve@example.com"},
+        {"claimed_by": "eve"},
+        {"claimed_by": ""},
+    ],
+)
+def test_a_field_that_changes_breaks_the_seal_of_an_account(change: dict[str, Any]) -> None:
+    assert judge_seal(ACCOUNT._replace(**change), PEPPERS) is Rejection.SEAL
+    claimed = resealed_account(ACCOUNT._replace(claimed_by="ada"), PEPPERS)
+    assert judge_seal(claimed, PEPPERS) is None
+    assert judge_seal(claimed._replace(claimed_by=None), PEPPERS) is Rejection.SEAL
+
+
+def test_the_seal_of_a_key_is_none_of_an_account() -> None:
+    assert judge_seal(ACCOUNT._replace(seal=KEY.seal), PEPPERS) is Rejection.SEAL
+    # Nor is a digest a seal: each has a key of its own.
+    assert PEPPERS.current(key_row(KEY)).value.hex() != (KEY.seal or "").partition(":")[2]
+
+
+def test_a_row_without_a_seal_is_good_where_that_was_asked_for() -> None:
+    bare = KEY._replace(seal=None)
+    assert judge_seal(bare, PEPPERS) is Rejection.UNSEALED
+    assert judge_seal(bare, Peppers()) is None
+    assert judge_seal(bare, Peppers([NEW], accept_unsealed=True)) is None
+    only_plain = Peppers([NEW], accept_plain=True)
+    assert judge_seal(bare, only_plain) is Rejection.UNSEALED
+    assert judge_seal(bare._replace(scheme="sha256"), only_plain) is None
+    # A seal that is there must be right all the same.
+    wrong = KEY._replace(organization="org_2")
+    assert judge_seal(wrong, Peppers([NEW], accept_unsealed=True)) is Rejection.SEAL
+
+
+TEXT = st.text(st.characters(), max_size=6)
+KEYS: st.SearchStrategy[ApiKey] = st.builds(
+    lambda *parts: KEY._replace(
+        handle=parts[0], organization=parts[1], scheme=parts[2], digest=parts[3],
+        expires_at=parts[4], scopes=tuple(parts[5]),
+    ),
+    TEXT, TEXT, TEXT, st.binary(max_size=6), st.none() | st.integers(), st.lists(TEXT, max_size=3),
+)  # fmt: skip
+
+
+@given(KEYS, KEYS)
+def test_no_two_rows_are_written_alike(one: ApiKey, other: ApiKey) -> None:
+    """A length stands before each field: nothing moves from one into the next."""
+    fields = ("handle", "organization", "scopes", "scheme", "digest", "expires_at")
+    same = all(getattr(one, field) == getattr(other, field) for field in fields)
+    assert (key_row(one) == key_row(other)) is same
+
+
+@given(st.text() | st.binary() | st.none() | st.integers())
+def test_whatever_lies_in_the_place_of_a_seal_is_a_wrong_one(seal: Any) -> None:
+    assert judge_seal(KEY._replace(seal=seal), PEPPERS) is not None
+    assert judge_seal(ACCOUNT._replace(seal=seal), PEPPERS) is not None
+
+
+@pytest.mark.parametrize("seal", ["", ":", "x", "\ud800:\ud800", "\u00e9" * 9 + ":", "0" * 10**6])
+def test_a_malformed_seal_is_a_wrong_one(seal: str) -> None:
+    assert judge_seal(KEY._replace(seal=seal), PEPPERS) is not None
+    beside = f"{PEPPERS.newest}:{seal}"
+    assert judge_seal(KEY._replace(seal=beside), PEPPERS) is Rejection.SEAL
+
+
+def test_a_census_counts_a_seal_where_its_pepper_is_not_the_digests() -> None:
+    rows = [
+        ("hmac-sha256:01020304", "01020304:aa", 2),
+        ("hmac-sha256:01020304", "05060708:aa", 1),
+        ("hmac-sha256:01020304", None, 1),
+        ("legacy:old:sha512", "01020304", 4),
+        ("sha256", None, 3),
+        (None, "01020304:aa", 1),
+        (None, None, 1),
+    ]
+    assert tally(rows) == {
+        "hmac-sha256:01020304": 4,
+        "seal:05060708": 1,
+        "unsealed": 1,
+        "legacy:old:sha512": 4,
+        "seal:01020304": 5,
+        "sha256": 3,
+    }
+
+
+def test_rows_are_written_as_they_always_were() -> None:
+    """What is written here is sealed in databases: another form would refuse every key."""
+    parts = b"key", b"Handle01", b"org_1", b"s", b"d", b"7", b"jobs:read", b"*"
+    assert key_row(KEY) == b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    of_account = b"account", b"org_1", b"Handle01", b"s", b"d", b"ada@example.com", b"unclaimed"
+    written = b"".join(len(part).to_bytes(4, "big") + part for part in of_account)
+    assert account_row(ACCOUNT) == written
+    assert isinstance(ACCOUNT, Account)
+    wanted = "9fe0aadf:6e3a312196ba29883990ad617484012a1b2188f712c5731fa34414dcd6bce465"
+    assert KEY.seal == wanted

@@ -1,0 +1,121 @@
+"""Telling a cross-site write from one of the service's own pages (D11, R5)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.core.same_origin import cross_site, origin_of
+from lockgate.errors import ConfigurationError
+
+OWN = b"https://console.example.com"
+ALLOWED = {OWN, b"http://localhost:3000"}
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://console.example.com", b"https://console.example.com"),
+        ("https://console.example.com/", b"https://console.example.com"),
+        ("https://console.example.com/a/b?c=d#e", b"https://console.example.com"),
+        ("HTTPS://Console.Example.COM", b"https://console.example.com"),
+        ("https://console.example.com:443", b"https://console.example.com"),
+        ("http://console.example.com:80/", b"http://console.example.com"),
+        ("https://console.example.com:80", b"https://console.example.com:80"),
+        ("http://localhost:3000", b"http://localhost:3000"),
+        ("https://user:secret@example.com/x", b"https://example.com"),
+        ("https://[2001:db8::1]:8443/x", b"https://[2001:db8::1]:8443"),
+        ("http://[::1]", b"http://[::1]"),
+        ("https://example.com:", b"https://example.com"),
+    ],
+)
+def test_the_origin_of_a_url_is_as_browsers_write_it(url: str, origin: bytes) -> None:
+    assert origin_of(url) == origin
+    assert origin_of(origin.decode()) == origin
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com",
+        "//example.com",
+        "/path",
+        "ftp://example.com",
+        "file:///etc",
+        "https://",
+        "https:///path",
+        "https://:443",
+        "https://host:99999",
+        "https://host:port",
+        "https://[::1",
+        "null",
+        "*",
+    ],
+)
+def test_what_is_no_web_address_has_no_origin(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="no web address"):
+        origin_of(url)
+
+
+@pytest.mark.parametrize(
+    ("sites", "origins", "foreign"),
+    [
+        ([], [], False),
+        ([b"same-origin"], [], False),
+        ([b"none"], [], False),
+        ([b"same-origin"], [OWN], False),
+        ([], [OWN], False),
+        ([], [b"http://localhost:3000"], False),
+        ([b"cross-site"], [], True),
+        ([b"same-site"], [], True),
+        ([b"cross-site"], [OWN], False),
+        ([b"same-site"], [OWN], False),
+        ([b"cross-site"], [b"http://localhost:3000"], False),
+        ([b"same-origin", b"cross-site"], [OWN], False),
+        ([b""], [OWN], False),
+        ([b"same-party"], [OWN], False),
+        ([b" Cross-Site "], [], True),
+        ([b"same-origin", b"cross-site"], [], True),
+        ([b"same-origin, cross-site"], [], True),
+        ([b"same-origin,same-origin"], [], True),
+        ([b"same-origin", b"same-origin"], [], True),
+        ([b"same-origin", b"none"], [], True),
+        ([b" Same-Origin "], [], False),
+        ([b"None"], [], False),
+        ([b""], [], True),
+        ([b"same-origin;x"], [], True),
+        ([b"same-party"], [], True),
+        ([b"none"], [b"https://evil.example"], True),
+        ([], [b"https://evil.example"], True),
+        ([b"same-origin"], [b"https://evil.example"], True),
+        ([], [b"null"], True),
+        ([], [b""], True),
+        ([], [OWN, OWN], True),
+        ([b"same-origin"], [OWN, OWN], True),
+        ([], [OWN + b"," + OWN], True),
+        ([], [OWN, b"https://evil.example"], True),
+        ([], [OWN + b"/"], True),
+        ([], [OWN + b".evil.example"], True),
+        ([], [OWN + b":8443"], True),
+        ([], [b"http://console.example.com"], True),
+        ([], [OWN + b" https://evil.example"], True),
+        ([], [OWN + b"\n"], True),
+    ],
+)
+def test_a_write_from_elsewhere_is_told_apart(
+    sites: list[bytes], origins: list[bytes], foreign: bool
+) -> None:
+    assert cross_site(sites, origins, ALLOWED) is foreign
+
+
+def test_without_any_origin_allowed_every_page_is_foreign() -> None:
+    assert cross_site([], [OWN], ())
+    assert not cross_site([b"same-origin"], [], ())
+
+
+@given(st.lists(st.binary(max_size=12), max_size=3), st.lists(st.binary(max_size=30), max_size=3))
+def test_only_an_allowed_origin_alone_passes(sites: list[bytes], origins: list[bytes]) -> None:
+    if not cross_site(sites, origins, ALLOWED):
+        assert len(origins) <= 1
+        assert set(origins) <= ALLOWED
+        assert origins or len(sites) <= 1

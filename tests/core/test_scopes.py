@@ -1,0 +1,166 @@
+"""What a grant covers, and which scopes there are (spec 5.3, D8)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.core.scopes import SPEC_SCOPES, Catalogue, Grants, Requirement, grants, requirement
+from lockgate.errors import ConfigurationError
+
+SEGMENTS = st.sampled_from(["a", "b", "ab", "a1", "a-b", "a_b"])
+PATHS = st.lists(SEGMENTS, min_size=1, max_size=4)
+SCOPES = PATHS.map(":".join)
+NO_SCOPES = [
+    "",
+    " ",
+    ":",
+    "a:",
+    ":a",
+    "a::b",
+    "A",
+    "a:B",
+    "1a",
+    "a b",
+    "a:b\n",
+    "\na",
+    "é",
+    "a.b",
+    "a,b",
+    "-a",
+    "_a",
+    "a/b",
+]
+WILDCARDS = ["*", "a:*", "a:b:*", "**", "*:a", "a:*:b", "a*"]
+
+
+# What covers what
+
+
+@given(SCOPES)
+def test_a_scope_covers_itself_and_everything_covers_it(scope: str) -> None:
+    assert scope in Grants([scope])
+    assert scope in Grants(["*"])
+    assert scope not in Grants([])
+
+
+@given(PATHS, PATHS)
+def test_a_prefix_covers_what_is_below_it_and_not_itself(
+    above: list[str], below: list[str]
+) -> None:
+    granted = Grants([":".join(above) + ":*"])
+    assert ":".join(above + below) in granted
+    assert ":".join(above) not in granted
+
+
+@given(PATHS, PATHS)
+def test_only_whole_segments_count(granted: list[str], needed: list[str]) -> None:
+    """The law of covering, said once more by lists."""
+    scope = ":".join(needed)
+    assert (scope in Grants([":".join(granted)])) == (granted == needed)
+    below = len(needed) > len(granted) and needed[: len(granted)] == granted
+    assert (scope in Grants([":".join(granted) + ":*"])) == below
+
+
+@given(st.lists(SCOPES | SCOPES.map("{}:*".format), max_size=4), SCOPES)
+def test_grants_cover_what_any_of_them_covers(scopes: list[str], needed: str) -> None:
+    assert (needed in Grants(scopes)) == any(needed in Grants([scope]) for scope in scopes)
+    assert Grants(scopes).cover(Requirement(needed)) == (needed in Grants(scopes))
+
+
+@pytest.mark.parametrize("granted", NO_SCOPES)
+def test_junk_that_was_granted_covers_nothing(granted: str) -> None:
+    assert "a" not in Grants([granted])
+    assert "a:b" not in Grants([granted])
+
+
+# What may be asked
+
+
+@pytest.mark.parametrize("junk", [None, 1, 1.5, b"a", ("a",), [], {}, object(), *NO_SCOPES])
+def test_junk_is_in_no_grants(junk: object) -> None:
+    assert junk not in Grants(["*", "a"])
+
+
+@pytest.mark.parametrize("wildcard", WILDCARDS)
+def test_a_wildcard_is_nothing_to_ask_for(wildcard: str) -> None:
+    """Or a handler that asks for "anything of jobs" would admit by accident."""
+    assert wildcard not in Grants(["*", wildcard])
+    with pytest.raises(ConfigurationError, match="exact scope"):
+        Requirement(wildcard)
+
+
+@pytest.mark.parametrize("junk", NO_SCOPES)
+def test_a_requirement_is_one_exact_scope(junk: str) -> None:
+    with pytest.raises(ConfigurationError, match="exact scope"):
+        Requirement(junk)
+
+
+@given(SCOPES, SCOPES)
+def test_requirements_are_equal_by_their_scope(one: str, other: str) -> None:
+    assert (Requirement(one) == Requirement(other)) == (one == other)
+    assert len({Requirement(one), Requirement(one)}) == 1
+    assert Requirement(one) != one
+    assert repr(Requirement(one)) == f"Requirement({one!r})"
+    assert requirement(one) is requirement(one)
+    assert requirement(one) == Requirement(one)
+
+
+def test_a_requirement_knows_the_grants_that_cover_it() -> None:
+    assert Requirement("a:b:c").covering == {"*", "a:b:c", "a:*", "a:b:*"}
+    assert Requirement("a").covering == {"*", "a"}
+
+
+@given(st.lists(SCOPES | SCOPES.map("{}:*".format), max_size=4), SCOPES, SCOPES)
+def test_two_requirements_together_need_both(scopes: list[str], one: str, other: str) -> None:
+    both = Requirement(one).together(Requirement(other))
+    granted = Grants(scopes)
+    assert granted.cover(both) == (one in granted and other in granted)
+    assert both == Requirement(one).together(Requirement(other))
+    assert hash(both) == hash(Requirement(one).together(Requirement(other)))
+    assert both != Requirement(one)
+    assert requirement(one).also is None, "those that are shared stay as they are"
+
+
+def test_grants_look_like_a_list() -> None:
+    granted = Grants(["b", "a:*", "b"])
+    assert list(granted) == ["b", "a:*", "b"]
+    assert granted.scopes == ("b", "a:*", "b")
+    assert repr(granted) == "Grants(['b', 'a:*', 'b'])"
+    assert grants(("a", "b")) is grants(("a", "b"))
+    assert list(grants(("a", "b"))) == ["a", "b"]
+
+
+# The catalogue
+
+
+def test_the_catalogue_is_the_table_and_what_it_implies() -> None:
+    assert Catalogue.of().scopes == {
+        "*",
+        *(
+            f"{a}:{b}"
+            for a in ("models", "jobs", "upload", "account")
+            for b in ("*", "read", "write")
+        ),
+    }
+    assert Catalogue.of() == Catalogue.of(SPEC_SCOPES)
+
+
+@given(st.sets(SCOPES | SCOPES.map("{}:*".format) | st.just("*"), max_size=6))
+def test_every_area_brings_its_three_scopes(scopes: set[str]) -> None:
+    areas = {scope.split(":")[0] for scope in scopes} - {"*"}
+    implied = {f"{area}:{last}" for area in areas for last in ("*", "read", "write")}
+    assert Catalogue.of(scopes).scopes == scopes | implied
+
+
+@pytest.mark.parametrize("junk", [*NO_SCOPES, "**", "*:a", "a:*:b", "a*", "*:*"])
+def test_a_catalogue_holds_only_scopes(junk: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no scope"):
+        Catalogue.of(["a", junk])
+
+
+def test_a_requirement_that_nobody_could_be_granted_is_refused_by_name() -> None:
+    catalogue = Catalogue.of()
+    catalogue.check_requirement(Requirement("jobs:read"))
+    catalogue.check_requirement(Requirement("account:write"))
+    with pytest.raises(ConfigurationError, match=r"'jobs:reed'.*jobs:read, jobs:write"):
+        catalogue.check_requirement(Requirement("jobs:reed"))

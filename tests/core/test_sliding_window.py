@@ -1,0 +1,771 @@
+"""The sliding window against an oracle that adds up lists, and against those who would cheat it.
+
+The spans here are small (600 to 14,400 instead of 60 to 86,400 million): the rule knows no units.
+"""
+
+import random
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from struct import iter_unpack
+from typing import NamedTuple
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lockgate.core.plans import Plan
+from lockgate.core.sliding_window import (
+    EMPTY,
+    EXACT_CELLS,
+    Cells,
+    Reading,
+    State,
+    Window,
+    empty_state,
+    hit,
+    peek,
+)
+from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
+
+SPANS = (600, 3_600, 14_400)
+START = 1_000_000
+MOST_CELLS = 130
+
+
+# The oracle
+
+
+class Cell(NamedTuple):
+    first: int
+    last: int
+    cost: int
+
+
+class Oracle:
+    """Keeps a list for each window and judges by adding up.
+
+    ``shares``: hits share cells as D21 says; otherwise every hit is kept for itself.
+    """
+
+    def __init__(self, windows: tuple[Window, ...], *, shares: bool) -> None:
+        self.windows = windows
+        self.shares = shares
+        self.kept: list[list[Cell]] = [[] for _ in windows]
+
+    def live(self, now: int) -> list[list[Cell]]:
+        """What counts at ``now``: what lies in the future counts as if it had come now (D27)."""
+        return [
+            [
+                Cell(min(cell.first, now), min(cell.last, now), cell.cost)
+                for cell in kept
+                if min(cell.last, now) > now - window.span
+            ]
+            for kept, window in zip(self.kept, self.windows, strict=True)
+        ]
+
+    def hit(self, now: int, cost: int) -> Reading:
+        live = self.live(now)
+        reading = self.reading(live, now, cost)
+        stepped_back = any(cell.last > now for kept in self.kept for cell in kept)
+        if reading.allowed:
+            for kept, window in zip(live, self.windows, strict=True):
+                self.add(kept, window, now, cost)
+            reading = self.reading(live, now, 0)
+        if reading.allowed or stepped_back:
+            self.kept = live
+        return reading
+
+    def peek(self, now: int, cost: int = 1) -> Reading:
+        return self.reading(self.live(now), now, cost)
+
+    def add(self, kept: list[Cell], window: Window, now: int, cost: int) -> None:
+        if self.shares and kept:
+            newest = kept[-1]
+            crowded = len(kept) >= 64 and now - newest.first < window.grain
+            if newest.last == now or crowded:
+                kept[-1] = Cell(newest.first, now, newest.cost + cost)
+                return
+        kept.append(Cell(now, now, cost))
+
+    def reading(self, live: list[list[Cell]], now: int, cost: int) -> Reading:
+        used = tuple(sum(cell.cost for cell in kept) for kept in live)
+        tightest = refused_by = remaining = None
+        reset, wait = now, 0
+        for place, (kept, window) in enumerate(zip(live, self.windows, strict=True)):
+            if window.limit is None:
+                continue
+            left = max(0, window.limit - used[place])
+            regains = min((cell.last + window.span for cell in kept), default=now)
+            if remaining is None or (left, -regains) < (remaining, -reset):
+                remaining, reset, tightest = left, regains, place
+            if used[place] + cost > window.limit:
+                longer = self.wait(kept, window, now, cost)
+                if longer > wait:
+                    wait, refused_by = longer, place
+        return Reading(refused_by is None, now, used, remaining, reset, tightest, refused_by, wait)
+
+    @staticmethod
+    def wait(kept: list[Cell], window: Window, now: int, cost: int) -> int:
+        assert window.limit is not None
+        if cost > window.limit:
+            return window.span
+        for moment in sorted(cell.last + window.span for cell in kept):
+            still = sum(cell.cost for cell in kept if cell.last + window.span > moment)
+            if still + cost <= window.limit:
+                return moment - now
+        raise AssertionError("an empty window refuses nothing within its limit")
+
+
+def opened(cells: Cells) -> list[tuple[int, int]]:
+    """``(last hit, count)`` of every cell, oldest first."""
+    _, _, _, last, count, older = cells
+    return [*iter_unpack("<qq", older), (last, count)] if count else []
+
+
+def worst(admitted: Iterable[tuple[int, int]], span: int) -> int:
+    """The most that any half-open span of this length holds."""
+    inside: deque[tuple[int, int]] = deque()
+    total = most = 0
+    for at, cost in admitted:
+        inside.append((at, cost))
+        total += cost
+        while inside[0][0] <= at - span:
+            total -= inside.popleft()[1]
+        most = max(most, total)
+    return most
+
+
+# What is thrown at it
+
+
+class Burst(NamedTuple):
+    """So many calls of this cost, each so long after the one before."""
+
+    gap: int
+    times: int
+    cost: int
+
+
+EDGES = sorted({0, 1, *(n + d for s in SPANS for n in (s, s // 60) for d in (-1, 0, 1))})
+GAPS = st.sampled_from(EDGES) | st.integers(0, 40) | st.integers(0, 1_000)
+BURSTS = st.builds(
+    Burst, GAPS, st.integers(1, 4) | st.integers(20, 90), st.just(1) | st.integers(1, 5)
+)
+TRAFFIC = st.lists(BURSTS, max_size=8)
+LIMITS = st.none() | st.sampled_from([0, 1, 2, 3]) | st.integers(4, 90) | st.integers(90, 300)
+
+
+@st.composite
+def plans(draw: st.DrawFn, *, exact: bool | None = None) -> tuple[Window, ...]:
+    """One to three windows; ``exact``: all of them keep every hit."""
+    if exact is None:
+        exact = draw(st.booleans())
+    spans = SPANS[: draw(st.integers(1, 3))]
+    return tuple(
+        Window(f"w{span}", span, draw(LIMITS), 0 if exact else span // 60) for span in spans
+    )
+
+
+def calls(traffic: Iterable[Burst], start: int = START) -> Iterator[tuple[int, int]]:
+    now = start
+    for gap, times, cost in traffic:
+        for _ in range(times):
+            now += gap
+            yield now, cost
+
+
+def sound(state: State) -> None:
+    """The state says the same thing twice, and both must agree."""
+    for cells in state:
+        kept = opened(cells)
+        assert cells[0] == sum(count for _, count in kept)
+        assert all(count > 0 for _, count in kept)
+        if kept:
+            assert cells[1] == kept[0][0]
+            assert kept == sorted(kept, key=lambda cell: cell[0])
+            assert cells[2] <= cells[3]
+
+
+# The rule and the oracle, side by side
+
+
+def compare(windows: tuple[Window, ...], traffic: Iterable[tuple[int, int]], shares: bool) -> None:
+    oracle = Oracle(windows, shares=shares)
+    state = empty_state(windows)
+    for now, cost in traffic:
+        before = state
+        assert peek(state, windows, now, cost) == oracle.peek(now, cost)
+        reading, state = hit(state, windows, now, cost)
+        assert reading == oracle.hit(now, cost)
+        if reading.refused_by is not None and all(cells[3] <= now for cells in before):
+            assert state is before, "W7, W9: a refusal changes nothing, in any window"
+        if shares:
+            for cells, kept, window in zip(state, oracle.kept, windows, strict=True):
+                live = [cell for cell in opened(cells) if cell[0] > now - window.span]
+                assert live == [c[1:] for c in kept if c.last > now - window.span]
+        sound(state)
+
+
+@given(plans(exact=True), TRAFFIC)
+def test_without_sharing_it_equals_a_log_of_every_hit(
+    windows: tuple[Window, ...], traffic: list[Burst]
+) -> None:
+    """W2, W4, W9, D20 to D23 with ``resolution=None``, at any number of hits."""
+    compare(windows, calls(traffic), shares=False)
+
+
+@given(plans(exact=False), st.lists(st.tuples(GAPS, st.integers(1, 5)), max_size=EXACT_CELLS))
+def test_few_hits_are_exact_at_any_resolution(
+    windows: tuple[Window, ...], hits: list[tuple[int, int]]
+) -> None:
+    """D21: a window with few hits is exact."""
+    compare(windows, calls(Burst(gap, 1, cost) for gap, cost in hits), shares=False)
+
+
+@given(plans(), TRAFFIC)
+@example((Window("w", 600, 300, 10),), [Burst(1, 66, 1), Burst(10, 90, 1), Burst(9, 90, 1)])
+@example((Window("w", 600, None, 10),), [Burst(0, 3, 2), Burst(1, 64, 1), Burst(600, 2, 1)])
+def test_hits_share_cells_exactly_as_decided(
+    windows: tuple[Window, ...], traffic: list[Burst]
+) -> None:
+    """D21, to the letter, with everything that a reading says."""
+    compare(windows, calls(traffic), shares=True)
+
+
+CLOCKED = st.lists(
+    st.tuples(BURSTS, st.just(0) | st.sampled_from([-d for d in EDGES]) | st.sampled_from(EDGES)),
+    max_size=8,
+)
+
+
+@given(plans(exact=True), CLOCKED)
+@example(
+    (Window("w", 600, 300, 0),), [(Burst(1, 90, 1), 0), (Burst(1, 90, 1), 0), (Burst(1, 9, 1), -5)]
+)
+def test_cells_in_the_future_are_drawn_to_the_present(
+    windows: tuple[Window, ...], traffic: list[tuple[Burst, int]]
+) -> None:
+    """D27, step for step, where every instant has a cell."""
+
+    def shown() -> Iterator[tuple[int, int]]:
+        start = START
+        for burst, jump in traffic:
+            for now, cost in calls([burst], start + jump):
+                yield now, cost
+                start = now
+
+    compare(windows, shown(), shares=False)
+
+
+@pytest.mark.campaign
+@settings(max_examples=3_000)
+@given(plans(), st.lists(BURSTS, max_size=25))
+def test_the_search_goes_on_at_length(windows: tuple[Window, ...], traffic: list[Burst]) -> None:
+    compare(windows, calls(traffic), shares=True)
+    admitted, _ = admissions(windows, calls(traffic))
+    for window in windows:
+        assert window.limit is None or worst(admitted, window.span) <= window.limit
+    assert most_cells(windows, calls(traffic)) <= (
+        MOST_CELLS if all(window.grain for window in windows) else sys.maxsize
+    )
+
+
+# Safety and liveness, judged from what was admitted
+
+
+def admissions(
+    windows: tuple[Window, ...], traffic: Iterable[tuple[int, int]]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int, Reading]]]:
+    state = empty_state(windows)
+    admitted: list[tuple[int, int]] = []
+    refused: list[tuple[int, int, Reading]] = []
+    for now, cost in traffic:
+        reading, state = hit(state, windows, now, cost)
+        if reading.allowed:
+            admitted.append((now, cost))
+        else:
+            refused.append((now, cost, reading))
+    return admitted, refused
+
+
+@given(plans(), TRAFFIC)
+def test_no_span_admits_more_than_the_limit(
+    windows: tuple[Window, ...], traffic: list[Burst]
+) -> None:
+    """W1."""
+    admitted, _ = admissions(windows, calls(traffic))
+    for window in windows:
+        if window.limit is not None:
+            assert worst(admitted, window.span) <= window.limit
+
+
+@given(plans(), TRAFFIC)
+def test_nothing_is_refused_without_need(windows: tuple[Window, ...], traffic: list[Burst]) -> None:
+    """W2: hits that left less than a grain ago may still count, older ones never."""
+    admitted, refused = admissions(windows, calls(traffic))
+    for now, cost, _ in refused:
+        assert any(
+            sum(n for at, n in admitted if now - window.span - window.grain < at <= now) + cost
+            > window.limit
+            for window in windows
+            if window.limit is not None
+        )
+
+
+@given(plans(), TRAFFIC, st.integers(1, 6))
+def test_waiting_as_told_is_enough_and_needed(
+    windows: tuple[Window, ...], traffic: list[Burst], cost: int
+) -> None:
+    """W6, by the microsecond, for any cost that the limits can hold."""
+    state, now = empty_state(windows), START
+    for now, weight in calls(traffic):
+        _, state = hit(state, windows, now, weight)
+    reading, _ = hit(state, windows, now, cost)
+    if reading.allowed:
+        assert reading.wait == 0
+    elif all(window.limit is None or cost <= window.limit for window in windows):
+        assert reading.wait >= 1
+        assert hit(state, windows, now + reading.wait, cost)[0].allowed
+        assert not hit(state, windows, now + reading.wait - 1, cost)[0].allowed
+        assert peek(state, windows, now + reading.wait, cost).allowed
+        assert not peek(state, windows, now + reading.wait - 1, cost).allowed
+    else:
+        assert reading.wait >= min(
+            w.span for w in windows if w.limit is not None and cost > w.limit
+        )
+
+
+@given(plans(), TRAFFIC, st.integers(1, 6), st.integers(-800, 4_000))
+def test_a_look_says_what_a_hit_would(
+    windows: tuple[Window, ...], traffic: list[Burst], cost: int, later: int
+) -> None:
+    """W5, and that the verdict of a look is the verdict of the hit after it."""
+    state, now = empty_state(windows), START
+    for now, weight in calls(traffic):
+        _, state = hit(state, windows, now, weight)
+    now += later
+    seen = peek(state, windows, now, cost)
+    reading, _ = hit(state, windows, now, cost)
+    assert (seen.allowed, seen.refused_by, seen.wait) == (
+        reading.allowed,
+        reading.refused_by,
+        reading.wait,
+    )
+    if not reading.allowed:
+        assert seen == reading
+    else:
+        assert tuple(used + cost for used in seen.used) == reading.used
+        if reading.remaining is not None:
+            assert seen.remaining == reading.remaining + cost
+    assert peek(state, windows, now) == peek(state, windows, now, 1)
+
+
+@given(plans(), st.lists(st.integers(1, 5), min_size=2, max_size=20))
+def test_remaining_falls_by_the_cost(windows: tuple[Window, ...], costs: list[int]) -> None:
+    """W4: nothing expires here, all calls come within the shortest span."""
+    state = empty_state(windows)
+    left = peek(state, windows, START).remaining
+    for place, cost in enumerate(costs):
+        reading, state = hit(state, windows, START + place, cost)
+        if reading.remaining is None:
+            assert left is None
+        else:
+            assert left is not None
+            assert reading.remaining == left - (cost if reading.allowed else 0)
+            assert reading.remaining >= 0
+            assert reading.allowed == (cost <= left)
+            left = reading.remaining
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(plans(), TRAFFIC), max_size=4))
+def test_a_plan_change_keeps_what_is_counted(
+    changes: list[tuple[tuple[Window, ...], list[Burst]]],
+) -> None:
+    """W13: other limits and grains hold from the next call on; three windows, as any plan has."""
+    spare = tuple(Window(f"w{span}", span, 50, span // 60) for span in SPANS)
+    oracle = Oracle(spare, shares=True)
+    state = empty_state(spare)
+    start = START
+    for drawn, traffic in changes:
+        windows = drawn + spare[len(drawn) :]
+        oracle.windows = windows
+        for now, cost in calls(traffic, start):
+            reading, state = hit(state, windows, now, cost)
+            assert reading == oracle.hit(now, cost)
+            assert reading.remaining is None or reading.remaining >= 0
+            sound(state)
+            start = now
+
+
+def test_a_smaller_plan_refuses_until_enough_has_left() -> None:
+    """W13, spelled out."""
+    roomy, tight = (Window("w", 600, 10, 10),), (Window("w", 600, 2, 10),)
+    state = empty_state(roomy)
+    for second in range(5):
+        _, state = hit(state, roomy, START + second, 1)
+    reading, state = hit(state, tight, START + 5, 1)
+    assert reading == Reading(False, START + 5, (5,), 0, START + 600, 0, 0, 600 + 3 - 5)
+    assert hit(state, roomy, START + 5, 1)[0].remaining == 4
+
+
+def test_a_state_of_another_number_of_windows_is_an_error() -> None:
+    one = (Window("w", 600, 1, 10),)
+    with pytest.raises(ValueError, match=r"windows|zip"):
+        hit(empty_state(one), one * 2, START, 1)
+    with pytest.raises(ValueError, match=r"windows|zip"):
+        peek(empty_state(one), one * 2, START)
+
+
+# Edges, spelled out
+
+
+def test_the_window_is_open_at_its_old_end() -> None:
+    windows = (Window("w", 600, 1, 0),)
+    _, state = hit(empty_state(windows), windows, START, 1)
+    refused, same = hit(state, windows, START + 599, 1)
+    assert refused == Reading(False, START + 599, (1,), 0, START + 600, 0, 0, 1)
+    assert same is state
+    admitted, state = hit(state, windows, START + 600, 1)
+    assert admitted == Reading(True, START + 600, (1,), 0, START + 1_200, 0, None, 0)
+    assert opened(state[0]) == [(START + 600, 1)]
+
+
+def test_nothing_is_counted_at_first() -> None:
+    windows = (Window("minute", 600, 5, 10), Window("hour", 3_600, None, 60))
+    state = empty_state(windows)
+    assert state == (EMPTY, EMPTY)
+    assert peek(state, windows, START) == Reading(True, START, (0, 0), 5, START, 0, None, 0)
+
+
+def test_a_refusal_by_the_last_window_charges_none_before_it() -> None:
+    windows = (Window("a", 600, 9, 0), Window("b", 3_600, 9, 0), Window("c", 14_400, 1, 0))
+    _, state = hit(empty_state(windows), windows, START, 1)
+    reading, after = hit(state, windows, START + 1, 1)
+    assert (reading.allowed, reading.refused_by, reading.used) == (False, 2, (1, 1, 1))
+    assert after is state
+
+
+def test_an_unlimited_window_counts_and_never_refuses() -> None:
+    windows = (Window("a", 600, None, 10), Window("b", 3_600, None, 60))
+    _, state = hit(empty_state(windows), windows, START, 7)
+    _, state = hit(state, windows, START, 7)
+    assert hit(state, windows, START, 7)[0] == Reading(
+        True, START, (21, 21), None, START, None, None, 0
+    )
+
+
+def test_a_limit_of_nothing_admits_nothing() -> None:
+    windows = (Window("a", 600, 0, 10), Window("b", 3_600, 0, 60))
+    state = empty_state(windows)
+    reading, after = hit(state, windows, START, 1)
+    assert reading == Reading(False, START, (0, 0), 0, START, 0, 1, 3_600)
+    assert after is state
+
+
+def test_a_cost_above_the_limit_is_told_to_wait_for_the_whole_window() -> None:
+    windows = (Window("a", 600, 4, 10),)
+    _, state = hit(empty_state(windows), windows, START, 4)
+    assert hit(state, windows, START + 100, 5)[0].wait == 600
+    assert hit(state, windows, START + 100, 4)[0].wait == 500
+    assert hit(empty_state(windows), windows, START, 5)[0].wait == 600
+
+
+def test_the_longest_wait_decides_and_among_equals_the_first() -> None:
+    """D22."""
+    windows = (Window("a", 600, 1, 0), Window("b", 3_600, 2, 0), Window("c", 600, 1, 0))
+    _, state = hit(empty_state(windows), windows, START, 1)
+    reading, state = hit(state, windows, START + 10, 1)
+    assert (reading.refused_by, reading.wait) == (0, 590)
+    _, state = hit(state, windows, START + 600, 1)
+    reading, _ = hit(state, windows, START + 601, 1)
+    assert (reading.refused_by, reading.wait) == (1, 2_999)
+
+
+def test_the_least_remaining_decides_and_among_equals_the_last_to_regain() -> None:
+    """D23: of an empty window, capacity is whole now."""
+    windows = (Window("a", 600, 3, 0), Window("b", 3_600, 3, 0), Window("c", 14_400, 9, 0))
+    assert peek(empty_state(windows), windows, START).tightest == 0
+    reading, state = hit(empty_state(windows), windows, START, 1)
+    assert (reading.remaining, reading.tightest, reading.reset) == (2, 1, START + 3_600)
+    seen = peek(state, windows, START + 1)
+    assert (seen.remaining, seen.tightest, seen.reset) == (2, 1, START + 3_600)
+    same = (Window("a", 600, 3, 0), Window("b", 600, 3, 0))
+    assert hit(empty_state(same), same, START, 1)[0].tightest == 0
+
+
+def test_the_reset_is_of_the_oldest_cell_that_counts() -> None:
+    windows = (Window("a", 600, 9, 0),)
+    state = empty_state(windows)
+    for at in (0, 100, 250):
+        reading, state = hit(state, windows, START + at, 1)
+        assert reading.reset == START + 600
+    reading, state = hit(state, windows, START + 600, 1)
+    assert (reading.reset, reading.used) == (START + 700, (3,))
+    assert peek(state, windows, START + 700).reset == START + 850
+
+
+def test_the_sixty_fifth_instant_is_the_first_to_share() -> None:
+    """D21: 64 cells, each exact; then neighbours less than a grain apart share the newest."""
+    windows = (Window("a", 600, None, 10),)
+    state = empty_state(windows)
+    for at in range(64):
+        _, state = hit(state, windows, START + at, 1)
+    assert len(opened(state[0])) == 64
+    _, state = hit(state, windows, START + 72, 1)
+    assert opened(state[0])[-1] == (START + 72, 2), "9 after the first of the newest cell"
+    _, state = hit(state, windows, START + 73, 1)
+    assert opened(state[0])[-2:] == [(START + 72, 2), (START + 73, 1)], "10 after it"
+
+
+def test_without_a_grain_every_instant_keeps_its_cell() -> None:
+    windows = (Window("a", 600, None, 0),)
+    state = empty_state(windows)
+    for at in range(300):
+        _, state = hit(state, windows, START + at, 1)
+        _, state = hit(state, windows, START + at, 1)
+    assert opened(state[0]) == [(START + at, 2) for at in range(300)]
+
+
+# Clocks that are set (D27, W11)
+
+
+class Moment(NamedTuple):
+    """Real time goes on by ``advance``, then the clock is set by ``jump``, then calls come."""
+
+    advance: int
+    jump: int
+    calls: int
+    cost: int
+
+
+def moments(jumps: st.SearchStrategy[int]) -> st.SearchStrategy[list[Moment]]:
+    one = st.builds(
+        Moment, GAPS, st.just(0) | jumps, st.integers(1, 4) | st.integers(60, 90), st.integers(1, 3)
+    )
+    return st.lists(one, max_size=25)
+
+
+BACK = st.sampled_from([-edge for edge in EDGES if edge]) | st.integers(-20_000, -1)
+EITHER = BACK | st.sampled_from([edge for edge in EDGES if edge]) | st.integers(1, 20_000)
+
+
+def by_the_real_clock(
+    windows: tuple[Window, ...], story: list[Moment]
+) -> tuple[list[tuple[int, int]], State, int]:
+    """What was admitted, at real times; the last state and what the clock shows then."""
+    state = empty_state(windows)
+    admitted: list[tuple[int, int]] = []
+    real, offset = 0, 10 * START
+    for moment in story:
+        real += moment.advance
+        offset += moment.jump
+        for _ in range(moment.calls):
+            reading, state = hit(state, windows, real + offset, moment.cost)
+            if reading.allowed:
+                admitted.append((real, moment.cost))
+    return admitted, state, real + offset
+
+
+@given(plans(), moments(BACK))
+def test_a_clock_set_back_admits_nothing_extra(
+    windows: tuple[Window, ...], story: list[Moment]
+) -> None:
+    admitted, _, _ = by_the_real_clock(windows, story)
+    for window in windows:
+        if window.limit is not None:
+            assert worst(admitted, window.span) <= window.limit
+
+
+@given(plans(), moments(EITHER))
+def test_a_clock_set_forward_admits_the_limit_once_more(
+    windows: tuple[Window, ...], story: list[Moment]
+) -> None:
+    admitted, _, _ = by_the_real_clock(windows, story)
+    real, forwards = 0, []
+    for moment in story:
+        real += moment.advance
+        if moment.jump > 0:
+            forwards.append(real)
+    for window in windows:
+        if window.limit is None:
+            continue
+        for end, _ in admitted:
+            inside = sum(cost for at, cost in admitted if end - window.span < at <= end)
+            steps = sum(end - window.span < at <= end for at in forwards)
+            assert inside <= window.limit * (1 + steps)
+
+
+@given(plans(), moments(EITHER), st.integers(1, 5))
+def test_nobody_is_locked_out_for_longer_than_the_window(
+    windows: tuple[Window, ...], story: list[Moment], cost: int
+) -> None:
+    """Once a call has seen the clock, a whole window later nothing of the past counts."""
+    _, state, now = by_the_real_clock(windows, story)
+    longest = max(window.span for window in windows)
+    assert peek(state, windows, now + longest).used == (0,) * len(windows)
+    for cells, window in zip(state, windows, strict=True):
+        assert all(at <= now for at, _ in opened(cells))
+        assert peek((cells,), (window,), now + window.span).used == (0,)
+    reading = peek(state, windows, now, cost)
+    if all(window.limit is None or cost <= window.limit for window in windows):
+        assert reading.wait <= longest
+        assert peek(state, windows, now + reading.wait, cost).allowed
+
+
+def test_a_refusal_after_a_step_back_is_remembered() -> None:
+    """Or else every refusal would see the step anew, and the lock-out would never end."""
+    windows = (Window("a", 600, 2, 0),)
+    _, state = hit(empty_state(windows), windows, START, 1)
+    _, state = hit(state, windows, START + 100, 1)
+    back = START - 10_000
+    reading, state = hit(state, windows, back, 1)
+    assert reading == Reading(False, back, (2,), 0, back + 600, 0, 0, 600)
+    assert {at for at, _ in opened(state[0])} == {back}
+    assert state[0][0] == 2
+    reading, same = hit(state, windows, back + 599, 1)
+    assert (reading.allowed, reading.wait) == (False, 1)
+    assert same is state
+    assert hit(state, windows, back + 600, 1)[0].remaining == 1
+
+
+def test_only_what_lies_in_the_future_is_drawn() -> None:
+    windows = (Window("a", 600, 3, 0),)
+    state = empty_state(windows)
+    for at in (0, 100, 200):
+        _, state = hit(state, windows, START + at, 1)
+    reading, state = hit(state, windows, START + 150, 1)
+    assert (reading.allowed, reading.wait) == (False, 450)
+    assert opened(state[0]) == [(START, 1), (START + 100, 1), (START + 150, 1)]
+
+
+def test_a_cell_that_is_drawn_to_the_present_begins_there() -> None:
+    """Or else hits would share it for as long as the clock was set back."""
+    windows = (Window("a", 600, None, 10),)
+    state = empty_state(windows)
+    for at in range(0, 630, 10):
+        _, state = hit(state, windows, START + at // 10, 1)
+    _, state = hit(state, windows, START + 100, 1)
+    for at in (20, 29, 30, 40):
+        _, state = hit(state, windows, START - 100 + at, 1)
+    assert [at - START + 100 for at, _ in opened(state[0])[-3:]] == [29, 30, 40]
+
+
+# State is bounded (W10)
+
+
+def most_cells(windows: tuple[Window, ...], traffic: Iterable[tuple[int, int]]) -> int:
+    state, most = empty_state(windows), 0
+    for now, cost in traffic:
+        _, state = hit(state, windows, now, cost)
+        most = max(most, *(len(opened(cells)) for cells in state))
+    return most
+
+
+UNLIMITED = (Window("w", 600, 10**9, 10),)
+
+
+@given(st.lists(st.builds(Burst, GAPS, st.integers(1, 200), st.just(1)), max_size=15))
+def test_state_is_bounded_whatever_the_traffic(traffic: list[Burst]) -> None:
+    assert most_cells(UNLIMITED, calls(traffic)) <= MOST_CELLS
+
+
+@pytest.mark.parametrize("gap", [1, 9, 10, 11])
+@pytest.mark.parametrize("crowd", [63, 64, 65])
+@pytest.mark.parametrize("spread", [1, 9])
+def test_state_is_bounded_against_who_knows_the_rule(gap: int, crowd: int, spread: int) -> None:
+    """A crowd of exact cells, then cells as near as they may lie, time after time."""
+    attack = [Burst(spread, crowd, 1), Burst(gap, 700 // gap, 1)] * 6
+    assert 64 < most_cells(UNLIMITED, calls(attack)) <= MOST_CELLS
+
+
+def test_state_is_bounded_by_the_window_and_not_by_the_limit() -> None:
+    rng = random.Random(7)
+    now, traffic = START, []
+    for _ in range(30_000):
+        now += rng.choice((0, 1, 1, 2, 5, 9, 10, 11, 30))
+        traffic.append((now, 1))
+    assert most_cells(UNLIMITED, traffic) <= MOST_CELLS
+
+
+def test_state_is_bounded_when_the_clock_is_set_back_again_and_again() -> None:
+    """W10, D27: the cells that are drawn to the present must not pile up."""
+    round_and_round = [call for _ in range(30) for call in calls([Burst(10, 59, 1)])]
+    assert most_cells(UNLIMITED, round_and_round) <= MOST_CELLS
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 12), st.integers(11, 700), st.integers(50, 400))
+@example(1, 15, 400)
+@example(1, 15, 251)
+def test_two_clocks_that_take_turns_give_nothing_back_early(
+    gap: int, skew: int, calls_made: int
+) -> None:
+    """W10, W11: two hosts whose clocks differ, each call by the other one."""
+    windows = (Window("w", 600, None, 10),)
+    oracle = Oracle(windows, shares=False)
+    state = empty_state(windows)
+    for turn in range(calls_made):
+        now = START + gap * turn + skew * (turn % 2)
+        reading, state = hit(state, windows, now, 1)
+        assert reading.used >= oracle.hit(now, 1).used
+        assert len(opened(state[0])) <= MOST_CELLS
+        sound(state)
+    for later in range(START, START + 12 * calls_made + skew + 700, 13):
+        assert peek(state, windows, later).used >= oracle.peek(later).used
+
+
+def test_state_is_bounded_when_a_clock_steps_back_often_and_then_runs_on() -> None:
+    """W10: each spell of stepping may leave twice the cells that a running clock would."""
+    steps = [(START + turn + 15 * (turn % 2), 1) for turn in range(240)]
+    attack = [*steps, *calls([Burst(10, 59, 1)], START + 240)]
+    assert most_cells(UNLIMITED, attack) <= 64 + 2 * 60 + 2
+    for length in range(200, 300, 9):
+        assert most_cells(UNLIMITED, attack[:length] + attack[240:]) <= 64 + 2 * 60 + 2
+
+
+def test_an_idle_organization_leaves_only_what_the_next_hit_drops() -> None:
+    windows = (Window("w", 600, 500, 10),)
+    state = empty_state(windows)
+    for at in range(200):
+        _, state = hit(state, windows, START + at, 1)
+    _, state = hit(state, windows, START + 5_000, 1)
+    assert state == ((1, START + 5_000, START + 5_000, START + 5_000, 1, b""),)
+
+
+def size(value: object) -> int:
+    inner = sum(map(size, value)) if isinstance(value, tuple) else 0
+    return sys.getsizeof(value) + inner
+
+
+def test_a_saturated_day_delivers_its_quota_in_little_memory() -> None:
+    """Demand of 1.44 times 20,000 a day, four days long, at random instants."""
+    window = Plan("busy", None, None, 20_000, None).windows[2]
+    rng = random.Random(1)
+    state = empty_state([window])
+    admitted: list[tuple[int, int]] = []
+    now, refused = START, 0
+    while now < START + 4 * DAY:
+        now += rng.randrange(6 * SECOND)
+        reading, state = hit(state, (window,), now, 1)
+        if reading.allowed:
+            admitted.append((now, 1))
+        else:
+            refused += 1
+    assert refused > 10_000, "it was saturated"
+    assert worst(admitted, DAY) == 20_000
+    steady = sum(at >= START + DAY for at, _ in admitted)
+    assert 0.98 * 60_000 <= steady <= 60_000
+    assert size(state) <= 4_096
+
+
+def test_three_full_windows_fit_in_sixteen_kilobytes() -> None:
+    windows = Plan("busy", 1_000_000, 1_000_000, 1_000_000, None).windows
+    assert [window.span for window in windows] == [MINUTE, HOUR, DAY]
+    attack = [b for w in reversed(windows) for b in (Burst(1, 64, 1), Burst(w.grain, 55, 1))]
+    state = empty_state(windows)
+    for now, cost in calls(attack):
+        _, state = hit(state, windows, now, cost)
+    assert [len(opened(cells)) > 100 for cells in state] == [True, True, True]
+    assert size(state) <= 16 * 1_024

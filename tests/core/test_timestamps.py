@@ -1,0 +1,62 @@
+"""How an instant is written, and rounding that never makes anybody early (D22, D30)."""
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND, iso8601, whole_seconds
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def test_the_units_are_microseconds() -> None:
+    assert (MILLISECOND, SECOND, MINUTE) == (1_000, 1_000_000, 60_000_000)
+    assert (HOUR, DAY) == (3_600_000_000, 86_400_000_000)
+
+
+@pytest.mark.parametrize(
+    ("instant", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1, "1970-01-01T00:00:00.000Z"),
+        (999, "1970-01-01T00:00:00.000Z"),
+        (1_000, "1970-01-01T00:00:00.001Z"),
+        (999_999, "1970-01-01T00:00:00.999Z"),
+        (1_769_860_800_000_000, "2026-01-31T12:00:00.000Z"),
+        (1_709_251_199_999_999, "2024-02-29T23:59:59.999Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (4_102_444_800_012_345, "2100-01-01T00:00:00.012Z"),
+    ],
+)
+def test_an_instant_is_written_in_utc_with_milliseconds(instant: int, text: str) -> None:
+    assert iso8601(instant) == text
+
+
+@given(st.integers(0, 250_000_000_000 * SECOND))
+def test_what_is_written_reads_back_to_the_millisecond(instant: int) -> None:
+    """To the microsecond, whatever floats would have made of it."""
+    read = datetime.fromisoformat(iso8601(instant))
+    assert (read - EPOCH) // timedelta(microseconds=1) == instant - instant % MILLISECOND
+    assert len(iso8601(instant)) == 24
+
+
+@given(st.integers(0, 2**60), st.integers(0, 2**60))
+def test_texts_sort_as_instants_do(one: int, other: int) -> None:
+    one, other = sorted((one % (250_000_000_000 * SECOND), other % (250_000_000_000 * SECOND)))
+    assert iso8601(one) <= iso8601(other)
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_seconds_are_rounded_up(micros: int) -> None:
+    assert whole_seconds(micros) == ceil(Fraction(micros, SECOND))
+
+
+@pytest.mark.parametrize(
+    ("micros", "seconds"), [(0, 0), (1, 1), (SECOND - 1, 1), (SECOND, 1), (SECOND + 1, 2), (-1, 0)]
+)
+def test_seconds_at_their_edges(micros: int, seconds: int) -> None:
+    assert whole_seconds(micros) == seconds

@@ -1,0 +1,237 @@
+"""The demo's plain output is ready to paste."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate import Gate, run
+from lockgate.core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
+from lockgate.demo.command import demo as demo_command
+from lockgate.demo.command import other_names
+from lockgate.demo.servers import Loaded
+from lockgate.errors import ConfigurationError
+from lockgate.sessions import SignedCookie
+
+
+class Running:
+    """A demo that was started as a person starts it, and what it printed."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKGATE_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "lockgate", "demo", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=folder,  # Its keys lie there: not those of an older version, from an earlier run.
+        )
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        while not (lines and "rate-limits" in lines[-1]):
+            line = self.process.stdout.readline()
+            assert line, "the demo ended"
+            lines.append(line)
+        self.text = "".join(lines)
+
+    @property
+    def commands(self) -> list[str]:
+        """The curl lines, those that go on in the next line put together."""
+        joined = self.text.replace("\\\n", "\\\n ")
+        return [
+            match[0].strip()
+            for match in re.finditer(r"^ +curl (?:.*\\\n)*.*$", joined, re.MULTILINE)
+        ]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    running = Running(tmp_path_factory.mktemp("demo"))
+    yield running
+    running.process.send_signal(signal.SIGINT)
+    out, err = running.process.communicate(timeout=10)
+    assert (running.process.returncode, out) == (0, "")
+    assert "development" in err
+    assert "Traceback" not in err
+
+
+def pasted(command: str) -> tuple[str, str]:
+    """Status line and body of what the shell makes of a command."""
+    done = subprocess.run(
+        ["bash", "-c", command.replace("curl ", "curl --silent --max-time 10 --noproxy '*' ", 1)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    head, _, body = done.stdout.replace("\r\n", "\n").partition("\n\n")
+    return head.partition("\n")[0], body
+
+
+def test_the_commands_work_as_they_are_printed(demo: Running) -> None:
+    models, create, listing, revoke, register, claim, status = demo.commands
+    assert pasted(models)[0] == "HTTP/1.1 200 OK"
+    line, body = pasted(create)
+    assert line == "HTTP/1.1 201 Created"
+    found = re.search(r'"id":"([0-9a-f-]{36})"', body)
+    assert found is not None
+    line, body = pasted(listing)
+    assert line == "HTTP/1.1 200 OK"
+    assert found[1] in body
+    assert pasted(revoke)[0] == "HTTP/1.1 404 Not Found"
+    line, body = pasted(revoke.replace("KEY_ID", found[1]))
+    assert line == "HTTP/1.1 200 OK"
+    assert '"success":true' in body
+    line, body = pasted(register)
+    assert line == "HTTP/1.1 201 Created"
+    assert '"dashboard_token":"acme_dashboard_' in body
+    line, body = pasted(claim)
+    assert line == "HTTP/1.1 200 OK"
+    assert '"agentName":"my bot","billingEmail":"owner@free.example"' in body
+    line, body = pasted(status)
+    assert line == "HTTP/1.1 200 OK"
+    assert '"used":6,"limit":10' in body
+    statuses = [pasted(models)[0] for _ in range(5)]
+    assert statuses == ["HTTP/1.1 200 OK"] * 4 + ["HTTP/1.1 429 Too Many Requests"]
+
+
+def test_every_plan_is_shown_with_a_key(demo: Running) -> None:
+    for plan in ("free", "starter", "creator", "enterprise"):
+        pattern = rf"^  {plan} +org_[0-9a-f]{{16}}  acme_live_[0-9A-Za-z]{{8}}_[0-9A-Za-z]{{43}}$"
+        assert re.search(pattern, demo.text, re.MULTILINE)
+
+
+def test_a_browser_on_this_machine_may_call_it_by_another_name(demo: Running) -> None:
+    register = demo.commands[4].partition(" -d ")[0]
+    nobody = """-d '{"dashboard_token": "none"}'"""
+    sign_in = f"{register.replace('bot-register', 'bot-sign-in')} {nobody}"
+    port = re.search(r"http://127\.0\.0\.1:(\d+)/", sign_in)
+    assert port is not None
+    for origin, status in (
+        (f"http://localhost:{port[1]}", "401 Unauthorized"),
+        (f"http://[::1]:{port[1]}", "401 Unauthorized"),
+        (f"https://localhost:{port[1]}", "403 Forbidden"),
+        ("http://localhost", "403 Forbidden"),
+        (f"http://elsewhere.localhost:{port[1]}", "403 Forbidden"),
+    ):
+        line, _ = pasted(f"{sign_in} -H 'Origin: {origin}'")
+        assert line == f"HTTP/1.1 {status}"
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        ("http://0.0.0.0:80", 3),
+        ("http://[::]:80", 3),
+        ("http://[::1]:80", 3),
+        ("http://localhost:80", 3),
+        ("http://192.0.2.1:80", 0),
+        ("http://demo.example:80", 0),
+    ],
+)
+def test_only_what_listens_here_has_these_names(url: str, names: int) -> None:
+    assert len(other_names(url)) == names
+
+
+OWN = {
+    "LOCKGATE_PEPPER": "a pepper of these tests alone",
+    "LOCKGATE_SESSION_SECRET": "a session secret of these tests alone",
+}
+EVERY_ADDRESS = ["0.0.0.0", "0", "::", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"]
+LOOPBACK = ["127.0.0.1", "127.8.9.10", "127.1", "localhost", "LocalHost", "::1", "::ffff:127.0.0.1"]
+
+
+Start = Callable[[str], bool]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start the demo on an address, with a server that only loads it."""
+    for variable in OWN:
+        monkeypatch.delenv(variable, raising=False)
+
+    def start(host: str) -> bool:
+        loaded: list[Loaded] = []
+
+        def serve(load: Callable[[], Loaded], listener: socket.socket) -> None:
+            loaded.append(load())
+
+        demo_command(host, 0, "memory://", "starlette", 1.0, as_json=True, serve=serve)
+        return bool(loaded)
+
+    return start
+
+
+@pytest.mark.parametrize("host", EVERY_ADDRESS)
+@pytest.mark.parametrize("given", [[], ["LOCKGATE_PEPPER"], ["LOCKGATE_SESSION_SECRET"]])
+def test_other_machines_are_not_served_with_a_development_secret(
+    start: Start, monkeypatch: pytest.MonkeyPatch, host: str, given: list[str]
+) -> None:
+    for variable, value in OWN.items():
+        monkeypatch.setenv(variable, value if variable in given else "")
+    with pytest.raises(ConfigurationError, match=r"token_urlsafe.*127\.0\.0\.1") as caught:
+        start(host)
+    for variable in OWN:
+        assert (variable in str(caught.value)) is (variable not in given)
+
+
+@pytest.mark.parametrize("host", EVERY_ADDRESS)
+def test_other_machines_are_served_with_secrets_of_ones_own(
+    start: Start, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    for variable, value in OWN.items():
+        monkeypatch.setenv(variable, value)
+    assert start(host)
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+def test_this_machine_is_served_with_the_development_secrets(start: Start, host: str) -> None:
+    assert start(host)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "10.0.0.1", "169.254.1.1"])
+def test_a_name_is_judged_by_the_address_that_it_is_bound_to(
+    start: Start, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    class Bound(socket.socket):
+        def getsockname(self) -> tuple[str, int]:
+            return address, 8000
+
+    monkeypatch.setattr(socket, "socket", Bound)
+    with pytest.raises(ConfigurationError, match="localhost"):
+        start("localhost")
+
+
+def test_the_development_secrets_in_use_are_named(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(load: Callable[[], Loaded], listener: socket.socket) -> None:
+        run(load().announce())
+
+    monkeypatch.delenv("LOCKGATE_SESSION_SECRET", raising=False)
+    monkeypatch.setenv("LOCKGATE_PEPPER", OWN["LOCKGATE_PEPPER"])
+    demo_command("127.0.0.1", 0, "memory://", "starlette", 1.0, as_json=True, serve=serve)
+    said = capfd.readouterr().err
+    assert "LOCKGATE_SESSION_SECRET" in said
+    assert "LOCKGATE_PEPPER" not in said
+    monkeypatch.setenv("LOCKGATE_SESSION_SECRET", OWN["LOCKGATE_SESSION_SECRET"])
+    demo_command("127.0.0.1", 0, "memory://", "starlette", 1.0, as_json=True, serve=serve)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_gate_refuses_what_the_demo_publishes() -> None:
+    """Copied into a service, the texts would let everyone in."""
+    for text in (DEMO_PEPPER, DEMO_SESSION_SECRET):
+        with pytest.raises(ConfigurationError, match="published"):
+            Gate(brand="acme", peppers=[text.encode()])
+        with pytest.raises(ConfigurationError, match="published"):
+            SignedCookie([text])

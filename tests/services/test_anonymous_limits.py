@@ -1,0 +1,138 @@
+"""Budgets of client addresses."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from lockgate import Plan
+from lockgate.core.plans import ANONYMOUS
+from lockgate.core.timestamps import DAY, HOUR, MINUTE
+from lockgate.services import anonymous_limits as module
+from lockgate.services.anonymous_limits import AnonymousLimits
+from tests.stores.making import NOW, HandClock, at_once
+
+PLAN = Plan("anonymous", rpm=3, rph=5, rpd=100, concurrent=0)
+
+
+def test_an_address_spends_its_budget_and_gets_it_back() -> None:
+    clock = HandClock()
+    anonymous = AnonymousLimits(PLAN, clock)
+    for left in (2, 1, 0):
+        assert anonymous.refuses("a") is None
+        assert anonymous.charge("a").remaining == left
+    refusal = anonymous.refuses("a")
+    assert refusal is not None
+    assert (refusal.allowed, refusal.refused_by, refusal.wait) == (False, 0, MINUTE)
+    assert not anonymous.charge("a").allowed
+    assert anonymous.refuses("b") is None
+    clock.now += MINUTE - 1
+    assert anonymous.refuses("a") is not None
+    clock.now += 1
+    assert anonymous.refuses("a") is None
+    assert [anonymous.charge("a").remaining for _ in range(2)] == [1, 0]
+    clock.now += MINUTE
+    hour = anonymous.refuses("a")
+    assert hour is not None
+    assert hour.refused_by == 1
+    assert hour.wait == HOUR - 2 * MINUTE
+
+
+def test_looking_charges_nothing() -> None:
+    anonymous = AnonymousLimits(PLAN, HandClock())
+    assert anonymous.peek("a").remaining == 3
+    anonymous.charge("a")
+    assert [anonymous.peek("a").remaining for _ in range(3)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("rpm", [1, 2])
+def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch, rpm: int) -> None:
+    monkeypatch.setattr(module, "_ADDRESSES_AT_MOST", 20)
+    monkeypatch.setattr(module, "_SPENT_AT_MOST", 10)
+    clock = HandClock()
+    anonymous = AnonymousLimits(Plan("anonymous", rpm=rpm, rph=None, rpd=None, concurrent=0), clock)
+    for number in range(500):
+        for _ in range(1 + number % 2):
+            anonymous.charge(f"address {number}")
+        clock.now += 1
+        assert len(anonymous._windows) <= 60
+        assert len(anonymous._spent) <= 30
+
+
+def test_sixty_thousand_addresses_at_once_keep_within_the_bound() -> None:
+    anonymous = AnonymousLimits(ANONYMOUS, HandClock())
+    tracemalloc.start()
+    try:
+        for number in range(60_000):
+            anonymous.charge(f"2001:db8:{number >> 16:x}:{number & 0xFFFF:x}::/64")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(anonymous._windows) <= 50_000 + 25_000 // 8
+    assert kept < 40 * 2**20
+
+
+def test_many_addresses_push_no_spent_address_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes as many spent ones, each of which costs a whole budget."""
+    monkeypatch.setattr(module, "_ADDRESSES_AT_MOST", 20)
+    monkeypatch.setattr(module, "_SPENT_AT_MOST", 10)
+    anonymous = AnonymousLimits(PLAN, HandClock())
+    for _ in range(3):
+        anonymous.charge("spent")
+    for number in range(1000):
+        anonymous.charge(f"address {number}")
+        assert anonymous.refuses("spent") is not None
+        assert not anonymous.peek("spent").allowed
+    for number in range(9):
+        for _ in range(3):
+            anonymous.charge(f"also spent {number}")
+        assert anonymous.refuses("spent") is not None
+
+
+def test_a_spent_address_keeps_what_its_longer_windows_count() -> None:
+    clock = HandClock()
+    anonymous = AnonymousLimits(PLAN, clock)
+    for _ in range(3):
+        anonymous.charge("a")
+    clock.now += MINUTE
+    assert anonymous.peek("a").used == (0, 3, 3)
+    assert [anonymous.charge("a").used for _ in range(2)] == [(1, 4, 4), (2, 5, 5)]
+    refusal = anonymous.refuses("a")
+    assert refusal is not None
+    assert refusal.refused_by == 1
+
+
+def test_a_spent_address_that_rests_for_days_is_as_new() -> None:
+    clock = HandClock()
+    anonymous = AnonymousLimits(PLAN, clock)
+    for _ in range(3):
+        anonymous.charge("a")
+    clock.now += 3 * DAY
+    assert anonymous.refuses("a") is None
+    assert anonymous.charge("a").used == (1, 1, 1)
+
+
+def test_a_streak_ends_where_its_address_is_spent() -> None:
+    """Hits of a streak are counted outside the table until it ends."""
+    clock = HandClock()
+    anonymous = AnonymousLimits(Plan("anonymous", rpm=200, rph=None, rpd=None, concurrent=0), clock)
+    for _ in range(200):
+        clock.now += 1000
+        assert anonymous.charge("a").allowed
+    refusal = anonymous.refuses("a")
+    assert refusal is not None
+    assert refusal.used == (200,) * 3
+    assert len(anonymous._windows) == 0
+
+
+def test_exactly_the_budget_under_32_threads() -> None:
+    anonymous = AnonymousLimits(
+        Plan("anonymous", rpm=50, rph=None, rpd=None, concurrent=0), HandClock()
+    )
+    allowed = at_once(32, lambda _: sum(anonymous.charge("a").allowed for _ in range(4)))
+    assert sum(allowed) == 50
+
+
+def test_the_clock_is_the_machines_unless_one_is_given() -> None:
+    assert AnonymousLimits(PLAN, None).charge("a").now > NOW - 10**18

@@ -1,0 +1,187 @@
+"""The host's own word on a registration: asked in time, in a thread, and never half obeyed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, MemoryStore, Registration, RegistrationRequest, run
+from lockgate.errors import (
+    InvalidRequest,
+    RateLimitExceeded,
+    RegistrationRefused,
+    RegistrationUnavailable,
+)
+from lockgate.services.approval import PROOF_LENGTH
+
+from .accounting import ADDRESS, EMAIL, Office
+
+
+def register(office: Office, **fields: Any) -> Any:
+    arguments = {"address": ADDRESS, **fields}
+    return run(office.accounts.register("an agent", EMAIL, **arguments))
+
+
+def registered(office: Office) -> int:
+    return len(run(office.store.unclaimed_by_email(EMAIL, 99)))
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_d13_the_host_decides_by_what_it_is_told(kind: str, answer: bool) -> None:
+    asked: list[RegistrationRequest] = []
+
+    def plain(request: RegistrationRequest) -> bool:
+        asked.append(request)
+        return answer
+
+    async def awaited(request: RegistrationRequest) -> bool:
+        await asyncio.sleep(0)
+        return plain(request)
+
+    office = Office(approve=plain if kind == "plain" else awaited)
+    flow = office.accounts.register(
+        " bot ", "ADA@example.com", "company", "Ada & Co", address=ADDRESS, proof="a token"
+    )
+    if answer:
+        assert run(flow).account.agent_name == "bot"
+    else:
+        with pytest.raises(RegistrationRefused):
+            run(flow)
+    assert asked == [RegistrationRequest("bot", EMAIL, "company", "Ada & Co", ADDRESS, "a token")]
+    assert registered(office) == answer
+    assert "token" not in repr(asked) and EMAIL not in repr(asked)
+
+
+class Wrong(Exception):
+    """A mistake of the host's."""
+
+
+def _exits(_: RegistrationRequest) -> bool:
+    raise SystemExit
+
+
+def _raises(_: RegistrationRequest) -> bool:
+    raise Wrong("the host's own words")
+
+
+def _hangs(_: RegistrationRequest) -> bool:
+    time.sleep(0.5)
+    return True
+
+
+@pytest.mark.parametrize(
+    "approve",
+    [_raises, _exits, _hangs, lambda _: None, lambda _: 1, lambda: True],
+    ids=["raises", "exits", "hangs", "forgets to return", "another type", "another signature"],
+)
+def test_g7_a_hook_that_fails_is_told_as_itself(
+    approve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """503, nothing stored, its traceback in the log, and no word of a store."""
+    office = Office(approve=approve, approve_timeout=0.05)
+    with caplog.at_level(logging.WARNING, "lockgate"), pytest.raises(RegistrationUnavailable):
+        register(office)
+    assert registered(office) == 0
+    assert office.names() == ["approval_failed"]
+    (record, _) = caplog.records
+    assert record.exc_info is not None
+    if approve is _raises:
+        assert "the host's own words" in caplog.text and "_raises" in caplog.text
+
+
+def test_what_is_not_approved_costs_the_address_and_nothing_else() -> None:
+    """A stranger without proof spends neither the budget of an owner's address, nor that of all."""
+    office = Office(approve=lambda asked: asked.proof == "good", per_address=3, per_service=1)
+    for _ in range(3):
+        with pytest.raises(RegistrationRefused):
+            register(office, address="198.51.100.1", proof="bad")
+    with pytest.raises(RateLimitExceeded):
+        register(office, address="198.51.100.1", proof="good")
+    register(office, proof="good")
+
+
+def test_what_no_budget_admits_is_not_put_to_the_host() -> None:
+    asked: list[RegistrationRequest] = []
+
+    def approve(request: RegistrationRequest) -> bool:
+        asked.append(request)
+        return True
+
+    limits: list[dict[str, Any]] = [{"per_address": 1}, {"per_email": 1}, {"per_service": 1}]
+    for one in limits:
+        office = Office(approve=approve, **one)
+        asked.clear()
+        register(office)
+        with pytest.raises(RateLimitExceeded):
+            register(office)
+        assert len(asked) == 1
+
+
+def test_what_is_not_valid_is_not_put_to_the_host() -> None:
+    office = Office(approve=_raises)
+    for proof in ("", "x" * (PROOF_LENGTH + 1), "\u00e9", "a\nb", "\ud800", "\0"):
+        with pytest.raises(InvalidRequest) as caught:
+            register(office, proof=proof)
+        assert [problem.field for problem in caught.value.problems] == ["proof"]
+    with pytest.raises(RegistrationUnavailable):
+        register(office, proof="x" * PROOF_LENGTH)
+
+
+def test_what_cannot_be_called_is_told_when_the_program_starts() -> None:
+    wrong: Any = "captcha"
+    with pytest.raises(ConfigurationError, match="approve"):
+        Registration(session_secrets=["a session secret of the tests"], approve=wrong)
+
+
+def test_a_proof_that_nobody_reads_is_refused() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        register(Office(), proof="x")
+    assert [problem.field for problem in caught.value.problems] == ["proof"]
+
+
+async def test_g5_a_hook_that_blocks_keeps_no_event_loop_waiting() -> None:
+    release = threading.Event()
+
+    def approve(_: RegistrationRequest) -> bool:
+        return release.wait(10)
+
+    office = Office(approve=approve)
+    flow = asyncio.create_task(office.accounts.register("bot", EMAIL, address=ADDRESS))
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not flow.done()
+    release.set()
+    assert (await flow).account.billing_email == EMAIL
+
+
+async def test_hooks_that_hang_take_no_more_than_some_threads() -> None:
+    release = threading.Event()
+    office = Office(
+        approve=lambda _: release.wait(10),
+        approve_timeout=0.01,
+        per_address=None,
+        per_email=None,
+    )
+    before = threading.active_count()
+    for _ in range(20):
+        with pytest.raises(RegistrationUnavailable):
+            await office.accounts.register("bot", EMAIL, address=ADDRESS)
+    assert threading.active_count() - before <= 16
+    release.set()
+
+
+def test_a_store_that_fails_after_the_approval_stores_nothing() -> None:
+    class Failing(MemoryStore):
+        async def register(self, *_: Any, **__: Any) -> Any:
+            raise OSError("parameters: ada@example.com")
+
+    office = Office(Failing(), approve=lambda _: True)
+    with pytest.raises(Exception, match="credentials"):
+        register(office)
+    assert registered(office) == 0

@@ -1,0 +1,390 @@
+"""Owners claim what agents registered with their address: only they, and once (R3, D15)."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from typing import Any
+
+import pytest
+
+from lockgate import MemoryStore, run
+from lockgate.core.accounts import Account
+from lockgate.core.timestamps import MINUTE
+from lockgate.errors import (
+    ClaimRefused,
+    InvalidRequest,
+    KeyRevoked,
+    NoOrganization,
+    RateLimitExceeded,
+    StoreUnavailable,
+    TokenNotAccepted,
+)
+from lockgate.services.acting_organization import acting
+from lockgate.services.claims import ASKED_PER_MINUTE
+from lockgate.sessions import Session
+
+from ..stores.making import at_once
+from .accounting import ADDRESS, EMAIL, Office, person
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+def test_d15_a_claim_attaches_and_keys_plan_and_usage_stay(office: Office) -> None:
+    made = office.register()
+    organization = made.account.organization
+    run(office.gate.organizations.place(organization, "starter"))
+    token = office.gate.format.parse(made.api_key)
+    run(office.gate.admit(token))
+    claimed = run(office.accounts.claims.claim(person(), organization))
+    assert (claimed.account.claimed_by, claimed.account.claimed_at) == ("ada", office.clock.now)
+    assert [key.id for key in claimed.keys] == [made.key.id]
+    principal = run(office.gate.admit(token))
+    assert (principal.plan.name, principal.reading.used[0]) == ("starter", 2)
+    assert office.told[-1].name == "claimed"
+    assert office.told[-1].fields == {
+        "organization": organization, "user": "ada", "revoked": False, "token_kept": False
+    }  # fmt: skip
+
+
+def test_d15_again_by_the_same_person_is_a_no_op_and_by_others_refused(office: Office) -> None:
+    organization = office.register().account.organization
+    first = run(office.accounts.claims.claim(person(), organization))
+    office.clock.now += 5
+    assert run(office.accounts.claims.claim(person(), organization)) == first
+    moved = person(email="ada@elsewhere.example")
+    assert run(office.accounts.claims.claim(moved, organization)) == first
+    for session in (person("eve"), person("eve", "eve@example.com")):
+        with pytest.raises(ClaimRefused):
+            run(office.accounts.claims.claim(session, organization, revoke_keys=True))
+    assert run(office.store.account(organization)) == first.account
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        person("eve", "eve@example.com"),
+        person("eve", None),
+        person("eve", ""),
+        person(None, EMAIL),
+        person("", EMAIL),
+        person("u" * 256, EMAIL),
+        person("eve", "a.da@example.com"),
+        person("eve", "ada+1@example.com"),
+        person("eve", "\u0430da@example.com"),
+        person("eve", "ada@example.com\0"),
+        person("eve", "ada@example.com, eve@example.com"),
+        Session("org_of_agent"),
+    ],
+)
+def test_r3_only_the_verified_equal_email_claims(office: Office, session: Session) -> None:
+    organization = office.register().account.organization
+    with pytest.raises(ClaimRefused):
+        run(office.accounts.claims.claim(session, organization, revoke_keys=True))
+    account = run(office.store.account(organization))
+    assert account is not None
+    assert (account.claimed_by, account.token_revoked_at) == (None, None)
+
+
+@pytest.mark.parametrize("email", ["ADA@EXAMPLE.COM", "Ada@example.com"])
+def test_d14_case_makes_no_difference(office: Office, email: str) -> None:
+    organization = office.register().account.organization
+    assert run(office.accounts.claims.claim(person(email=email), organization)).account.claimed_by
+
+
+def test_what_is_not_there_looks_like_what_is_not_theirs(office: Office) -> None:
+    run(office.gate.keys.create("org_1", "made by the host"))
+    theirs = office.register("eve@example.com").account.organization
+    said: set[str] = set()
+    for organization in ("org_1", "nothing", theirs, "", "o" * 129, "\0"):
+        with pytest.raises(ClaimRefused) as caught:
+            run(office.accounts.claims.claim(person(), organization))
+        said.add(str(caught.value))
+    assert said == {ClaimRefused.sentence}
+
+
+def test_the_claimer_sees_every_key_and_may_revoke_them_all(office: Office) -> None:
+    made = office.register()
+    organization = made.account.organization
+    more = run(office.gate.keys.create(organization, "made later"))
+    (shown,) = run(office.accounts.claims.list(person())).accounts
+    assert {key.id for key in shown.keys} == {made.key.id, more.key.id}
+    claimed = run(office.accounts.claims.claim(person(), organization, revoke_keys=True))
+    assert all(key.revoked_at == office.clock.now for key in claimed.keys)
+    for text in (made.api_key, more.text):
+        with pytest.raises(KeyRevoked):
+            run(office.gate.admit(office.gate.format.parse(text)))
+    mine = run(office.gate.keys.create(organization, "my own"))
+    run(office.gate.admit(office.gate.format.parse(mine.text)))
+    assert office.told[-2].fields["revoked"] is True
+
+
+def test_r3_one_of_many_wins() -> None:
+    office = Office()
+    organization = office.register().account.organization
+
+    def claim(index: int) -> bool:
+        try:
+            run(office.accounts.claims.claim(person(f"user {index}"), organization))
+        except ClaimRefused:
+            return False
+        return True
+
+    assert sum(at_once(16, claim)) == 1
+
+
+# --- what is listed, and for whom a session acts --------------------------------------------
+
+
+def test_the_list_is_of_what_is_theirs_and_what_is_free(office: Office) -> None:
+    mine, free, taken = (office.register(agent=f"agent {n}") for n in range(3))
+    office.register("eve@example.com")
+    run(office.accounts.claims.claim(person(), mine.account.organization))
+    run(office.accounts.claims.claim(person("bob"), taken.account.organization))
+    listed = run(office.accounts.claims.list(person())).accounts
+    assert [one.account.agent_name for one in listed] == ["agent 0", "agent 1"]
+    assert free.account.organization == listed[1].account.organization
+    elsewhere = run(office.accounts.claims.list(person(email="ada@elsewhere.example"))).accounts
+    assert [one.account.agent_name for one in elsewhere] == ["agent 0"]
+    with pytest.raises(ClaimRefused):
+        run(office.accounts.claims.list(person(email=None)))
+
+
+def test_d46_a_page_ends_at_twenty_and_its_cursor_begins_the_next() -> None:
+    office = Office(per_email=None, per_address=None)
+    made = [office.register().account.organization for _ in range(45)]
+    for organization in made[10:13]:
+        office.clock.now += 1
+        run(office.accounts.claims.claim(person(), organization))
+    seen: list[str] = []
+    cursor, pages = None, 0
+    while pages == 0 or cursor is not None:
+        page = run(office.accounts.claims.list(person(), cursor=cursor))
+        seen += [one.account.organization for one in page.accounts]
+        cursor, pages = page.next_cursor, pages + 1
+    assert pages == 3
+    assert seen[:3] == made[12:9:-1]
+    assert sorted(seen) == sorted(made) and len(set(seen)) == 45
+    for limit in (1, 2, 3, 4, 50):
+        page = run(office.accounts.claims.list(person(), limit))
+        assert len(page.accounts) == min(limit, 45)
+        if page.next_cursor is None:
+            continue
+        again = run(office.accounts.claims.list(person(), 50, page.next_cursor))
+        both = [one.account.organization for one in (*page.accounts, *again.accounts)]
+        assert both == seen[: len(both)]
+
+
+def test_d46_later_registrations_in_somebodys_name_push_no_older_one_away() -> None:
+    office = Office(per_email=None, per_address=None)
+    real = office.register(agent="the real one").account.organization
+    for _ in range(25):
+        office.clock.now += MINUTE
+        office.register(agent="of a stranger", address="198.51.100.1")
+    first = run(office.accounts.claims.list(person())).accounts[0]
+    assert (first.account.organization, first.account.agent_name) == (real, "the real one")
+    run(office.accounts.claims.claim(person(), real))
+    assert run(office.accounts.claims.list(person())).accounts[0].account.organization == real
+
+
+def test_at_most_25_keys_are_shown_of_each() -> None:
+    office = Office()
+    organization = office.register().account.organization
+    for number in range(120):
+        office.clock.now += 1000
+        run(office.gate.keys.create(organization, f"key {number}"))
+    (shown,) = run(office.accounts.claims.list(person())).accounts
+    claimed = run(office.accounts.claims.claim(person(), organization, revoke_keys=True))
+    for one in (shown, claimed):
+        assert (len(one.keys), one.more_keys) == (25, True)
+        assert [key.created_at for key in one.keys] == sorted(
+            (key.created_at for key in one.keys), reverse=True
+        )
+    assert all(key.revoked_at for key in run(office.gate.keys.list(organization, limit=1000)).keys)
+
+
+def _cursor(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        *("", "x", "====", "\u00e9", "a" * 1025, "!!!!", "YQ", "\0"),
+        *map(_cursor, ("u.1", "x.1.org", "u..org", "u.-1.org", "u.1e3.org", "u.\u0661.org")),
+        *map(_cursor, ("u.1.", f"u.1.{'o' * 129}", f"u.{'9' * 19}.org", "[1]", "u 1 org")),
+        urlsafe_b64encode(b"u.1.\xff\xff").decode(),
+    ],
+)
+def test_d45_a_cursor_that_no_page_gave(office: Office, cursor: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        run(office.accounts.claims.list(person(), cursor=cursor))
+    assert [problem.field for problem in caught.value.problems] == ["cursor"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 51])
+def test_d45_a_limit_that_is_none(office: Office, limit: int) -> None:
+    with pytest.raises(InvalidRequest):
+        run(office.accounts.claims.list(person(), limit))
+
+
+def test_a_cursor_made_of_somebody_elses_organization_shows_nothing_of_it(office: Office) -> None:
+    theirs = office.register("eve@example.com").account
+    mine = office.register().account.organization
+    for kind in ("u", "c"):
+        for at in (0, theirs.created_at - 1):
+            cursor = _cursor(f"{kind}.{at}.{theirs.organization}")
+            page = run(office.accounts.claims.list(person(), cursor=cursor))
+            assert {one.account.organization for one in page.accounts} <= {mine}
+
+
+# --- D46: the dashboard token ---------------------------------------------------------------
+
+
+def test_d46_a_claim_ends_the_token_and_its_sessions(office: Office) -> None:
+    made = office.register()
+    agents = office.accounts.agents
+    signed_in = run(agents.sign_in(made.dashboard_token, address=ADDRESS))
+    assert run(agents.verify(signed_in.cookie)) is not None
+    run(office.accounts.claims.claim(person(), made.account.organization))
+    assert run(agents.verify(signed_in.cookie)) is None
+    with pytest.raises(TokenNotAccepted):
+        run(agents.sign_in(made.dashboard_token, address=ADDRESS))
+    run(office.gate.admit(office.gate.format.parse(made.api_key)))
+
+
+def test_d46_the_claimer_may_keep_the_token_and_end_it_later(office: Office) -> None:
+    made = office.register()
+    agents, claim = office.accounts.agents, office.accounts.claims.claim
+    organization = made.account.organization
+    signed_in = run(agents.sign_in(made.dashboard_token, address=ADDRESS))
+    run(claim(person(), organization, revoke_keys=True, keep_token=True))
+    assert office.told[-1].fields["token_kept"] is True
+    assert run(agents.verify(signed_in.cookie)) is not None
+    run(agents.sign_in(made.dashboard_token, address=ADDRESS))
+    run(claim(person(), organization))
+    assert run(agents.verify(signed_in.cookie)) is None
+    with pytest.raises(TokenNotAccepted):
+        run(agents.sign_in(made.dashboard_token, address=ADDRESS))
+
+
+def test_d46_a_claim_between_the_token_and_the_session_leaves_no_session() -> None:
+    class Slow(MemoryStore):
+        claim: Any = None
+
+        async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+            if self.claim is not None:
+                await self.claim()
+            return await super().sign_in(organization, now)
+
+    store = Slow()
+    office = Office(store)
+    made = office.register()
+    store.claim = lambda: office.accounts.claims.claim(person(), made.account.organization)
+    with pytest.raises(TokenNotAccepted):
+        run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+
+
+# --- for whom a session acts ----------------------------------------------------------------
+
+
+def act(office: Office, session: Session, wanted: str | None = None, **more: bool) -> Session:
+    return run(
+        acting(office.store, office.gate.events, office.gate.believes, session, wanted, **more)
+    )
+
+
+def test_d15_after_a_claim_a_session_acts_for_what_was_claimed(office: Office) -> None:
+    first, second = (office.register().account.organization for _ in range(2))
+    nobody, employee = person(), person(organization="org_work")
+    for wanted in (None, first, "org_work"):
+        with pytest.raises(NoOrganization):
+            act(office, nobody, wanted)
+    assert act(office, employee, None) == employee
+    assert act(office, employee, "org_work") == employee
+    with pytest.raises(NoOrganization):
+        act(office, employee, first)
+    for organization in (first, second):
+        office.clock.now += 1
+        run(office.accounts.claims.claim(nobody, organization))
+    assert act(office, nobody, None).organization == second
+    assert act(office, nobody, first).organization == first
+    assert act(office, employee, None).organization == "org_work"
+    assert act(office, employee, first).organization == first
+    for session in (person("eve"), person("ADA"), Session("org_work"), person("u" * 256)):
+        with pytest.raises(NoOrganization):
+            act(office, session, first)
+
+
+def test_a_session_of_an_agent_acts_for_its_own_organization_only(office: Office) -> None:
+    mine, other = (office.register().account.organization for _ in range(2))
+    agent = Session(mine, agent=True)
+    assert act(office, agent) == agent
+    with pytest.raises(NoOrganization):
+        act(office, agent, other)
+
+
+@pytest.mark.parametrize("user", ["eve", None, "", "ada "])
+def test_d46_a_provider_cannot_name_an_organization_that_its_user_has_not_claimed(
+    office: Office, user: str | None
+) -> None:
+    """An organization of the provider may have the id of a registered one, by chance or choice."""
+    organization = office.register().account.organization
+    forged = Session(organization, user, "eve@example.com")
+    for wanted in (None, organization):
+        for trusts in (False, True):
+            with pytest.raises(NoOrganization):
+                act(office, forged, wanted, trusts_provider=trusts)
+    run(office.accounts.claims.claim(person(), organization))
+    for wanted in (None, organization):
+        with pytest.raises(NoOrganization):
+            act(office, forged, wanted)
+    owner = person(organization=organization)
+    assert act(office, owner) == owner
+    assert act(office, forged, trusts_provider=True) == forged
+
+
+def test_an_organization_of_the_host_costs_no_look_at_accounts(office: Office) -> None:
+    class Deaf(MemoryStore):
+        async def account(self, organization: str) -> Account | None:
+            raise AssertionError(organization)
+
+    for named in ("org_work", "org_" + "A" * 32, "x" * 36):
+        session = person(organization=named)
+        assert (
+            run(acting(Deaf(), office.gate.events, office.gate.believes, session, None)) == session
+        )
+    unknown = person(organization="org_" + "0" * 32)
+    assert act(office, unknown) == unknown
+
+
+def test_a_store_that_fails_claims_nothing() -> None:
+    class Failing(MemoryStore):
+        async def claim_if_unclaimed(self, *_: object, **__: object) -> None:
+            raise OSError("parameters: ada@example.com")
+
+    office = Office(Failing())
+    organization = office.register().account.organization
+    with pytest.raises(StoreUnavailable):
+        run(office.accounts.claims.claim(person(), organization))
+    assert "ada@" not in repr(office.told)
+
+
+def test_a_user_looks_and_claims_so_often_in_a_minute_and_hinders_nobody_else(
+    office: Office,
+) -> None:
+    """Each look reads all keys of up to 40 organizations, and no plan counts it."""
+    organization = office.register().account.organization
+    claims = office.accounts.claims
+    for number in range(ASKED_PER_MINUTE):
+        run(claims.claim(person(), organization) if number % 2 else claims.list(person()))
+    with pytest.raises(RateLimitExceeded):
+        run(claims.claim(person(), organization))
+    with pytest.raises(RateLimitExceeded) as caught:
+        run(claims.list(person()))
+    assert (caught.value.type, caught.value.limit) == ("minute", ASKED_PER_MINUTE)
+    assert run(claims.list(person("eve", "eve@example.com"))).accounts == []
+    office.clock.now += MINUTE
+    assert len(run(claims.list(person())).accounts) == 1

@@ -1,0 +1,485 @@
+"""A slot held by a block, awaited or not: taken, renewed, given back, lost (L3 to L7)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, Event, Gate, MemoryStore, Store, run
+from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.timestamps import SECOND
+from lockgate.errors import (
+    ConcurrentLimitExceeded,
+    InvalidRequest,
+    JobRunning,
+    SlotLost,
+    StoreUnavailable,
+)
+from lockgate.services.shielded import Finishing
+from tests.stores.making import at_once
+
+SHORT = 0.15
+"""Seconds of a lease that is to be lost."""
+KEPT = 1.8
+"""Of one that is to be kept, on a machine that stalls for a second as well."""
+"""Seconds of a lease that is to be renewed, or to end, while a test runs."""
+
+
+class Faulty(MemoryStore):
+    """Fails to renew or to release as often as it is told to, and can be slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing = 0
+        self.renewals = 0
+        self.renewals_hang = False
+        self.releases_fail = False
+        self.entered = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def slow(self) -> None:
+        self.entered.set()
+        if not self.go_on.is_set():
+            await self.go_on.wait()
+
+    async def acquire(
+        self,
+        organization: str,
+        job: str,
+        owner: str,
+        limit: int | None,
+        span: int,
+        now: int | None = None,
+    ) -> SlotReading:
+        reading = await super().acquire(organization, job, owner, limit, span, now)
+        await self.slow()
+        return reading
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        if self.failing:
+            self.failing -= 1
+            raise OSError("the store is away")
+        if self.renewals_hang:
+            await asyncio.sleep(60)
+        self.renewals += 1
+        return await super().renew(organization, job, owner, span, now)
+
+    async def release(
+        self, organization: str, job: str, owner: str, now: int | None = None
+    ) -> bool:
+        await self.slow()
+        if self.releases_fail:
+            raise OSError("the store is away")
+        return await super().release(organization, job, owner, now)
+
+
+class Bench:
+    def __init__(self, store: Store | None = None) -> None:
+        self.told: list[Event] = []
+        self.gate = Gate(store or MemoryStore(), brand="acme", observer=self.told.append)
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs that hold slots now."""
+        return [lease.job for lease in run(self.gate.slots.held("org_1"))]
+
+    @property
+    def names(self) -> list[str]:
+        return [event.name for event in self.told]
+
+
+async def soon(true: Callable[[], bool]) -> None:
+    """Wait for what is to come true in the background."""
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+# --- awaited ------------------------------------------------------------------------------------
+
+
+async def test_a_block_holds_a_slot_and_gives_it_back() -> None:
+    bench = Bench()
+    slot = bench.gate.slot("org_1", "a")
+    with pytest.raises(SlotLost):
+        slot.check()
+    async with slot as entered:
+        assert entered is slot
+        assert not slot.lost
+        slot.check()
+        (lease,) = await bench.gate.slots.held("org_1")
+        assert (lease.job, lease.owner, lease.span) == ("a", slot.owner, 60 * SECOND)
+        async with bench.gate.slot("org_1") as other:
+            assert bench.jobs == ["a", other.job]
+            with pytest.raises(ConcurrentLimitExceeded):
+                await bench.gate.slot("org_1").__aenter__()
+    assert bench.jobs == []
+    with pytest.raises(SlotLost):
+        slot.check()
+    assert bench.names == ["slot_lost", "slot_refused"]
+
+
+async def test_whatever_ends_the_block_frees_the_slot() -> None:
+    bench = Bench()
+    for error in (ZeroDivisionError, TimeoutError, asyncio.CancelledError, KeyError):
+
+        async def hold(raised: type[BaseException]) -> None:
+            async with bench.gate.slot("org_1", "a"):
+                raise raised
+
+        with pytest.raises(error):
+            await hold(error)
+        assert bench.jobs == []
+    assert bench.names == []
+
+
+async def test_a_running_block_renews_its_lease() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    async with bench.gate.slot("org_1", "a", seconds=KEPT) as slot:
+        await soon(lambda: store.renewals >= 3)
+        assert not slot.lost
+        assert bench.jobs == ["a"]
+    renewals = store.renewals
+    await asyncio.sleep(KEPT / 2)
+    assert store.renewals == renewals, "nothing beats on"
+
+
+async def test_one_job_does_not_run_twice() -> None:
+    """Callers who may choose the id cannot run many jobs in one slot."""
+    bench = Bench()
+    async with bench.gate.slot("org_1", "a"):
+        with pytest.raises(JobRunning):
+            await bench.gate.slot("org_1", "a").__aenter__()
+        async with bench.gate.slot("org_2", "a"):
+            pass
+        assert bench.jobs == ["a"]
+
+
+async def test_a_block_takes_over_what_was_acquired_before() -> None:
+    bench = Bench()
+    lease = await bench.gate.slots.acquire("org_1", "a", seconds=3600)
+    with pytest.raises(JobRunning):
+        await bench.gate.slot("org_1", "a", owner="somebody").__aenter__()
+    async with bench.gate.slot("org_1", "a", owner=lease.owner, seconds=30):
+        (held,) = await bench.gate.slots.held("org_1")
+        assert (held.owner, held.span) == (lease.owner, 30 * SECOND)
+    assert bench.jobs == []
+    async with bench.gate.slot("org_1", "a", owner=lease.owner):  # It was over: taken anew.
+        assert bench.jobs == ["a"]
+
+
+async def test_a_block_whose_slot_is_taken_away_is_cancelled() -> None:
+    bench = Bench()
+    cleaned = False
+
+    async def hold() -> None:
+        nonlocal cleaned
+        slot = bench.gate.slot("org_1", "a", seconds=SHORT)
+        with pytest.raises(SlotLost):
+            slot.check()  # too early
+        bench.told.clear()
+        async with slot:
+            await bench.gate.slots.cancel("org_1", "a")
+            await bench.gate.slots.acquire("org_1", "a", owner="the next")
+            try:
+                await asyncio.sleep(60)
+            finally:
+                cleaned = True
+                assert slot.lost
+                with pytest.raises(SlotLost):
+                    slot.check()
+
+    with pytest.raises(SlotLost):
+        await hold()
+    assert cleaned
+    assert bench.jobs == ["a"], "L5: what is the next one's stays"
+    assert bench.names == ["slot_lost"]
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling(), "the task goes on"
+
+
+async def test_a_block_whose_store_is_away_ends_with_its_lease() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    store.failing = 10**6
+    began = time.monotonic()
+    with pytest.raises(SlotLost):
+        async with bench.gate.slot("org_1", "a", seconds=SHORT):
+            await asyncio.sleep(60)
+    assert time.monotonic() - began >= SHORT
+    assert set(bench.names) == {"store_failed", "slot_lost"}
+    assert bench.names.count("slot_lost") == 1
+
+
+async def test_a_block_whose_store_hangs_ends_with_its_lease() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    store.renewals_hang = True
+
+    async def hold() -> None:
+        async with bench.gate.slot("org_1", "a", seconds=SHORT):
+            await asyncio.sleep(5)
+
+    with pytest.raises(SlotLost):
+        await hold()
+    assert bench.names == ["slot_lost"]
+
+
+async def test_a_store_that_comes_back_in_time_costs_nothing() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    store.failing = 2
+    async with bench.gate.slot("org_1", "a", seconds=KEPT) as slot:
+        await soon(lambda: store.renewals > 0)
+        assert not slot.lost
+    assert set(bench.names) == {"store_failed"}
+
+
+async def test_a_loop_that_stood_still_finds_its_slot_lost() -> None:
+    """As a process does that was stopped: nothing could be renewed meanwhile."""
+    bench = Bench()
+
+    async def hold() -> None:
+        async with bench.gate.slot("org_1", "a", seconds=SHORT) as slot:
+            time.sleep(1.5 * SHORT)
+            assert slot.lost
+            await asyncio.sleep(60)
+
+    with pytest.raises(SlotLost):
+        await hold()
+    assert bench.names == ["slot_lost"]
+
+
+async def test_a_job_that_ended_by_itself_meanwhile_is_no_failure() -> None:
+    bench = Bench()
+    async with bench.gate.slot("org_1", "a", seconds=SHORT):
+        time.sleep(1.5 * SHORT)
+    assert bench.names == ["slot_lost"]
+
+
+async def test_a_store_that_is_away_at_the_end_spoils_no_result() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    async with bench.gate.slot("org_1", "a"):
+        store.releases_fail = True
+    assert bench.names == ["store_failed"]
+
+
+async def test_who_leaves_while_a_slot_is_taken_leaves_none() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    store.go_on.clear()
+
+    async def hold() -> None:
+        async with bench.gate.slot("org_1", "a"):
+            raise AssertionError("it was cancelled before")
+
+    task = asyncio.create_task(hold())
+    await store.entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert bench.jobs == ["a"]
+    store.go_on.set()
+    await soon(lambda: bench.jobs == [])
+
+
+async def test_a_refusal_that_nobody_waits_for_is_no_noise() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    for job in "bc":
+        await bench.gate.slots.acquire("org_1", job)
+    store.go_on.clear()
+    store.entered.clear()
+    task = asyncio.create_task(bench.gate.slot("org_1", "a").__aenter__())
+    await store.entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    store.go_on.set()
+    await bench.gate.slots.finishing.flush()
+    assert bench.jobs == ["b", "c"]
+
+
+async def test_a_release_is_finished_whoever_is_cancelled_meanwhile() -> None:
+    store = Faulty()
+    bench = Bench(store)
+
+    async def hold() -> None:
+        async with bench.gate.slot("org_1", "a"):
+            store.go_on.clear()
+            store.entered.clear()
+
+    task = asyncio.create_task(hold())
+    await soon(lambda: store.entered.is_set() and not store.go_on.is_set())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert bench.jobs == ["a"]
+    closing = asyncio.create_task(bench.gate.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done(), "closing waits for what is being given back"
+    store.go_on.set()
+    await closing
+    assert bench.jobs == []
+
+
+async def test_what_is_finished_in_another_loop_is_left_to_it() -> None:
+    finishing = Finishing()
+
+    async def forever() -> None:
+        await asyncio.sleep(60)
+
+    async def elsewhere() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await finishing.finish(forever())
+        started.set()
+        await asyncio.to_thread(over.wait)
+
+    started, over = threading.Event(), threading.Event()
+    other = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
+    await asyncio.to_thread(started.wait)
+    await finishing.flush()
+    over.set()
+    await other
+
+
+async def test_a_slot_is_held_by_one_block() -> None:
+    bench = Bench()
+    slot = bench.gate.slot("org_1", "a")
+    async with slot:
+        with pytest.raises(ConfigurationError, match="one block"):
+            await slot.__aenter__()
+    with pytest.raises(ConfigurationError, match="one block"):
+        await slot.__aenter__()
+
+
+@pytest.mark.parametrize("job", ["", "j" * 129])
+async def test_a_bad_job_id_is_told_where_the_block_begins(job: str) -> None:
+    with pytest.raises(InvalidRequest):
+        async with Bench().gate.slot("org_1", job):
+            raise AssertionError("nothing was held")
+
+
+async def test_a_store_of_the_wrong_colour_is_told() -> None:
+    class Blocking(MemoryStore):
+        io = "sync"
+
+    class Awaited(MemoryStore):
+        io = "async"
+
+    with pytest.raises(ConfigurationError, match="Blocking waits in the calling thread"):
+        await Bench(Blocking()).gate.slot("org_1").__aenter__()
+    with pytest.raises(ConfigurationError, match="Awaited needs an event loop"):
+        Bench(Awaited()).gate.slot("org_1").__enter__()
+    with pytest.raises(ConfigurationError, match="use 'async with'"):
+        Bench().gate.slot("org_1").__enter__()
+
+
+# --- in a thread --------------------------------------------------------------------------------
+
+
+def beating() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "lockgate-slot"]
+
+
+def test_a_blocking_block_holds_renews_and_gives_back() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    with bench.gate.slot("org_1", "a", seconds=KEPT) as slot:
+        assert len(beating()) == 1
+        deadline = time.monotonic() + 30
+        while store.renewals < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        slot.check()
+        assert bench.jobs == ["a"]
+    assert bench.jobs == []
+    assert beating() == []
+    with pytest.raises(ZeroDivisionError), bench.gate.slot("org_1", "a"):
+        raise ZeroDivisionError
+    assert bench.jobs == []
+    assert beating() == []
+    assert bench.names == []
+
+
+def test_a_blocking_block_asks_whether_its_slot_is_lost() -> None:
+    bench = Bench()
+
+    def hold() -> None:
+        with bench.gate.slot("org_1", "a", seconds=SHORT) as slot:
+            run(bench.gate.slots.cancel("org_1", "a"))
+            run(bench.gate.slots.acquire("org_1", "a", owner="the next"))
+            while not slot.lost:
+                time.sleep(0.005)
+            slot.check()
+
+    with pytest.raises(SlotLost):
+        hold()
+    assert bench.jobs == ["a"], "L5"
+    assert bench.names == ["slot_lost"]
+
+
+def test_a_blocking_block_whose_store_is_away_knows_when_its_lease_is_over() -> None:
+    store = Faulty()
+    bench = Bench(store)
+    store.failing = 10**6
+    began = time.monotonic()
+    with bench.gate.slot("org_1", "a", seconds=SHORT) as slot:
+        while not slot.lost:
+            time.sleep(0.005)
+        assert time.monotonic() - began >= SHORT
+    assert bench.names[-1] == "slot_lost"
+    assert beating() == []
+
+
+def test_l1_as_many_threads_get_in_as_there_are_slots() -> None:
+    bench = Bench()
+    inside: list[int] = []
+    most: list[int] = []
+    full = threading.Barrier(8)
+
+    def hold(index: int) -> bool:
+        try:
+            with bench.gate.slot("org_1"):
+                inside.append(index)
+                most.append(len(inside))
+                full.wait(10)
+                inside.remove(index)
+                return True
+        except ConcurrentLimitExceeded:
+            full.wait(10)
+            return False
+
+    assert sum(at_once(8, hold)) == max(most) == 2
+    assert bench.jobs == []
+
+
+def test_a_thread_that_cannot_be_started_leaves_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bench = Bench()
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="new thread"):
+        bench.gate.slot("org_1", "a").__enter__()
+    assert bench.jobs == []
+
+
+def test_a_store_that_is_away_lets_nobody_begin() -> None:
+    class Away(MemoryStore):
+        async def acquire(self, *args: Any, **kwargs: Any) -> SlotReading:
+            raise OSError
+
+    with pytest.raises(StoreUnavailable):
+        Bench(Away()).gate.slot("org_1", "a").__enter__()

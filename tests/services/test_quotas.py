@@ -1,0 +1,106 @@
+"""Quotas: exact, in the shared store, and never an organization's."""
+
+from __future__ import annotations
+
+from hashlib import sha512
+
+import pytest
+
+from lockgate import Event, MemoryStore, run
+from lockgate.core.digests import Peppers
+from lockgate.core.sliding_window import Reading, Window
+from lockgate.core.timestamps import DAY, HOUR, SECOND
+from lockgate.errors import RateLimitExceeded, StoreUnavailable
+from lockgate.events import Events
+from lockgate.services.quotas import Quota
+
+from ..stores.making import HandClock
+
+PEPPERS = Peppers([b"a pepper of the tests"])
+
+
+class Recording(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: list[str] = []
+        self.failing = False
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        if self.failing:
+            raise OSError
+        self.owners.append(organization)
+        return await super().hit(organization, windows, cost, now)
+
+
+def quota(store: MemoryStore, clock: HandClock | None = None, purpose: str = "test") -> Quota:
+    return Quota(store, PEPPERS, purpose, "day", DAY, 3, clock, Events(None))
+
+
+def test_it_admits_so_many_in_every_span_to_the_microsecond() -> None:
+    clock = HandClock()
+    start = clock.now
+    mine = quota(MemoryStore(), clock)
+    for step in (0, HOUR, 2 * HOUR):
+        clock.now = start + step
+        assert run(mine.hit("ada")) == clock.now
+    clock.now = start + DAY - 1
+    for _ in range(2):
+        with pytest.raises(RateLimitExceeded) as caught:
+            run(mine.hit("ada"))
+        assert caught.value.body()["limits"] == {"type": "day", "limit": 3, "used": 3}
+        assert caught.value.retry_after == 1
+    with pytest.raises(RateLimitExceeded):
+        run(mine.peek("ada"))
+    clock.now += 1
+    run(mine.peek("ada"))
+    run(mine.hit("ada"))
+    with pytest.raises(RateLimitExceeded) as caught:
+        run(mine.hit("ada"))
+    assert caught.value.retry_after == HOUR // SECOND
+
+
+def test_looking_counts_nothing() -> None:
+    mine = quota(MemoryStore())
+    for _ in range(9):
+        run(mine.peek("ada"))
+    for _ in range(3):
+        run(mine.hit("ada"))
+
+
+def test_owners_and_purposes_do_not_touch_each_other() -> None:
+    store = MemoryStore()
+    for purpose in ("one", "other"):
+        for owner in ("ada", "Ada", "ada ", "", "\ud800"):
+            for _ in range(3):
+                run(quota(store, purpose=purpose).hit(owner))
+
+
+def test_no_organization_can_have_the_owners_id_and_no_address_is_to_be_read() -> None:
+    store = Recording()
+    run(quota(store).hit("ada@example.com"))
+    (owner,) = store.owners
+    assert 128 < len(owner) <= 192 and owner.isascii()
+    assert "ada" not in owner
+
+
+def test_an_owners_name_is_hashed_with_the_oldest_pepper() -> None:
+    """So no list of addresses tells whose it is, and a pepper that is added changes nothing."""
+    old, new = b"an older pepper, long enough", b"a newer pepper, long enough"
+    names = [Peppers(peppers).pseudonym("test", "192.0.2.1") for peppers in ([old], [new, old])]
+    assert names[0] == names[1]
+    others = [Peppers([new]).pseudonym("test", "192.0.2.1"), Peppers().pseudonym("test", "")]
+    others += [Peppers([old]).pseudonym(*what) for what in (("test", "192.0.2.2"), ("tes", ""))]
+    assert len({*names, *others, sha512(b"192.0.2.1").hexdigest()}) == 6
+    assert all(len(name) == 128 for name in (*names, *others))
+
+
+def test_a_store_that_fails_lets_nobody_through() -> None:
+    store = Recording()
+    store.failing = True
+    told: list[Event] = []
+    mine = Quota(store, PEPPERS, "test", "day", DAY, 3, None, Events(told.append))
+    with pytest.raises(StoreUnavailable):
+        run(mine.hit("ada"))
+    assert [event.name for event in told] == ["store_failed"]

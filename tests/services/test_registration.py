@@ -1,0 +1,508 @@
+"""Agents register themselves: all or nothing, and nobody learns who else did (D13, D14)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, Gate, MemoryStore, Registration, run
+from lockgate.core.accounts import Account, AccountDraft
+from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.timestamps import DAY, HOUR
+from lockgate.errors import HandleTaken, InvalidRequest, RateLimitExceeded, StoreUnavailable
+from lockgate.services.registration import Registered
+from lockgate.sessions import SignedCookie
+from lockgate.stores.base import IoMode
+from lockgate.stores.resilience.local_limits import Fallback
+
+from ..stores.making import at_once
+from .accounting import ADDRESS, EMAIL, ORIGIN, SECRET, Office, person
+
+FULL_KEY = re.compile(r"acme_live_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
+TOKEN = re.compile(r"acme_dashboard_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
+
+
+# --- what registration makes ----------------------------------------------------------------
+
+
+def test_d13_an_organization_a_key_and_a_token() -> None:
+    office = Office()
+    made = office.register("Ada@Example.com", agent=" render bot ")
+    assert FULL_KEY.fullmatch(made.api_key)
+    assert TOKEN.fullmatch(made.dashboard_token)
+    assert (made.dashboard_url, made.billing_url) == (ORIGIN, ORIGIN)
+    organization = made.account.organization
+    principal = run(office.gate.admit(office.gate.format.parse(made.api_key)))
+    assert principal.organization == organization
+    assert principal.plan == office.gate.plans.default
+    assert principal.key is not None
+    assert (principal.key.name, principal.key.scopes) == ("render bot", ("*",))
+    account = run(office.store.account(organization))
+    assert account == made.account
+    assert account is not None
+    assert (account.agent_name, account.billing_email) == ("render bot", "ada@example.com")
+    assert made.dashboard_token.encode() not in account.digest
+    assert office.names() == ["registered"]
+    assert office.told[0].fields == {"organization": organization, "type": "personal"}
+
+
+def test_a_company() -> None:
+    office = Office()
+    flow = office.accounts.register("bot", EMAIL, "company", " Ada & Co ", address=ADDRESS)
+    account = run(flow).account
+    assert (account.account_type, account.company_name) == ("company", "Ada & Co")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (("", EMAIL), ["agent_name"]),
+        (("a" * 101, EMAIL), ["agent_name"]),
+        (("a\0b", EMAIL), ["agent_name"]),
+        (("bot", "ada"), ["billing_email"]),
+        (("bot", EMAIL, "robot"), ["account_type"]),
+        (("bot", EMAIL, "company"), ["company_name"]),
+        (("bot", EMAIL, "personal", "Ada & Co"), ["company_name"]),
+        ((" ", "@", "company", " "), ["agent_name", "billing_email", "company_name"]),
+    ],
+)
+def test_d14_what_is_refused_is_told_by_field_and_not_counted(
+    arguments: tuple[Any, ...], fields: list[str]
+) -> None:
+    office = Office(per_address=1, per_email=1)
+    for _ in range(3):
+        with pytest.raises(InvalidRequest) as caught:
+            run(office.accounts.register(*arguments, address=ADDRESS))
+        assert [problem.field for problem in caught.value.problems] == fields
+    office.register()
+
+
+# --- limits ---------------------------------------------------------------------------------
+
+
+def test_d14_five_a_day_for_an_email_however_it_is_written() -> None:
+    office = Office()
+    for index, email in enumerate([EMAIL, "ADA@example.com", "ada@EXAMPLE.COM", EMAIL, EMAIL]):
+        office.register(email, address=f"192.0.2.{index}")
+    with pytest.raises(RateLimitExceeded) as caught:
+        office.register(address="192.0.2.9")
+    assert caught.value.body()["limits"] == {"type": "day", "limit": 5, "used": 5}
+    office.register("ada+1@example.com", address="192.0.2.9")
+    office.clock.now += DAY - 1
+    with pytest.raises(RateLimitExceeded):
+        office.register()
+    office.clock.now += 1
+    office.register()
+
+
+def test_d14_twenty_an_hour_from_an_address() -> None:
+    office = Office()
+    for index in range(20):
+        office.register(f"ada{index}@example.com")
+    with pytest.raises(RateLimitExceeded) as caught:
+        office.register("eve@example.com")
+    assert caught.value.body()["limits"] == {"type": "hour", "limit": 20, "used": 20}
+    office.register("eve@example.com", address="192.0.2.2")
+    office.clock.now += HOUR
+    office.register("eve@example.com")
+
+
+def test_w7_a_registration_that_one_limit_refuses_costs_nothing_in_the_other() -> None:
+    office = Office(per_address=2, per_email=1)
+    office.register()
+    for _ in range(5):
+        with pytest.raises(RateLimitExceeded):
+            office.register()
+    office.register("eve@example.com")
+    for _ in range(5):
+        with pytest.raises(RateLimitExceeded) as caught:
+            office.register("bob@example.com")
+        assert caught.value.type == "hour"
+    office.register("bob@example.com", address="192.0.2.2")
+
+
+def site(number: int, network: str = "2001:db8:1") -> str:
+    """An IPv6 client as it is counted by: the /64 of one of a site's many."""
+    return f"{network}:{number:x}::/64"
+
+
+def test_d14_a_hundred_an_hour_from_an_ipv6_site() -> None:
+    office = Office()
+    for index in range(100):
+        office.register(f"ada{index}@example.com", address=site(index))
+    for index in range(101, 120):
+        with pytest.raises(RateLimitExceeded):
+            office.register(f"eve{index}@example.com", address=site(index))
+    with pytest.raises(RateLimitExceeded) as caught:
+        office.register("eve@example.com", address=site(100))
+    assert caught.value.body()["limits"] == {"type": "hour", "limit": 100, "used": 100}
+    office.register("eve@example.com", address=site(1, "2001:db8:2"))
+    office.register("eve@example.com", address="192.0.2.1")
+    office.clock.now += HOUR
+    office.register("eve@example.com", address=site(999))
+
+
+def test_d14_a_thousand_an_hour_in_all_and_an_event_when_they_are_spent() -> None:
+    office = Office(per_service=3)
+    for index in range(3):
+        office.register(f"ada{index}@example.com", address=f"192.0.2.{index}")
+    for index in range(2):
+        with pytest.raises(RateLimitExceeded):
+            office.register("eve@example.com", address=f"198.51.100.{index}")
+    with pytest.raises(RateLimitExceeded) as caught:
+        office.register("eve@example.com", address="198.51.100.9")
+    assert caught.value.body()["limits"] == {"type": "hour", "limit": 3, "used": 3}
+    assert office.names() == ["registered"] * 3 + ["registrations_exhausted"]
+    assert office.told[-1].fields == {"limit": 3}
+    office.clock.now += HOUR
+    office.register("eve@example.com")
+    assert Registration(session_secrets=[SECRET]).per_service == 1000
+
+
+BUDGETS: dict[str, Any] = {"per_address": 2, "per_network": 3, "per_email": 2, "per_service": 8}
+
+
+def test_w7_a_registration_that_any_budget_refuses_costs_nothing_in_the_others() -> None:
+    """Whatever is refused, as often as it likes: exactly what was admitted is counted."""
+    office = Office(**BUDGETS)
+    store, now = office.store, office.clock
+
+    def counted() -> int:
+        """How often the whole service was charged."""
+        window = office.accounts._service
+        assert window is not None
+        reading = run(store.peek(window._owner("all"), window._windows, now.now))
+        return reading.used[0]
+
+    admitted = 0
+    for turn in range(3):
+        for index in range(6):
+            for email in ("ada@example.com", f"bob{turn}{index}@example.com"):
+                try:
+                    office.register(email, address=site(index % 4, f"2001:db8:{turn}"))
+                except RateLimitExceeded:
+                    pass
+                else:
+                    admitted += 1
+                assert counted() == admitted
+    assert admitted == 8
+
+
+def test_a_rush_from_one_site_spends_no_more_of_the_services_budget_than_the_sites() -> None:
+    """All of it looks at budgets before any of it is charged."""
+    office = Office(per_network=5, per_service=50)
+
+    def register(index: int) -> bool:
+        try:
+            office.register(f"ada{index}@example.com", address=site(index))
+        except RateLimitExceeded:
+            return False
+        return True
+
+    assert sum(at_once(24, register)) == 5
+    for index in range(45):
+        office.register(f"bob{index}@example.com", address=f"192.0.2.{index}")
+    with pytest.raises(RateLimitExceeded):
+        office.register("eve@example.com", address="198.51.100.1")
+
+
+def test_budgets_can_be_left_out() -> None:
+    without: dict[str, Any] = dict.fromkeys(BUDGETS)
+    office = Office(**without)
+    for _ in range(30):
+        office.register(address=site(1))
+
+
+def test_the_limits_hold_for_all_processes_that_share_the_store() -> None:
+    store = MemoryStore()
+    one, other = Office(store, per_email=2), Office(store, per_email=2)
+    one.register()
+    other.register()
+    for office in (one, other):
+        with pytest.raises(RateLimitExceeded):
+            office.register(address="192.0.2.9")
+
+
+def test_registrations_never_count_in_an_organizations_windows() -> None:
+    office = Office()
+    made = office.register()
+    for name in (EMAIL, ADDRESS, made.account.organization):
+        reading = run(office.store.peek(name, office.gate.plans.default.windows, office.clock.now))
+        assert reading.used == (0, 0, 0)
+
+
+def flood(number: int, threads: int) -> None:
+    """So many registrations with one e-mail, each from an address of its own, at once (D14)."""
+    office = Office()
+
+    def register(index: int) -> list[Registered | None]:
+        found: list[Registered | None] = []
+        for step in range(index, number, threads):
+            address = f"10.{step >> 16}.{step >> 8 & 255}.{step & 255}"
+            try:
+                found.append(office.register(address=address))
+            except RateLimitExceeded:
+                found.append(None)
+        return found
+
+    made = [one for many in at_once(threads, register) for one in many]
+    assert len(made) == number
+    won = [one for one in made if one is not None]
+    assert len(won) == 5
+    accounts = run(office.store.unclaimed_by_email(EMAIL, 99))
+    assert {a.organization for a in accounts} == {one.account.organization for one in won}
+    for account in accounts:
+        assert len(run(office.store.list(account.organization, 100))) == 1
+
+
+def test_hundreds_of_parallel_registrations_with_one_email() -> None:
+    flood(400, 16)
+
+
+@pytest.mark.campaign
+def test_ten_thousand_parallel_registrations_with_one_email() -> None:
+    flood(10_000, 32)
+
+
+# --- R1: all or nothing ---------------------------------------------------------------------
+
+
+class Failing(MemoryStore):
+    """Fails at one verb, before it or after: as a server that dies, or whose reply is lost."""
+
+    def __init__(self, verb: str, *, after: bool) -> None:
+        super().__init__()
+        self.verb = verb
+        self.after = after
+        self.drafts: list[tuple[AccountDraft, KeyDraft]] = []
+
+    async def register(
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+    ) -> tuple[Account, ApiKey]:
+        self.drafts.append((account, key))
+        return await super().register(account, key, now)
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name != "verb" and name == self.verb:
+
+            async def fail(*arguments: Any) -> Any:
+                if self.after:
+                    await found(*arguments)
+                raise OSError(f"lost: {arguments}")
+
+            return fail
+        return found
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("verb", ["peek", "hit", "register"])
+def test_r1_whatever_fails_leaves_all_or_nothing(verb: str, after: bool) -> None:
+    store = Failing(verb, after=after)
+    office = Office(store)
+    with pytest.raises(StoreUnavailable) as caught:
+        office.register()
+    assert EMAIL not in str(caught.value)
+    assert office.names() == ["store_failed"]
+    accounts = run(store.unclaimed_by_email(EMAIL, 99))
+    assert len(accounts) == (verb == "register" and after)
+    for account in accounts:
+        assert len(run(store.list(account.organization, 100))) == 1
+    if verb != "register":
+        assert store.drafts == []
+
+
+@pytest.mark.parametrize("mode", ["local", "open", "closed"])
+def test_d28_while_the_windows_are_away_nobody_registers(mode: Fallback) -> None:
+    """Whatever becomes of limits elsewhere."""
+
+    class Away(MemoryStore):
+        io: IoMode = "sync"
+
+        async def hit(self, *_: Any, **__: Any) -> Any:
+            raise ConnectionError
+
+        peek = hit
+
+    store = Away()
+    registering = Gate(
+        store,
+        brand="acme",
+        sessions=SignedCookie([SECRET]),
+        public_url=ORIGIN,
+        registration=Registration(session_secrets=[SECRET]),
+        on_store_failure=mode,
+    )
+    assert registering.accounts is not None
+    with pytest.raises(StoreUnavailable):
+        run(registering.accounts.register("bot", EMAIL, address=ADDRESS))
+    assert run(store.unclaimed_by_email(EMAIL, 99)) == ()
+    run(registering.close())
+
+
+def test_r1_a_handle_that_is_taken_is_drawn_again() -> None:
+    class Crowded(MemoryStore):
+        refusals = 3
+
+        async def register(
+            self, account: AccountDraft, key: KeyDraft, now: int | None = None
+        ) -> tuple[Account, ApiKey]:
+            if self.refusals:
+                self.refusals -= 1
+                raise HandleTaken
+            return await super().register(account, key, now)
+
+    office = Office(Crowded())
+    made = office.register()
+    assert run(office.store.unclaimed_by_email(EMAIL, 99)) == (made.account,)
+
+
+@pytest.mark.parametrize("failing", [None, "", "javascript:x", OSError(), 3])
+def test_d13_registration_succeeds_whatever_billing_does(failing: Any) -> None:
+    class Provider:
+        def billing_url(self, account: Account) -> str:
+            if isinstance(failing, Exception):
+                raise failing
+            url: str = failing
+            return url
+
+    office = Office(billing=Provider())
+    made = office.register()
+    assert made.billing_url == ORIGIN
+    assert office.names() == ["registered", "billing_failed"]
+
+
+def test_where_it_is_funded_comes_from_the_provider() -> None:
+    class Provider:
+        async def billing_url(self, account: Account) -> str:
+            return f"https://pay.example.com/{account.organization}"
+
+    office = Office(billing=Provider(), dashboard_url="https://dash.example.com/connect")
+    made = office.register()
+    assert made.billing_url == f"https://pay.example.com/{made.account.organization}"
+    assert made.dashboard_url == "https://dash.example.com/connect"
+    flow = office.accounts.register("bot", EMAIL, address=ADDRESS)
+    assert asyncio.run(flow).billing_url.startswith("https://pay.example.com/org_")
+
+
+# --- R2: nobody learns who else registered --------------------------------------------------
+
+
+def test_r2_a_known_email_is_answered_like_an_unknown_one() -> None:
+    office = Office()
+    office.register()
+    run(
+        office.accounts.claims.claim(
+            person(), run(office.store.unclaimed_by_email(EMAIL, 99))[0].organization
+        )
+    )
+    known, unknown = office.register(), office.register("new@example.com")
+
+    def shape(made: Registered) -> list[object]:
+        return [*map(type, made), len(made.api_key), len(made.dashboard_token)]
+
+    assert shape(known) == shape(unknown)
+    assert known.account.claimed_by is None
+    assert (known.dashboard_url, known.billing_url) == (unknown.dashboard_url, unknown.billing_url)
+    assert known.account.organization not in {a.organization for a in (unknown.account,)}
+
+
+def test_r2_the_store_is_asked_the_same_of_both() -> None:
+    """What takes the time is alike, so the time is: looks, hits and one register."""
+    asked: list[str] = []
+
+    class Counting(MemoryStore):
+        def __getattribute__(self, name: str) -> Any:
+            if name in {"peek", "hit", "register", "account", "unclaimed_by_email", "find", "list"}:
+                asked.append(name)
+            return super().__getattribute__(name)
+
+    office = Office(Counting())
+    for email in (EMAIL, EMAIL, "new@example.com"):
+        office.register(email)
+    assert asked == ["peek", "peek", "hit", "hit", "hit", "register"] * 3
+
+
+@pytest.mark.campaign
+def test_r2_the_time_tells_nothing() -> None:
+    office = Office(per_address=10**6, per_email=10**6)
+    for _ in range(200):
+        office.register()
+
+    def median(email: Callable[[int], str]) -> float:
+        times: list[float] = []
+        for index in range(2000):
+            began = time.perf_counter()
+            office.register(email(index))
+            times.append(time.perf_counter() - began)
+        return sorted(times)[1000]
+
+    known, unknown = median(lambda _: EMAIL), median(lambda index: f"u{index}@example.com")
+    assert 0.5 < known / unknown < 2
+
+
+# --- how it is put together -----------------------------------------------------------------
+
+
+def gate(**fields: Any) -> Gate:
+    return Gate(brand="acme", **fields)
+
+
+def test_it_is_never_on_by_accident() -> None:
+    assert gate(sessions=SignedCookie([SECRET]), public_url=ORIGIN).accounts is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"public_url": None}, r"Registration\(dashboard_url="),
+        ({"sessions": None}, r"sessions=SignedCookie"),
+        ({"environment": "dashboard"}, "dashboard tokens"),
+        ({"registration": Registration(session_secrets=[SECRET], dashboard_url="x")}, "http"),
+        (
+            {
+                "registration": Registration(
+                    session_secrets=[SECRET], dashboard_url=f"{ORIGIN}/\r\nx"
+                )
+            },
+            "no web address",
+        ),
+        ({"registration": Registration(session_secrets=["short"])}, "token_urlsafe"),
+    ],
+)
+def test_what_does_not_fit_together_is_told(fields: dict[str, Any], said: str) -> None:
+    whole = {
+        "registration": Registration(session_secrets=[SECRET]),
+        "sessions": SignedCookie([SECRET]),
+        "public_url": ORIGIN,
+        **fields,
+    }
+    with pytest.raises(ConfigurationError, match=said):
+        gate(**whole)
+
+
+@pytest.mark.parametrize("number", [0, -1, nan, inf])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("billing_timeout", "approve_timeout", "session_seconds", "remove_unclaimed_after_days"),
+        *BUDGETS,
+    ],
+)
+def test_numbers_that_let_nobody_in_are_refused(name: str, number: float) -> None:
+    wrong: dict[str, Any] = {name: number}
+    with pytest.raises(ConfigurationError, match=name):
+        Registration(session_secrets=[SECRET], **wrong)
+
+
+def test_neither_shows_a_secret() -> None:
+    made = Office().register()
+    for text in (repr(made), repr(Registration(session_secrets=[SECRET]))):
+        assert SECRET not in text
+        assert made.api_key not in text and made.dashboard_token not in text

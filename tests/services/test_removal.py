@@ -1,0 +1,178 @@
+"""Accounts that nobody claimed or used go after a time, and nothing that is in use (D46)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from lockgate import Gate, MemoryStore, Registration, run
+from lockgate.core.timestamps import DAY, HOUR
+from lockgate.errors import ClaimRefused, KeyNotFound, StoreUnavailable, TokenNotAccepted
+from lockgate.services import registration as flows
+from lockgate.sessions import SignedCookie
+from lockgate.stores.runtime import background
+
+from .accounting import ADDRESS, EMAIL, ORIGIN, SECRET, Office, person
+
+MONTH = 30 * DAY
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office(per_email=None, per_address=None)
+
+
+def remove(office: Office, **fields: Any) -> list[str]:
+    return run(office.accounts.remove_unclaimed(**fields))
+
+
+def test_d46_what_nobody_claimed_or_used_for_thirty_days_goes_whole(office: Office) -> None:
+    made = office.register()
+    organization = made.account.organization
+    office.clock.now += MONTH
+    assert remove(office) == []
+    office.clock.now += HOUR  # A session may have lasted that long after its last sign-in.
+    assert remove(office) == [organization]
+    assert office.told[-1] == ("account_removed", {"organization": organization})
+    with pytest.raises(KeyNotFound):
+        run(office.gate.admit(office.gate.format.parse(made.api_key)))
+    with pytest.raises(TokenNotAccepted):
+        run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+    with pytest.raises(ClaimRefused):
+        run(office.accounts.claims.claim(person(), organization))
+    assert run(office.accounts.claims.list(person())).accounts == []
+    assert run(office.gate.keys.list(organization)).keys == []
+    assert remove(office) == []
+
+
+@pytest.mark.parametrize("use", ["request", "sign-in", "key", "plan", "claim"])
+def test_d46_each_use_keeps_an_account(office: Office, use: str) -> None:
+    made = office.register()
+    organization = made.account.organization
+    office.clock.now += 29 * DAY
+    match use:
+        case "request":
+            run(office.gate.admit(office.gate.format.parse(made.api_key)))
+        case "sign-in":
+            run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+        case "key":
+            run(office.gate.keys.create(organization, "another"))
+        case "plan":
+            run(office.gate.organizations.place(organization, "starter"))
+        case _:
+            run(office.accounts.claims.claim(person(), organization))
+    office.clock.now += MONTH
+    assert remove(office) == []
+    office.clock.now += MONTH
+    stays = use in {"plan", "claim"}
+    assert remove(office) == ([] if stays else [organization])
+    assert (run(office.store.account(organization)) is not None) == stays
+
+
+def test_a_session_is_good_to_its_end_whatever_is_removed() -> None:
+    """It keeps the account that it acts for, so no key is ever made for one that is gone."""
+    office = Office(remove_unclaimed_after_days=1, session_seconds=2 * 86_400)
+    made = office.register()
+    signed_in = run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+    office.clock.now += 2 * DAY - 1
+    assert remove(office) == []
+    assert run(office.accounts.agents.verify(signed_in.cookie)) is not None
+    office.clock.now += DAY + 1
+    assert run(office.accounts.agents.verify(signed_in.cookie)) is None
+    assert remove(office) == [made.account.organization]
+
+
+def test_no_more_than_the_limit_go_at_a_time_and_all_of_them_in_the_end(office: Office) -> None:
+    made = {office.register().account.organization for _ in range(7)}
+    office.clock.now += MONTH + HOUR
+    removed = [remove(office, limit=3) for _ in range(4)]
+    assert [len(part) for part in removed] == [3, 3, 1, 0]
+    assert {name for part in removed for name in part} == made
+
+
+def test_none_keeps_them_for_ever() -> None:
+    office = Office(remove_unclaimed_after_days=None)
+    office.register()
+    office.clock.now += 10_000 * DAY
+    assert remove(office) == []
+
+
+def test_organizations_of_the_host_are_never_removed(office: Office) -> None:
+    run(office.gate.keys.create("org_of_the_host", "x"))
+    office.clock.now += 10 * MONTH
+    assert remove(office) == []
+    assert len(run(office.gate.keys.list("org_of_the_host")).keys) == 1
+
+
+def test_a_store_that_fails_is_told(office: Office) -> None:
+    class Failing(MemoryStore):
+        async def remove_unclaimed(self, *_: Any, **__: Any) -> Any:
+            raise OSError
+
+    with pytest.raises(StoreUnavailable):
+        remove(Office(Failing()))
+
+
+@pytest.mark.parametrize("kind", ["in a loop", "without one"])
+def test_they_go_in_the_background_once_a_minute(
+    kind: str, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "EVERY", 0.01)
+    removed: list[int] = []
+    begun = threading.Event()
+    ticks = iter(range(0, 10_000, 40))
+    monkeypatch.setattr(flows, "monotonic", lambda: next(ticks))
+
+    class Noting(MemoryStore):
+        async def remove_unclaimed(
+            self, idle: int, limit: int, now: int | None = None
+        ) -> tuple[str, ...]:
+            removed.append(idle)
+            begun.set()
+            return ()
+
+    accounts = Office(Noting()).accounts
+
+    async def in_a_loop() -> None:
+        for _ in range(6):
+            accounts.tend()
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        await accounts.close()
+
+    if kind == "in a loop":
+        asyncio.run(in_a_loop())
+    else:
+        for _ in range(6):
+            accounts.tend()
+        assert begun.wait(5)
+        run(accounts.close())
+    assert removed == [MONTH + HOUR]
+
+
+def test_a_gate_that_closes_leaves_nothing_running() -> None:
+    gate = Gate(
+        brand="acme",
+        sessions=SignedCookie([SECRET]),
+        public_url=ORIGIN,
+        registration=Registration(session_secrets=[SECRET]),
+    )
+    assert gate.accounts is not None
+    gate.accounts.tend()
+    run(gate.close())
+
+
+def test_d46_owners_see_no_account_that_was_removed_meanwhile(office: Office) -> None:
+    """A page was read, the account goes, and the cursor is still good."""
+    first, second, third = (office.register().account.organization for _ in range(3))
+    page = run(office.accounts.claims.list(person(), 1))
+    office.clock.now += DAY
+    run(office.accounts.claims.claim(person(), second))
+    office.clock.now += MONTH + HOUR
+    assert set(remove(office)) == {first, third}
+    after = run(office.accounts.claims.list(person(), 1, page.next_cursor))
+    assert [one.account.organization for one in after.accounts] == []
+    assert EMAIL in run(office.accounts.claims.list(person())).accounts[0].account.billing_email

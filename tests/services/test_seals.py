@@ -1,0 +1,357 @@
+"""Rows that are not believed, and how a service comes to have none (D3, K1, K9)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, Event, Gate, MemoryStore, run
+from lockgate.core.accounts import Account
+from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.errors import ClaimRefused, KeyNotFound, NoOrganization, TokenNotAccepted
+from lockgate.services.acting_organization import acting
+from lockgate.services.keys import CreatedKey
+from lockgate.sessions import Session
+
+from .accounting import ADDRESS, EMAIL, Office, person
+
+OLD, NEW = b"an older pepper of the tests", b"a newer pepper of the tests"
+
+
+class Service:
+    """A gate on a store that others may have had before."""
+
+    def __init__(self, store: MemoryStore, *peppers: bytes, **options: Any) -> None:
+        self.told: list[Event] = []
+        self.store = store
+        observer = self.told.append
+        self.gate = Gate(store, brand="acme", peppers=peppers, observer=observer, **options)
+
+    def create(self) -> CreatedKey:
+        return run(self.gate.keys.create("org_1", "a"))
+
+    def admit(self, text: str) -> ApiKey:
+        key = run(self.gate.admit(self.gate.format.parse(text))).key
+        assert key is not None
+        return key
+
+    def refuses(self, text: str) -> str:
+        """The reason why a key is refused, which is told once."""
+        for _ in range(3):
+            with pytest.raises(KeyNotFound):
+                self.admit(text)
+        told = [event for event in self.told if event.name == "key_row_rejected"]
+        assert len(told) == 1
+        assert text not in str(told) and text[18:] not in str(told)
+        return str(told[0].fields["reason"])
+
+    def names(self) -> list[str]:
+        return [event.name for event in self.told]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def test_a_plain_digest_opens_nothing_beside_peppers(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    created = Service(store).create()
+    service = Service(store, NEW)
+    assert service.refuses(created.text) == "plain_digest"
+    (line,) = [r for r in caplog.records if r.levelno == logging.ERROR]
+    said = line.getMessage()
+    assert "accept_plain=True" in said and created.key.id in said and "org_1" in said
+    assert created.text not in said
+
+
+def test_a_wrong_secret_tells_nothing_of_a_plain_row(store: MemoryStore) -> None:
+    """Or anyone could use up the one line that is written of it."""
+    created, other = Service(store).create(), Service(MemoryStore()).create()
+    service = Service(store, NEW)
+    token = service.gate.format.parse(created.text)
+    token._secret = other.text.encode()
+    with pytest.raises(KeyNotFound):
+        run(service.gate.admit(token))
+    assert service.told == []
+
+
+def test_plain_keys_are_accepted_where_that_is_asked_for_and_said_loudly(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    created = Service(store).create()
+    service = Service(store, NEW, accept_plain=True)
+    assert "accept_plain=True" in caplog.text
+    assert caplog.records[-1].levelno == logging.WARNING
+    caplog.clear()
+    assert service.admit(created.text).seal is not None
+    assert service.names() == ["plain_key_used", "key_rehashed"]
+    assert [r.levelno for r in caplog.records if "plain_key_used" in r.message] == [logging.WARNING]
+    closed = Service(store, NEW)
+    assert closed.admit(created.text).organization == "org_1"
+    assert closed.told == []
+
+
+def test_a_pepper_that_is_missing_is_named(store: MemoryStore) -> None:
+    before = Service(store, OLD)
+    created = before.create()
+    service = Service(store, NEW)
+    assert service.refuses(created.text) == "unknown_pepper"
+    assert service.told[0].fields["scheme"] == before.gate.format.peppers.scheme
+    assert "peppers=[...]" in str(service.told[0].fields["remedy"])
+    other = before.create()  # Of the same pepper: it was told.
+    with pytest.raises(KeyNotFound):
+        service.admit(other.text)
+    assert service.names().count("key_row_rejected") == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "peppers", "warned"),
+    [("memory://", [], False), ("sqlite", [], True), ("sqlite", [NEW], False)],
+)
+def test_a_gate_without_peppers_warns_unless_it_forgets_all(
+    url: str, peppers: list[bytes], warned: bool, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/keys.db" if url == "sqlite" else url
+    gate = Gate(url, brand="acme", peppers=peppers)
+    assert ("peppers=[...]" in caplog.text) is warned
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * warned
+    run(gate.close())
+
+
+# --- rows from before -----------------------------------------------------------------------
+
+
+def unsealed(store: MemoryStore, created: CreatedKey) -> None:
+    """The row as a version without seals left it."""
+    key = run(store.find(created.key.handle))
+    assert key is not None
+    assert run(store.rehash_if(key.handle, key.kept, key.kept._replace(seal=None)))
+
+
+def test_a_row_without_a_seal_is_refused_unless_that_is_asked_for(store: MemoryStore) -> None:
+    created = Service(store, NEW).create()
+    unsealed(store, created)
+    service = Service(store, NEW)
+    assert service.refuses(created.text) == "unsealed"
+    assert "accept_unsealed=True" in str(service.told[0].fields["remedy"])
+    assert run(service.gate.keys.census())["unsealed"] == 1
+
+
+def test_k9_a_row_without_a_seal_is_sealed_when_it_is_used(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    created = Service(store, NEW).create()
+    unsealed(store, created)
+    moving = Service(store, NEW, accept_unsealed=True)
+    assert "accept_unsealed=True" in caplog.text
+    assert moving.admit(created.text).seal == created.key.seal
+    assert moving.names() == ["key_sealed"]
+    moving.admit(created.text)
+    assert moving.names() == ["key_sealed"]
+    assert Service(store, NEW).admit(created.text).organization == "org_1"
+
+
+def test_k9_rows_without_a_seal_are_sealed_by_one_call(store: MemoryStore) -> None:
+    service = Service(store, NEW)
+    created = [service.create() for _ in range(5)]
+    for one in created[:3]:
+        unsealed(store, one)
+    assert run(service.gate.keys.seal()) == (0, 3)
+    moving = Service(store, NEW, accept_unsealed=True)
+    assert run(moving.gate.keys.seal(at_once=1)) == (3, 0)
+    assert moving.told[-1] == Event("rows_sealed", {"sealed": 3, "refused": 0})
+    assert run(moving.gate.keys.seal()) == (0, 0)
+    for one in created:
+        assert Service(store, NEW).admit(one.text).id == one.key.id
+    assert run(service.gate.keys.census()) == {service.gate.format.peppers.scheme: 5}
+
+
+def test_k9_a_pepper_that_rotates_reseals_on_use_and_by_one_call(store: MemoryStore) -> None:
+    created = [Service(store, OLD).create() for _ in range(2)]
+    both = Service(store, NEW, OLD)
+    moved = both.admit(created[0].text)
+    assert moved.seal is not None and moved.seal.startswith(both.gate.format.peppers.newest)
+    assert run(both.gate.keys.seal()) == (1, 0)
+    peppers = both.gate.format.peppers
+    old = Service(MemoryStore(), OLD).gate.format.peppers.scheme
+    census = {peppers.scheme: 1, old: 1, f"seal:{peppers.newest}": 1}
+    assert run(both.gate.keys.census()) == census
+    # The digest of the other is still of the old pepper: it is moved with its text only.
+    assert Service(store, NEW).refuses(created[1].text) == "unknown_pepper"
+    both.admit(created[1].text)
+    assert Service(store, NEW).admit(created[1].text).id == created[1].key.id
+
+
+def test_what_was_forged_is_not_sealed(store: MemoryStore) -> None:
+    service = Service(store, NEW, OLD)
+    created = Service(store, OLD).create()
+    row = store._rows[created.key.handle]
+    store._rows[created.key.handle] = (*row[:2], "org_2", *row[3:])
+    assert run(service.gate.keys.seal()) == (0, 1)
+    assert service.refuses(created.text) == "wrong_seal"
+
+
+def test_sealing_without_a_pepper_is_a_mistake(store: MemoryStore) -> None:
+    with pytest.raises(ConfigurationError, match="pepper"):
+        run(Service(store).gate.keys.seal())
+    created = Service(store).create()
+    assert created.key.seal is None
+    assert run(Service(store).gate.keys.census()) == {"sha256": 1}
+
+
+def test_a_row_is_verified_once_in_a_process(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(store, NEW)
+    created, peppers = service.create(), service.gate.format.peppers
+    seals: list[object] = []
+    verify = peppers.verify
+
+    def counting(seal: object, message: bytes) -> bool:
+        seals.append(seal)
+        return verify(seal, message)
+
+    monkeypatch.setattr(peppers, "verify", counting)
+    for _ in range(5):
+        service.admit(created.text)
+    assert seals == [created.key.seal]
+
+
+# --- accounts -------------------------------------------------------------------------------
+
+
+def write(office: Office, organization: str, **fields: Any) -> Account:
+    """Change an account behind lockgate's back."""
+    assert isinstance(office.store, MemoryStore)
+    accounts = office.store._accounts
+    account = Account._make(accounts._rows[organization])._replace(**fields)
+    accounts._rows[organization] = tuple(account)
+    accounts._organization_by_handle[account.handle] = organization
+    accounts._unclaimed_by_email[account.billing_email] = ((account.created_at, organization),)
+    if account.claimed_by is not None:
+        accounts._claimed_by_user[account.claimed_by] = ((account.created_at, organization),)
+    return account
+
+
+def acts(office: Office, session: Session, wanted: str | None) -> Session:
+    return run(acting(office.store, office.gate.events, office.gate.believes, session, wanted))
+
+
+def test_a_dashboard_token_in_anothers_account_opens_nothing() -> None:
+    """Else who writes to the database would create keys for any organization."""
+    office = Office()
+    mine, theirs = office.register("eve@example.com"), office.register()
+    cookie = run(office.accounts.agents.sign_in(mine.dashboard_token, address=ADDRESS)).cookie
+    row = mine.account
+    kept = {"handle": row.handle, "scheme": row.scheme, "digest": row.digest, "seal": row.seal}
+    write(office, theirs.account.organization, **kept)
+    with pytest.raises(TokenNotAccepted):
+        run(office.accounts.agents.sign_in(mine.dashboard_token, address=ADDRESS))
+    assert office.gate.sessions is not None
+    assert run(office.gate.sessions.verify(cookie)) is None
+    rejected = [event for event in office.told if event.name == "key_row_rejected"]
+    assert [event.fields["reason"] for event in rejected] == ["wrong_seal"]
+    assert rejected[0].fields["organization"] == theirs.account.organization
+
+
+@pytest.mark.parametrize("fields", [{"claimed_by": "eve"}, {"billing_email": "eve@example.com"}])
+def test_an_account_that_was_given_to_somebody_else_is_nobodys(fields: dict[str, str]) -> None:
+    office = Office()
+    organization = office.register().account.organization
+    write(office, organization, **fields)
+    eve = person("eve", "eve@example.com")
+    with pytest.raises(ClaimRefused):
+        run(office.accounts.claims.claim(eve, organization))
+    with pytest.raises(NoOrganization):
+        acts(office, eve, organization)
+    assert run(office.accounts.claims.list(eve)).accounts == []
+
+
+def test_a_writer_can_bring_a_dashboard_token_back() -> None:
+    """The revocation is not sealed: the older row, from before it, has a good seal too."""
+    office = Office()
+    made = office.register()
+    organization = made.account.organization
+    run(office.accounts.claims.claim(person(), organization, revoke_keys=True))
+    with pytest.raises(TokenNotAccepted):
+        run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+    write(office, organization, token_revoked_at=None)
+    signed_in = run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
+    assert signed_in.organization == organization
+
+
+def test_k9_a_claim_is_sealed_and_outlives_a_rotation() -> None:
+    office = Office(peppers=(OLD,))
+    made = office.register()
+    organization = made.account.organization
+    run(office.accounts.claims.claim(person(), organization, revoke_keys=True))
+    after = Office(office.store, peppers=(NEW, OLD), clock=office.clock)
+    assert acts(after, person(), None).organization == organization
+    old = office.gate.format.peppers.newest
+    assert run(after.gate.keys.census()) == {f"seal:{old}": 1}
+    assert run(after.gate.keys.seal()) == (2, 0)
+    only = Office(office.store, peppers=(NEW,), clock=office.clock)
+    assert acts(only, person(), None).organization == organization
+    assert run(only.gate.keys.census()) == {f"seal:{only.gate.format.peppers.newest}": 1}
+
+
+def test_a_claim_wins_although_the_token_moves_to_another_pepper_meanwhile() -> None:
+    class Moving(MemoryStore):
+        moves: Any = None
+
+        async def claim_if_unclaimed(self, *args: Any, **options: Any) -> Any:
+            if self.moves is not None:
+                move, self.moves = self.moves, None
+                move()
+            return await super().claim_if_unclaimed(*args, **options)
+
+    store = Moving()
+    before = Office(store, peppers=(OLD,))
+    made = before.register(EMAIL)
+    office = Office(store, peppers=(NEW, OLD), clock=before.clock)
+    token = made.dashboard_token
+    store.moves = lambda: run(office.accounts.agents.sign_in(token, address=ADDRESS))
+    claimed = run(office.accounts.claims.claim(person(), made.account.organization))
+    assert claimed.account.claimed_by == "ada"
+    assert acts(office, person(), None).organization
+
+
+# --- what a writer of the database can still do ---------------------------------------------------
+
+
+def put_back(store: MemoryStore, key: ApiKey) -> None:
+    """Write an older row of a key, behind lockgate's back."""
+    store._keys.rows[key.handle] = key[:12]
+
+
+def test_a_writer_can_restore_an_older_row_of_the_same_key(store: MemoryStore) -> None:
+    service = Service(store, NEW)
+    created = service.create()
+    run(service.gate.keys.revoke("org_1", created.key.id))
+    put_back(store, created.key)
+    assert Service(store, NEW).admit(created.text).revoked_at is None
+
+
+def test_a_writer_can_delete_rows_and_raise_plans(store: MemoryStore) -> None:
+    service = Service(store, NEW)
+    created = service.create()
+    run(service.gate.organizations.place("org_1", "creator"))
+    token = service.gate.format.parse(created.text)
+    assert run(service.gate.admit(token)).plan.name == "creator"
+    del store._keys.rows[created.key.handle]
+    with pytest.raises(KeyNotFound):
+        run(service.gate.admit(token))
+
+
+def test_a_writer_makes_keys_where_there_is_no_pepper_or_the_pepper_is_known(
+    store: MemoryStore,
+) -> None:
+    for peppers in ((), (NEW,)):
+        theirs = Service(MemoryStore(), *peppers)
+        made = theirs.create()
+        run(store.insert(KeyDraft(*made.key[:9], made.key.expires_at), None))
+        assert Service(store, *peppers).admit(made.text).id == made.key.id

@@ -1,0 +1,53 @@
+"""What is to be finished is finished, whoever is cancelled, and closing waits for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lockgate import run
+from lockgate.services.shielded import Finishing
+
+
+async def test_who_is_cancelled_meanwhile_has_it_finished_undone_and_waited_for() -> None:
+    finishing, begun, goes_on = Finishing(), asyncio.Event(), asyncio.Event()
+    done: list[str] = []
+
+    async def flow() -> None:
+        begun.set()
+        await goes_on.wait()
+        done.append("done")
+
+    async def undo() -> None:
+        await asyncio.sleep(0)
+        done.append("undone")
+
+    async def flush() -> None:
+        await finishing.flush()
+        done.append("settled")
+
+    caller = asyncio.create_task(finishing.finish(flow(), undo))
+    await begun.wait()
+    settling = asyncio.create_task(flush())
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    goes_on.set()
+    await settling
+    assert done == ["done", "undone", "settled"]
+
+
+def test_what_a_loop_left_when_it_ended_keeps_nobody_from_closing() -> None:
+    finishing = Finishing()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(finishing.finish(asyncio.sleep(60)))
+    loop.run_until_complete(asyncio.sleep(0))
+    run(finishing.flush())
+    asyncio.run(finishing.flush())
+    task.cancel()
+    for left in asyncio.all_tasks(loop):
+        left.cancel()
+    loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop), return_exceptions=True))
+    loop.close()

@@ -1,0 +1,73 @@
+"""Keys that were admitted lately."""
+
+import pytest
+
+from lockgate.core.key_format import HEADER_LENGTH, NewKey
+from lockgate.services import verified_key_cache as module
+from lockgate.services.verified_key_cache import VerifiedKeyCache
+from tests.stores.making import NOW, draft_of, new_key, token_of
+
+
+def shown(key: NewKey) -> bytes:
+    return f"Bearer {key.text}".encode()
+
+
+def remember(known: VerifiedKeyCache, key: NewKey) -> None:
+    known.remember(shown(key), token_of(key), draft_of(key).created(NOW))
+
+
+def test_only_what_was_admitted_is_found_and_only_as_it_was_shown() -> None:
+    known, key = VerifiedKeyCache(), new_key()
+    assert known.find([shown(key)]) is None
+    remember(known, key)
+    token = known.find([shown(key)])
+    assert token is not None
+    assert token.handle == key.handle
+    assert known.find([]) is None
+    assert known.find([shown(key), shown(key)]) is None
+    assert known.find([shown(key) + b" "]) is None
+    assert known.find([shown(new_key())]) is None
+    known.forget(shown(key))
+    assert known.find([shown(key)]) is None
+    known.forget(shown(key))
+
+
+def test_what_is_found_matches_the_digest_that_was_admitted_and_no_other() -> None:
+    known, key = VerifiedKeyCache(), new_key()
+    remember(known, key)
+    row = draft_of(key).created(NOW)
+    token = known.find([shown(key)])
+    assert token is not None
+    assert token.matches(row.scheme, row.digest)
+    assert not token.matches("sha512", row.digest)
+    assert not token.matches(row.scheme, bytes(32))
+    assert not token.matches_nobody()
+    assert token.fresh_digest() is None
+
+
+def test_no_key_is_kept() -> None:
+    known, key = VerifiedKeyCache(), new_key()
+    remember(known, key)
+    token = known.find([shown(key)])
+    kept = [known._tokens, *(getattr(token, name) for name in ("_secret", "matched", "handle"))]
+    assert key.text not in repr(kept)
+    assert key.text[-20:] not in repr(kept)
+
+
+def test_a_header_that_is_too_long_is_not_even_digested() -> None:
+    known, key = VerifiedKeyCache(), new_key()
+    long = shown(key) + b" " * HEADER_LENGTH
+    known.remember(long, token_of(key), draft_of(key).created(NOW))
+    assert known.find([long]) is None
+
+
+def test_a_full_memory_keeps_the_keys_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgetting all at once would lock out every key behind an address that is being flooded."""
+    monkeypatch.setattr(module, "_AT_MOST", 20)
+    known, busy = VerifiedKeyCache(), new_key()
+    remember(known, busy)
+    for _ in range(100):
+        for _ in range(2):
+            remember(known, new_key())
+        assert known.find([shown(busy)]) is not None
+        assert len(known._tokens) <= 20

@@ -1,0 +1,526 @@
+"""Keys fetched from a provider on loopback, while it rotates, fails, hangs and lies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from joserfc.jwk import ECKey, Key, OctKey
+
+from lockgate import Event, Gate, run
+from lockgate.asgi import GateMiddleware as AsgiMiddleware
+from lockgate.core.timestamps import MINUTE
+from lockgate.events import Events
+from lockgate.sessions.jwks import FetchedKeys, NoSigningKeys
+from lockgate.sessions.jwt import JwtSessions
+from lockgate.starlette import lockgate_routes
+from tests.web.driving import Bench
+from tests.web.test_sessions import KEYS, Face, by_asgi, by_wsgi
+
+from .provider import AUDIENCE, EC, ISSUER, Provider, jwks, mint, provider
+
+NEWER = ECKey.generate_key("P-256", parameters={"kid": "newer", "use": "sig", "alg": "ES256"})
+
+
+class Monotonic:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def idp() -> Iterator[Provider]:
+    with provider() as found:
+        yield found
+
+
+class Desk:
+    """The keys of a provider, by a clock moved by hand."""
+
+    def __init__(self, url: str, **fields: Any) -> None:
+        self.clock = Monotonic()
+        self.told: list[Event] = []
+        settings = {"max_age": 600, "stale_for": 3600, "cool_down": 30, "timeout": 5, **fields}
+        events = Events(self.told.append)
+        self.keys = FetchedKeys(url, ["ES256"], **settings, events=events, clock=self.clock)
+
+    def find(self, kid: str | None = "ec") -> str | None:
+        """The kid of the key that is found; the way it goes without an event loop."""
+        found = run(self.keys.find(kid, "ES256"))
+        return None if found is None else found.key_id
+
+    async def peek(self, kid: str | None = "ec") -> str | None:
+        """The same in an event loop."""
+        found = await self.keys.find(kid, "ES256")
+        return None if found is None else found.key_id
+
+
+def test_keys_are_fetched_once_and_again_when_they_are_old(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    assert [desk.find() for _ in range(5)] == ["ec"] * 5
+    desk.clock.now += 599
+    assert desk.find() == "ec"
+    assert idp.asked == 1
+    desk.clock.now += 1
+    assert desk.find() == "ec"
+    assert idp.asked == 2
+    assert [event.name for event in desk.told] == ["signing_keys_fetched"] * 2
+
+
+def test_which_keys_are_at_hand(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    assert not desk.keys.at_hand("ec", "ES256")
+    assert idp.asked == 0
+    desk.find()
+    for kid, algorithm, at_hand in (
+        ("ec", "ES256", True),
+        (None, "ES256", True),
+        ("newer", "ES256", False),
+        ("ec", "RS256", False),
+    ):
+        assert desk.keys.at_hand(kid, algorithm) is at_hand
+    desk.clock.now += 600 + 3599
+    assert desk.keys.at_hand("ec", "ES256")
+    desk.clock.now += 1
+    assert not desk.keys.at_hand("ec", "ES256")
+    assert idp.asked == 1
+
+
+@pytest.mark.parametrize("face", [by_asgi, by_wsgi])
+def test_d24_a_session_comes_in_from_a_spent_address_once_the_keys_are_at_hand(
+    idp: Provider, face: Face
+) -> None:
+    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
+    bench = Bench(sessions=verifier, anonymous=2)
+    cookie = ("cookie", f"__session={mint()}")
+    while face(bench, "GET", "/x", [], b"") == 401:
+        pass
+    assert face(bench, "GET", KEYS, [cookie], b"") == 429
+    assert idp.asked == 0
+    bench.clock.now += MINUTE
+    assert face(bench, "GET", KEYS, [cookie], b"") == 200
+    while face(bench, "GET", "/x", [], b"") == 401:
+        pass
+    assert face(bench, "GET", KEYS, [cookie], b"") == 200
+    unknown = ("cookie", f"__session={mint(NEWER)}")
+    assert face(bench, "GET", KEYS, [unknown], b"") == 429
+    assert idp.asked == 1
+
+
+def test_the_provider_changes_its_keys(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    assert desk.find() == "ec"
+    desk.clock.now += 30
+    idp.keys = [EC, NEWER]
+    assert desk.find("newer") == "newer"
+    assert desk.find() == "ec"
+    assert idp.asked == 2
+    # What the provider takes out is good until the keys are fetched again, and no longer.
+    idp.keys = [NEWER]
+    assert desk.find() == "ec"
+    desk.clock.now += 600
+    assert desk.find() is None
+    assert desk.find("newer") == "newer"
+
+
+def test_made_up_kids_lead_to_one_fetch_in_each_cool_down(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    assert desk.find() == "ec"
+    for minute in range(3):
+        for number in range(200):
+            assert desk.find(f"made up {minute} {number}") is None
+            assert desk.find(None) == "ec"
+        desk.clock.now += 30
+    # The first of them came within the cool-down of the first fetch.
+    assert idp.asked == 3
+    idp.answers(b"", 500)
+    for _ in range(3):
+        for number in range(200):
+            assert desk.find(f"made up {number}") is None
+        assert desk.find() == "ec"
+        desk.clock.now += 30
+    assert idp.asked == 6
+
+
+def test_made_up_kids_that_keep_coming_lead_to_no_more_fetches(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    assert desk.find() == "ec"
+    for answering in (True, False):
+        if not answering:
+            idp.answers(b"", 500)
+        before = idp.asked
+        for second in range(90):
+            desk.clock.now += 1
+            assert desk.find(f"made up {second}") is None
+        assert idp.asked - before == 3
+
+
+def test_a_token_without_kid_never_leads_to_a_fetch(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    idp.keys = [EC, NEWER]
+    for _ in range(5):
+        assert desk.find(None) is None
+        desk.clock.now += 60
+    assert idp.asked == 1
+
+
+# --- one fetch for all ----------------------------------------------------------------------
+
+
+def test_threads_that_need_the_keys_share_a_fetch(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    entered = threading.Event()
+
+    def slowly(request: BaseHTTPRequestHandler) -> None:
+        entered.set()
+        time.sleep(0.1)
+        idp.serve_keys(request)
+
+    idp.answer = slowly
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda n: desk.find("ec" if n % 2 else f"made up {n}"), range(64)))
+    assert entered.is_set()
+    assert found == [None, "ec"] * 32
+    assert idp.asked == 1
+
+
+async def test_tasks_that_need_the_keys_share_a_fetch_and_block_no_loop(idp: Provider) -> None:
+    desk = Desk(idp.url)
+    idp.answer = idp.hang
+    waiting = [asyncio.create_task(desk.peek()) for _ in range(50)]
+    longest = 0.0
+    for _ in range(20):
+        before = time.perf_counter()
+        await asyncio.sleep(0.005)
+        longest = max(longest, time.perf_counter() - before - 0.005)
+    assert longest < 0.1  # A busy machine is late by itself; a blocked loop would be by seconds.
+    for task in waiting[:25]:
+        task.cancel()
+    idp.answer = idp.serve_keys
+    idp.let_go.set()
+    # The hanging answer ends without one: who still waits is told so, and cancelled nobody else.
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(f) for f in found] == [asyncio.CancelledError] * 25 + [NoSigningKeys] * 25
+    desk.clock.now += 5
+    assert await desk.peek() == "ec"
+    assert idp.asked == 2
+
+
+def test_event_loops_come_and_go(idp: Provider) -> None:
+    desk = Desk(idp.url, max_age=10, cool_down=0)
+    for _ in range(3):
+        assert asyncio.run(desk.peek()) == "ec"
+        desk.clock.now += 10
+        assert desk.find() == "ec"
+        desk.clock.now += 10
+    assert idp.asked == 6
+
+
+# --- a provider that fails --------------------------------------------------------------------
+
+
+def failing(idp: Provider, how: str) -> None:
+    answers: dict[str, Callable[[], None]] = {
+        "error": lambda: idp.answers(json.dumps(jwks(EC)).encode(), 500),
+        "not found": lambda: idp.answers(b"", 404),
+        "moved": lambda: idp.answers(json.dumps(jwks(EC)).encode(), 302, Location=idp.url),
+        "garbage": lambda: idp.answers(b"\xff\xfe\x00garbage"),
+        "a page": lambda: idp.answers(b"<html>sign in</html>"),
+        "no set": lambda: idp.answers(b"[]"),
+        "no keys": lambda: idp.answers(b'{"keys": []}'),
+        "a shared secret": lambda: idp.answers(json.dumps(secrets()).encode()),
+        "deep": lambda: idp.answers(b'{"keys":' + b"[" * 100_000),
+        "huge": lambda: idp.answers(json.dumps({**jwks(EC), "x": "x" * 300_000}).encode()),
+        "padded": lambda: idp.answers(json.dumps(jwks(EC)).encode() + b" " * 300_000),
+        "cut": lambda: idp.answers(b'{"keys": [', Content_Length="1000"),
+        "compressed": lambda: idp.answers(b"\x1f\x8b\x08", Content_Encoding="gzip"),
+    }
+    answers[how]()
+
+
+def secrets() -> dict[str, Any]:
+    key: Key = OctKey.generate_key(256, parameters={"kid": "ec"})
+    return {"keys": [key.as_dict(private=True)]}
+
+
+HOW = ["error", "not found", "moved", "garbage", "a page", "no set", "no keys",
+       "a shared secret", "deep", "huge", "padded", "cut", "compressed"]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_provider_that_fails_from_the_start(idp: Provider, how: str) -> None:
+    desk = Desk(idp.url)
+    failing(idp, how)
+    for _ in range(100):
+        with pytest.raises(NoSigningKeys):
+            desk.find()
+    assert idp.asked == 1
+    assert [event.name for event in desk.told] == ["signing_keys_failed"]
+    idp.answer = idp.serve_keys
+    desk.clock.now += 5
+    assert desk.find() == "ec"
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_provider_that_fails_later(idp: Provider, how: str) -> None:
+    desk = Desk(idp.url)
+    assert desk.find() == "ec"
+    failing(idp, how)
+    for _ in range(10):
+        desk.clock.now += 360
+        assert desk.find() == "ec"
+    assert desk.find("made up") is None
+    # 600 s of age and 3600 s of patience are over.
+    desk.clock.now += 600
+    for _ in range(3):
+        with pytest.raises(NoSigningKeys):
+            desk.find()
+    desk.clock.now += 5
+    idp.answer = idp.serve_keys
+    assert desk.find() == "ec"
+
+
+def test_keys_that_the_provider_has_withdrawn_serve_no_longer(idp: Provider) -> None:
+    """One that was stolen is of no use where the provider publishes others, of whatever kind."""
+    desk = Desk(idp.url)
+    assert desk.find() == "ec"
+    idp.keys = [ECKey.generate_key("P-384", parameters={"kid": "other", "use": "sig"})]
+    desk.clock.now += 601
+    for _ in range(3):
+        with pytest.raises(NoSigningKeys):
+            desk.find()
+    assert idp.asked == 2
+    assert desk.told[-1].fields == {"error": "Withdrawn"}
+    idp.keys = [EC]
+    desk.clock.now += 5
+    assert desk.find() == "ec"
+
+
+def test_nobody_listens(idp: Provider) -> None:
+    idp.close()
+    desk = Desk(idp.url)
+    with pytest.raises(NoSigningKeys):
+        desk.find()
+    (event,) = desk.told
+    assert event.fields == {"error": "ConnectionRefusedError"}
+
+
+@pytest.mark.parametrize("how", ["hang", "drip"])
+def test_a_provider_that_never_ends(idp: Provider, how: str) -> None:
+    """Whoever waits gives up in time, and so does the thread that fetches."""
+    desk = Desk(idp.url, timeout=0.2)
+    assert desk.find() == "ec"
+    idp.answer = getattr(idp, how)
+    desk.clock.now += 601
+    started = time.monotonic()
+    assert desk.find() == "ec"
+    assert time.monotonic() - started < 10
+    fetching = [t for t in threading.enumerate() if t.name == "lockgate-jwks"]
+    for thread in fetching:
+        thread.join(5)
+        assert not thread.is_alive()
+    # While it fails, what is at hand serves without waiting.
+    before = time.monotonic()
+    for _ in range(50):
+        desk.clock.now += 31
+        assert desk.find() == "ec"
+        for thread in [t for t in threading.enumerate() if t.name == "lockgate-jwks"]:
+            thread.join(0.02)
+    assert time.monotonic() - before < 8
+
+
+async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
+    desk = Desk(idp.url, timeout=0.2)
+    idp.answer = idp.hang
+    started = time.monotonic()
+    found = await asyncio.gather(*(desk.peek() for _ in range(10)), return_exceptions=True)
+    assert {type(f) for f in found} == {NoSigningKeys}
+    assert time.monotonic() - started < 10
+
+
+def test_a_fetch_whose_thread_is_gone_is_given_up(
+    idp: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process that was forked while its parent fetched."""
+    desk = Desk(idp.url, timeout=0.05)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", lambda self: None)
+        with pytest.raises(NoSigningKeys):
+            desk.find()
+    desk.clock.now += 100
+    with pytest.raises(NoSigningKeys):
+        desk.find()
+    later = time.monotonic() + 100
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert desk.find() == "ec"
+
+
+def test_no_thread_to_be_had(idp: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(idp.url)
+
+    def full(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError):
+            desk.find()
+    desk.clock.now += 30
+    assert desk.find() == "ec"
+
+
+def test_what_no_key_could_verify_leads_to_no_fetch(idp: Provider) -> None:
+    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
+    secret = OctKey.generate_key(256, parameters={"kid": "ec"})
+    others = [mint(secret, "HS256"), mint(header={"typ": "logout+jwt"}), mint(padding="x" * 4000)]
+    for token in (*others, "garbage", "a.b.c"):
+        assert run(verifier.verify(token)) is None
+    assert idp.asked == 0
+
+
+# --- the whole way ----------------------------------------------------------------------------
+
+
+async def call(app: Any, token: str) -> tuple[int, str]:
+    from tests.web.driving import ask
+
+    answer = await ask(app, path="/api/v1/api-keys", session=token)
+    return answer.status, "" if answer.status == 200 else answer.code
+
+
+async def test_g4_without_keys_nobody_can_say_and_the_answer_is_503(
+    idp: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    told: list[Event] = []
+    verifier = JwtSessions(
+        idp.url, issuer=ISSUER, audience=AUDIENCE, cool_down=0, observer=told.append
+    )
+    gate = Gate(brand="acme", sessions=verifier, public_url=AUDIENCE, observer=told.append)
+    app = AsgiMiddleware(lockgate_app(gate), gate)
+    idp.answers(b"", 500)
+    token = mint()
+    assert await call(app, token) == (503, "STORE_UNAVAILABLE")
+    # What is no token of the allow-list needs no key to be refused.
+    assert await call(app, "garbage") == (401, "SESSION_INVALID")
+    names = [event.name for event in told]
+    assert names[:3] == ["signing_keys_failed", "store_failed", "refused"]
+    assert told[1].fields == {"error": "NoSigningKeys"}
+    idp.answer = idp.serve_keys
+    assert await call(app, token) == (200, "")
+    assert await call(app, token[:-4] + "AAAA") == (401, "SESSION_INVALID")
+    for part in token.split("."):
+        assert part not in repr(told) + caplog.text
+
+
+async def test_the_whole_way_while_keys_rotate(idp: Provider) -> None:
+    verifier = JwtSessions(
+        idp.url, issuer=ISSUER, audience=AUDIENCE, cool_down=0, algorithms=["ES256"]
+    )
+    gate = Gate(brand="acme", sessions=verifier, public_url=AUDIENCE)
+    app = AsgiMiddleware(lockgate_app(gate), gate)
+    assert await call(app, mint()) == (200, "")
+    assert await call(app, mint(NEWER)) == (401, "SESSION_INVALID")
+    idp.keys = [NEWER]
+    assert await call(app, mint(NEWER)) == (200, "")
+    assert await call(app, mint()) == (401, "SESSION_INVALID")
+    # The same verifier, without an event loop.
+    found: Callable[[], Coroutine[Any, Any, object]] = lambda: verifier.verify(mint(NEWER))  # noqa: E731
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: run(found())).result() is not None
+
+
+@pytest.mark.parametrize("face", [by_asgi, by_wsgi])
+def test_both_colours_by_one_verifier(idp: Provider, face: Face) -> None:
+    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
+    bench = Bench(sessions=verifier)
+    assert face(bench, "GET", KEYS, [("cookie", f"__session={mint()}")], b"") == 200
+    assert face(bench, "GET", KEYS, [("cookie", f"__session={mint(NEWER)}")], b"") == 401
+    assert idp.asked == 1
+
+
+def lockgate_app(gate: Gate) -> Any:
+    from starlette.applications import Starlette
+
+    return Starlette(routes=lockgate_routes(gate))
+
+
+def test_a_failure_is_logged_without_what_was_answered(
+    idp: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    idp.answers(b'{"keys": "canary"}')
+    with pytest.raises(NoSigningKeys):
+        Desk(idp.url).find()
+    (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "signing_keys_failed error='ValueError'" in record.getMessage()
+    assert "canary" not in caplog.text
+
+
+# --- TLS --------------------------------------------------------------------------------------
+
+
+def certificate(folder: Path, address: str) -> Path:
+    """A certificate for an address, with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "idp")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), False)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "idp.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(private + made.public_bytes(Encoding.PEM))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted", "good"),
+    [("127.0.0.1", True, True), ("127.0.0.2", True, False), ("127.0.0.1", False, False)],
+    ids=["good", "another host", "unknown issuer"],
+)
+def test_over_tls_the_certificate_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, trusted: bool, good: bool
+) -> None:
+    file = certificate(tmp_path, address)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with provider(context) as idp:
+        desk = Desk(idp.url)
+        if good:
+            assert desk.find() == "ec"
+        else:
+            with pytest.raises(NoSigningKeys):
+                desk.find()
+            (event,) = desk.told
+            assert event.fields == {"error": "SSLCertVerificationError"}

@@ -1,0 +1,81 @@
+"""Which session cookie a request carries."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockgate.errors import SessionInvalid
+from lockgate.sessions import SESSION_COOKIE, Session, session_cookie
+
+
+@pytest.mark.parametrize(
+    ("headers", "value"),
+    [
+        ([], None),
+        ([b""], None),
+        ([b"a=b"], None),
+        ([b"__session=abc"], "abc"),
+        ([b"a=b; __session=abc; c=d"], "abc"),
+        ([b"a=b;__session=abc;c=d"], "abc"),
+        ([b"  __session = abc  "], "abc"),
+        ([b"\t__session\t=\tabc\t"], "abc"),
+        ([b"a=b", b"__session=abc", b"c=d"], "abc"),
+        ([b"__session=a=b=c=="], "a=b=c=="),
+        ([b'__session="abc"'], '"abc"'),
+        ([b"__session="], None),
+        ([b"__session=  "], None),
+        ([b"__session"], None),
+        ([b"; ;;__session=abc;;"], "abc"),
+        ([b"=__session"], None),
+        ([b"a=__session=abc"], None),
+        ([b"not__session=abc"], None),
+        ([b"__session2=abc"], None),
+        ([b"__Session=abc"], None),
+        ([b"__Host-__session=abc"], None),
+        ([b"a__session=abc; __session=def"], "def"),
+        ([b"my __session=abc"], None),
+        ([b"__session=abc, __session=def"], "abc, __session=def"),
+        ([b"\xff=\xff; __session=abc"], "abc"),
+    ],
+)
+def test_which_cookie_it_is(headers: list[bytes], value: str | None) -> None:
+    assert session_cookie(headers) == value
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [b"__session=abc; __session=def"],
+        [b"__session=abc; __session=abc"],
+        [b"__session=abc", b"__session=abc"],
+        [b"__session=; __session=abc"],
+        [b"__session=abc; __session="],
+        [b"__session=abc; __session ="],
+        [b"__session=\xff"],
+        ["__session=s\u00e9".encode()],
+    ],
+)
+def test_what_nobody_can_read_for_sure(headers: list[bytes]) -> None:
+    with pytest.raises(SessionInvalid):
+        session_cookie(headers)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=4))
+def test_any_bytes_give_a_value_or_the_refusal(headers: list[bytes]) -> None:
+    try:
+        value = session_cookie(headers)
+    except SessionInvalid:
+        return
+    assert value is None or value.isascii()
+
+
+@given(st.lists(st.tuples(st.from_regex(rb"[a-z_]{1,12}", fullmatch=True), st.just(b"v"))))
+def test_other_cookies_change_nothing(others: list[tuple[bytes, bytes]]) -> None:
+    pairs = [b"=".join(pair) for pair in others if pair[0] != SESSION_COOKIE.encode()]
+    assert session_cookie([b"; ".join([*pairs, b"__session=abc", *pairs])]) == "abc"
+
+
+def test_a_session_is_a_persons_without_an_address_unless_told() -> None:
+    assert Session("org_1", "ada") == Session("org_1", "ada", None, agent=False)

@@ -1,0 +1,632 @@
+"""Keys in a database, admissions in Redis: each in front of real servers of both."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+from starlette.applications import Starlette
+
+from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
+from lockgate.asgi import GateMiddleware
+from lockgate.core.digests import Digest
+from lockgate.core.plans import Organization
+from lockgate.errors import (
+    HandleTaken,
+    KeyNotFound,
+    KeyRevoked,
+    RateLimitExceeded,
+    StoreUnavailable,
+)
+from lockgate.stores.base import Verdict
+from lockgate.stores.cached.store import CachedStore
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.codec import write_record
+from lockgate.stores.redis.key_names import fields_of
+from lockgate.stores.redis.transport.commands import command
+from lockgate.stores.resilience.refusal_cache import RefusalCache
+from lockgate.stores.runtime import background
+from lockgate.stores.sql import SqlStore
+from tests.servers import redis_server
+
+from ..conftest import SOON
+from ..forking import AT_FORK, in_a_child
+from ..making import BOOK, account, at_once, draft_of, new_key, token_of
+
+WIDE = PlanBook([Plan("free", 10_000, None, None, 1), Plan("small", 3, None, None, 1)])
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    with redis_server() as running:
+        yield running
+
+
+class Bench:
+    """Processes that share a database and a Redis: each has stores of its own."""
+
+    def __init__(self, server: Any, folder: Any) -> None:
+        self.server = server
+        self.number = next(_numbers)
+        self.database = f"sqlite:///{folder}/keys{self.number}.db"
+        self.processes: list[CachedStore] = []
+        self.here, self.there = self.process(), self.process()
+        self.made = new_key()
+        self.key = run(self.here.insert(draft_of(self.made), None))
+
+    def cache(self) -> RedisStore:
+        return RedisStore(self.server.url(), prefix=f"pair{self.number}")
+
+    def process(self) -> CachedStore:
+        self.processes.append(CachedStore(SqlStore(self.database), self.cache()))
+        return self.processes[-1]
+
+    def admit(self, process: CachedStore | None = None) -> Verdict:
+        return run((process or self.here).admit(token_of(self.made), 1, WIDE)).verdict
+
+
+@pytest.fixture
+def bench(server: Any, tmp_path: Any) -> Iterator[Bench]:
+    found = Bench(server, tmp_path)
+    yield found
+    for process in found.processes:
+        run(process.close())
+
+
+def test_a_key_is_copied_when_it_is_first_seen_and_then_the_database_rests(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.admit() is Verdict.ADMITTED
+
+    async def resting(*_: object) -> None:
+        pytest.fail("the database was asked")
+
+    monkeypatch.setattr(bench.here.truth, "find", resting)
+    for _ in range(5):
+        assert bench.admit() is Verdict.ADMITTED
+    assert run(bench.here.peek("org_1", WIDE.default.windows)).used[0] == 6
+
+
+def test_k4_a_revoked_key_is_accepted_nowhere_once_that_is_answered(bench: Bench) -> None:
+    for process in bench.processes:
+        assert bench.admit(process) is Verdict.ADMITTED
+    run(bench.there.revoke_if_live("org_1", bench.key.id))
+    for process in (*bench.processes, bench.process()):
+        assert bench.admit(process) is Verdict.REVOKED
+
+
+def test_k5_a_fill_that_races_a_revocation_installs_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = bench.here.cache.install
+
+    async def late(*arguments: Any) -> bool:
+        run(bench.there.revoke_if_live("org_1", bench.key.id))
+        return await install(*arguments)
+
+    monkeypatch.setattr(bench.here.cache, "install", late)
+    assert bench.admit() is Verdict.REVOKED
+    monkeypatch.undo()
+    assert run(bench.cache().admit(token_of(bench.made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k4_admissions_and_a_revocation_at_once(bench: Bench) -> None:
+    answered: list[float] = []
+    admitted: list[float] = []
+
+    def work(index: int) -> None:
+        if index == 0:
+            sleep(0.05)
+            run(bench.there.revoke_if_live("org_1", bench.key.id))
+            answered.append(monotonic())
+            return
+        process = bench.processes[index % 2]
+        while not answered or monotonic() < answered[0] + 0.1:
+            started = monotonic()
+            if bench.admit(process) is Verdict.ADMITTED:
+                admitted.append(started)
+
+    at_once(5, work)
+    assert admitted
+    assert max(admitted) <= answered[0]
+
+
+def test_a_flushed_cache_refills_itself_and_lets_no_revoked_key_in(bench: Bench) -> None:
+    import redis
+
+    other = new_key()
+    run(bench.here.insert(draft_of(other), None))
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.here.revoke_if_live("org_1", bench.key.id))
+    with redis.Redis(port=bench.server.port) as client:
+        client.flushall()
+    assert bench.admit() is Verdict.REVOKED
+    assert run(bench.here.admit(token_of(other), 1, WIDE)).verdict is Verdict.ADMITTED
+
+
+def test_whoever_died_before_telling_the_cache_is_made_up_for(bench: Bench) -> None:
+    """Also when the cache lost what it was told, as at a failover to a replica that lagged."""
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.here.compare())
+    run(bench.there.truth.revoke_if_live("org_1", bench.key.id))  # And no word to the cache.
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.here.compare())
+    assert bench.admit() is Verdict.REVOKED
+
+
+def test_k4_a_refusal_by_a_copy_that_is_being_voided_is_not_remembered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has revoked the key, the cache has not heard of it: the copy still decides."""
+    now = 100.0
+    process = RefusalCache(bench.process(), clock=lambda: now)
+    run(bench.here.put_organization(Organization("org_1", "small")))
+
+    def ask() -> Verdict:
+        return run(process.admit(token_of(bench.made), 1, WIDE)).verdict
+
+    assert [ask() for _ in range(4)] == [Verdict.ADMITTED] * 3 + [Verdict.LIMITED]
+    forget = bench.here.cache.forget
+
+    async def late(organization: str) -> None:
+        nonlocal now
+        now += 5  # What was known of the epoch is old: it is read again.
+        assert ask() is Verdict.LIMITED
+        await forget(organization)
+
+    monkeypatch.setattr(bench.here.cache, "forget", late)
+    run(bench.here.revoke_if_live("org_1", bench.key.id))
+    now += 1  # Within a second (W13).
+    assert ask() is Verdict.REVOKED
+
+
+def test_w13_plans_and_digests_reach_the_copies(bench: Bench) -> None:
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.there.put_organization(Organization("org_1", "small")))
+    assert [bench.admit() for _ in range(3)].count(Verdict.LIMITED) == 1
+    old = Digest(bench.key.scheme, bench.key.digest)
+    assert run(bench.there.rehash_if(bench.key.handle, old, Digest("sha256", b"y" * 32)))
+    assert bench.admit() is Verdict.UNKNOWN
+
+
+def test_nobody_without_the_secret_gets_anything_copied(bench: Bench) -> None:
+    forged = bench.made._replace(text=new_key().text[:-43] + bench.made.text[-43:])
+    stranger = token_of(new_key())
+    assert run(bench.here.admit(stranger, 1, BOOK)).verdict is Verdict.UNKNOWN
+    token = token_of(bench.made)
+    token._secret = forged.text.encode()
+    assert run(bench.here.admit(token, 1, BOOK)).verdict is Verdict.UNKNOWN
+    assert run(bench.cache().find(bench.made.handle)) is None
+
+
+def test_d45_a_key_that_is_removed_is_unknown_to_both(bench: Bench) -> None:
+    made = new_key()
+    short = run(bench.here.insert(draft_of(made, lifetime=1), None))
+    for process in bench.processes:  # The cache has a copy, which says that it has expired.
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.EXPIRED
+    assert run(bench.there.remove_ended(0)).removed == 1
+    for process in (*bench.processes, bench.process()):
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+        assert run(process.get("org_1", short.id)) is None
+        with pytest.raises(HandleTaken):
+            run(process.insert(draft_of(made), None))
+    assert run(bench.here.list("org_1", 100)) == run(bench.here.list_live("org_1", 100))
+
+
+def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Bench) -> None:
+    for _ in range(5):
+        bench.admit()
+    (listed,) = run(bench.here.list("org_1", 100))
+    assert listed.request_count == 5
+    bench.admit()
+    until = monotonic() + 5
+    while (found := run(bench.there.truth.find(bench.made.handle))) is not None:
+        if found.request_count == 6:
+            break
+        assert monotonic() < until
+        sleep(0.05)
+    assert found is not None
+    assert found.last_used_at is not None
+
+
+def test_k4_copies_are_voided_although_others_cannot_be(bench: Bench) -> None:
+    own, strange = bench.cache(), new_key()
+    run(own.insert(draft_of(strange)._replace(organization="org_0"), None))
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.there.truth.put_organization(Organization("org_0", "small")))
+    run(bench.there.truth.revoke_if_live("org_1", bench.key.id))
+    with pytest.raises(ResponseError):
+        run(bench.here.compare())
+    assert bench.admit() is Verdict.REVOKED
+    run(own.close())
+
+
+async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
+    server: Any, tmp_path: Any
+) -> None:
+    store = CachedStore(
+        SqlStore(f"sqlite:///{tmp_path}/keys.db"), RedisStore(server.url(), prefix="loop")
+    )
+    made = new_key()
+    await store.insert(draft_of(made), None)
+    for _ in range(4):
+        await store.admit(token_of(made), 1, WIDE)
+    await asyncio.sleep(1.3)
+    key = await store.truth.find(made.handle)
+    assert key is not None
+    assert key.request_count == 4
+    await store.admit(token_of(made), 1, WIDE)
+    await store.close()
+    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    key = await reader.find(made.handle)
+    assert key is not None
+    assert key.request_count == 5
+    await reader.close()
+
+
+def test_d6_usage_comes_back_although_the_loop_that_was_to_see_to_it_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a script, which asks for something and closes its loop."""
+    monkeypatch.setattr(background, "EVERY", 0.05)
+    store = bench.here
+
+    async def admit(written: int) -> None:
+        await store.admit(token_of(bench.made), 1, WIDE)
+        until = monotonic() + 5
+        while (key := await store.truth.find(bench.made.handle)) is not None:
+            if key.request_count == written:
+                break
+            assert monotonic() < until
+            await asyncio.sleep(0.02)
+        for part in (store.truth, store.cache):
+            await part.close()
+
+    asyncio.run(admit(0))
+    sleep(0.2)
+    asyncio.run(admit(2))
+
+
+async def test_k7_a_reader_that_goes_away_takes_no_count_along(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_usage = bench.here.truth.add_usage
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: Any) -> None:
+        asked.set()
+        await answers.wait()
+        await add_usage(*arguments)
+
+    monkeypatch.setattr(bench.here.truth, "add_usage", slow)
+    for _ in range(3):
+        await bench.here.admit(token_of(bench.made), 1, WIDE)
+    reader = asyncio.create_task(bench.here.list("org_1", 100))
+    await asked.wait()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    answers.set()
+    await bench.here.close()
+    found = await bench.there.truth.find(bench.made.handle)
+    assert found is not None
+    assert found.request_count == 3
+    await bench.there.close()
+
+
+@AT_FORK
+def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None:
+    """The child leaves it to the parent, and counts what it admits itself."""
+    assert bench.admit() is Verdict.ADMITTED
+
+    def work() -> bytes:
+        before = run(bench.here.list("org_1", 100))[0].request_count
+        admitted = bench.admit()
+        after = run(bench.here.list("org_1", 100))[0].request_count
+        return f"{before} {admitted.value} {after}".encode()
+
+    with bench.here._counts._lock, bench.here._upkeep._lock:  # As if another thread were admitting.
+        said = in_a_child(work)
+    assert said == b"0 admitted 1"
+    assert [key.request_count for key in run(bench.here.list("org_1", 100))] == [2]
+
+
+def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_go_on = threading.Event(), threading.Event()
+    process = bench.process()
+    add_usage, close = process.truth.add_usage, process.truth.close
+    done: list[str] = []
+
+    async def slowly(usage: Any) -> None:
+        writing.set()
+        assert may_go_on.wait(30)
+        await add_usage(usage)
+        done.append("written")
+
+    async def closed() -> None:
+        done.append("closed")
+        await close()
+
+    monkeypatch.setattr(background, "EVERY", 0.01)
+    assert bench.admit(process) is Verdict.ADMITTED
+    monkeypatch.setattr(background, "EVERY", 30.0)
+    monkeypatch.setattr(process.truth, "add_usage", slowly)
+    monkeypatch.setattr(process.truth, "close", closed)
+    assert writing.wait(30)
+    threading.Timer(0.1, may_go_on.set).start()
+    run(process.close())
+    assert done == ["written", "closed"]
+
+
+_ENDS = """
+import asyncio, sys
+from lockgate import Gate, run
+from lockgate.stores.cached.store import Paired
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.sql import SqlStore
+
+database, address, prefix, text, awaits = sys.argv[1:]
+gate = Gate(Paired(SqlStore(database), RedisStore(address, prefix=prefix)), brand="acme")
+
+async def admit():
+    for _ in range(3):
+        await gate.admit(gate.format.parse(text))
+
+asyncio.run(admit()) if awaits else run(admit())
+"""
+
+
+@pytest.mark.parametrize("awaits", ["", "awaits"])
+def test_d6_usage_is_written_where_a_process_ends_without_closing_its_gate(
+    bench: Bench, awaits: str
+) -> None:
+    said = (bench.database, bench.server.url(), f"pair{bench.number}", bench.made.text, awaits)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _ENDS, *said], check=True, timeout=60)
+    found = run(bench.there.truth.find(bench.made.handle))
+    assert found is not None
+    assert found.request_count == 3
+
+
+async def test_d6_usage_is_written_before_a_lifespan_has_ended(server: Any, tmp_path: Any) -> None:
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db {server.url()}", brand="acme")
+    made = await gate.keys.create("org_1", "first")
+    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    ends: list[int] = []
+
+    async def send(message: Any) -> None:
+        key = await reader.get("org_1", made.key.id)
+        assert key is not None
+        ends.append(key.request_count)
+
+    app = GateMiddleware(Starlette(), gate)
+    heard = iter(["lifespan.startup", "lifespan.shutdown"])
+
+    async def receive() -> Any:
+        await gate.admit(gate.format.parse(made.text))
+        return {"type": next(heard)}
+
+    await app({"type": "lifespan", "asgi": {}, "state": {}}, receive, send)
+    assert ends == [0, 2]
+    await gate.admit(gate.format.parse(made.text))
+    await gate.close()
+    await reader.close()
+
+
+def test_k7_no_count_is_lost_between_threads(bench: Bench) -> None:
+    at_once(4, lambda index: [bench.admit(bench.processes[index % 2]) for _ in range(50)])
+    for process in bench.processes:
+        run(process.write_usage())
+    found = run(bench.here.truth.find(bench.made.handle))
+    assert found is not None
+    assert found.request_count == 200
+
+
+def test_d28_without_its_cache_the_gate_verifies_in_the_database_and_limits_here(
+    tmp_path: Any,
+) -> None:
+    told: list[Event] = []
+    with redis_server() as mortal:
+        gate = Gate(
+            f"sqlite:///{tmp_path}/keys.db {mortal.url()}",
+            brand="acme",
+            plans=PlanBook([Plan("free", 10, None, None, 1)]),
+            fleet=2,
+            observer=told.append,
+        )
+        made = run(gate.keys.create("org_1", "a key"))
+        other = run(gate.keys.create("org_1", "another"))
+        token = gate.format.read([b"Bearer " + made.text.encode()])
+        for _ in range(2):
+            run(gate.admit(token))
+        with mortal.stopped():
+            admitted, slowest = 0, 0.0
+            for _ in range(12):
+                started = monotonic()
+                try:
+                    principal = run(gate.admit(token))
+                    admitted += 1
+                    assert principal.organization == "org_1"
+                except RateLimitExceeded:
+                    pass
+                slowest = max(slowest, monotonic() - started)
+            assert admitted == 10 // 2 - 2
+            assert slowest < 0.25 + 0.35
+            with pytest.raises(StoreUnavailable):  # It is done, but the cache does not know yet.
+                run(gate.keys.revoke("org_1", other.key.id))
+        names = [event.name for event in told]
+        assert names.count("limits_fell_back") == 1
+        assert names.count("breaker_opened") == 1
+        until = monotonic() + 10
+        while "limits_restored" not in [event.name for event in told]:
+            assert monotonic() < until
+            with suppress(RateLimitExceeded, StoreUnavailable):
+                run(gate.admit(token))
+            sleep(0.05)
+        gone = gate.format.read([b"Bearer " + other.text.encode()])
+        with pytest.raises(KeyRevoked):
+            run(gate.admit(gone))
+        run(gate.close())
+
+
+@pytest.mark.usefixtures("soon_tried")
+@pytest.mark.parametrize("awaits", [False, True])
+def test_w1_what_was_admitted_without_the_cache_counts_there_when_it_is_back(
+    tmp_path: Any, awaits: bool
+) -> None:
+    """Of each outage one request may be too many: the one that finds that it is over."""
+    limit, told = 40, list[Event]()
+    loop = asyncio.new_event_loop()
+    do: Callable[[Any], Any] = loop.run_until_complete if awaits else run
+    with redis_server("--appendonly", "yes", "--appendfsync", "always") as mortal:
+        gate = Gate(
+            f"sqlite:///{tmp_path}/keys.db {mortal.url()}",
+            brand="acme",
+            plans=PlanBook([Plan("free", limit, None, None, 1)]),
+            observer=told.append,
+            deadline=10,
+        )
+        text = do(gate.keys.create("org_1", "a key")).text
+        token, admitted = gate.format.read([b"Bearer " + text.encode()]), 0
+
+        def ask(times: int) -> None:
+            nonlocal admitted
+            for _ in range(times):
+                with suppress(RateLimitExceeded):
+                    do(gate.admit(token))
+                    admitted += 1
+
+        ask(10)
+        for outage in (1, 2):
+            mortal.stop(signal.SIGKILL)
+            ask(8)
+            mortal.start()
+            while [event.name for event in told].count("limits_restored") < outage:
+                sleep(SOON)
+                ask(1)
+        ask(2 * limit)
+        assert limit <= admitted <= limit + 2
+        do(gate.close())
+    loop.close()
+
+
+def test_d28_closed_admits_nobody_without_the_cache(tmp_path: Any) -> None:
+    with redis_server() as mortal:
+        url = f"sqlite:///{tmp_path}/keys.db {mortal.url()}"
+        gate = Gate(url, brand="acme", on_store_failure="closed")
+        made = run(gate.keys.create("org_1", "a key"))
+        token = gate.format.read([b"Bearer " + made.text.encode()])
+        run(gate.admit(token))
+        mortal.stop()
+        with pytest.raises(StoreUnavailable):
+            run(gate.admit(token))
+        run(gate.close())
+
+
+def test_two_urls_make_a_pair_of_the_right_kinds(server: Any, tmp_path: Any) -> None:
+    others = threading.active_count()
+    url = f"sqlite:///{tmp_path}/keys.db"
+    pair = open_store(f"{url} {server.url()}")
+    assert isinstance(pair, CachedStore)
+    assert pair.io == "both"
+    for wrong in (f"{server.url()} {url}", f"{url} {url}", f"memory:// {server.url()}"):
+        with pytest.raises(ConfigurationError, match="database and then Redis"):
+            open_store(wrong)
+    assert threading.active_count() < others + 20
+
+
+def registered(bench: Bench) -> Any:
+    made = new_key()
+    run(bench.here.register(account("org_9"), draft_of(made, "org_9")))
+    return made
+
+
+def test_k4_a_removed_key_is_accepted_nowhere_once_that_is_answered(bench: Bench) -> None:
+    made = registered(bench)
+    for process in bench.processes:
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.ADMITTED
+    run(bench.here.write_usage())
+    run(bench.there.write_usage())
+    late = run(bench.here.now()) + 2
+    assert run(bench.there.remove_unclaimed(0, 9, late)) == ("org_9",)
+    for process in (*bench.processes, bench.process()):
+        assert run(process.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k5_a_fill_that_races_a_removal_installs_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = registered(bench)
+    install = bench.here.cache.install
+
+    async def late(*arguments: Any) -> bool:
+        run(bench.there.remove_unclaimed(0, 9))
+        return await install(*arguments)
+
+    monkeypatch.setattr(bench.here.cache, "install", late)
+    assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+    monkeypatch.undo()
+    assert run(bench.cache().admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k4_a_process_that_dies_after_a_removal_leaves_no_copy_that_is_believed(
+    bench: Bench,
+) -> None:
+    made = registered(bench)
+    run(bench.here.compare())
+    assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.ADMITTED
+    run(bench.here.write_usage())
+    late = run(bench.here.now()) + 2
+    run(bench.there.truth.remove_unclaimed(0, 9, late))  # And it tells the cache nothing.
+    run(bench.here.compare())
+    assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
+
+
+def test_k1_a_copy_that_somebody_changed_gives_nothing_that_the_database_does_not(
+    bench: Bench,
+) -> None:
+    """Whoever writes to the cache has no pepper: the copy is refused and made anew."""
+    peppers = [b"a pepper of the tests, long enough"]
+    gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
+    created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))
+    token = gate.format.parse(created.text)
+    assert run(gate.admit(token)).organization == "org_1"
+    cache = bench.cache()
+    known = token.without_secret(created.key)
+    for changed in (
+        created.key._replace(organization="org_2"),
+        created.key._replace(scopes=("*",)),
+        created.key._replace(seal=None, scopes=("*",)),
+    ):
+        forged = write_record(changed)
+        place = cache._names.place("org_1")
+        field = fields_of(created.key.id)[0]
+        run(cache._ask(command(place.slot, b"HSET", place.organization, field, forged)))
+        for shown in (known, gate.format.parse(created.text)):
+            admission = run(bench.here.admit(shown, 1, WIDE))
+            assert admission.key is not None
+            assert admission.key[:9] == created.key[:9]
+    run(cache.close())
+
+
+def test_k1_a_row_that_somebody_changed_in_the_database_is_not_copied(bench: Bench) -> None:
+    peppers = [b"a pepper of the tests, long enough"]
+    gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
+    created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))
+    wrong = created.key.kept._replace(seal=None)
+    assert run(bench.there.truth.rehash_if(created.key.handle, created.key.kept, wrong))
+    with pytest.raises(KeyNotFound):
+        run(gate.admit(gate.format.parse(created.text)))
+    assert run(bench.cache().find(created.key.handle)) is None

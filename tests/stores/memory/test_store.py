@@ -1,0 +1,161 @@
+"""What the memory store adds to the contract: its own clock, and state the collector forgets."""
+
+from __future__ import annotations
+
+import gc
+
+from lockgate import MemoryStore, Store, run
+from lockgate.core.key_format import Token
+from lockgate.core.plans import PlanBook
+from lockgate.core.timestamps import DAY, MINUTE
+from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.memory.windows import wall_clock
+from lockgate.testing import HandClock
+from lockgate.testing.suite import StoreSuite
+
+from ..making import BOOK, NOW, draft, draft_of, new_key, token_of
+
+FREE = BOOK.default.windows
+
+
+class TestContract(StoreSuite):
+    def make_store(self) -> Store:
+        return MemoryStore()
+
+    def leftovers(self, store: Store, now: int) -> int:
+        assert isinstance(store, MemoryStore)
+        return max(len(store._windows), len(store._leases))
+
+
+class ComposedStore(MemoryStore):
+    """Admits by the composition that every store inherits, verb by verb."""
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        return await Store.admit(self, token, cost, plans, now)
+
+
+class TestComposition(StoreSuite):
+    def make_store(self) -> Store:
+        return ComposedStore()
+
+
+def test_the_composition_goes_by_the_stores_clock() -> None:
+    clock = HandClock()
+    store = ComposedStore(clock)
+    made = new_key()
+    run(store.insert(draft_of(made, lifetime=DAY), None))
+    clock.now += DAY
+    assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.EXPIRED
+
+
+def test_the_first_instant_of_all_is_one_like_any_other() -> None:
+    """As of a clock that a test begins at 0."""
+    store, made = MemoryStore(HandClock(0)), new_key()
+    run(store.insert(draft_of(made), None))
+    admitted = run(store.admit(token_of(made), 1, BOOK)).key
+    assert admitted is not None
+    assert admitted.last_used_at == 0
+    assert run(store.find(made.handle)) == admitted
+
+
+def test_it_never_suspends() -> None:
+    assert MemoryStore.io == "none"
+
+
+def test_the_clock_is_the_machines_unless_one_is_given() -> None:
+    before = wall_clock()
+    assert before <= run(MemoryStore().now()) <= wall_clock()
+    clock = HandClock()
+    store = MemoryStore(clock)
+    assert run(store.now()) == NOW
+    clock.now += 1
+    assert run(store.now()) == NOW + 1
+
+
+def test_every_verb_goes_by_the_clock_it_was_given() -> None:
+    clock = HandClock()
+    store = MemoryStore(clock)
+    made = new_key()
+    key = run(store.insert(draft_of(made, lifetime=DAY), None))
+    assert (key.created_at, key.expires_at) == (NOW - NOW % 1000, NOW + DAY)
+    admission = run(store.admit(token_of(made), 1, BOOK))
+    assert admission.reading is not None
+    assert admission.reading.now == NOW
+    assert run(store.census()).counts == {"sha256": 1}
+    lease = run(store.acquire("org_1", "job", "me", 1, MINUTE)).lease
+    assert lease is not None
+    assert lease.deadline == NOW + MINUTE
+    clock.now += DAY
+    assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.EXPIRED
+    assert run(store.census()).counts == {}
+    assert run(store.held("org_1")) == ()
+    revoked = run(store.revoke_if_live("org_1", key.id))
+    assert revoked is not None
+    assert revoked.revoked_at == NOW + DAY
+
+
+def test_an_organization_without_leases_leaves_nothing() -> None:
+    store = MemoryStore()
+    for number in range(3):
+        run(store.acquire(f"org_{number}", "job", "me", 1, MINUTE, NOW))
+    run(store.release("org_0", "job", "me", NOW))
+    run(store.renew("org_1", "job", "me", MINUTE, NOW + MINUTE))
+    run(store.acquire("org_2", "other", "me", 0, MINUTE, NOW + MINUTE))
+    assert store._leases == {}
+
+
+def flush() -> None:
+    """A tuple is forgotten once what is in it was: one collection for each level."""
+    for _ in range(3):
+        gc.collect()
+
+
+def filled(keys: int, organizations: int) -> MemoryStore:
+    store = MemoryStore()
+    for number in range(keys):
+        made = new_key()
+        organization = f"org_{number % organizations}"
+        run(store.insert(draft_of(made, organization, scopes=("a:b", "c:d")), None, NOW))
+        run(store.admit(token_of(made), 1, BOOK, NOW + number))
+        if number % 3 == 0:
+            run(store.hit(organization, FREE, 1, NOW + number + 1))
+    return store
+
+
+def test_the_collector_does_not_track_rows_and_windows() -> None:
+    store = filled(200, 20)
+    flush()
+    assert not [row for row in store._rows.values() if gc.is_tracked(row)]
+    assert not [state for state in store._windows._present.values() if gc.is_tracked(state)]
+    for table in (store._requests, store._last_used, store._keys.handles_by_id):
+        assert not gc.is_tracked(table)
+
+
+def test_a_row_that_was_rehashed_is_forgotten_as_well() -> None:
+    store = filled(10, 1)
+    for handle, row in list(store._rows.items()):
+        from lockgate.core.digests import Digest
+
+        assert run(store.rehash_if(handle, Digest(row[6], row[7]), Digest("new", b"digest")))
+    flush()
+    assert not [row for row in store._rows.values() if gc.is_tracked(row)]
+
+
+def test_what_the_collector_walks_does_not_grow_with_keys_and_organizations() -> None:
+    """The docstring: no pauses, however many keys; so too where each has its own organization."""
+    flush()
+    before = len(gc.get_objects())
+    store = filled(3000, 3000)
+    flush()
+    grown = len(gc.get_objects()) - before
+    assert len(run(store.list("org_7", 10))) == 1
+    assert grown < 300
+
+
+def test_the_verbs_hand_out_values_that_nobody_can_spoil() -> None:
+    store = MemoryStore()
+    key = run(store.insert(draft("org_1"), None, NOW))
+    run(store.list("org_1", 10)).clear()
+    assert run(store.list("org_1", 10)) == [key]

@@ -1,0 +1,312 @@
+"""Windows in this process: what still counts is kept, what does not is let go, a little a call."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lockgate.core.plans import Plan
+from lockgate.core.sliding_window import EXACT_CELLS, State, Window, empty_state, hit, peek
+from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
+from lockgate.stores.memory.windows import LocalWindows
+
+from ..making import NOW
+
+PLAN = Plan("few", rpm=4, rph=6, rpd=9, concurrent=1)
+WINDOWS = PLAN.windows
+NARROW = Plan("narrow", rpm=1, rph=1, rpd=1, concurrent=1).windows
+FEWER = Plan("fewer", rpm=3, rph=None, rpd=5, concurrent=1).windows
+LARGER = Plan("larger", rpm=8, rph=9, rpd=12, concurrent=1).windows
+CLOSED = Plan("closed", rpm=0, rph=6, rpd=9, concurrent=1).windows
+OPEN = Plan("open", rpm=None, rph=None, rpd=None, concurrent=1).windows
+
+
+def steps(farthest_back: int) -> st.SearchStrategy[int]:
+    return st.one_of(
+        st.integers(0, 2 * MINUTE),
+        st.sampled_from([0, 1, HOUR, DAY // 2, DAY - 1, DAY, DAY + 1, 2 * DAY, 30 * DAY]),
+        st.integers(-farthest_back, 0),
+    )
+
+
+TRAFFIC = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 2 * SECOND), steps(3 * MINUTE)),
+        st.sampled_from("ab"),
+        st.sampled_from([1, 1, 1, 1, 2, 3, 5, 7]),
+        st.sampled_from([WINDOWS, WINDOWS, FEWER, CLOSED, LARGER]),
+    ),
+    max_size=120,
+)
+CALLS = st.lists(st.tuples(steps(40 * DAY), st.sampled_from("abcd")), max_size=80)
+FORWARD = st.lists(st.tuples(steps(0), st.sampled_from("abcd")), max_size=80)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(steps(0), st.sampled_from("abcd"), st.booleans()), max_size=80))
+def test_a_state_counts_in_whichever_table_it_is_put(
+    calls: list[tuple[int, str, bool]],
+) -> None:
+    """Against a dictionary: an owner's state moves between two tables at any time."""
+    tables = LocalWindows(), LocalWindows()
+    home = dict.fromkeys("abcd", 0)
+    states: dict[str, State] = {}
+    now = NOW
+    for step, owner, moves in calls:
+        now += step
+        here = tables[home[owner]]
+        if moves and (state := here.take(owner)) is not None:
+            home[owner] = 1 - home[owner]
+            assert owner not in here
+            here = tables[home[owner]]
+            here.put(owner, state, now)
+            assert owner in here
+        state = states.get(owner) or empty_state(WINDOWS)
+        expected, states[owner] = hit(state, WINDOWS, now, 1)
+        assert here.hit(owner, WINDOWS, now, 1) == expected
+
+
+def test_what_is_put_into_a_full_table_turns_its_generations() -> None:
+    table = LocalWindows(capacity=10)
+    for number in range(1000):
+        table.put(str(number), empty_state(WINDOWS), NOW)
+        assert len(table) <= 30
+        assert str(number) in table
+
+
+@settings(deadline=None)
+@given(FORWARD)
+def test_nothing_that_counts_is_dropped(calls: list[tuple[int, str]]) -> None:
+    """Against a dictionary that never drops anything: the same readings, always."""
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    now = NOW
+    for step, owner in calls:
+        now += step
+        state = states.get(owner) or empty_state(WINDOWS)
+        assert windows.peek(owner, WINDOWS, now) == peek(state, WINDOWS, now)
+        expected, states[owner] = hit(state, WINDOWS, now, 1)
+        assert windows.hit(owner, WINDOWS, now, 1) == expected
+
+
+@settings(deadline=None)
+@given(TRAFFIC)
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (0, "a", 2, WINDOWS), (1, "a", 1, WINDOWS)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (1, "a", 1, LARGER)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 2, "a", 1, WINDOWS)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 1, "a", 1, WINDOWS)])
+@example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (-5, "a", 1, WINDOWS), (9, "a", 1, WINDOWS)])
+def test_a_refusal_that_is_remembered_reads_as_the_rule_says(
+    calls: list[tuple[int, str, int, tuple[Window, ...]]],
+) -> None:
+    """Whatever the time does, whatever it costs, and whichever plan holds from one to the next."""
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    now = NOW
+    for step, owner, cost, plan in calls:
+        now += step
+        state = states.get(owner) or empty_state(plan)
+        expected, states[owner] = hit(state, plan, now, cost)
+        assert windows.hit(owner, plan, now, cost) == expected
+
+
+BUSY = Plan("busy", rpm=90, rph=200, rpd=None, concurrent=1).windows
+BUSIER = Plan("busier", rpm=100, rph=110, rpd=120, concurrent=1).windows
+RUSH = st.lists(
+    st.tuples(
+        st.one_of(
+            st.integers(0, SECOND // 4),
+            st.sampled_from([0, 1, SECOND - 1, SECOND, MINUTE, HOUR, DAY, 2 * DAY, -1, -SECOND]),
+        ),
+        st.sampled_from("aab"),
+        st.sampled_from([1, 1, 1, 2, 40]),
+        st.sampled_from([BUSY, BUSY, BUSIER, OPEN]),
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None)
+@given(RUSH, st.integers(1, SECOND), st.sampled_from([BUSY, OPEN]))
+@example([(1, "a", 1, OPEN), (1, "a", 1, BUSY), (1, "a", 1, OPEN)], 1, OPEN)
+@example([(1, "a", 1, BUSY), (2 * DAY, "a", 1, BUSY), (1, "a", 1, BUSY)], 1, BUSY)
+def test_a_streak_reads_as_the_rule_says(
+    calls: list[tuple[int, str, int, tuple[Window, ...]]], gap: int, first: tuple[Window, ...]
+) -> None:
+    """Hits that share cells, whatever comes between them: a look, another plan, a clock's step."""
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    now = NOW
+    warming = [(gap, owner, 1, first) for owner in "ab" for _ in range(EXACT_CELLS + 2)]
+    for step, owner, cost, plan in [*warming, *calls]:
+        now += step
+        state = states.get(owner) or empty_state(plan)
+        assert windows.peek(owner, plan, now) == peek(state, plan, now)
+        expected, states[owner] = hit(state, plan, now, cost)
+        assert windows.hit(owner, plan, now, cost) == expected
+
+
+def rush(windows: LocalWindows, owner: str) -> None:
+    for step in range(EXACT_CELLS + 2):
+        windows.hit(owner, OPEN, NOW + step, 1)
+
+
+def test_streaks_are_bounded_and_nothing_of_them_is_lost() -> None:
+    windows = LocalWindows()
+    for number in range(1_010):
+        rush(windows, f"owner {number}")
+    assert len(windows.coalesced) == 1_000
+    for number in (0, 999, 1_009):
+        used = windows.peek(f"owner {number}", OPEN, NOW + 70).used
+        assert used == (EXACT_CELLS + 2,) * 3
+
+
+def test_a_streak_outlives_the_turn_of_a_generation() -> None:
+    windows = LocalWindows(capacity=2)
+    rush(windows, "a")
+    for number in range(3):
+        windows.hit(f"other {number}", OPEN, NOW + 70, 1)
+    assert windows.hit("a", OPEN, NOW + 71, 1).used == (EXACT_CELLS + 3,) * 3
+
+
+def test_refusals_that_are_remembered_are_bounded() -> None:
+    windows = LocalWindows()
+    for number in range(10_050):
+        windows.hit(f"owner {number}", NARROW, NOW, 1)
+        assert not windows.hit(f"owner {number}", NARROW, NOW + 1, 1).allowed
+    assert len(windows._refusals) == 10_000
+
+
+@settings(deadline=None)
+@given(CALLS)
+def test_clocks_that_step_back_drop_nothing_early(calls: list[tuple[int, str]]) -> None:
+    """A state is dropped only after a day in which the clock went forward, steps back aside.
+
+    The dictionary that never drops anything may then still count hits that it saw in the future.
+    """
+    windows = LocalWindows()
+    states: dict[str, State] = {}
+    seen: dict[str, int] = {}
+    now, passed = NOW, 0
+    for step, owner in calls:
+        now += step
+        passed += max(0, step)
+        state = states.get(owner) or empty_state(WINDOWS)
+        expected, after = hit(state, WINDOWS, now, 1)
+        reading = windows.hit(owner, WINDOWS, now, 1)
+        if reading != expected:
+            expected, after = hit(empty_state(WINDOWS), WINDOWS, now, 1)
+            assert reading == expected
+            assert passed - seen[owner] >= DAY
+        states[owner], seen[owner] = after, passed
+
+
+@settings(deadline=None)
+@given(CALLS)
+def test_w1_no_day_of_time_that_really_passed_admits_too_much(
+    calls: list[tuple[int, str]],
+) -> None:
+    """With forward steps alone as the measure of time, steps back never admit more."""
+    windows = LocalWindows()
+    admitted: dict[str, list[int]] = {}
+    now, passed = NOW, 0
+    for step, owner in calls:
+        now += step
+        passed += max(0, step)
+        if windows.hit(owner, WINDOWS, now, 1).allowed:
+            times = admitted.setdefault(owner, [])
+            times.append(passed)
+            for window in WINDOWS:
+                assert window.limit is not None
+                assert sum(at > passed - window.span for at in times) <= window.limit
+
+
+@pytest.mark.parametrize("cost", [1, 3])
+def test_the_cost_is_what_a_hit_takes(cost: int) -> None:
+    windows = LocalWindows()
+    assert windows.hit("a", WINDOWS, NOW, cost).used == (cost,) * 3
+    assert windows.peek("a", WINDOWS, NOW).used == (cost,) * 3
+    assert windows.peek("b", WINDOWS, NOW).used == (0,) * 3
+    assert len(windows) == 1
+
+
+def crowd(windows: LocalWindows, number: int, now: int) -> None:
+    for index in range(number):
+        windows.hit(f"owner {index}", OPEN, now, 1)
+
+
+def test_w10_under_traffic_two_idle_days_leave_nothing() -> None:
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for hour in range(1, 49):
+        windows.hit("busy", OPEN, NOW + hour * HOUR, 1)
+    for _ in range(60):
+        windows.hit("busy", OPEN, NOW + 2 * DAY, 1)
+    assert len(windows) == 1
+
+
+def test_w10_after_silence_two_idle_days_leave_nothing() -> None:
+    """Nobody called for two days: the calls after them let go of everything before."""
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for _ in range(500):
+        windows.hit("busy", OPEN, NOW + 2 * DAY, 1)
+    assert len(windows) == 1
+
+
+def test_w10_after_a_clock_that_stepped_back_two_idle_days_leave_nothing() -> None:
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for hour in range(49):
+        windows.hit("busy", OPEN, NOW - 30 * DAY + hour * HOUR, 1)
+    for _ in range(60):
+        windows.hit("busy", OPEN, NOW - 28 * DAY, 1)
+    assert len(windows) == 1
+
+
+def test_w10_no_call_lets_go_of_many() -> None:
+    """Also where there are few calls: a day's states are not dropped by the next day's first."""
+    windows = LocalWindows()
+    crowd(windows, 400, NOW)
+    for day in range(1, 6):
+        before = len(windows)
+        windows.hit("rare", OPEN, NOW + day * DAY, 1)
+        assert before - len(windows) <= 8
+
+
+def test_a_refused_hit_keeps_the_state_alive() -> None:
+    day = Plan("day", rpm=None, rph=None, rpd=9, concurrent=1).windows
+    windows = LocalWindows()
+    windows.hit("other", day, NOW, 1)
+    windows.hit("a", day, NOW + 1, 9)
+    assert not windows.hit("a", day, NOW + DAY, 9).allowed
+    assert windows.hit("a", day, NOW + DAY + 1, 9).allowed
+    for hour in range(1, 24):
+        refused = windows.hit("a", day, NOW + DAY + hour * HOUR, 1)
+        assert (refused.allowed, refused.used[2]) == (False, 9)
+
+
+def test_the_capacity_bounds_what_is_kept() -> None:
+    windows = LocalWindows(100)
+    for index in range(2000):
+        windows.hit(f"owner {index}", OPEN, NOW + index, 1)
+        assert len(windows) <= 300
+
+
+def test_the_capacity_forgets_those_idle_longest() -> None:
+    windows = LocalWindows(100)
+    for index in range(2000):
+        windows.hit(f"owner {index}", OPEN, NOW + index, 1)
+        used = windows.hit("busy", OPEN, NOW + index, 1).used
+        assert used[2] == index + 1
+        recent = windows.peek(f"owner {max(0, index - 90)}", OPEN, NOW + index)
+        assert recent.used[2] == 1
+
+
+def test_owners_that_come_back_do_not_turn_the_generations() -> None:
+    windows = LocalWindows(10)
+    for turn in range(50):
+        for index in range(10):
+            assert windows.hit(f"owner {index}", OPEN, NOW + turn, 1).used[2] == turn + 1
+    assert len(windows) == 10

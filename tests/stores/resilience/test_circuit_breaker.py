@@ -1,0 +1,212 @@
+"""The breaker opens, tries and closes, and one call tries at a time."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import pytest
+
+from lockgate import Event
+from lockgate.errors import StoreUnavailable
+from lockgate.events import Events
+from lockgate.stores.resilience.circuit_breaker import (
+    FAILURES,
+    NODE_PAUSE,
+    CircuitBreaker,
+    CircuitBreakers,
+)
+from lockgate.stores.resilience.deadlines import within
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = Seconds()
+        self.told: list[Event] = []
+        self.breaker = CircuitBreaker("X", Events(self.told.append), clock=self.clock)
+
+    def fail(self, times: int = 1) -> None:
+        for _ in range(times):
+            opened = self.breaker.failed(self.breaker.enter(), OSError())
+            assert opened is self.breaker.is_open
+
+    def refuses(self) -> bool:
+        try:
+            trying = self.breaker.enter()
+        except StoreUnavailable:
+            return True
+        self.breaker.dropped(trying)
+        return False
+
+    def names(self) -> list[str]:
+        return [event.name for event in self.told]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_three_failures_in_a_row_open_it_and_a_success_between_does_not(bench: Bench) -> None:
+    bench.fail(2)
+    bench.breaker.succeeded(bench.breaker.enter())
+    bench.fail(2)
+    assert not bench.refuses()
+    bench.fail()
+    assert bench.refuses()
+    assert [(e.name, dict(e.fields)) for e in bench.told] == [
+        ("breaker_opened", {"store": "X", "error": "OSError"})
+    ]
+    with pytest.raises(StoreUnavailable):
+        bench.breaker.obey()
+
+
+def test_after_a_pause_one_call_tries_and_no_other_beside_it(bench: Bench) -> None:
+    bench.fail(3)
+    bench.clock.now += 0.99
+    assert bench.refuses()
+    bench.clock.now += 0.01
+    assert bench.breaker.enter() is True
+    assert bench.refuses()
+    bench.breaker.succeeded(True)
+    assert bench.breaker.enter() is False
+    assert bench.names() == ["breaker_opened", "breaker_tried", "breaker_closed"]
+    assert bench.told[-1].fields["away"] == 1.0
+
+
+def test_a_try_that_fails_keeps_it_open_for_another_pause_and_is_told_once(bench: Bench) -> None:
+    bench.fail(3)
+    for _ in range(3):
+        bench.clock.now += 1
+        bench.fail()
+        assert bench.refuses()
+    assert bench.names().count("breaker_opened") == 1
+    assert bench.names().count("breaker_tried") == 3
+
+
+def test_a_try_that_was_dropped_lets_the_next_one_try(bench: Bench) -> None:
+    bench.fail(3)
+    bench.clock.now += 1
+    bench.breaker.dropped(bench.breaker.enter())
+    assert bench.breaker.enter() is True
+
+
+def test_calls_that_were_on_their_way_change_nothing_when_it_is_open(bench: Bench) -> None:
+    under_way = [bench.breaker.enter() for _ in range(5)]
+    bench.fail(3)
+    bench.clock.now += 0.5
+    bench.breaker.failed(under_way[0], OSError())
+    bench.breaker.succeeded(under_way[1])
+    assert bench.refuses()
+    bench.clock.now += 0.5
+    assert bench.breaker.enter() is True
+
+
+def test_one_that_was_dropped_counts_for_nothing(bench: Bench) -> None:
+    bench.fail(2)
+    bench.breaker.dropped(bench.breaker.enter())
+    bench.fail()
+    assert bench.breaker.is_open
+
+
+def test_a_try_of_which_nobody_hears_is_followed_by_another(bench: Bench) -> None:
+    """As where its event loop was stopped: it neither succeeds nor fails."""
+    bench.fail(3)
+    bench.clock.now += 1
+    assert bench.breaker.enter()
+    bench.clock.now += 59
+    assert bench.refuses()
+    bench.clock.now += 1
+    assert bench.breaker.enter()
+    assert bench.refuses()
+    bench.breaker.succeeded(True)
+    assert not bench.breaker.is_open
+
+
+class Nodes:
+    """The breakers of a store with a deadline of a second."""
+
+    def __init__(self) -> None:
+        self.clock = Seconds()
+        self.told: list[Event] = []
+        self.breakers = CircuitBreakers("X", clock=self.clock)
+        self.breakers.watch(Events(self.told.append), 1.0)
+
+    def call(self, node: str, failure: Exception | None, seconds: float = 1.0) -> bool:
+        """Ask a server with so much time. Whether it was asked."""
+        with within(seconds):
+            try:
+                trying = self.breakers.enter(node)
+            except StoreUnavailable:
+                return False
+            if failure is None:
+                self.breakers.succeeded(node, trying)
+            else:
+                self.breakers.failed(node, failure, monotonic(), trying)
+        return True
+
+    def names(self) -> list[tuple[str, object]]:
+        return [(event.name, event.fields["node"]) for event in self.told]
+
+
+def test_each_server_has_a_breaker_of_its_own_and_tries_of_its_own() -> None:
+    nodes = Nodes()
+    for _ in range(FAILURES):
+        assert nodes.call("a", OSError())
+        assert nodes.call("b", None)
+    assert not nodes.call("a", None)
+    assert nodes.call("b", None)
+    nodes.clock.now += NODE_PAUSE
+    assert nodes.call("a", OSError())
+    assert not nodes.call("a", None)
+    nodes.clock.now += NODE_PAUSE
+    assert nodes.call("a", None)
+    assert nodes.call("a", None)
+    assert not nodes.breakers.failing
+    tries = [("breaker_tried", "a")] * 2
+    assert nodes.names() == [("breaker_opened", "a"), *tries, ("breaker_closed", "a")]
+
+
+def test_calls_with_more_or_much_less_time_than_a_request_obey_and_judge_nothing() -> None:
+    nodes = Nodes()
+    for seconds in (0.4, 5.0):
+        for _ in range(2 * FAILURES):
+            assert nodes.call("a", OSError(), seconds)
+    assert not nodes.breakers.failing
+    for _ in range(FAILURES):
+        nodes.call("a", OSError(), 0.6)
+    nodes.clock.now += 10
+    assert not nodes.call("a", None, 5.0)
+    assert not nodes.call("a", None, 0.4)
+    assert nodes.call("a", None, 0.6)
+
+
+def test_a_server_that_holds_nothing_any_more_is_over() -> None:
+    nodes = Nodes()
+    for node in ("a", "b"):
+        for _ in range(FAILURES):
+            nodes.call(node, OSError())
+    nodes.breakers.prune(frozenset)  # It is not known who holds anything.
+    assert set(nodes.breakers.failing) == {"a", "b"}
+    nodes.breakers.prune(lambda: pytest.fail("once a second"))
+    nodes.clock.now += 1
+    nodes.breakers.prune(lambda: {"b", "c"})
+    assert set(nodes.breakers.failing) == {"b"}
+    assert nodes.names()[-1] == ("breaker_closed", "a")
+
+
+def test_every_gate_that_watches_is_told() -> None:
+    nodes = Nodes()
+    told: list[Event] = []
+    nodes.breakers.watch(Events(told.append), 1.0)
+    for _ in range(FAILURES):
+        nodes.call("a", OSError())
+    assert told == nodes.told
+    assert told

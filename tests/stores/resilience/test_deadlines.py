@@ -1,0 +1,174 @@
+"""A late call is left behind, in an event loop and in a thread, and only so many are."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from time import monotonic, sleep
+
+import pytest
+
+from lockgate.stores.resilience.deadlines import (
+    Overdue,
+    Tasks,
+    Threads,
+    answered,
+    left,
+    unhurried,
+    within,
+)
+
+
+def test_what_is_left_shrinks_and_never_grows_inside() -> None:
+    assert left() is None
+    with within(5):
+        assert 4.9 < (left() or 0) <= 5
+        with within(100):
+            assert (left() or 0) <= 5
+        with within(0.001):
+            sleep(0.002)
+            assert left() == 0
+        with unhurried():
+            assert left() is None
+        assert (left() or 0) > 4
+    assert left() is None
+
+
+async def stubborn(cancelled: asyncio.Event, end: asyncio.Event) -> None:
+    """Takes its time even to be cancelled, as a driver does that tells its server first."""
+    try:
+        await end.wait()
+    except asyncio.CancelledError:
+        cancelled.set()
+        await end.wait()
+        raise
+
+
+async def test_d34_a_late_task_is_left_behind_without_waiting_for_its_cancellation() -> None:
+    cancelled, end = asyncio.Event(), asyncio.Event()
+    tasks = Tasks()
+    started = monotonic()
+    with within(0.05), pytest.raises(Overdue):
+        await tasks.do(stubborn(cancelled, end))
+    assert monotonic() - started < 5
+    await cancelled.wait()
+    end.set()
+
+
+async def test_a_caller_that_goes_away_waits_for_no_cancellation_either() -> None:
+    cancelled, end = asyncio.Event(), asyncio.Event()
+    tasks = Tasks()
+
+    async def call() -> None:
+        with within(60):
+            await tasks.do(stubborn(cancelled, end))
+
+    caller = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await cancelled.wait()
+    end.set()
+
+
+async def test_only_so_many_tasks_hang_at_a_time() -> None:
+    cancelled, end = asyncio.Event(), asyncio.Event()
+    tasks = Tasks(at_most=2)
+    for _ in range(2):
+        with within(0.01), pytest.raises(Overdue):
+            await tasks.do(stubborn(cancelled, end))
+    ran = False
+
+    async def work() -> int:
+        nonlocal ran
+        ran = True
+        return 1
+
+    with within(5):
+        with pytest.raises(Overdue):
+            await tasks.do(work())
+        assert not ran
+        end.set()
+        while True:
+            try:
+                assert await tasks.do(work()) == 1
+                break
+            except Overdue:
+                await asyncio.sleep(0)
+    assert await tasks.do(work()) == 1  # No deadline, no task.
+
+
+async def test_a_task_in_time_gives_what_it_came_to() -> None:
+    async def give() -> int:
+        await asyncio.sleep(0)
+        assert left() is not None
+        return 7
+
+    async def fail() -> None:
+        raise LookupError("mine")
+
+    with within(5):
+        assert await Tasks().do(give()) == 7
+        with pytest.raises(LookupError, match="mine"):
+            await Tasks().do(fail())
+
+
+async def test_an_answer_is_waited_for_until_the_deadline() -> None:
+    loop = asyncio.get_running_loop()
+    late, soon = loop.create_future(), loop.create_future()
+    loop.call_later(0.01, soon.set_result, 3)
+    with within(0.03):
+        assert await answered(soon) == 3
+        with pytest.raises(Overdue):
+            await answered(late)
+    assert late.cancelled()
+    free = loop.create_future()
+    loop.call_soon(free.set_result, 4)
+    assert await answered(free) == 4
+
+
+async def test_whoever_cancels_one_that_waits_is_not_told_that_it_was_late() -> None:
+    answer = asyncio.get_running_loop().create_future()
+
+    async def call() -> None:
+        with within(60):
+            await answered(answer)
+
+    caller = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
+def test_d34_a_late_thread_is_left_behind_and_only_so_many_are() -> None:
+    end = threading.Event()
+    threads = Threads(at_most=2)
+    for _ in range(2):
+        started = monotonic()
+        with within(0.05), pytest.raises(Overdue):
+            threads.do(end.wait)
+        assert monotonic() - started < 5
+    with within(5):
+        with pytest.raises(Overdue):
+            threads.do(int)
+        end.set()
+        while True:
+            try:
+                assert threads.do(lambda: left() is not None)
+                break
+            except Overdue:
+                sleep(0.001)
+
+
+def test_threads_are_used_again_and_give_what_the_work_came_to() -> None:
+    threads = Threads()
+    with within(5):
+        names = {threads.do(lambda: threading.current_thread().name) for _ in range(5)}
+        idents = {threads.do(threading.get_ident) for _ in range(50)}
+        with pytest.raises(ZeroDivisionError):
+            threads.do(lambda: 1 // 0)
+    assert names == {"lockgate-call"}
+    assert len(idents) == 1
+    assert threads.do(threading.get_ident) == threading.get_ident()  # No deadline, no thread.

@@ -1,0 +1,170 @@
+"""Limits while their store is away."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate import ConfigurationError, Event, Plan, run
+from lockgate.core.sliding_window import Reading, Window, empty_state, hit
+from lockgate.core.timestamps import MINUTE, SECOND
+from lockgate.errors import StoreUnavailable
+from lockgate.events import Events
+from lockgate.stores.base import OutcomeUnknown
+from lockgate.stores.resilience.deadlines import Overdue
+from lockgate.stores.resilience.failures import may_count
+from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
+
+from ..making import NOW
+
+PLAN = Plan("free", rpm=10, rph=100, rpd=None, concurrent=1)
+WINDOWS = PLAN.windows
+
+
+def limits(
+    mode: Fallback = "local", fleet: int = 1, told: list[Event] | None = None
+) -> LocalLimits:
+    return LocalLimits(mode, fleet, Events(None if told is None else told.append))
+
+
+def admitted(local: LocalLimits, calls: int, now: int = NOW) -> int:
+    readings = [local.decide("org_1", WINDOWS, 1, now) for _ in range(calls)]
+    return sum(reading is not None and reading.allowed for reading in readings)
+
+
+@pytest.mark.parametrize(("fleet", "share"), [(1, 10), (3, 3), (10, 1), (50, 1)])
+def test_w15_a_process_admits_its_share_and_at_least_one(fleet: int, share: int) -> None:
+    assert admitted(limits(fleet=fleet), 20) == share
+
+
+@pytest.mark.parametrize("noted", [0, 2, 3, 9])
+def test_w15_what_this_process_admitted_before_is_part_of_its_share(noted: int) -> None:
+    local = limits(fleet=3)
+    for _ in range(noted):
+        local.note("org_1", WINDOWS, 1, NOW)
+    assert admitted(local, 20) == max(0, 3 - noted)
+    assert admitted(local, 20, NOW + MINUTE) == 3
+    assert local.decide("org_2", WINDOWS, 1, NOW) is not None
+
+
+def test_the_reading_counts_what_the_others_may_admit_as_used() -> None:
+    local = limits(fleet=3)
+    reading = local.decide("org_1", WINDOWS, 1, NOW)
+    assert reading is not None
+    assert (reading.used, reading.remaining) == ((8, 68, 1), 2)
+    local.decide("org_1", WINDOWS, 2, NOW)
+    refused = local.decide("org_1", WINDOWS, 1, NOW + SECOND)
+    assert refused is not None
+    assert (refused.allowed, refused.used[0], refused.remaining) == (False, 10, 0)
+    assert refused.wait == MINUTE - SECOND
+
+
+def test_open_admits_everything_and_says_what_was_used() -> None:
+    local = limits("open", fleet=3)
+    assert admitted(local, 20) == 20
+    reading = local.decide("org_1", WINDOWS, 1, NOW)
+    assert reading is not None
+    assert (reading.remaining, reading.refused_by, reading.wait) == (0, None, 0)
+
+
+def test_closed_admits_nothing() -> None:
+    assert limits("closed").decide("org_1", WINDOWS, 1, NOW) is None
+
+
+def test_falling_back_and_coming_back_is_told_once_each() -> None:
+    told: list[Event] = []
+    local = limits(told=told)
+    for _ in range(2):
+        local.note("org_1", WINDOWS, 1, NOW)
+        admitted(local, 3)
+    local.note("org_1", WINDOWS, 1, NOW)
+    assert [event.name for event in told] == ["limits_fell_back", "limits_restored"] * 2
+    assert told[0].fields == {"mode": "local"}
+
+
+def test_a_limit_of_nothing_stays_one() -> None:
+    none = Plan("none", rpm=0, rph=None, rpd=None, concurrent=0).windows
+    reading = limits(fleet=4).decide("org_1", none, 1, NOW)
+    assert reading is not None
+    assert not reading.allowed
+
+
+@pytest.mark.parametrize(("mode", "fleet"), [("half", 1), ("local", 0)])
+def test_what_cannot_be_is_told_at_construction(mode: Fallback, fleet: int) -> None:
+    with pytest.raises(ConfigurationError):
+        limits(mode, fleet)
+
+
+class Charged:
+    """A store that is charged, or is away."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.costs: list[int] = []
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        assert organization == "org_1"
+        assert all(window.limit is None for window in windows)
+        self.costs.append(cost)
+        if self.failure is not None:
+            raise self.failure
+        return hit(empty_state(windows), windows, now or NOW, cost)[0]
+
+
+def flush(local: LocalLimits, store: Charged, now: int = NOW) -> list[int]:
+    run(local.flush("org_1", WINDOWS, store.hit, now))
+    return store.costs
+
+
+def test_a_store_that_is_back_is_charged_once_for_what_was_admitted_here() -> None:
+    local, store = limits(), Charged()
+    assert flush(local, store) == []
+    local.note("org_1", WINDOWS, 1, NOW)
+    assert admitted(local, 20) == 9
+    assert flush(local, store) == [9]
+    assert flush(local, store) == [9]
+    local.decide("org_1", WINDOWS, 1, NOW + MINUTE)
+    assert flush(local, store, NOW + MINUTE) == [9, 1]
+
+
+def test_what_left_the_shortest_window_and_what_may_count_there_is_not_charged() -> None:
+    local, store = limits(), Charged()
+    admitted(local, 4)
+    admitted(local, 2, NOW + 40 * SECOND)
+    local.decide("org_1", WINDOWS, 1, NOW + 40 * SECOND, may_count=True)
+    assert flush(local, store, NOW + MINUTE) == [2]
+
+
+def test_a_charge_that_was_not_made_is_made_later_and_one_that_may_have_been_is_not() -> None:
+    local = limits()
+    admitted(local, 4)
+    assert flush(local, Charged(StoreUnavailable())) == [4]
+    assert flush(local, Charged(Overdue())) == [4]
+    assert flush(local, Charged()) == []
+    admitted(local, 1)
+    with pytest.raises(ValueError, match="a bug"):
+        flush(local, Charged(ValueError("a bug")))
+
+
+def test_open_and_closed_owe_nothing() -> None:
+    for mode in ("open", "closed"):
+        local: LocalLimits = limits(mode)
+        local.decide("org_1", WINDOWS, 1, NOW)
+        assert not local.owing
+
+
+@pytest.mark.parametrize(
+    ("failure", "counts"),
+    [
+        (Overdue(), True),
+        (OutcomeUnknown(), True),
+        (StoreUnavailable(), False),
+        (ConnectionRefusedError(), False),
+    ],
+)
+def test_only_a_call_that_was_left_behind_may_still_count(failure: Exception, counts: bool) -> None:
+    assert may_count(failure) is counts
+    wrapped = OSError()
+    wrapped.__cause__ = failure
+    assert may_count(wrapped) is (counts and isinstance(failure, TimeoutError))

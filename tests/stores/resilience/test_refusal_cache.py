@@ -1,0 +1,399 @@
+"""Refusals are remembered, and nothing else: not a moment too long, and never a way in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lockgate import Plan, PlanBook
+from lockgate.core.bounded_dict import BoundedDict
+from lockgate.core.plans import Organization
+from lockgate.core.timestamps import DAY, MINUTE, SECOND
+from lockgate.errors import StoreUnavailable
+from lockgate.events import Events
+from lockgate.stores.base import Admission, Store, Verdict
+from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.resilience import deadlines
+from lockgate.stores.resilience.deadlines import DEADLINE, Overdue
+from lockgate.stores.resilience.guarded import Resilient
+from lockgate.stores.resilience.local_limits import LocalLimits
+from lockgate.stores.resilience.refusal_cache import RefusalCache
+from lockgate.stores.resilience.straight import Straight
+
+from ..making import NOW, HandClock, draft_of, new_key, token_of
+
+BOOK = PlanBook(
+    [Plan("free", 3, 100, None, 1), Plan("wide", 1000, None, None, 1)], custom=(), default="free"
+)
+WINDOWS = BOOK.default.windows
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counting(MemoryStore):
+    """Counts who asks, and keeps an epoch as stores that are shared do."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock)
+        self.asked: Counter[str] = Counter()
+        self.number: int | None = 1
+        self.away = False
+
+    async def admit(self, *args: Any, **kwargs: Any) -> Admission:
+        self.asked["admit"] += 1
+        return await super().admit(*args, **kwargs)
+
+    async def hit(self, *args: Any, **kwargs: Any) -> Any:
+        self.asked["hit"] += 1
+        return await super().hit(*args, **kwargs)
+
+    async def organization(self, id: str) -> Organization | None:
+        self.asked["organization"] += 1
+        if self.away:
+            raise StoreUnavailable
+        return await super().organization(id)
+
+    async def revoke_if_live(self, *args: Any, **kwargs: Any) -> Any:
+        key = await super().revoke_if_live(*args, **kwargs)
+        self.number = None if self.number is None else self.number + 1
+        return key
+
+    async def put_organization(self, organization: Organization) -> None:
+        await super().put_organization(organization)
+        self.number = None if self.number is None else self.number + 1
+
+    async def change_counter(self) -> int | None:
+        self.asked["change_counter"] += 1
+        if self.away:
+            raise StoreUnavailable
+        return self.number
+
+
+class Bench:
+    """A store, two processes that share it, and an organization with two keys."""
+
+    def __init__(self, *, straight: bool = False) -> None:
+        self.clock = HandClock()
+        self.seconds = Seconds()
+        self.store = Counting(self.clock)
+        self.here, self.there = (
+            Straight(guarded(self.store), clock=self.seconds)
+            if straight
+            else RefusalCache(self.store, clock=self.seconds)
+            for _ in range(2)
+        )
+        self.made = [new_key(), new_key()]
+        self.ids: list[str] = []
+
+    async def fill(self, process: RefusalCache | None = None) -> None:
+        for made in self.made:
+            key = await self.store.insert(draft_of(made), None)
+            self.ids.append(key.id)
+        await self.spend(process or self.here)
+
+    async def spend(self, process: RefusalCache) -> None:
+        """Use the minute up by both keys, and be refused often enough to know."""
+        for key in (0, 1, 0, 0, 0):
+            await self.ask(key, process=process)
+        self.store.asked.clear()
+
+    async def ask(
+        self, key: int = 0, cost: int = 1, process: RefusalCache | None = None
+    ) -> Admission:
+        return await (process or self.here).admit(token_of(self.made[key]), cost, BOOK)
+
+    def later(self, seconds: float) -> None:
+        self.seconds.now += seconds
+        self.clock.now += int(seconds * SECOND)
+
+
+def guarded(store: Store) -> Resilient:
+    events = Events(None)
+    return Resilient(store, events, LocalLimits("local", 1, events))
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "with the guard in one step"])
+async def bench(request: pytest.FixtureRequest) -> Bench:
+    found = Bench(straight=request.param)
+    await found.fill()
+    return found
+
+
+async def test_a_flood_costs_one_look_at_the_epoch_a_second(bench: Bench) -> None:
+    bench.later(1)
+    for _ in range(1000):
+        bench.later(0.02)
+        assert (await bench.ask()).verdict is Verdict.LIMITED
+    assert bench.store.asked["admit"] == 0
+    assert 20 <= bench.store.asked["change_counter"] <= 41
+
+
+async def test_it_holds_until_the_exact_moment_and_says_what_the_store_would(
+    bench: Bench,
+) -> None:
+    for step in (0.25, 10, 30, 19.749_999):
+        bench.later(step)
+        mine = await bench.ask()
+        theirs = await bench.store.admit(token_of(bench.made[0]), 1, BOOK)
+        assert mine == theirs
+        assert mine.verdict is Verdict.LIMITED
+    assert bench.store.asked["admit"] == 4
+    bench.later(0.000_002)
+    assert (await bench.ask()).verdict is Verdict.ADMITTED
+    assert bench.store.asked["admit"] == 5
+    bench.store.asked.clear()
+    await bench.ask()
+    assert bench.store.asked["admit"] == 1, "an admission ends the memory of the refusal"
+
+
+async def test_another_good_key_of_the_organization_is_asked_about_once(bench: Bench) -> None:
+    """Whose key was refused is remembered, and nothing of whoever is let in."""
+    for _ in range(3):
+        assert (await bench.ask(1)).verdict is Verdict.LIMITED
+        assert bench.store.asked["admit"] == 1
+
+
+async def test_nobody_profits_without_the_secret(bench: Bench) -> None:
+    made = bench.made[0]
+    wrong = made._replace(text=made.text[:-43] + new_key().text[-43:])
+    forged = token_of(made)
+    for secret in (b"", wrong.text.encode(), made.text.encode()[:-1]):
+        forged._secret = secret
+        answer = await bench.here.admit(forged, 1, BOOK)
+        assert answer == (Verdict.UNKNOWN, None, None, None)
+    assert bench.store.asked["admit"] == 3
+
+
+async def test_a_smaller_cost_is_asked_for(bench: Bench) -> None:
+    bench.later(120)
+    for _ in range(2):
+        assert (await bench.ask(cost=4)).verdict is Verdict.LIMITED
+    bench.store.asked.clear()
+    assert (await bench.ask(cost=4)).verdict is Verdict.LIMITED
+    assert bench.store.asked["admit"] == 0
+    assert (await bench.ask(cost=2)).verdict is Verdict.ADMITTED
+    assert (await bench.ask(cost=2)).verdict is Verdict.LIMITED
+    assert (await bench.ask(cost=1)).verdict is Verdict.ADMITTED
+    assert bench.store.asked["admit"] == 3
+
+
+async def test_w6_a_larger_cost_is_told_its_own_time(bench: Bench) -> None:
+    bench.later(120)
+    for _ in range(3):
+        await bench.ask()
+        bench.later(10)
+    for _ in range(2):
+        assert (await bench.ask()).verdict is Verdict.LIMITED
+    theirs = await bench.store.hit("org_1", WINDOWS, 3)
+    assert (await bench.ask(cost=3)).reading == theirs
+    bench.later(theirs.wait / SECOND - 1)
+    assert (await bench.ask(cost=3)).verdict is Verdict.LIMITED
+    bench.later(1)
+    assert (await bench.ask(cost=3)).verdict is Verdict.ADMITTED
+
+
+async def test_w13_a_change_on_another_process_is_seen_within_a_second(bench: Bench) -> None:
+    await bench.there.put_organization(Organization("org_1", "wide"))
+    bench.later(1)
+    assert (await bench.ask()).verdict is Verdict.ADMITTED
+
+
+async def test_k3_a_key_revoked_elsewhere_is_told_so_within_a_second(bench: Bench) -> None:
+    await bench.there.revoke_if_live("org_1", bench.ids[1])
+    bench.later(1)
+    assert (await bench.ask(1)).verdict is Verdict.REVOKED
+    assert (await bench.ask(0)).verdict is Verdict.LIMITED
+
+
+async def test_a_change_on_this_process_is_seen_at_once(bench: Bench) -> None:
+    await bench.here.revoke_if_live("org_1", bench.ids[1])
+    assert (await bench.ask(1)).verdict is Verdict.REVOKED
+    await bench.here.put_organization(Organization("org_1", "wide"))
+    assert (await bench.ask(0)).verdict is Verdict.ADMITTED
+
+
+async def test_a_refusal_that_a_change_overtook_is_not_remembered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.later(120)
+    await bench.spend(bench.here)
+    bench.here._forget()
+    admit, under_way, go_on = bench.store.admit, asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any, **kwargs: Any) -> Admission:
+        answer = await admit(*args, **kwargs)
+        under_way.set()
+        await go_on.wait()
+        return answer
+
+    monkeypatch.setattr(bench.store, "admit", slow)
+    asking = asyncio.create_task(bench.ask())
+    await under_way.wait()
+    monkeypatch.undo()
+    await bench.here.put_organization(Organization("org_1", "wide"))
+    go_on.set()
+    assert (await asking).verdict is Verdict.LIMITED
+    assert (await bench.ask()).verdict is Verdict.ADMITTED
+
+
+async def test_an_expired_key_is_told_so(bench: Bench) -> None:
+    made = new_key()
+    bench.made.append(made)
+    await bench.store.insert(draft_of(made, lifetime=30 * SECOND), None)
+    await bench.ask(2)
+    bench.later(29)
+    assert (await bench.ask(2)).verdict is Verdict.LIMITED
+    bench.later(1)
+    assert (await bench.ask(2)).verdict is Verdict.EXPIRED
+
+
+@pytest.mark.parametrize("step", [-DAY, DAY])
+async def test_w12_the_clock_of_this_machine_prolongs_nothing(bench: Bench, step: int) -> None:
+    """It may step as it likes: the span is measured by one that does not."""
+    bench.seconds.now += 30
+    assert (await bench.ask()).verdict is Verdict.LIMITED
+    bench.clock.now += step  # The store's: whatever it says, it is asked when the span is over.
+    bench.seconds.now += 30.000_001
+    await bench.ask()
+    assert bench.store.asked["admit"] == 1
+
+
+async def test_while_the_epoch_cannot_be_read_the_store_is_asked(bench: Bench) -> None:
+    bench.store.away = True
+    bench.later(0.9)
+    await bench.ask()
+    assert bench.store.asked["admit"] == 0
+    bench.later(0.2)
+    await bench.ask()
+    assert bench.store.asked["admit"] == 1
+
+
+async def test_without_an_epoch_a_refusal_is_remembered_for_a_second_at_most() -> None:
+    bench = Bench()
+    bench.store.number = None
+    await bench.fill()
+    asked = []
+    for _ in range(200):
+        bench.later(0.01)
+        before = bench.store.asked["admit"]
+        await bench.ask()
+        asked.append(bench.store.asked["admit"] - before)
+    gaps = "".join(map(str, asked)).split("1")
+    assert max(map(len, gaps)) <= 100
+    assert sum(asked) < 20
+
+
+async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only() -> None:
+    bench = Bench()
+    for _ in range(5):
+        await bench.here.organization("org_1")
+        await bench.here.hit("org_1", WINDOWS, 1)
+    bench.store.asked.clear()
+    for _ in range(9):
+        bench.later(0.01)
+        assert await bench.here.organization("org_1") is None
+        reading = await bench.here.hit("org_1", WINDOWS, 1)
+        assert not reading.allowed
+    assert bench.store.asked["hit"] == bench.store.asked["organization"] == 0
+    assert (await bench.here.hit("org_1", BOOK.plan("wide", ()).windows, 1)).allowed
+
+
+class Emptied(BoundedDict[str, Organization | None]):
+    """What another thread empties as soon as somebody has looked into it so often."""
+
+    def __init__(self, looks: int, kept: dict[str, Organization | None]) -> None:
+        super().__init__(100)
+        self.update(kept)
+        self.looks = looks
+
+    def peek(self) -> None:
+        self.looks -= 1
+        if not self.looks:
+            self.clear()
+
+    def __contains__(self, id: object) -> bool:
+        found = super().__contains__(id)
+        self.peek()
+        return found
+
+    def get(self, id: str, default: Any = None) -> Any:
+        found = super().get(id, default)
+        self.peek()
+        return found
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+async def test_what_another_thread_forgets_meanwhile_is_asked_for(looks: int) -> None:
+    bench = Bench()
+    for _ in range(5):
+        await bench.here.organization("org_1")
+        await bench.here.hit("org_1", WINDOWS, 1)
+    bench.here._placed = Emptied(looks, bench.here._placed)
+    assert await bench.here.organization("org_1") is None
+    guard = guarded(bench.store)
+    await guard.organization("org_1")
+    guard.seen = Emptied(looks, guard.seen)
+    bench.store.away = True
+    assert await guard.organization("org_1") is None
+
+
+async def test_a_caller_with_a_clock_goes_by_that() -> None:
+    bench = Bench()
+    for _ in range(5):
+        await bench.here.hit("org_1", WINDOWS, 1, NOW)
+    bench.store.asked.clear()
+    for now, asked in (
+        (NOW, 0),
+        (NOW + MINUTE - 1, 0),
+        (NOW - 1, 1),
+        (NOW + MINUTE, 2),
+    ):
+        await bench.here.hit("org_1", WINDOWS, 1, now)
+        assert bench.store.asked["hit"] == asked
+
+
+async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockgate.stores.resilience.refusal_cache.AT_MOST", 20)
+    bench = Bench()
+    for number in range(100):
+        for _ in range(5):
+            await bench.here.hit(f"org_{number}", WINDOWS, 1)
+    assert len(bench.here._denials) <= 20
+
+
+async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The epoch is asked for first, and takes all the time that it has."""
+    bench = Bench()
+    await bench.fill()
+    monkeypatch.setattr(deadlines, "monotonic", bench.seconds)
+    given: dict[str, float | None] = {}
+
+    async def change_counter() -> int | None:
+        given["change_counter"] = deadlines.left()
+        bench.seconds.now += DEADLINE * 0.6
+        raise Overdue
+
+    async def admit(*args: Any) -> Admission:
+        given["admit"] = deadlines.left()
+        raise Overdue
+
+    monkeypatch.setattr(bench.store, "change_counter", change_counter)
+    monkeypatch.setattr(bench.store, "admit", admit)
+    bench.later(5)
+    with pytest.raises(Overdue):
+        await bench.ask()
+    assert given == {
+        "change_counter": pytest.approx(DEADLINE * 0.6),
+        "admit": pytest.approx(DEADLINE * 0.4),
+    }

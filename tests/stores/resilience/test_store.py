@@ -1,0 +1,326 @@
+"""Real servers that hang, die, swallow what they are sent and come back, behind the real gate."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Any, Literal
+
+import pytest
+from sqlalchemy import make_url, text
+
+from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
+from lockgate.core.key_format import Token
+from lockgate.core.plans import DEFAULT_RESOLUTION
+from lockgate.errors import KeyLimitReached, RateLimitExceeded, StoreUnavailable
+from lockgate.events import Events
+from lockgate.sessions import Session
+from lockgate.stores.base import Store
+from lockgate.stores.resilience.deadlines import Overdue, within
+from lockgate.stores.resilience.guarded import Guarded
+from lockgate.stores.sql.engines import blocking_engine
+from lockgate.stores.sql.schema import upgrade
+from lockgate.stores.sql.tables import Tables
+from tests.servers import mariadb, postgres
+
+from ..conftest import SOON
+from ..proxy import Proxy
+
+BOOK = PlanBook([Plan("free", 1000, None, None, 1, DEFAULT_RESOLUTION)])
+DEADLINE = 0.25
+SLACK = 1.25
+"""The promise is 50 ms; the machines that run the tests are shared."""
+
+Colour = Literal["async", "sync"]
+colours = pytest.mark.parametrize("colour", ["async", "sync"])
+
+
+@pytest.fixture(scope="module", params=[postgres, mariadb], ids=["postgresql", "mysql"])
+def server(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with request.param() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def abandoned() -> Iterator[None]:
+    """A connection that comes back after its pool was closed is closed by the collector, which
+    its driver warns about: here, and not in whichever test it is collected in."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+class Bench:
+    """A gate on a database of its own, and a key, called in one colour."""
+
+    def __init__(self, url: str, colour: Colour, **options: Any) -> None:
+        admin = blocking_engine(url)
+        upgrade(admin, Tables())
+        admin.dispose()
+        self.told: list[Event] = []
+        self.colour = colour
+        self.loop = asyncio.new_event_loop() if colour == "async" else None
+        told = self.told.append
+        options = {"plans": BOOK, "deadline": DEADLINE, "observer": told, **options}
+        self.gate = Gate(url, brand="acme", **options)
+        made = self.do(self.gate.keys.create("org_1", "a key"))
+        self.id: str = made.key.id
+        self.token: Token = self.gate.format.read([b"Bearer " + made.text.encode()])
+        self.admit()
+
+    def do(self, flow: Any) -> Any:
+        return run(flow) if self.loop is None else self.loop.run_until_complete(flow)
+
+    def admit(self) -> int:
+        """The key's count, this request included."""
+        key = self.do(self.gate.admit(self.token)).key
+        assert key is not None
+        return int(key.request_count)
+
+    def refused_in(self) -> float:
+        """The seconds that it takes to be refused because the store is away."""
+        started = monotonic()
+        with pytest.raises(StoreUnavailable):
+            self.do(self.gate.admit(self.token))
+        return monotonic() - started
+
+    def recovers_in(self, seconds: float = 10) -> float:
+        started = monotonic()
+        while True:
+            try:
+                self.admit()
+            except StoreUnavailable:
+                assert monotonic() - started < seconds, [event.name for event in self.told]
+                sleep(0.02)
+            else:
+                return monotonic() - started
+
+    def names(self) -> list[str]:
+        return [event.name for event in self.told]
+
+    def close(self) -> None:
+        self.do(self.gate.close())
+        if self.loop is not None:
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+
+
+@contextmanager
+def bench(url: str, colour: Colour, **options: Any) -> Iterator[Bench]:
+    made = Bench(url, colour, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+_names = iter(range(1000))
+
+
+def database(server: Any) -> str:
+    return str(server.create(f"r{next(_names)}"))
+
+
+@colours
+def test_d34_a_server_that_hangs_costs_the_deadline_and_then_nothing(
+    server: Any, colour: Colour
+) -> None:
+    with bench(database(server), colour) as made:
+        with server.stopped():
+            waited = [made.refused_in() for _ in range(8)]
+        assert max(waited) < DEADLINE + SLACK
+        assert sum(seconds > DEADLINE / 2 for seconds in waited) <= 4
+        assert min(waited) < DEADLINE / 2
+        made.recovers_in()
+        assert made.names().count("breaker_opened") == 1
+        assert made.names()[-1] == "breaker_closed"
+        before = made.admit()
+        assert made.admit() == before + 1
+
+
+@colours
+@pytest.mark.usefixtures("soon_tried")
+def test_a_server_that_swallows_everything_is_left_and_found_again(
+    server: Any, colour: Colour
+) -> None:
+    others = threading.active_count()
+    with Proxy(server.port) as proxy:
+        url = make_url(database(server)).set(port=proxy.port)
+        with bench(url.render_as_string(hide_password=False), colour) as made:
+            proxy.swallows = True
+            waited = [made.refused_in() for _ in range(4)]
+            for _ in range(3):  # As long as it takes for the breaker to let one try.
+                sleep(SOON)
+                waited.append(made.refused_in())
+            assert max(waited) < DEADLINE + SLACK
+            proxy.swallows = False
+            made.recovers_in()
+            assert threading.active_count() < others + 40
+
+
+@colours
+@pytest.mark.usefixtures("soon_tried")
+def test_a_row_that_somebody_holds_costs_the_deadline(server: Any, colour: Colour) -> None:
+    url = database(server)
+    with bench(url, colour) as made:
+        admin = blocking_engine(url)
+        with admin.connect() as holder:
+            holder.execute(text("SELECT id FROM lockgate_organizations FOR UPDATE"))
+            assert max(made.refused_in() for _ in range(3)) < DEADLINE + SLACK
+            holder.rollback()
+        made.recovers_in()
+        admin.dispose()
+
+
+@pytest.mark.usefixtures("soon_tried")
+def test_an_sqlite_file_that_somebody_locked_costs_the_deadline(tmp_path: Any) -> None:
+    import sqlite3
+
+    for colour in ("async", "sync"):
+        path = tmp_path / f"{colour}.db"
+        with bench(f"sqlite:///{path}", colour) as made:
+            holder = sqlite3.connect(path, isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            assert max(made.refused_in() for _ in range(5)) < DEADLINE + SLACK
+            started = monotonic()
+            made.do(made.gate.close())
+            assert monotonic() - started < 4
+            holder.execute("ROLLBACK")
+            holder.close()
+            made.recovers_in()
+
+
+def session() -> Session:
+    return Session("org_1", "somebody")
+
+
+@colours
+@pytest.mark.usefixtures("soon_tried")
+def test_d28_a_sessions_limits_fall_back_to_this_process(server: Any, colour: Colour) -> None:
+    made = Bench(database(server), colour, plans=PlanBook([Plan("free", 8, None, None, 1)]))
+    for _ in range(2):
+        made.do(made.gate.admit_session(session()))
+    made.admit()  # By a key: it counts here too, once somebody came by a session.
+    with server.stopped():
+        admitted = 0
+        for _ in range(12):
+            try:
+                principal = made.do(made.gate.admit_session(session()))
+            except RateLimitExceeded:
+                continue
+            admitted += 1
+            assert principal.plan.name == "free"
+        assert admitted == 8 - 3
+        with pytest.raises(StoreUnavailable):
+            made.admit()
+        with pytest.raises(StoreUnavailable):
+            made.do(made.gate.keys.list("org_1"))
+    assert "limits_fell_back" in made.names()
+    made.recovers_in()
+    assert made.names()[-1] == "limits_restored"
+    made.close()
+
+
+@pytest.mark.usefixtures("soon_tried")
+def test_d28_closed_means_closed(server: Any) -> None:
+    # A busy machine may need its time for what succeeds: how long is not what is tested.
+    with bench(database(server), "sync", on_store_failure="closed", deadline=2.0) as made:
+        run(made.gate.admit_session(session()))
+        with server.stopped(), pytest.raises(StoreUnavailable):
+            run(made.gate.admit_session(session()))
+        made.recovers_in()
+
+
+def test_an_answer_of_the_stores_is_no_failure(server: Any) -> None:
+    with bench(database(server), "sync", key_cap=1) as made:
+        for _ in range(10):
+            with pytest.raises(KeyLimitReached):
+                run(made.gate.keys.create("org_1", "another"))
+        made.admit()
+        assert "breaker_opened" not in made.names()
+
+
+class Slow(MemoryStore):
+    """A store of somebody's own, that knows nothing of deadlines."""
+
+    def __init__(self, io: Any, wait: Callable[[], Any]) -> None:
+        super().__init__()
+        self.io = io
+        self.hangs = False
+        self.wait = wait
+
+    async def hit(self, *args: Any, **kwargs: Any) -> Any:
+        if self.hangs:
+            await self.wait()
+        return await super().hit(*args, **kwargs)
+
+
+async def test_d34_any_store_that_awaits_is_left_behind() -> None:
+    store = Slow("async", lambda: asyncio.sleep(3600))
+    gate = Gate(store, brand="acme", on_store_failure="closed")
+    await gate.admit_session(session())
+    store.hangs = True
+    started = monotonic()
+    with pytest.raises(StoreUnavailable):
+        await gate.admit_session(session())
+    assert monotonic() - started < DEADLINE + SLACK
+
+
+def test_d34_any_store_that_blocks_is_left_behind() -> None:
+    end = threading.Event()
+
+    async def wait() -> None:
+        end.wait()
+
+    store = Slow("sync", wait)
+    gate = Gate(store, brand="acme", on_store_failure="closed")
+    run(gate.admit_session(session()))
+    store.hangs = True
+    started = monotonic()
+    with pytest.raises(StoreUnavailable):
+        run(gate.admit_session(session()))
+    assert monotonic() - started < DEADLINE + SLACK
+    end.set()
+
+
+async def test_a_call_that_came_with_little_time_says_nothing_about_the_store() -> None:
+    class Slow(MemoryStore):
+        enforces_deadline = True
+        asked = 0
+
+        async def now(self) -> int:
+            self.asked += 1
+            raise Overdue
+
+    store = Slow()
+    guarded = Guarded(store, Events(None), DEADLINE)
+    for _ in range(9):
+        with within(DEADLINE / 3), pytest.raises(Overdue):
+            await guarded.now()
+    assert not guarded.breaker.is_open
+    with within(0), pytest.raises(Overdue):
+        await guarded.now()
+    assert store.asked == 9
+    for _ in range(3):
+        with within(10), pytest.raises(Overdue):
+            await guarded.now()
+    assert guarded.breaker.is_open
+
+
+def test_a_store_in_this_process_is_not_wrapped() -> None:
+    store: Store = MemoryStore()
+    assert Gate(store, brand="acme").store is store
+
+
+@pytest.mark.parametrize(
+    "options", [{"deadline": 0}, {"deadline": -1}, {"fleet": 0}, {"on_store_failure": "maybe"}]
+)
+def test_what_cannot_be_is_told_at_construction(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Gate("sqlite:////tmp/never-opened.db", brand="acme", **options)

@@ -1,0 +1,163 @@
+"""While all is well the store itself is asked, in one step; that keeps every promise of the two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockgate import Plan, PlanBook
+from lockgate.core.sliding_window import Reading
+from lockgate.errors import StoreUnavailable
+from lockgate.events import Event, Events
+from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.resilience.circuit_breaker import FAILURES
+from lockgate.stores.resilience.deadlines import DEADLINE, UNTIL, Overdue, left, within
+from lockgate.stores.resilience.guarded import Resilient
+from lockgate.stores.resilience.local_limits import LocalLimits
+from lockgate.stores.resilience.straight import Straight
+
+from ..making import HandClock, draft_of, new_key, token_of
+
+BOOK = PlanBook([Plan("free", 3, None, None, 1)], custom=(), default="free")
+
+
+class Faulty(MemoryStore):
+    """Keeps time, has an epoch, and fails as the test says."""
+
+    enforces_deadline = True
+
+    def __init__(self) -> None:
+        super().__init__(HandClock())
+        self.asked = 0
+        self.left: list[float | None] = []
+        self.failure: BaseException | None = None
+        self.meanwhile: Callable[[], Any] = lambda: None
+        self.started_over = 0
+
+    async def change_counter(self) -> int | None:
+        return 1
+
+    async def admit(self, *args: Any, **kwargs: Any) -> Admission:
+        self.asked += 1
+        self.left.append(left())
+        failure = self.failure
+        self.meanwhile()
+        if failure is not None:
+            raise failure
+        return await super().admit(*args, **kwargs)
+
+    def reset_connections(self) -> None:
+        self.started_over += 1
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.store = Faulty()
+        self.told: list[Event] = []
+        events = Events(self.told.append)
+        self.limits = LocalLimits("local", 1, events)
+        self.guard = Resilient(self.store, events, self.limits)
+        self.straight = Straight(self.guard, self.limits)
+        self.made = new_key()
+        self.book = PlanBook([Plan("free", None, None, None, 1)])
+
+    async def ask(self, book: PlanBook | None = None) -> Admission:
+        return await self.straight.admit(token_of(self.made), 1, book or self.book)
+
+    async def fail(self, failure: BaseException, times: int = 1) -> None:
+        self.store.failure = failure
+        for _ in range(times):
+            with pytest.raises(type(failure)):
+                await self.ask()
+        self.store.failure = None
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    found = Bench()
+    await found.store.insert(draft_of(found.made), None)
+    await found.ask()  # It reads the epoch.
+    return found
+
+
+async def test_d34_the_store_has_the_deadline_and_whoever_comes_next_has_all_the_time(
+    bench: Bench,
+) -> None:
+    assert (await bench.ask()).verdict is Verdict.ADMITTED
+    seconds = bench.store.left[-1]
+    assert seconds is not None
+    assert 0 < seconds <= DEADLINE
+    assert UNTIL.get() is None
+    await bench.fail(OSError())
+    assert UNTIL.get() is None
+
+
+async def test_d34_who_has_less_time_keeps_that(bench: Bench) -> None:
+    with within(DEADLINE / 100):
+        await bench.ask()
+    seconds = bench.store.left[-1]
+    assert seconds is not None
+    assert seconds <= DEADLINE / 100
+    asked = bench.store.asked
+    with within(0), pytest.raises(Overdue):
+        await bench.ask()
+    assert bench.store.asked == asked
+
+
+async def test_d28_failures_in_a_row_open_the_breaker_and_the_store_starts_over(
+    bench: Bench,
+) -> None:
+    await bench.fail(Overdue(), FAILURES)
+    assert bench.store.started_over == 1
+    asked = bench.store.asked
+    with pytest.raises(StoreUnavailable):
+        await bench.ask()
+    assert bench.store.asked == asked
+    assert [event.name for event in bench.told] == ["breaker_opened"]
+
+
+async def test_a_success_between_failures_counts_them_anew(bench: Bench) -> None:
+    for _ in range(FAILURES):
+        await bench.fail(OSError(), FAILURES - 1)
+        assert bench.guard.breaker.failures
+        assert (await bench.ask()).verdict is Verdict.ADMITTED
+        assert not bench.guard.breaker.failures
+
+
+async def test_a_success_counts_those_anew_who_failed_meanwhile(bench: Bench) -> None:
+    bench.store.meanwhile = lambda: bench.guard.judge(OSError())
+    assert (await bench.ask()).verdict is Verdict.ADMITTED
+    assert not bench.guard.breaker.failures
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [asyncio.CancelledError(), StoreUnavailable(), ValueError()],
+    ids=["cancelled", "an answer", "nonsense"],
+)
+async def test_what_is_not_the_store_s_fault_is_none(bench: Bench, failure: BaseException) -> None:
+    await bench.fail(failure, FAILURES)
+    assert not bench.guard.breaker.failures
+
+
+async def test_w13_a_refusal_is_not_remembered_across_a_change(bench: Bench) -> None:
+    for _ in range(2):
+        await bench.ask(BOOK)
+    bench.store.meanwhile = bench.straight._forget
+    assert (await bench.ask(BOOK)).verdict is Verdict.LIMITED
+    asked = bench.store.asked
+    assert (await bench.ask(BOOK)).verdict is Verdict.LIMITED
+    assert bench.store.asked == asked + 1
+
+
+async def test_an_admission_counts_for_those_who_come_by_a_session(bench: Bench) -> None:
+    windows = BOOK.default.windows
+    await bench.straight.organization("org_1")
+    await bench.ask(BOOK)
+    fallen_back: Reading | None = bench.limits.decide("org_1", windows, 1, None)
+    assert fallen_back is not None
+    assert set(fallen_back.used) == {2}, "that one, and this"

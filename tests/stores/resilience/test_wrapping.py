@@ -1,0 +1,52 @@
+"""A wrapper forgets no verb."""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from typing import Any
+
+import pytest
+
+from lockgate import MemoryStore, Store
+from lockgate.stores.resilience.wrapping import Wrapper
+
+VERBS = sorted(
+    name
+    for name in dir(Store)
+    if not name.startswith("_") and iscoroutinefunction(getattr(Store, name))
+)
+
+
+class Noting(Wrapper):
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.passed: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        self.passed.append((verb, args, kwargs))
+
+
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"close", "flush"}))
+async def test_every_verb_of_the_contract_is_passed_on(verb: str) -> None:
+    wrapper = Noting(MemoryStore())
+    await getattr(wrapper, verb)(1, two=2)
+    assert wrapper.passed == [(verb, (1,), {"two": 2})]
+
+
+@pytest.mark.parametrize("verb", ["close", "flush"])
+async def test_what_ends_a_store_ends_the_inner_one(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = MemoryStore()
+    ended: list[str] = []
+
+    async def end() -> None:
+        ended.append(verb)
+
+    monkeypatch.setattr(inner, verb, end)
+    await getattr(Noting(inner), verb)()
+    assert ended == [verb]
+
+
+def test_it_is_called_as_the_inner_store_is() -> None:
+    assert Noting(MemoryStore()).io == "none"

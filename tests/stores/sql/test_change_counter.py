@@ -1,0 +1,112 @@
+"""The epoch grows with every change, in the order in which changes become visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lockgate import run
+from lockgate.core.accounts import AccountDraft
+from lockgate.core.digests import Digest
+from lockgate.core.plans import Organization
+from lockgate.stores.cached.base import COPIES_LAST
+from lockgate.stores.sql import SqlStore
+
+from ..making import HOSTILE, NOW, at_once, draft
+from .backends import Backend
+
+
+@pytest.fixture
+def store(backend: Backend) -> Iterator[SqlStore]:
+    opened = backend.open()
+    yield opened
+    run(opened.close())
+
+
+def test_whatever_changes_a_key_or_a_plan_moves_it(store: SqlStore) -> None:
+    epochs = [run(store.change_counter()) or 0]
+    key = run(store.insert(draft("org_1"), None, NOW))
+    assert run(store.change_counter()) == epochs[0], "a key that is new contradicts no answer"
+    new = Digest("sha256", b"x" * 32)
+    for change in (
+        lambda: run(store.revoke_if_live("org_1", key.id, NOW)),
+        lambda: run(store.put_organization(Organization("org_1", "creator"))),
+        lambda: run(store.rehash_if(key.handle, Digest(key.scheme, key.digest), new)),
+    ):
+        change()
+        epochs.append(run(store.change_counter()) or 0)
+    assert epochs == sorted(set(epochs))
+
+
+def test_what_changes_nothing_does_not(store: SqlStore) -> None:
+    key = run(store.insert(draft("org_1"), None, NOW))
+    run(store.revoke_if_live("org_1", key.id, NOW))
+    before = run(store.change_counter())
+    run(store.revoke_if_live("org_1", key.id, NOW))
+    run(store.revoke_if_live("org_2", key.id, NOW))
+    run(store.revoke_if_live("org_nowhere", key.id, NOW))
+    run(store.rehash_if(key.handle, Digest("sha256", b""), Digest("sha256", b"x")))
+    run(store.rehash_if("nobody", Digest("sha256", b""), Digest("sha256", b"x")))
+    assert run(store.change_counter()) == before
+
+
+def test_the_changes_since_an_epoch_name_whoever_was_changed(store: SqlStore) -> None:
+    start = run(store.now())
+    for id in HOSTILE:
+        run(store.put_organization(Organization(id, "creator")))
+    middle = run(store.changes(None))
+    assert sorted(middle.organizations) == sorted(HOSTILE)
+    assert start <= middle.change_counter <= run(store.now()) + 1
+    run(store.put_organization(Organization(HOSTILE[3], "free")))
+    last = run(store.changes(middle.change_counter))
+    assert last.organizations == [HOSTILE[3]]
+    assert last.change_counter == run(store.change_counter())
+    assert run(store.changes(last.change_counter)).organizations == []
+    assert sorted(run(store.changes(start - COPIES_LAST)).organizations) == sorted(HOSTILE)
+
+
+def test_no_change_is_missed_by_whoever_reads_on_from_the_last_epoch(backend: Backend) -> None:
+    tables = backend.take()
+    stores = [SqlStore(backend.url, prefix=tables.prefix) for _ in range(3)]
+    reader = SqlStore(backend.url, prefix=tables.prefix)
+    run(reader.change_counter())
+    done: list[bool] = []
+    seen: set[str] = set()
+
+    def work(index: int) -> None:
+        if index < len(stores):
+            for number in range(12):
+                run(stores[index].put_organization(Organization(f"{index}.{number}", "free")))
+            done.append(True)
+            return
+        change_counter = 0
+        while True:
+            last = len(done) == len(stores)
+            changes = run(reader.changes(change_counter))
+            seen.update(changes.organizations)
+            change_counter = changes.change_counter
+            if last:
+                return
+
+    at_once(len(stores) + 1, work)
+    assert len(seen) == 36
+    for store in (*stores, reader):
+        run(store.close())
+    backend.give(tables)
+
+
+def test_a_resolver_that_changes_plans_on_its_own_has_no_epoch(backend: Backend) -> None:
+    store = backend.open(resolver=lambda id: None)
+    assert run(store.change_counter()) is None
+    run(store.close())
+
+
+def test_a_claim_that_revokes_moves_it(store: SqlStore) -> None:
+    account = AccountDraft("org_1", "agent", "a@example.com", None, "handle", "sha256", b"d")
+    run(store.register(account, draft("org_1"), NOW))
+    before = run(store.change_counter())
+    run(store.claim_if_unclaimed("org_1", "user", revoke=False, keep_token=True, now=NOW))
+    assert run(store.change_counter()) == before
+    run(store.claim_if_unclaimed("org_1", "user", revoke=True, keep_token=False, now=NOW))
+    assert (run(store.change_counter()) or 0) > (before or 0)

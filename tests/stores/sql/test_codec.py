@@ -1,0 +1,74 @@
+"""What is written is read again, and a state stays small."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lockgate.core import sliding_window as rule
+from lockgate.core.leases import Lease
+from lockgate.core.plans import Organization
+from lockgate.core.timestamps import SECOND
+from lockgate.stores.sql.codec import (
+    idle_day,
+    read_id,
+    read_leases,
+    read_organization,
+    read_state,
+    write_id,
+    write_leases,
+    write_overrides,
+    write_state,
+)
+
+from ..making import BOOK, NOW
+
+ANY_TEXT = st.text(st.characters(codec=None), min_size=1, max_size=128)
+CREATOR = BOOK.plan_of(Organization("x", "creator")).windows
+
+
+@given(ANY_TEXT)
+def test_any_id_comes_back(id: str) -> None:
+    assert read_id(write_id(id)) == id
+    assert len(write_id(id)) <= 512
+
+
+@given(st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(1, 3)), max_size=100))
+def test_any_state_comes_back(steps: list[tuple[int, int]]) -> None:
+    state, now = rule.empty_state(CREATOR), NOW
+    for step, cost in steps:
+        now += step
+        _, state = rule.hit(state, CREATOR, now, cost)
+        assert read_state(write_state(state), CREATOR) == state
+
+
+def test_a_busy_state_is_small() -> None:
+    state = rule.empty_state(CREATOR)
+    for step in range(20_000):
+        _, state = rule.hit(state, CREATOR, NOW + step * 4_320_000, 1)
+    assert len(write_state(state)) <= 4096
+
+
+def test_a_state_of_a_later_format_is_no_state_of_ours() -> None:
+    with pytest.raises(ValueError, match="format 9"):
+        read_state(b"\x09\x03", CREATOR)
+
+
+@given(st.lists(st.builds(Lease, ANY_TEXT, ANY_TEXT, st.integers(), st.integers())))
+@example([Lease("two \ud83d\ude00 surrogates", "\ud83d\ude00", NOW, SECOND)])
+def test_any_leases_come_back(leases: list[Lease]) -> None:
+    assert read_leases(write_leases(tuple(leases))) == tuple(leases)
+
+
+@pytest.mark.parametrize("overrides", [(), (("rph", None), ("rpm", 7))])
+def test_an_organization_comes_back(overrides: tuple[tuple[str, int | None], ...]) -> None:
+    placed = Organization("org_1", "starter", overrides)
+    assert read_organization("org_1", "starter", write_overrides(placed)) == placed
+    assert read_organization("org_1", None, None) is None
+
+
+def test_a_day_is_idle_when_all_of_it_is() -> None:
+    day = 86_400 * SECOND
+    assert idle_day(day * 7) == 8
+    assert idle_day(day * 8 - 1) == 8

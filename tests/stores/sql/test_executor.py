@@ -1,0 +1,205 @@
+"""Who waits how: a store of a URL does as its caller does, an engine has one way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, event, make_url, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
+from lockgate.asgi import GateMiddleware
+from lockgate.stores.base import IoMode
+from lockgate.stores.sql import SqlStore, async_executor, sync_executor
+
+from ..making import BOOK, NOW, at_once, draft
+from .backends import BACKENDS, Backend, await_locks, database
+
+WINDOWS = BOOK.default.windows
+
+
+@pytest.mark.parametrize(
+    ("url", "io"),
+    [
+        ("sqlite:///x.db", "both"),
+        ("postgresql://h/d", "both"),
+        ("postgres://h/d", "both"),
+        ("postgresql+psycopg://h/d", "both"),
+        ("postgresql+asyncpg://h/d", "async"),
+        ("mysql://h/d", "both"),
+        ("mariadb://h/d", "both"),
+        ("mysql+pymysql://h/d", "both"),
+        ("mysql+asyncmy://h/d", "async"),
+    ],
+)
+def test_a_url_says_who_can_be_served(url: str, io: IoMode) -> None:
+    assert open_store(url).io == io
+
+
+async def nothing(scope: object, receive: object, send: object) -> None:
+    """An application."""
+
+
+def test_a_face_refuses_a_store_that_waits_in_another_way() -> None:
+    blocking = Gate(SqlStore(create_engine("postgresql+psycopg://h/d")), brand="acme")
+    with pytest.raises(ConfigurationError, match="block the event loop"):
+        GateMiddleware(nothing, blocking)
+    blocking.pair("sync")
+    awaiting = Gate(SqlStore(create_async_engine("postgresql+psycopg://h/d")), brand="acme")
+    GateMiddleware(nothing, awaiting)
+    with pytest.raises(ConfigurationError, match="event loop"):
+        awaiting.pair("sync")
+    for store in ("sqlite:///x.db", "postgresql://h/d", MemoryStore()):
+        gate = Gate(store, brand="acme")
+        gate.pair("async")
+        gate.pair("sync")
+
+
+def test_run_without_a_loop_says_what_an_asynchronous_engine_needs() -> None:
+    store = SqlStore(create_async_engine("postgresql+psycopg://h/d"))
+    with pytest.raises(RuntimeError, match="no event loop runs here"):
+        run(store.now())
+
+
+async def test_run_in_a_loop_says_to_await() -> None:
+    store = BACKENDS["sqlite"].open()
+    with pytest.raises(ConfigurationError, match="waits for an event loop"):
+        run(store.now())
+    await store.close()
+
+
+async def test_one_store_serves_a_loop_and_threads(backend: Backend) -> None:
+    store = backend.open()
+    await store.hit("org_1", WINDOWS, 1, NOW)
+    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
+    assert (await store.peek("org_1", WINDOWS, NOW)).used == (2, 2, 2)
+    await store.close()
+
+
+def test_each_event_loop_has_connections_of_its_own(backend: Backend) -> None:
+    tables = backend.take()
+
+    async def hit() -> None:
+        store = SqlStore(backend.url, prefix=tables.prefix)
+        await asyncio.gather(*(store.hit("org_1", WINDOWS, 1, NOW) for _ in range(2)))
+        await store.close()
+
+    at_once(3, lambda _: asyncio.run(hit()))
+    store = SqlStore(backend.url, prefix=tables.prefix)
+    assert run(store.peek("org_1", WINDOWS, NOW)).used == (6, 6, 6)
+    run(store.close())
+    backend.give(tables)
+
+
+@pytest.fixture(params=["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
+async def awaited(request: pytest.FixtureRequest) -> AsyncIterator[SqlStore]:
+    """A store in the host's own asynchronous engine."""
+    backend = BACKENDS[request.param.partition("+")[0]]
+    tables = backend.take()
+    engine = create_async_engine(backend.admin.url.set(drivername=request.param))
+    yield SqlStore(engine, prefix=tables.prefix)
+    await engine.dispose()
+    backend.give(tables)
+
+
+async def test_the_hosts_own_asynchronous_engine(awaited: SqlStore) -> None:
+    key = await awaited.insert(draft(), 1, NOW)
+    assert await awaited.find(key.handle) == key
+    readings = await asyncio.gather(*(awaited.hit("org_1", WINDOWS, 1, NOW) for _ in range(12)))
+    assert [reading.allowed for reading in readings] == [True] * 10 + [False] * 2
+    assert await awaited.now() > NOW
+    await awaited.close()
+    assert await awaited.find(key.handle) == key, "the engine is the host's: it stays open"
+
+
+def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
+    """As SQLAlchemy's documentation shows it, for transactions around reads."""
+    engine = create_engine(BACKENDS["sqlite"].admin.url)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    tables = BACKENDS["sqlite"].take()
+    store = SqlStore(engine, prefix=tables.prefix)
+    for _ in range(3):
+        run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert run(store.peek("org_1", WINDOWS, NOW)).used == (3, 3, 3)
+    run(store.close())
+    engine.dispose()
+    BACKENDS["sqlite"].give(tables)
+
+
+@pytest.fixture
+def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which nothing ends within the grace."""
+    monkeypatch.setattr(async_executor, "GRACE", 0.1)
+    monkeypatch.setattr(sync_executor, "GRACE", 0.1)
+
+
+@pytest.mark.usefixtures("little_grace")
+@pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
+async def test_closing_does_not_wait_for_a_row_that_somebody_holds(
+    served: Backend, in_a_loop: bool
+) -> None:
+    """Whoever waits for it fails, with nothing counted; the database would have waited on."""
+    tables = served.take()
+    long = {
+        "postgresql": {"options": "-c lock_timeout=300000"},
+        "mysql": {"init_command": "SET SESSION innodb_lock_wait_timeout=300"},
+    }[served.kind]
+    url = make_url(served.url).update_query_dict(long).render_as_string(hide_password=False)
+    store = SqlStore(url, prefix=tables.prefix)
+    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
+    with served.admin.begin() as holder:
+        holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
+        calls: list[Coroutine[Any, Any, object]] = [store.hit("org_1", WINDOWS, 1, NOW)]
+        if in_a_loop:  # As many as there are threads.
+            calls += [store.acquire("org_1", f"job {n}", "me", 9, 1, NOW) for n in range(4)]
+        waiting = [
+            asyncio.create_task(call if in_a_loop else asyncio.to_thread(run, call))
+            for call in calls
+        ]
+        await asyncio.to_thread(await_locks, served.admin, len(calls))
+        closing = store.close()
+        await asyncio.wait_for(closing if in_a_loop else asyncio.to_thread(run, closing), 60)
+        failures = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
+        assert all(isinstance(failure, Exception) for failure in failures)
+    assert await asyncio.to_thread(lambda: run(store.peek("org_1", WINDOWS, NOW)).used[0]) == 1
+    assert await asyncio.to_thread(lambda: run(store.held("org_1", NOW))) == ()
+    await asyncio.to_thread(lambda: run(store.close()))
+    served.give(tables)
+
+
+@pytest.mark.usefixtures("little_grace")
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
+async def test_closing_beside_the_hosts_own_asynchronous_engine_waits_for_no_row(
+    driver: str,
+) -> None:
+    backend = BACKENDS[driver.partition("+")[0]]
+    tables = backend.take()
+    engine = create_async_engine(backend.admin.url.set(drivername=driver))
+    store = SqlStore(engine, prefix=tables.prefix)
+    await store.hit("org_1", WINDOWS, 1, NOW)
+    with backend.admin.begin() as holder:
+        holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
+        waiting = asyncio.create_task(store.hit("org_1", WINDOWS, 1, NOW))
+        await asyncio.to_thread(await_locks, backend.admin)
+        await asyncio.wait_for(store.close(), 60)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waiting, 60)
+    await engine.dispose()
+    again = SqlStore(backend.url, prefix=tables.prefix)
+    assert (await again.peek("org_1", WINDOWS, NOW)).used[0] == 1
+    await again.close()
+    backend.give(tables)
+
+
+def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:
+    url = database("sqlite")
+    store = open_store(url)
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    engine.dispose()
+    run(store.close())

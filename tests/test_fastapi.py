@@ -1,0 +1,367 @@
+"""The FastAPI router, dependency and error bodies, inside applications of every build."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import httpx2 as httpx
+import pytest
+from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPException, WebSocket
+from fastapi.responses import StreamingResponse
+from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Mount
+from starlette.testclient import WebSocketDenialResponse
+
+from lockgate import PUBLIC, ConfigurationError, Gate, Principal, run
+from lockgate.asgi import GateMiddleware
+from lockgate.errors import NotFound
+from lockgate.fastapi import error_handlers, lockgate_router, require
+from lockgate.sessions import Session, SignedCookie
+from lockgate.web.audit import audit
+from lockgate.web.starlette_routes import routes_of
+
+sessions = SignedCookie(["a session secret of the tests"])
+KEYS = "/api/v1/api-keys"
+Reader = Annotated[Principal, Depends(require("jobs:read"))]
+Anybody = Annotated[Principal, Depends(require())]
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate("memory://", brand="acme", sessions=sessions)
+
+
+def bearer(gate: Gate, *scopes: str) -> dict[str, str]:
+    key = run(gate.keys.create("org_1", "a key", scopes or ("*",)))
+    return {"Authorization": f"Bearer {key.text}"}
+
+
+def service(gate: Gate, **options: Any) -> FastAPI:
+    app = FastAPI(exception_handlers=error_handlers, **options)
+    app.include_router(lockgate_router(gate))
+    inner = APIRouter(prefix="/inner")
+
+    @inner.get("/jobs/{number}")
+    async def job(number: int, caller: Reader) -> dict[str, Any]:
+        return {"job": number, "of": caller.organization}
+
+    @inner.get("/missing")
+    def missing(_: Anybody) -> None:
+        raise NotFound
+
+    outer = APIRouter(prefix="/outer")
+    outer.include_router(inner)
+    app.include_router(outer)
+
+    @app.get("/health")
+    async def health() -> str:
+        return "ok"
+
+    @app.get("/open")
+    async def opened(caller: Reader) -> str:
+        return caller.organization
+
+    return app
+
+
+RULES = {"GET /health": PUBLIC, "GET /open": PUBLIC, "GET /openapi.json": PUBLIC}
+
+
+@pytest.fixture
+def client(gate: Gate) -> TestClient:
+    return TestClient(GateMiddleware(service(gate), gate, RULES))
+
+
+def code(answer: httpx.Response) -> str:
+    return f"{answer.status_code} {answer.json()['code']}"
+
+
+def test_the_dependency_gives_the_caller(client: TestClient, gate: Gate) -> None:
+    answer = client.get("/outer/inner/jobs/7", headers=bearer(gate, "jobs:*"))
+    assert answer.json() == {"job": 7, "of": "org_1"}
+    assert answer.headers["x-ratelimit-remaining"] == "9"
+
+
+def test_the_dependency_refuses_as_lockgate_does(client: TestClient, gate: Gate) -> None:
+    refused = client.get("/outer/inner/jobs/7", headers=bearer(gate, "models:read"))
+    assert code(refused) == "403 INSUFFICIENT_SCOPE"
+    assert 'scope="jobs:read"' in refused.headers["www-authenticate"]
+    assert refused.headers["x-ratelimit-remaining"] == "9"
+    assert refused.headers["cache-control"] == "no-store"
+    assert code(client.get("/open")) == "401 MISSING_AUTH"
+    assert code(client.get("/outer/inner/jobs/7")) == "401 MISSING_AUTH"
+
+
+def test_nobody_says_in_a_request_who_they_are(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ``Depends`` was forgotten; nor does an answer tell all that is known of a caller."""
+    # FastAPI takes a tuple for files, and asks for what reads them before anything else.
+    installed = "fastapi.dependencies.utils.ensure_multipart_is_installed"
+    monkeypatch.setattr(installed, lambda: None, raising=False)
+
+    def asked(principal: Principal) -> None: ...
+
+    def told(principal: Anybody) -> Principal:
+        return principal
+
+    for endpoint in (asked, told):
+        with pytest.raises(ConfigurationError, match="Depends"):
+            service(gate).post("/me")(endpoint)
+
+
+def test_without_a_middleware_nobody_comes_in(gate: Gate) -> None:
+    client = TestClient(service(gate))
+    assert code(client.get("/open", headers=bearer(gate))) == "401 MISSING_AUTH"
+    assert code(client.get(KEYS)) == "401 MISSING_AUTH"
+    assert client.get(KEYS, headers=bearer(gate)).status_code == 200
+
+
+def test_all_errors_are_ours(client: TestClient, gate: Gate) -> None:
+    key = bearer(gate)
+    assert code(client.get("/nowhere", headers=key)) == "404 NOT_FOUND"
+    assert code(client.get("/outer/inner/missing", headers=key)) == "404 NOT_FOUND"
+    assert code(client.put("/health", headers=key)) == "405 METHOD_NOT_ALLOWED"
+    wrong = client.get("/outer/inner/jobs/seven", headers=key)
+    assert code(wrong) == "400 VALIDATION_ERROR"
+    assert [detail["field"] for detail in wrong.json()["details"]] == ["number"]
+
+
+def test_the_operations(client: TestClient, gate: Gate) -> None:
+    session = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada'))}"}
+    made = client.post(KEYS, headers=session, json={"name": "made"})
+    assert made.status_code == 201
+    key = {"Authorization": f"Bearer {made.json()['key']}"}
+    assert client.head(KEYS, headers=key).status_code == 200
+    wrong = client.patch(KEYS, headers=key)
+    assert code(wrong) == "405 METHOD_NOT_ALLOWED"
+    assert wrong.headers["allow"] == "GET, HEAD, POST"
+    assert client.delete(f"{KEYS}/{made.json()['id']}", headers=key).status_code == 200
+    assert code(client.get(KEYS, headers=key)) == "401 KEY_REVOKED"
+
+
+def test_nobody_to_create_keys() -> None:
+    with pytest.raises(ConfigurationError, match="session verifier"):
+        lockgate_router(Gate("memory://", brand="acme"))
+
+
+# --- the document -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def document(client: TestClient) -> Any:
+    return client.get("/openapi.json").json()
+
+
+def test_scopes_are_in_the_document(document: Any) -> None:
+    assert document["paths"]["/outer/inner/jobs/{number}"]["get"]["security"] == [
+        {"key": ["jobs:read"]}
+    ]
+    assert document["paths"][KEYS]["get"]["security"] == [
+        {"key": ["account:read"]},
+        {"session": ["account:read"]},
+    ]
+    assert document["paths"][KEYS]["post"]["security"] == [{"session": []}]
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert document["components"]["securitySchemes"]["session"]["name"] == "__session"
+
+
+def test_every_answer_is_in_the_document(document: Any) -> None:
+    operations = [
+        operation
+        for path, by_method in document["paths"].items()
+        if path.startswith("/api/v1")
+        for operation in by_method.values()
+    ]
+    assert len(operations) == 5
+    errors = {"400", "401", "403", "404", "405", "409", "413", "415", "429", "503"}
+    for operation in operations:
+        responses = operation["responses"]
+        assert responses.keys() - errors in ({"200"}, {"201"})
+        for status, response in responses.items():
+            assert response["headers"].keys() >= {"X-RateLimit-Limit", "X-RateLimit-Reset"}
+            schema = response["content"]["application/json"]["schema"]["$ref"]
+            assert schema.endswith("/Error") is (status in errors)
+        assert "Retry-After" in responses["429"]["headers"]
+        assert "WWW-Authenticate" in responses["401"]["headers"]
+    body = document["paths"][KEYS]["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"]["properties"].keys() == {"name", "scopes", "expiresInDays"}
+    assert body["schema"]["properties"]["name"]["examples"]
+    (parameter,) = document["paths"][f"{KEYS}/{{id}}"]["get"]["parameters"]
+    assert (parameter["name"], parameter["in"]) == ("id", "path")
+
+
+# --- as applications are built ------------------------------------------------------------
+
+
+def test_the_audit_sees_included_routers(gate: Gate) -> None:
+    app = service(gate)
+    guard = GateMiddleware(app, gate, {**RULES, "GET /outer/inner/jobs/{number}": "jobs:read"})
+    report = audit(guard.guard, routes_of(app))
+    shown = [f"{route.method} {route.path}" for route in report.routes]
+    assert "GET /outer/inner/jobs/{number}" in shown
+    assert shown.count(f"POST {KEYS}") == 1
+    assert not any("/jobs" in problem for problem in report.problems)
+
+
+def test_added_as_a_middleware(gate: Gate) -> None:
+    app = service(gate)
+    app.add_middleware(GateMiddleware, gate=gate, rules=RULES)
+    client = TestClient(app)
+    assert client.get("/health").json() == "ok"
+    assert client.get("/outer/inner/jobs/1", headers=bearer(gate)).json()["of"] == "org_1"
+    assert code(client.get("/outer/inner/jobs/1")) == "401 MISSING_AUTH"
+
+
+def test_mounted_inside_another_application(gate: Gate) -> None:
+    outer = Starlette(routes=[Mount("/service", GateMiddleware(service(gate), gate, RULES))])
+    client = TestClient(outer)
+    assert client.get("/service/health").json() == "ok"
+    assert client.get("/service/outer/inner/jobs/1", headers=bearer(gate)).json()["job"] == 1
+    assert client.get(f"/service{KEYS}", headers=bearer(gate)).status_code == 200
+    assert code(client.get(f"/service{KEYS}")) == "401 MISSING_AUTH"
+
+
+def test_a_sub_application_behind_the_outer_gate(gate: Gate) -> None:
+    outer = FastAPI(exception_handlers=error_handlers)
+    outer.mount("/sub", service(gate))
+    client = TestClient(GateMiddleware(outer, gate))
+    assert client.get("/sub/open", headers=bearer(gate)).json() == "org_1"
+    assert code(client.get("/sub/open")) == "401 MISSING_AUTH"
+    refused = client.get("/sub/open", headers=bearer(gate, "models:read"))
+    assert code(refused) == "403 INSUFFICIENT_SCOPE"
+
+
+@pytest.mark.parametrize("way", ["mount", "nested", "included", "host"])
+def test_a_mounted_application_answers_the_refusals_of_its_endpoints(gate: Gate, way: str) -> None:
+    """Its own answer to a crash would come before that of the outer application."""
+    mounted, app, router = FastAPI(), FastAPI(exception_handlers=error_handlers), APIRouter()
+
+    @mounted.get("/jobs")
+    async def jobs(caller: Reader) -> str:
+        return caller.organization
+
+    @mounted.websocket("/feed")
+    async def feed(websocket: WebSocket, caller: Reader) -> None:
+        await websocket.accept(subprotocol=caller.organization)
+        await websocket.close()
+
+    if way == "mount":
+        app.mount("/v1", mounted)
+    elif way == "nested":
+        app.mount("/v1", Starlette(routes=[Mount("", mounted)]))
+    elif way == "included":
+        router.mount("", mounted)
+        app.include_router(router, prefix="/v1")
+    else:
+        app.host("testserver", Starlette(routes=[Mount("/v1", mounted)]))
+    client = TestClient(GateMiddleware(app, gate))
+    assert client.get("/v1/jobs", headers=bearer(gate, "jobs:read")).status_code == 200
+    answer = client.get("/v1/jobs", headers=bearer(gate, "models:read"))
+    assert (answer.status_code, answer.json()["code"]) == (403, "INSUFFICIENT_SCOPE")
+    with pytest.raises(WebSocketDenialResponse) as denied:
+        client.websocket_connect("/v1/feed", headers=bearer(gate, "models:read")).__enter__()
+    assert denied.value.status_code == 403
+
+
+def test_lifespan_background_tasks_and_streams(gate: Gate) -> None:
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, str]]:
+        told.append("up")
+        yield {"greeting": "hello"}
+        told.append("down")
+
+    app = service(gate, lifespan=lifespan)
+
+    @app.get("/stream")
+    async def stream(caller: Anybody, after: BackgroundTasks) -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            for number in range(3):
+                yield b"%d" % number
+
+        after.add_task(told.append, f"after {caller.organization}")
+        return StreamingResponse(parts(), background=after)
+
+    with TestClient(GateMiddleware(app, gate)) as client:
+        answer = client.get("/stream", headers=bearer(gate))
+        assert (answer.text, answer.headers["x-ratelimit-remaining"]) == ("012", "9")
+    assert told == ["up", "after org_1", "down"]
+
+
+def test_an_applications_own_errors_stay_fastapis(gate: Gate) -> None:
+    """A detail may be any JSON; only the router's 404 and 405 are to look like lockgate's."""
+    app = service(gate)
+
+    @app.get("/raise/{status}")
+    def raising(status: int, structured: bool) -> None:
+        detail = {"why": ["this"]} if structured else "own words"
+        raise HTTPException(status, detail, headers={"X-Job": "7"})
+
+    client = TestClient(GateMiddleware(app, gate, {"GET /raise/{status}": PUBLIC}))
+    for status, structured in ((400, True), (400, False), (404, True), (405, True), (409, True)):
+        answer = client.get(f"/raise/{status}", params={"structured": structured})
+        detail = {"why": ["this"]} if structured else "own words"
+        assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+        assert answer.headers["X-Job"] == "7"
+    worded = client.get("/raise/404", params={"structured": False})
+    assert worded.json() == {"error": "own words", "code": "NOT_FOUND"}
+
+
+@pytest.mark.parametrize("text", ["{", "nul", '{"a": 1,}', "[1, 2"])
+def test_a_text_that_is_no_json_has_no_fields(gate: Gate, text: str) -> None:
+    app = service(gate)
+
+    @app.post("/anything")
+    def anything(body: Annotated[dict[str, int], Body()]) -> int:
+        return len(body)
+
+    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
+    sent = {"Content-Type": "application/json"}
+    answer = client.post("/anything", content=text, headers=sent)
+    assert code(answer) == "400 VALIDATION_ERROR"
+    assert answer.json()["details"] == [{"field": "", "message": "The body is not JSON."}]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_prefix_that_fastapi_takes_off_is_no_part_of_a_rule(gate: Gate, wrapped: bool) -> None:
+    """It does so after the middleware, by its own ``root_path``, where a path begins with that."""
+    app = FastAPI(exception_handlers=error_handlers)
+    app.root_path = "/shop"
+    inner = CORSMiddleware(app) if wrapped else app
+    client = TestClient(
+        GateMiddleware(inner, gate, {"GET /admin": "account:write", "GET /health": PUBLIC})
+    )
+
+    @app.get("/admin")
+    def admin() -> str:
+        return "reached"
+
+    @app.get("/health")
+    def health() -> str:
+        return "ok"
+
+    for path in ("/admin", "/shop/admin"):
+        lacking = client.get(path, headers=bearer(gate, "jobs:read"))
+        assert code(lacking) == "403 INSUFFICIENT_SCOPE"
+        assert client.get(path, headers=bearer(gate)).json() == "reached"
+    assert [client.get(path).json() for path in ("/health", "/shop/health")] == ["ok", "ok"]
+    assert code(client.get("/shop/shop/health")) == "401 MISSING_AUTH"
+
+
+def test_k2_no_part_of_a_key_comes_back(gate: Gate) -> None:
+    app = service(gate)
+
+    @app.post("/anything")
+    def anything(body: Annotated[dict[str, int], Body()]) -> int:
+        return len(body)
+
+    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
+    key = run(gate.keys.create("org_1", "a key")).text
+    answer = client.post("/anything", json={key: "x", **{f"x{n}": "x" for n in range(99)}})
+    assert code(answer) == "400 VALIDATION_ERROR"
+    assert key[19:31] not in answer.text
+    assert len(answer.json()["details"]) == 50

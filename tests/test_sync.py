@@ -1,0 +1,83 @@
+"""Driving a flow without an event loop."""
+
+import asyncio
+from collections.abc import Generator
+from types import coroutine
+
+import pytest
+
+from lockgate.errors import ConfigurationError, KeyNotFound
+from lockgate.sync import run
+
+
+async def double(number: int) -> int:
+    return 2 * number
+
+
+async def quadruple(number: int) -> int:
+    return await double(await double(number))
+
+
+async def nothing() -> None:
+    pass
+
+
+async def refuse() -> int:
+    raise KeyNotFound
+
+
+@coroutine
+def suspend() -> Generator[None, None, None]:
+    yield
+
+
+def test_the_value_of_a_flow_is_given_back() -> None:
+    assert run(quadruple(3)) == 12
+    run(nothing())
+    value = object()
+
+    async def give() -> object:
+        return value
+
+    assert run(give()) is value
+
+
+def test_a_value_may_be_a_tuple_or_an_exception() -> None:
+    async def give(what: object) -> object:
+        return what
+
+    problem = KeyNotFound()
+    for what in ((1, 2), (), problem, StopAsyncIteration()):
+        assert run(give(what)) is what
+
+
+def test_an_exception_comes_through() -> None:
+    with pytest.raises(KeyNotFound):
+        run(refuse())
+
+
+def test_a_flow_that_suspends_is_closed_and_refused() -> None:
+    closed = []
+
+    async def waits() -> None:
+        try:
+            await suspend()
+            closed.append("went on")
+        finally:
+            closed.append("closed")
+
+    flow = waits()
+    with pytest.raises(ConfigurationError, match="event loop"):
+        run(flow)
+    assert closed == ["closed"]
+    with pytest.raises(RuntimeError, match="reuse"):
+        run(flow)
+
+
+def test_a_flow_that_sleeps_is_refused_without_a_loop() -> None:
+    with pytest.raises(ConfigurationError, match="await it there"):
+        run(asyncio.sleep(0))
+
+
+async def test_it_also_runs_inside_an_event_loop() -> None:
+    assert run(double(2)) == 4

@@ -1,0 +1,54 @@
+"""The walk in lockstep shrinks what a wrong store does; processes find a wrong clock."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from lockgate import Store, run
+from lockgate.testing import Broken
+from lockgate.testing.checks import Part
+from lockgate.testing.processes import share
+from lockgate.testing.state_machine import lockstep
+from tests.examples.test_own_store import reopened
+
+from .mutants import AnybodyReleases, CostIgnored, LaterRevocationWins, Mutant
+
+
+@pytest.mark.parametrize(
+    ("mutant", "part", "sentence", "calls"),
+    [
+        (CostIgnored, "windows", "W14", 2),
+        pytest.param(AnybodyReleases, "slots", "L5", 2, marks=pytest.mark.campaign),
+        pytest.param(LaterRevocationWins, "keys", "D4", 3, marks=pytest.mark.campaign),
+    ],
+)
+def test_the_walk_is_shrunk_to_the_calls_that_show_it(
+    mutant: type[Mutant], part: Part, sentence: str, calls: int
+) -> None:
+    many = settings(max_examples=2_000, derandomize=True)
+    with pytest.raises(Broken) as broken:
+        lockstep(mutant, parts=[part], profile=many)
+    assert broken.value.sentence == sentence
+    assert len(broken.value.trace) <= calls
+
+
+def test_a_walk_takes_a_store_that_is_made_in_an_event_loop() -> None:
+    async def make() -> Store:
+        return Mutant()
+
+    lockstep(make, profile=settings(max_examples=5))
+
+
+@pytest.mark.campaign
+def test_processes_whose_clocks_differ_find_a_store_that_goes_by_them(tmp_path: Path) -> None:
+    """The example goes by the clock of its host, which is right for a file and for nothing else."""
+    path = str(tmp_path / "own.db")
+    store = reopened(path)
+    with pytest.raises(Broken, match="whose clocks are 300 s apart") as broken:
+        run(share(store, partial(reopened, path), skew=300.0))
+    assert broken.value.sentence == "W12"
+    run(store.close())

@@ -1,0 +1,159 @@
+"""The OpenAPI document is valid, complete, and says what the operations really answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from openapi_spec_validator import validate
+from starlette.applications import Starlette
+
+from lockgate import PUBLIC, Rule
+from lockgate.asgi import GateMiddleware
+from lockgate.starlette import error_handlers, lockgate_routes
+from lockgate.web.operations.openapi import describe
+
+from ..driving import Bench, ask
+
+OTHERS = [
+    ("GET", "/health", PUBLIC, "Health"),
+    ("POST", "/jobs/{id}/frames/{frame}", Rule("jobs:write"), "Add a frame"),
+]
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    return describe(Bench(**fields).gate, "A service", OTHERS)
+
+
+def references(node: object) -> set[str]:
+    if isinstance(node, dict):
+        own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+        return own.union(*map(references, node.values()))
+    return set[str]().union(*map(references, node)) if isinstance(node, list) else set()
+
+
+def test_the_document_is_valid_openapi() -> None:
+    validate(document())
+
+
+def test_every_reference_leads_somewhere() -> None:
+    found = document()
+    names = {f"#/components/schemas/{name}" for name in found["components"]["schemas"]}
+    assert references(found) <= names
+    assert "#/components/schemas/Error" in references(found)
+
+
+def test_every_operation_is_there() -> None:
+    operations = {(method, path) for path, item in document()["paths"].items() for method in item}
+    assert operations == {
+        ("get", "/api/v1/api-keys"),
+        ("post", "/api/v1/api-keys"),
+        ("get", "/api/v1/api-keys/{id}"),
+        ("delete", "/api/v1/api-keys/{id}"),
+        ("get", "/api/v1/account/rate-limits"),
+        ("get", "/health"),
+        ("post", "/jobs/{id}/frames/{frame}"),
+    }
+    assert "/v7/api-keys" in document(prefix="/v7")["paths"]
+
+
+def test_the_parameters_are_those_of_the_path() -> None:
+    for path, item in document()["paths"].items():
+        for operation in item.values():
+            names = [parameter["name"] for parameter in operation["parameters"]]
+            assert names == re.findall(r"\{(\w+)\}", path)
+
+
+def test_parameters_of_every_form_are_described() -> None:
+    others = [
+        ("GET", "/files/{name:path}", Rule("upload:read"), "Read a file"),
+        ("GET", "/v{version}/x", Rule("upload:read"), "In a segment"),
+    ]
+    paths = describe(Bench().gate, "A service", others)["paths"]
+    for path, item in paths.items():
+        for operation in item.values():
+            names = [parameter["name"] for parameter in operation["parameters"]]
+            assert names == re.findall(r"\{(.*?)\}", path)
+            assert all(re.fullmatch(r"\w+", name) for name in names)
+
+
+def test_what_each_operation_accepts() -> None:
+    paths = document()["paths"]
+    assert paths["/health"]["get"]["security"] == []
+    assert paths["/api/v1/api-keys"]["post"]["security"] == [{"session": []}]
+    assert paths["/api/v1/api-keys"]["get"]["security"] == [
+        {"key": ["account:read"]},
+        {"session": ["account:read"]},
+    ]
+
+
+def test_every_answer_carries_the_rate_headers() -> None:
+    for item in document()["paths"].values():
+        for operation in item.values():
+            for response in operation["responses"].values():
+                assert sum("RateLimit" in name for name in response["headers"]) == 3
+
+
+def fits(value: object, schema: dict[str, Any], schemas: dict[str, Any]) -> bool:
+    """As much of JSON Schema as these models need, and no member that is not described."""
+    if "$ref" in schema:
+        return fits(value, schemas[schema["$ref"].rsplit("/", 1)[-1]], schemas)
+    if "anyOf" in schema:
+        return any(fits(value, each, schemas) for each in schema["anyOf"])
+    kind = schema["type"]
+    if kind == "object":
+        known = schema["properties"]
+        return (
+            isinstance(value, dict)
+            and value.keys() <= known.keys()
+            and set(schema.get("required", ())) <= value.keys()
+            and all(fits(each, known[name], schemas) for name, each in value.items())
+        )
+    if kind == "array":
+        return isinstance(value, list) and all(fits(v, schema["items"], schemas) for v in value)
+    types = {"string": str, "boolean": bool, "null": type(None)}
+    if kind in types:
+        return isinstance(value, types[kind])
+    numbers = int if kind == "integer" else (int, float)
+    return isinstance(value, numbers) and not isinstance(value, bool)
+
+
+async def test_what_is_answered_is_what_is_described() -> None:
+    bench = Bench(rpm=9)
+    app = GateMiddleware(
+        Starlette(routes=lockgate_routes(bench.gate), exception_handlers=error_handlers),
+        bench.gate,
+    )
+    found = describe(bench.gate, "A service")
+    session = bench.session()
+    keys = "/api/v1/api-keys"
+
+    async def check(method: str, path: str, status: int, at: str = "", **fields: Any) -> Any:
+        answer = await ask(app, method, path, **fields)
+        assert answer.status == status
+        responses = found["paths"][at or path][method.lower()]["responses"]
+        schema = responses[str(status)]["content"]["application/json"]["schema"]
+        assert fits(answer.json(), schema, found["components"]["schemas"]), answer.json()
+        assert not fits({**answer.json(), "more": 1}, schema, found["components"]["schemas"])
+        return answer.json()
+
+    created = await check("POST", keys, 201, session=session, json_body={"name": "x"})
+    one = f"{keys}/{{id}}"
+    await check("GET", keys, 200, session=session)
+    await check("GET", f"{keys}/{created['id']}", 200, one, session=session)
+    await check("GET", "/api/v1/account/rate-limits", 200, key=created["key"])
+    await check("POST", keys, 400, session=session, json_body={})
+    await check("POST", keys, 401)
+    await check("GET", f"{keys}/x", 404, one, session=session)
+    await check("DELETE", f"{keys}/{created['id']}", 200, one, session=session)
+    for _ in range(3):
+        await ask(app, "GET", keys, session=session)
+    await check("GET", keys, 429, session=session)
+
+
+def test_the_body_that_creates_a_key_is_described_as_it_is_read() -> None:
+    found = document()
+    schema = found["components"]["schemas"]["CreateKey"]
+    assert schema["required"] == ["name"]
+    assert schema["properties"].keys() == {"name", "scopes", "expiresInDays"}
+    assert schema["additionalProperties"] is False
