@@ -14,7 +14,9 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 # Each file stays with one worker, which starts the servers that its files talk to. Files are begun
 # in the order of their names: else those of few tests come last, and they are the slowest.
-SIDE_BY_SIDE = ["-n", "auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
+# There is a worker more than cores, for each waits for servers a third of its time.
+WORKERS = min(4, (os.cpu_count() or 1) + 1)
+SIDE_BY_SIDE = [f"-n{WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
 
 
 def install(session: nox.Session, group: str) -> None:

@@ -1,13 +1,15 @@
-"""How the application of each framework is put behind a gate: the one place that knows."""
+"""How the application of each framework is put behind a gate: the one place that knows.
+
+A server loads the framework of its own application: all of them take a second more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from lockgate import Gate, Rule, django, litestar, quart
+from lockgate import Gate, Rule
 from lockgate.asgi import GateMiddleware as AsgiGate
-from lockgate.flask import FlaskGate
 from lockgate.wsgi import GateMiddleware as WsgiGate
 
 Rules = Mapping[str, Rule | str]
@@ -24,14 +26,26 @@ def guard_wsgi(app: Any, gate: Gate, rules: Rules) -> Any:
 
 
 def guard_flask(app: Any, gate: Gate, rules: Rules) -> Any:
+    from lockgate.flask import FlaskGate
+
     FlaskGate(gate, rules).init_app(app)
     return app
 
 
 def guard_quart(app: Any, gate: Gate, rules: Rules) -> Any:
+    from lockgate import quart
+
     quart.protect(app, gate, rules)
     return app
 
 
-guard_django = django.protect
-guard_litestar = litestar.protect
+def guard_django(app: Any, gate: Gate, rules: Rules) -> Any:
+    from lockgate import django
+
+    return django.protect(app, gate, rules)
+
+
+def guard_litestar(app: Any, gate: Gate, rules: Rules) -> Any:
+    from lockgate import litestar
+
+    return litestar.protect(app, gate, rules)

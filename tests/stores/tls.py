@@ -29,15 +29,17 @@ class Certificate(NamedTuple):
         return context
 
 
-def certificate(folder: Path, address: str = "127.0.0.1", *, days: int = 1) -> Certificate:
+def certificate(
+    folder: Path, address: str = "127.0.0.1", *, days: int = 1, name: str = "lockgate's tests"
+) -> Certificate:
     """A certificate for an address, good for so many days from now; fewer than 0: it was."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lockgate's tests")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=10))

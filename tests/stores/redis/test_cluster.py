@@ -33,6 +33,8 @@ BOOK = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=9)])
 SMALL = PlanBook([Plan("free", rpm=3, rph=100, rpd=100, concurrent=9)])
 PATIENT = 30.0
 """Seconds that a request may take: here a busy machine is no failure."""
+REST = 0.005
+"""Seconds that a caller rests after a refusal: a test waits for what follows, not for refusals."""
 both_modes = pytest.mark.parametrize("mode", ["sync", "awaiting"])
 
 
@@ -78,13 +80,18 @@ class Traffic:
     def _block(self, organizations: list[str]) -> None:
         while not self._over.is_set():
             for id in organizations:
+                refused = len(self.refused)
                 run(self._ask(id))
+                if len(self.refused) > refused:
+                    time.sleep(REST)
 
     def _await(self, organizations: list[str]) -> None:
         async def ask(id: str) -> None:
             while not self._over.is_set():
+                refused = len(self.refused)
                 await self._ask(id)
-                await asyncio.sleep(0)  # A refusal by an open breaker never waits.
+                # A refusal by an open breaker never waits.
+                await asyncio.sleep(REST if len(self.refused) > refused else 0)
 
         async def all_of_it() -> None:
             await asyncio.gather(*map(ask, organizations))

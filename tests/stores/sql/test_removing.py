@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import pytest
@@ -27,8 +28,9 @@ LIVE = 900
 LATER = NOW + 40 * DAY
 
 
-def fill(backend: Backend, tables: Tables) -> None:
-    """An organization with a pile of keys that ended and some that are live, and others."""
+@cache
+def rows() -> list[dict[str, Any]]:
+    """An organization's pile of keys that ended and some that are live, and keys of others."""
     rows: list[dict[str, Any]] = []
     for number in range(PILE + LIVE):
         key = draft(lifetime=DAY if number < PILE else None).created(NOW + number * 1000)
@@ -36,10 +38,14 @@ def fill(backend: Backend, tables: Tables) -> None:
             key = key._replace(revoked_at=NOW + SECOND)
         rows.append(write_key(key))
     rows += [write_key(draft(f"org_{1 + n % 50}").created(NOW + n)) for n in range(1000)]
+    return rows
+
+
+def fill(backend: Backend, tables: Tables) -> None:
     with backend.admin.begin() as connection:
         owners = [{"id": write_id(f"org_{number}")} for number in range(1, 51)]
         connection.execute(insert(tables.organizations), owners)
-        connection.execute(insert(tables.keys), rows)
+        connection.execute(insert(tables.keys), rows())
     if backend.kind == "sqlite":
         return
     with backend.admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
