@@ -14,7 +14,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 # Each file stays with one worker, which starts the servers that its files talk to. Files are begun
 # in the order of their names: else those of few tests come last, and they are the slowest.
-# There is a worker more than cores, for each waits for servers a third of its time.
+# One worker more than cores: tests that stop servers mostly wait.
 WORKERS = min(4, (os.cpu_count() or 1) + 1)
 SIDE_BY_SIDE = [f"-n{WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
 
