@@ -66,4 +66,7 @@ class BoundedDict(dict[K, V]):
             key = order.popleft()
         self.pop(key, None)
         if len(self) > self._at_most:  # A thread replaced what another was just forgetting.
-            self._order = deque(list(self))
+            # All but the last are forgotten at once: else each new entry would come here again.
+            self._order = order = deque(list(self))
+            while len(order) > self._at_most:
+                self.pop(order.popleft(), None)
