@@ -130,6 +130,8 @@ def _unnamed(attack: Attack, answer: Answer, handlers: Sequence[Handler]) -> Ite
         return
     if request.credential not in ORGANIZATIONS or is_preflight(request):
         return
+    if request.header(b"authorization") is not None:
+        return  # One more than the credential's: with two, there is none (D18).
     # A server may take a handshake for a GET, and a header for a prefix of the path.
     if request.header(b"upgrade") or "prefix in a header" in attack.families:
         return
