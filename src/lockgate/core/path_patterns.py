@@ -7,7 +7,7 @@ from ..errors import ConfigurationError
 from .path_readings import odd
 
 _PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::(\w+))?\}")
-_LITERAL, _MIXED, _ONE, _REST = range(4)
+LITERAL, MIXED, ONE, REST = range(4)
 _FILLER = "\ue000"
 
 
@@ -38,12 +38,12 @@ class Pattern(NamedTuple):
             if whole is None:
                 # What a parameter is called makes no difference to what it matches.
                 shape = _PARAMETER.sub("{}", segment)
-                segments.append((_MIXED if "{" in segment else _LITERAL, shape))
+                segments.append((MIXED if "{" in segment else LITERAL, shape))
             else:
-                segments.append((_REST, "") if whole[1] == "path" else (_ONE, ""))
-            if segments[-1][0] == _REST:
+                segments.append((REST, "") if whole[1] == "path" else (ONE, ""))
+            if segments[-1][0] == REST:
                 break
-        if text.count(":path}") > (segments[-1][0] == _REST) or not (
+        if text.count(":path}") > (segments[-1][0] == REST) or not (
             len(segments) == len(text[1:].split("/"))
         ):
             raise ConfigurationError(
@@ -62,38 +62,38 @@ class Pattern(NamedTuple):
         for segment in template[1:].split("/"):
             whole = _PARAMETER.fullmatch(segment)
             if ":path}" in segment:
-                segments.append((_REST, ""))
+                segments.append((REST, ""))
                 break
             if whole is not None:
-                segments.append((_ONE, ""))
+                segments.append((ONE, ""))
             else:
                 shape = _PARAMETER.sub("{}", segment)
-                segments.append((_MIXED if "{" in segment else _LITERAL, shape))
+                segments.append((MIXED if "{" in segment else LITERAL, shape))
         return cls(template, tuple(segments))
 
     @property
     def sample(self) -> str:
         """A path that it matches and that no rule is likely to name by its letters."""
         filled = (
-            f"{_FILLER}/{_FILLER}" if kind == _REST else source.replace("{}", _FILLER) or _FILLER
+            f"{_FILLER}/{_FILLER}" if kind == REST else source.replace("{}", _FILLER) or _FILLER
             for kind, source in self.segments
-            if (kind, source) != (_LITERAL, "")
+            if (kind, source) != (LITERAL, "")
         )
-        slash = "/" if self.segments[-1] == (_LITERAL, "") and len(self.segments) > 1 else ""
+        slash = "/" if self.segments[-1] == (LITERAL, "") and len(self.segments) > 1 else ""
         return "/" + "/".join(filled) + slash
 
     @property
     def stem(self) -> "Pattern":
         """The pattern in lower case and without a last slash, to compare it with others."""
         segments = tuple((kind, source.casefold()) for kind, source in self.segments)
-        if len(segments) > 1 and segments[-1] == (_LITERAL, ""):
+        if len(segments) > 1 and segments[-1] == (LITERAL, ""):
             segments = segments[:-1]
         return Pattern(self.text, segments)
 
     @property
     def literal(self) -> bool:
         """Whether it has no parameters."""
-        return all(kind == _LITERAL for kind, _ in self.segments)
+        return all(kind == LITERAL for kind, _ in self.segments)
 
     @property
     def expression(self) -> str:
@@ -108,7 +108,7 @@ class Pattern(NamedTuple):
     def covers(self, other: "Pattern") -> bool:
         """Whether it matches every path that the other one matches."""
         for place, (kind, source) in enumerate(self.segments):
-            if kind == _REST:
+            if kind == REST:
                 return True
             if place >= len(other.segments):
                 return False
@@ -119,10 +119,10 @@ class Pattern(NamedTuple):
     def meets(self, other: "Pattern") -> bool:
         """Whether some path may match both."""
         for (kind, source), theirs in zip(self.segments, other.segments, strict=False):
-            if _REST in (kind, theirs[0]):
+            if REST in (kind, theirs[0]):
                 return True
             ours = (kind, source)
-            if _LITERAL in (kind, theirs[0]) and not (
+            if LITERAL in (kind, theirs[0]) and not (
                 _covers(ours, theirs) or _covers(theirs, ours)
             ):
                 return False
@@ -131,17 +131,17 @@ class Pattern(NamedTuple):
 
 def _covers(ours: tuple[int, str], theirs: tuple[int, str]) -> bool:
     """Whether one segment matches all that another one matches."""
-    if theirs[0] == _REST:
+    if theirs[0] == REST:
         return False
-    if ours[0] == _MIXED and theirs[0] == _LITERAL:
+    if ours[0] == MIXED and theirs[0] == LITERAL:
         return re.fullmatch(_expression(*ours), theirs[1], re.DOTALL) is not None
-    return ours[0] == _ONE or ours == theirs
+    return ours[0] == ONE or ours == theirs
 
 
 def _expression(kind: int, source: str) -> str:
-    if kind == _ONE:
+    if kind == ONE:
         return "[^/]+"
-    if kind == _REST:
+    if kind == REST:
         return ".*"
     first, *others = map(re.escape, source.split("{}"))
     if not others:

@@ -18,9 +18,7 @@ from typing import Final, cast
 from .access_rule import ANY_KEY, Rule, both, not_allowed, nowhere
 from .path_patterns import Pattern
 from .path_readings import odd, readings
-
-_FOLDED_TO_I: Final = {0x130: "i", 0x131: "i"}
-"""Letters that expressions take for an ``i`` in another letter case, as casefold() does not."""
+from .path_tree import PathTree, fold
 
 
 class MethodRules(dict[str, Rule]):
@@ -84,6 +82,7 @@ class PathRules:
         self._first = re.compile("|".join(f"({e})" for e in expressions), re.DOTALL)
         folds = re.DOTALL | re.IGNORECASE
         self._each = [(re.compile(x, re.DOTALL), re.compile(x, folds)) for x in expressions]
+        self._tree = PathTree(e.pattern for e in self._open)
         self._stems: dict[str, list[Entry]] = {}
         for text, entry in self._literal.items():
             self._stems.setdefault(_stem(text), []).append(entry)
@@ -137,7 +136,8 @@ class PathRules:
 
     def inside(self, pattern: Pattern) -> list[Entry]:
         """The entries that name single paths of a route; a last slash makes no difference."""
-        return [entry for entry in self.entries if pattern.stem.covers(entry.pattern.stem)]
+        stem = pattern.stem
+        return [entry for entry in self.entries if stem.covers(entry.pattern.stem)]
 
     def named(self, pattern: Pattern) -> Entry | None:
         """The entry of this very pattern; letter case and a last slash make no difference."""
@@ -179,9 +179,9 @@ class PathRules:
             if spelled:
                 return spelled
         found = [
-            entry
-            for entry, each in zip(self._open, self._each, strict=True)
-            if each[not exactly].fullmatch(path)
+            self._open[place]
+            for place in self._tree.places(path)
+            if self._each[place][not exactly].fullmatch(path)
         ]
         return [e for e in found if not any(_contains(e.pattern, o.pattern) for o in found)]
 
@@ -206,9 +206,7 @@ def strictest(rules: Sequence[Rule]) -> Rule:
 
 
 def _stem(path: str) -> str:
-    if not path.isascii():
-        path = path.translate(_FOLDED_TO_I)
-    return path.casefold().removesuffix("/") if len(path) > 1 else path
+    return fold(path).removesuffix("/") if len(path) > 1 else path
 
 
 def _contains(one: Pattern, other: Pattern) -> bool:
