@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import cache, reduce
 from itertools import product
+from time import process_time
 from typing import Any
 
 import pytest
@@ -37,6 +38,33 @@ def test_a_last_slash_more_or_less_sheds_no_scope() -> None:
 def test_a_rule_that_accepts_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="/a"):
         RuleBook({"GET /a": Rule(accepts=())})
+
+
+def test_an_odd_path_takes_no_longer_with_more_rules() -> None:
+    """It has up to 64 readings, each is matched, and nobody has shown a key by then."""
+
+    def seconds(rules: int) -> float:
+        named = [f"GET /{{tenant}}/part{n}/{form}" for n in range(rules) for form in ("{id}", "x")]
+        book = RuleBook(dict.fromkeys(named, "a:b"))
+        times: list[float] = []
+        for _ in range(7):
+            started = process_time()
+            book.match("GET", "/t/part0/%2561;x//..\\a?b#c")
+            times.append(process_time() - started)
+        return min(times)
+
+    assert seconds(250) < 4 * seconds(5)
+
+
+def test_the_rules_that_admit_to_a_route_outlive_their_ids() -> None:
+    """Of rules that are made for one look only, the next may get the id."""
+    rules = {
+        "* h.test/{a}/x/{c}": Rule("a:b", cost=2),
+        "GET h.test/{a}/{b}/y": Rule("a:c", cost=3),
+    }
+    others = RuleBook(rules).for_route("GET", "/{a}/x/y").others
+    assert [rule.cost for rule in others.values()] == [3]
+    assert all(id(rule) == known for known, rule in others.items())
 
 
 # Precedence, methods and contradictions

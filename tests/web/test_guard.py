@@ -9,8 +9,9 @@ import pytest
 
 from lockgate import PUBLIC, ConfigurationError, MemoryStore, Principal, Refusal, Rule, run
 from lockgate.core.digests import Digest
+from lockgate.core.rule_book import RouteRules, RuleBook
 from lockgate.core.timestamps import MINUTE
-from lockgate.errors import InsufficientScope, MissingAuth, SessionRequired
+from lockgate.errors import InsufficientScope, MissingAuth, NotFound, SessionRequired
 from lockgate.sessions import Session
 from lockgate.stores.base import Admission, IoMode
 from lockgate.web.guard import Guard
@@ -378,6 +379,38 @@ def test_the_rule_of_an_operation_is_held_against_whoever_is_in() -> None:
     with pytest.raises(InsufficientScope):
         check(Rule("jobs:read"), by_key)
     assert check(Rule("models:read"), by_key) is by_key
+
+
+def test_made_up_methods_are_not_looked_up_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules of a route take a while to find, and a caller may name methods without end."""
+    looked_up: list[str] = []
+    for_route = RuleBook.for_route
+
+    def looking(book: RuleBook, method: str, *args: Any) -> RouteRules:
+        looked_up.append(method)
+        return for_route(book, method, *args)
+
+    monkeypatch.setattr(RuleBook, "for_route", looking)
+    rules: dict[str, Rule | str] = {"* /{p:path}": PUBLIC}
+    rules |= {"GET /jobs": "jobs:read", "PURGE /jobs": "jobs:write"}
+    guard = Guard(Bench().gate, rules)
+    guard.serve([("*", "/{p:path}", None, "page"), ("GET", "/jobs", None, "jobs")])
+
+    def admitted(method: str, path: str, template: str) -> bool:
+        rule = guard.book.match(method, path)
+        try:
+            guard.verify_route(rule, method, template, lambda: Asking(method, path))
+        except NotFound:
+            return False
+        return True
+
+    for number in range(100):
+        assert admitted(f"M{number}", "/about", "/{p:path}")
+        assert not admitted(f"M{number}", "/about", "/jobs")
+    for spelling in ("purge", "Purge", "PuRGe", "gET", "Get", "PURGE", "GET"):
+        assert admitted(spelling, "/jobs", "/jobs")
+        assert not admitted(spelling, "/about", "/jobs")
+    assert len(looked_up) <= 8
 
 
 def test_an_operation_is_closed_whoever_lets_somebody_in() -> None:

@@ -1,7 +1,7 @@
 """Which rule holds for a request: by host, method and path, closed by default (D31)."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError, InvalidRequest, Problem
@@ -33,8 +33,9 @@ class RouteRules(NamedTuple):
 
     own: Rule
     """The rule that is named for the route; its ``allow`` is set where that names other methods."""
-    others: frozenset[int]
-    """The ids of the rules for single paths, or single hosts, that the route serves as well."""
+    others: Mapping[int, Rule]
+    """By their ids, the rules for single paths, or single hosts, that the route serves as well.
+    They are kept here: the id of a rule that is gone may be that of the next one."""
 
     def admit(self, rule: Rule) -> bool:
         """Whether a request admitted by a rule may reach the route's handler."""
@@ -161,7 +162,11 @@ class RuleBook:
                 hold for it as well.
         """
         pattern = Pattern.of_route(template)
-        here = [(name, stem) for name, stem, there in routes if there == host]
+        segments = pattern.stem.segments
+        here: dict[object, set[str]] = {}  # The methods of all routes by their paths.
+        for taken, stem, there in routes:
+            if there == host:
+                here.setdefault(stem.segments, set()).add(taken)
         rules: list[Rule] = []
         inside: list[Rule] = []
         for name, paths in self._of_route(host):
@@ -176,15 +181,16 @@ class RuleBook:
                 )
             for entry in paths.inside(pattern):
                 stem = entry.pattern.stem
-                if stem.segments != pattern.stem.segments and _is_served(entry, method, here):
+                served = here.get(stem.segments, set())
+                if stem.segments != segments and _is_served(entry, method, served):
                     continue
                 if not any(other.covers(stem) for other in others):
                     inside.append(entry.by_method[method])
         own = rules[0] if rules else ANY_KEY
         if shared:
-            return RouteRules(strictest([own, *shared]), frozenset(map(id, inside)))
-        named = [rule for rule in rules if rule is not ANY_KEY]
-        return RouteRules(own, frozenset(map(id, [*named, *inside])))
+            return RouteRules(strictest([own, *shared]), {id(rule): rule for rule in inside})
+        inside += [rule for rule in rules if rule is not ANY_KEY]
+        return RouteRules(own, {id(rule): rule for rule in inside})
 
     def named(self, method: str, template: str, host: str | None = None) -> list[Rule]:
         """The rules that name a route by its own path; those of more general paths left out.
@@ -223,14 +229,17 @@ def _bound(routes: Iterable[Served], name: re.Pattern[str]) -> list[Pattern]:
     return [stem for _, stem, host in routes if host is not None and name.fullmatch(_sample(host))]
 
 
-def _is_served(entry: Entry, method: str, routes: Iterable[tuple[str, Pattern]]) -> bool:
-    """Whether an entry has a route of its own for what it says of a method."""
-    taken = {"*", "GET" if method == "HEAD" else method}
-    segments = entry.pattern.stem.segments
-    return any(
-        stem.segments == segments and (method not in entry.by_method or name in taken)
-        for name, stem in routes
-    )
+def _is_served(entry: Entry, method: str, served: Set[str]) -> bool:
+    """Whether an entry has a route of its own for what it says of a method.
+
+    Args:
+        entry: of the rules.
+        method: of the request.
+        served: the methods of the routes of this very path.
+    """
+    if method not in entry.by_method:
+        return bool(served)
+    return not served.isdisjoint({"*", "GET" if method == "HEAD" else method})
 
 
 def same_host(one: str, other: str) -> bool:

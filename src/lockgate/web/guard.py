@@ -48,7 +48,8 @@ PREFLIGHT: Final = Rule(public=True)
 it, or the gate does (D31)."""
 
 
-_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+_UNNAMED: Final = "-"
+"""Stands for every method that neither a rule nor a route names."""
 
 
 class Guard:
@@ -90,6 +91,8 @@ class Guard:
         self.audited = False
         """Whether the routes of the application are known."""
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
+        self._methods = {"HEAD", *(method for method, *_ in self.book)}
+        """Those that rules and routes name."""
         self._served: set[Served] = set()
         self._views: list[tuple[str, str, str | None, Hashable]] = []
         self._known: Final = gate.known
@@ -221,13 +224,11 @@ class Guard:
         Raises:
             NotFound: the charged rule is not for the route; in shadow mode this is only an event.
         """
-        key = method, template, host
+        key = self._known_as(method), template, host
         rules = self._routes.get(key)
         if rules is None:
             shared = [rule for _, rule in self.rules_of_view(*key)]
-            rules = self.book.for_route(*key, self._served, shared)
-            if method in _METHODS:  # Others are the caller's to choose, without end.
-                self._routes[key] = rules
+            rules = self._routes[key] = self.book.for_route(*key, self._served, shared)
         if rule is not rules.own and not rules.admit(rule):
             redact, request = self.gate.format.redact, caller()
             self.gate.events.emit(
@@ -242,6 +243,17 @@ class Guard:
                 raise NotFound
         return rules.own
 
+    def _known_as(self, method: str) -> str:
+        """A method that rules hold for as they do for this one, of a bounded number of methods.
+
+        Methods are the caller's to choose without end, and finding the rules of a route for each
+        would take long.
+        """
+        if method in self._methods:
+            return method
+        upper = method.upper()
+        return upper.lower() if upper in self._methods else _UNNAMED
+
     def serve(self, routes: Iterable[tuple[str, str, str | None, Hashable]]) -> None:
         """Learn which routes the application has: method, path, host and view of each.
 
@@ -250,6 +262,7 @@ class Guard:
         served = list(routes)
         self._served = {(m, Pattern.of_route(path).stem, host) for m, path, host, _ in served}
         self._views = [route for route in served if route[3] is not None]
+        self._methods |= {method for method, *_ in served}
         self.audited = True
         self._routes.clear()
 
