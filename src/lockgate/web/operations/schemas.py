@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from logging import ERROR
 from typing import Annotated, Final, Self, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -48,10 +48,15 @@ def display_name(value: str) -> str:
     return trimmed
 
 
+def _counted(values: object) -> object:
+    """A list that is no longer than may be, before each item is read: there may be thousands."""
+    fail(count_scopes(cast(list[str], values)) if isinstance(values, list) else [])
+    return values  # pyright: ignore[reportUnknownVariableType] - of whatever type it is
+
+
 def _scopes(values: list[str], info: ValidationInfo) -> list[str]:
     gate = info.context
     assert isinstance(gate, Gate), "read_body passes it on"
-    fail(count_scopes(values))  # Before each is read: a body may hold thousands.
     scopes, problems = read_scopes(values, gate.catalogue)
     if problems:  # Told again without any key, which a caller may have taken for a scope (K2).
         fail(read_scopes([gate.format.redact(value) for value in values], gate.catalogue)[1])
@@ -72,7 +77,7 @@ class CreateKey(In):
     name: Annotated[str, AfterValidator(display_name)] = Field(
         description="Display name, 1 to 100 characters.", examples=["render farm"]
     )
-    scopes: Annotated[list[str], AfterValidator(_scopes)] = Field(
+    scopes: Annotated[list[str], AfterValidator(_scopes), BeforeValidator(_counted)] = Field(
         default=["*"], description="Permission scopes, 1 to 50.", examples=[["jobs:*"]]
     )
     expires_in_days: Annotated[float | None, AfterValidator(_days)] = Field(
