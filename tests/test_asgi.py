@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Host, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lockgate import PUBLIC, Gate, MemoryStore, Refusal, Rule
+from lockgate import PUBLIC, Gate, MemoryStore, Principal, Refusal, Rule
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import ConfigurationError, LockgateError, NotFound, RateLimitExceeded
@@ -914,6 +915,34 @@ async def test_d24_a_spent_address_is_refused_before_the_store_is_asked() -> Non
     assert elsewhere.status == 200
     bench.clock.now += MINUTE
     assert (await ask(guarded, path="/x", key=key)).status == 200
+
+
+async def test_d24_keys_that_are_tried_at_once_count_while_they_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else all would reach the store that come before the first one has failed."""
+    store = Asked()
+    bench = Bench(store=store, anonymous=3)
+    guarded = behind(bench, Recorder())
+    admit, answered = bench.gate.admit, asyncio.Event()
+
+    async def slowly(*args: Any) -> Principal:
+        await answered.wait()
+        return await admit(*args)
+
+    monkeypatch.setattr(bench.gate, "admit", slowly)
+    keys = [bench.gate.format.generate().text for _ in range(10)]
+    asking = asyncio.gather(*(ask(guarded, path="/x", key=key) for key in keys))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    answered.set()
+    assert Counter(answer.status for answer in await asking) == {401: 3, 503: 7}
+    assert store.times == 3
+    assert (await ask(guarded, path="/x", key=keys[0])).status == 429
+    bench.clock.now += MINUTE
+    key = bench.key()
+    answers = await asyncio.gather(*(ask(guarded, path="/x", key=key) for _ in range(3)))
+    assert [answer.status for answer in answers] == [200] * 3
 
 
 async def test_d24_a_key_that_was_admitted_lately_still_comes_in() -> None:

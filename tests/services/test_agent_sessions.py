@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 from itsdangerous import URLSafeSerializer
 
 from lockgate import MemoryStore, run
+from lockgate.core.accounts import Account
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import checksum
 from lockgate.core.timestamps import HOUR, SECOND
@@ -109,6 +112,33 @@ def test_failures_are_counted_by_address_before_any_store_is_asked() -> None:
     sign_in(office, token, address="192.0.2.2")
     office.clock.now += HOUR
     sign_in(office, token)
+
+
+async def test_tokens_that_are_tried_at_once_are_counted_as_well() -> None:
+    """Else all would be tried that come before the first one has failed."""
+    asked: list[str] = []
+    answered = asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def account_by_token(self, handle: str) -> Account | None:
+            asked.append(handle)
+            await answered.wait()
+            return await super().account_by_token(handle)
+
+    office = Office(Slow())
+    made = await office.accounts.register("bot", "ada@example.com", address=ADDRESS)
+    agents, token = office.accounts.agents, made.dashboard_token
+    tries = [agents.sign_in(signed(token), address=ADDRESS) for _ in range(3 * FAILURES_PER_HOUR)]
+    trying = asyncio.gather(*tries, return_exceptions=True)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(asked) == FAILURES_PER_HOUR
+    answered.set()
+    found = Counter(type(outcome) for outcome in await trying)
+    assert found == {TokenNotAccepted: FAILURES_PER_HOUR, StoreUnavailable: 2 * FAILURES_PER_HOUR}
+    with pytest.raises(RateLimitExceeded):
+        await agents.sign_in(token, address=ADDRESS)
+    await agents.sign_in(token, address="192.0.2.2")
 
 
 def test_sign_ins_are_counted_by_account_and_only_good_ones() -> None:

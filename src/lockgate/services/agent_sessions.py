@@ -102,17 +102,19 @@ class Agents(SessionVerifier):
         Raises:
             TokenNotAccepted: no such token, or it was revoked.
             RateLimitExceeded: too many failures from this address, or sessions of this account.
-            StoreUnavailable: the store did not answer.
+            StoreUnavailable: the store did not answer, or as many tokens of this address are being
+                looked up as may still fail.
         """
         spent = self._failures.refuses(address)
         if spent is not None:
             raise rate_limit_exceeded(self._failures.plan.windows, spent)
-        try:
-            token = self._tokens.parse(dashboard_token)
-            account = await self._find(token)
-        except (InvalidFormat, TokenNotAccepted):
-            self._failures.charge(address)
-            raise TokenNotAccepted from None
+        with self._failures.proving(address):
+            try:
+                token = self._tokens.parse(dashboard_token)
+                account = await self._find(token)
+            except (InvalidFormat, TokenNotAccepted):
+                self._failures.charge(address)
+                raise TokenNotAccepted from None
         now = await self._sign_ins.hit(account.handle)
         with asking(self._events):
             noted = await self._store.sign_in(account.organization, now if self._watch else None)

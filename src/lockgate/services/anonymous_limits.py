@@ -1,11 +1,15 @@
 """Budgets of client addresses, kept in this process, so that no flood reaches a store (D24)."""
 
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 from ..core.plans import Plan
 from ..core.sliding_window import Reading
+from ..errors import StoreUnavailable
 from ..stores.memory.windows import Clock, LocalWindows, wall_clock
-from ..stores.runtime.forks import own_lock
+from ..stores.runtime.forks import after_fork_in_child, own_lock
 
 _ADDRESSES_AT_MOST: Final = 25_000
 _SPENT_AT_MOST: Final = 5_000
@@ -30,6 +34,11 @@ class AnonymousLimits:
         self._lock = own_lock()
         self._windows = LocalWindows(_ADDRESSES_AT_MOST)
         self._spent = LocalWindows(_SPENT_AT_MOST)
+        self._proving = Counter[str]()
+        after_fork_in_child(self)
+
+    def forked(self) -> None:
+        self._proving.clear()  # The parent's threads go on with these.
 
     def charge(self, address: str) -> Reading:
         """Charge one request to an address and return its reading; a refusal charges nothing."""
@@ -54,6 +63,29 @@ class AnonymousLimits:
                 return None
             reading = self._spent.peek(address, self.plan.windows, self._clock())
         return None if reading.allowed else reading
+
+    @contextmanager
+    def proving(self, address: str) -> Generator[None]:
+        """Hold one of what is left to an address while a credential is looked up.
+
+        It counts as a failure for as long: else an address could have as many looked up at once as
+        it has connections, whatever is left.
+
+        Raises:
+            StoreUnavailable: those that are being looked up are all that is left.
+        """
+        with self._lock:
+            left = self._table(address).peek(address, self.plan.windows, self._clock())
+            if left.remaining is not None and left.remaining <= self._proving[address]:
+                raise StoreUnavailable
+            self._proving[address] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._proving[address] -= 1
+                if self._proving[address] <= 0:
+                    del self._proving[address]
 
     def _table(self, address: str) -> LocalWindows:
         return self._spent if address in self._spent else self._windows

@@ -1,6 +1,7 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
 from logging import WARNING
 from typing import Any, Final, cast
 
@@ -347,9 +348,13 @@ class Guard:
         gate = self.gate
         token = gate.format.read(authorizations)
         address = address_of(gate, caller)
+        proving: AbstractContextManager[None] = nullcontext()
         if not known:  # Else its digest may have moved to another pepper (K9).
             self._refuse_spent(rule, address)
-        principal = await gate.admit(token, rule.requires, rule.cost, address)
+            if not self.shadow or rule.own:
+                proving = gate.failures.proving(address)
+        with proving:
+            principal = await gate.admit(token, rule.requires, rule.cost, address)
         if principal.key is not None:
             self._known.remember(authorizations[0], token, principal.key)
         return principal
