@@ -31,6 +31,16 @@ KEYS = "/api/v1/api-keys"
 STATUS = "/api/v1/account/rate-limits"
 
 
+async def test_the_gates_of_the_operations_warn_of_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each stands before one route that it knows: no audit is missing."""
+    bench = Bench()
+    app = Starlette(routes=lockgate_routes(bench.gate))
+    assert (await ask(app, path=KEYS, key=bench.key())).status == 200
+    assert not [record.getMessage() for record in caplog.records if record.name == "lockgate"]
+
+
 def plain(text: str = "ok") -> Any:
     async def endpoint(_: Request) -> Response:
         return PlainTextResponse(text)

@@ -34,10 +34,12 @@ def lockgate_routes(gate: Gate) -> list[Route]:
     Raises:
         ConfigurationError: the gate has no session verifier, so nobody could create a key.
     """
-    return [
-        Route(path, GateMiddleware(_Operations(gate, operations), gate))
-        for path, operations in endpoints(gate).items()
-    ]
+    routes: list[Route] = []
+    for path, operations in endpoints(gate).items():
+        guarded = GateMiddleware(_Operations(gate, operations), gate)
+        guarded.guard.audited = True  # There is this route alone, and its operations check again.
+        routes.append(Route(path, guarded))
+    return routes
 
 
 class _Operations:
