@@ -58,7 +58,7 @@ else:
 class Primary(NamedTuple):
     """A server as Sentinels name it. Of two, the one with the newer configuration is greater."""
 
-    change_counter: int
+    epoch: int
     """The configuration epoch (Redis Sentinel documentation)."""
     address: Address
 
@@ -93,8 +93,8 @@ def judge(votes: Iterable[Vote], now: float) -> Judgement:
     if not votes:
         return Judgement(None, -inf, False)
     majority = max(vote.sentinels for vote in votes) // 2 + 1
-    change_counter = max(vote.primary.change_counter for vote in votes)
-    newest = [vote for vote in votes if vote.primary.change_counter == change_counter]
+    epoch = max(vote.primary.epoch for vote in votes)
+    newest = [vote for vote in votes if vote.primary.epoch == epoch]
     ((primary, number),) = Counter(vote.primary for vote in newest).most_common(1)
     if any(vote.is_replacing for vote in newest) or number < majority <= len(votes):
         return Judgement(None, -inf, True)

@@ -202,7 +202,7 @@ class _Map(NamedTuple):
     """Whether a node has the slot that was asked for."""
     is_ok: bool
     """`cluster_state`: whether the node reaches a majority of the masters."""
-    change_counter: int
+    epoch: int
     """`cluster_current_epoch`: it grows with every failover and every slot that moved."""
     by_slot: list[Address | None]
     arrangement: bytes
@@ -330,7 +330,7 @@ class Cluster(Topology):
                     continue
                 if best is None or told[:3] > best[:3]:
                     best, first = told, address
-                if told.covers and told.is_ok and told.change_counter >= self._change_counter:
+                if told.covers and told.is_ok and told.epoch >= self._change_counter:
                     break
         except Overdue:
             if best is None:
@@ -342,7 +342,7 @@ class Cluster(Topology):
         self._by_slot, self._arrangement, self._change_counter = (
             best.by_slot,
             best.arrangement,
-            best.change_counter,
+            best.epoch,
         )
         nodes = [each for each in dict.fromkeys(best.by_slot) if each is not None]
         nodes.sort(key=first.__ne__)  # The node that answered comes first, if it has slots.
@@ -367,17 +367,17 @@ class Cluster(Topology):
             raise ranges
         if not ranges:
             raise ClusterDownError(NOT_SERVED)
-        is_ok, change_counter = True, self._change_counter
+        is_ok, epoch = True, self._change_counter
         info = await line.ask(command(0, b"CLUSTER", b"INFO"))
         if isinstance(info, Exception) and not isinstance(info, ResponseError):
             raise info
         if isinstance(info, bytes):  # Not every user has the right.
             fields = dict(text.split(b":", 1) for text in info.split())
             is_ok = fields[b"cluster_state"] == b"ok"
-            change_counter = int(fields[b"cluster_current_epoch"])
+            epoch = int(fields[b"cluster_current_epoch"])
         by_slot, arrangement = self._read(ranges, address)
         covers = slot is None or by_slot[slot] is not None
-        return _Map(covers, is_ok, change_counter, by_slot, arrangement)
+        return _Map(covers, is_ok, epoch, by_slot, arrangement)
 
     def _read(self, ranges: list[Any], asked: Address) -> tuple[list[Address | None], bytes]:
         by_slot: list[Address | None] = [None] * SLOTS
