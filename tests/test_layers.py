@@ -13,10 +13,19 @@ import lockgate
 # From the ground up. A module may import from its own floor and from those below it.
 FLOORS = (
     {"core", "errors"},
-    {"events", "stores", "sync", "waiting"},
+    {"events", "metrics", "stores", "sync", "waiting"},
     {"gate", "principal", "services", "sessions"},
     {"asgi", "web", "wsgi"},
-    {"django", "fastapi", "flask", "litestar", "quart", "starlette"},
+    {
+        "django",
+        "fastapi",
+        "flask",
+        "litestar",
+        "opentelemetry",
+        "prometheus",
+        "quart",
+        "starlette",
+    },
     {"demo", "testing"},
     {"cli", "__init__", "__main__"},
 )

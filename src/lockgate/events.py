@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from .metrics import Metrics
 
 logger = logging.getLogger("lockgate")
 
@@ -43,8 +45,9 @@ Observer = Callable[[Event], None]
 class Events:
     """Tells every event to the log (logger ``lockgate``) and to the observer, if there is one."""
 
-    def __init__(self, observer: Observer | None) -> None:
+    def __init__(self, observer: Observer | None, metrics: Metrics | None = None) -> None:
         self._observer = observer
+        self.metrics: Final = Metrics() if metrics is None else metrics
 
     @property
     def heard(self) -> bool:
@@ -52,9 +55,11 @@ class Events:
         return self._observer is not None or logger.isEnabledFor(logging.DEBUG)
 
     def emit(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
-        """Tell an event. An observer that fails is logged: it never decides about a request."""
+        """Count, log and report an event. An observer that raises is logged and goes no further."""
+        self.metrics.happen(name, fields)
         if logger.isEnabledFor(level):
-            logger.log(level, "%s %s", name, " ".join(f"{k}={v!r}" for k, v in fields.items()))
+            text = " ".join(f"{k}={v!r}" for k, v in fields.items())
+            logger.log(level, "%s %s", name, text, extra={"event": name, "fields": fields})
         if self._observer is not None:
             try:
                 self._observer(Event(name, fields))

@@ -171,6 +171,9 @@ class Gate:
         self.addresses: Final = ClientAddresses(trusted_proxies)
         self.prefix: Final = prefix
         self.events: Final = Events(observer)
+        self.metrics: Final = self.events.metrics
+        """Counters of admissions, refusals and events (:class:`~lockgate.metrics.Metrics`)."""
+        self._admitted: Final = self.metrics.admit
         limits = LocalLimits(on_store_failure, fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, limits, deadline)
         self.anonymous: Final = AnonymousLimits(anonymous, clock)
@@ -294,6 +297,7 @@ class Gate:
         principal = _principal(Principal, (key.organization, key, None, plan, reading))
         if requires is not None and (lacking := requires.lacking(key.scopes)) is not None:
             raise self.refused(InsufficientScope(lacking), principal)
+        self._admitted(plan.name)
         return principal
 
     async def admit_session(self, session: Session, cost: int = 1) -> Principal:
@@ -317,6 +321,7 @@ class Gate:
         if not reading.allowed:
             refusal = rate_limit_exceeded(plan.windows, reading, cost)
             raise self.refused(refusal, principal)
+        self.metrics.admit(plan.name)
         return principal
 
     def believes(self, account: Account) -> bool:

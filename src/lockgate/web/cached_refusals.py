@@ -14,6 +14,7 @@ from ..errors import RateLimitExceeded
 from ..gate import Gate
 from .operations.operation import Reply
 from .operations.table import Repeated, refused
+from .shadow import Kind, kind_of
 
 _AT_MOST: Final = 10_000
 
@@ -24,6 +25,8 @@ class _CachedRefusal(NamedTuple):
     local_version: object
     """The store's before it refused: after another one, it is asked."""
     answer: Reply
+    kind: Kind
+    """How it is counted."""
 
 
 class CachedRefusals:
@@ -53,6 +56,7 @@ class CachedRefusals:
             known.local_version is self._gate.store.local_version
             and known.since <= now < known.until
         ):
+            self._gate.metrics.refuse(known.kind.code, known.kind.plan, known.kind.window)
             raise Repeated(known.answer)
         self.known.pop(token.handle, None)
 
@@ -71,5 +75,5 @@ class CachedRefusals:
             return
         answer = refused(refusal)
         self.known[token.handle] = _CachedRefusal(
-            refusal.since, refusal.until, local_version, answer
+            refusal.since, refusal.until, local_version, answer, kind_of(refusal)
         )

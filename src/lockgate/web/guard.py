@@ -393,6 +393,7 @@ class Guard:
         anonymous = self.gate.anonymous
         reading = anonymous.charge(address_of(self.gate, caller))
         if reading.allowed:
+            self.gate.metrics.admit(anonymous.plan.name)
             return None, (anonymous.plan, reading), None, rule
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
         self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
@@ -445,6 +446,7 @@ class Guard:
     def _tell(self, refusal: Refusal, caller: Caller, *, watched: bool) -> None:
         events, redact = self.gate.events, self.gate.format.redact
         kind = kind_of(refusal)
+        self.gate.metrics.refuse(kind.code, kind.plan, kind.window, shadowed=watched)
         if watched:
             self.watch.count(kind)
         if events.heard:

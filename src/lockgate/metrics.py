@@ -1,0 +1,108 @@
+"""Counters of one gate in one process, for Prometheus, OpenTelemetry or a page of the host.
+
+A gate always counts: an addition costs less than asking whether a metrics system is attached.
+:mod:`lockgate.prometheus` and :mod:`lockgate.opentelemetry` read the counters when they are
+scraped. No label holds a key, an organization, a path or an address, so the number of series is
+bounded by the plans and windows that the host names.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+"""Upper bounds of the histogram of store calls, in seconds; the last bucket has none."""
+
+_PLANS_AT_MOST: Final = 200
+"""A resolver may make plans without end: those beyond are counted together, as ``other``."""
+
+_OTHER: Final = "other"
+
+
+class Refused(NamedTuple):
+    """Labels of refusals that are counted together."""
+
+    code: str
+    """The error code, as clients see it."""
+    plan: str
+    """The plan's name; empty: the caller was not authenticated."""
+    window: str
+    """The type of the full window; empty: no limit refused."""
+    shadowed: bool
+    """Whether shadow mode let the request pass all the same."""
+
+
+class Histogram:
+    """Durations of calls, in buckets.
+
+    Attributes:
+        counts: calls by bucket of :data:`BUCKETS`, with one more for longer ones.
+        total: seconds of all calls together.
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count a call that took so many seconds."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+
+class Metrics:
+    """Counts what a gate did since it was made.
+
+    Threads add without a lock: under contention a count may be short by a few, never too high.
+
+    Attributes:
+        admitted: admitted requests by the name of their plan.
+        refused: refused requests by :class:`Refused`.
+        events: events by name.
+        store_calls: durations of calls of a shared store by verb.
+        open_breakers: when each open circuit breaker opened, by its fields, e.g.
+            ``(("store", "RedisStore"),)``.
+    """
+
+    def __init__(self) -> None:
+        self.admitted: Final[dict[str, int]] = {}
+        self.refused: Final[Counter[Refused]] = Counter()
+        self.events: Final[Counter[str]] = Counter()
+        self.store_calls: Final[dict[str, Histogram]] = {}
+        self.open_breakers: Final[set[tuple[tuple[str, str], ...]]] = set()
+
+    def admit(self, plan: str) -> None:
+        """Count an admitted request."""
+        try:
+            self.admitted[plan] += 1
+        except KeyError:
+            plan = plan if len(self.admitted) < _PLANS_AT_MOST else _OTHER
+            self.admitted[plan] = self.admitted.get(plan, 0) + 1
+
+    def refuse(
+        self, code: str, plan: str | None, window: str | None, *, shadowed: bool = False
+    ) -> None:
+        """Count a refused request."""
+        labels = Refused(code, plan or "", window or "", shadowed)
+        if labels not in self.refused and len(self.refused) >= _PLANS_AT_MOST:
+            labels = labels._replace(plan=_OTHER)
+        self.refused[labels] += 1
+
+    def happen(self, name: str, fields: Mapping[str, object]) -> None:
+        """Count an event, and keep which breakers are open."""
+        self.events[name] += 1
+        if name in {"breaker_opened", "breaker_closed"}:
+            about = tuple((n, str(fields[n])) for n in ("store", "node") if n in fields)
+            (self.open_breakers.add if name == "breaker_opened" else self.open_breakers.discard)(
+                about
+            )
+
+    def call(self, verb: str, seconds: float) -> None:
+        """Count a call of the store."""
+        histogram = self.store_calls.get(verb)
+        if histogram is None:
+            histogram = self.store_calls.setdefault(verb, Histogram())
+        histogram.observe(seconds)

@@ -1,0 +1,76 @@
+"""Metrics of a gate for OpenTelemetry, by the package ``opentelemetry-api``.
+
+    from lockgate.opentelemetry import instrument
+
+    instrument(gate)
+
+Spans of store calls come from the instrumentations of the drivers themselves
+(``opentelemetry-instrumentation-redis`` and ``-sqlalchemy``), which know the server.
+"""
+
+from collections.abc import Callable, Iterable
+
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
+
+from .gate import Gate
+
+Observations = Iterable[Observation]
+
+
+def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
+    """Report the counters of a gate with each collection of a meter provider.
+
+    Args:
+        gate: the gate.
+        meter_provider: None: the global one.
+    """
+    metrics = gate.metrics
+    meter = get_meter("lockgate", meter_provider=meter_provider)
+
+    def callback(observe: Callable[[], Observations]) -> Callable[[CallbackOptions], Observations]:
+        return lambda _: list(observe())
+
+    def admitted() -> Observations:
+        for plan, number in metrics.admitted.copy().items():
+            yield Observation(number, {"lockgate.plan": plan})
+
+    def refused() -> Observations:
+        for (code, plan, window, shadowed), number in metrics.refused.copy().items():
+            yield Observation(
+                number,
+                {
+                    "error.type": code,
+                    "lockgate.plan": plan,
+                    "lockgate.window": window,
+                    "lockgate.shadowed": shadowed,
+                },
+            )
+
+    def events() -> Observations:
+        for name, number in metrics.events.copy().items():
+            yield Observation(number, {"lockgate.event": name})
+
+    def breakers() -> Observations:
+        open_breakers = metrics.open_breakers.copy()
+        yield Observation(len(open_breakers))
+
+    def calls() -> Observations:
+        for verb, histogram in metrics.store_calls.copy().items():
+            yield Observation(sum(histogram.counts), {"lockgate.store.verb": verb})
+
+    def seconds() -> Observations:
+        for verb, histogram in metrics.store_calls.copy().items():
+            yield Observation(histogram.total, {"lockgate.store.verb": verb})
+
+    counters: list[tuple[str, Callable[[], Observations], str, str]] = [
+        ("lockgate.requests.admitted", admitted, "{request}", "Admitted requests."),
+        ("lockgate.requests.refused", refused, "{request}", "Refused requests."),
+        ("lockgate.events", events, "{event}", "Events by name."),
+        ("lockgate.store.calls", calls, "{call}", "Calls of the store."),
+        ("lockgate.store.time", seconds, "s", "Time in calls of the store."),
+    ]
+    for name, observe, unit, description in counters:
+        meter.create_observable_counter(name, [callback(observe)], unit, description)
+    meter.create_observable_up_down_counter(
+        "lockgate.breakers.open", [callback(breakers)], "{breaker}", "Open circuit breakers."
+    )

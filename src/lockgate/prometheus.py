@@ -1,0 +1,77 @@
+"""Metrics of a gate for Prometheus, by the package ``prometheus-client``.
+
+    from prometheus_client import REGISTRY
+    from lockgate.prometheus import GateCollector
+
+    REGISTRY.register(GateCollector(gate))
+
+With several worker processes each has its own counters: scrape each worker, or use a gateway of
+your own. ``prometheus_client``'s multiprocess mode does not collect custom collectors.
+"""
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from .gate import Gate
+from .metrics import BUCKETS
+
+
+class GateCollector(Collector):
+    """Reads the counters of a gate when Prometheus scrapes.
+
+    Args:
+        gate: the gate.
+        namespace: the first part of the names of all metrics.
+    """
+
+    def __init__(self, gate: Gate, namespace: str = "lockgate") -> None:
+        self._metrics: Final = gate.metrics
+        self._namespace: Final = namespace
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric, as the registry asks for at each scrape."""
+        metrics, prefix = self._metrics, self._namespace
+        admitted = CounterMetricFamily(
+            f"{prefix}_admitted_requests", "Admitted requests.", labels=["plan"]
+        )
+        for plan, number in metrics.admitted.copy().items():
+            admitted.add_metric([plan], number)
+        yield admitted
+        refused = CounterMetricFamily(
+            f"{prefix}_refused_requests",
+            "Refused requests; with shadowed=true they passed all the same.",
+            labels=["code", "plan", "window", "shadowed"],
+        )
+        for (code, plan, window, shadowed), number in metrics.refused.copy().items():
+            refused.add_metric([code, plan, window, str(shadowed).lower()], number)
+        yield refused
+        events = CounterMetricFamily(f"{prefix}_events", "Events by name.", labels=["event"])
+        for name, number in metrics.events.copy().items():
+            events.add_metric([name], number)
+        yield events
+        breakers = GaugeMetricFamily(
+            f"{prefix}_breaker_open",
+            "1 for each circuit breaker that is open; absent while it is closed.",
+            labels=["store", "node"],
+        )
+        for about in metrics.open_breakers.copy():
+            fields = dict(about)
+            breakers.add_metric([fields.get("store", ""), fields.get("node", "")], 1)
+        yield breakers
+        calls = HistogramMetricFamily(
+            f"{prefix}_store_call_seconds", "Durations of store calls.", labels=["verb"]
+        )
+        for verb, histogram in metrics.store_calls.copy().items():
+            bounds = [*map(str, BUCKETS), "+Inf"]
+            cumulative = accumulate(histogram.counts)
+            calls.add_metric([verb], list(zip(bounds, cumulative, strict=True)), histogram.total)
+        yield calls

@@ -1,0 +1,54 @@
+"""The dashboard and the alert rules ask for metrics that a gate exposes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from lockgate import Gate
+from lockgate.prometheus import GateCollector
+
+FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
+
+
+def alert_expressions() -> list[str]:
+    groups = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def panel_expressions() -> list[str]:
+    dashboard: Any = json.loads((FOLDER / "grafana.json").read_text())
+    texts = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return [text.replace("$__rate_interval", "5m").replace("$job", ".*") for text in texts]
+
+
+@pytest.fixture(scope="module")
+def exposed() -> set[str]:
+    """The names of all series of a gate on which everything happened once."""
+    gate = Gate("memory://", brand="acme")
+    gate.metrics.admit("free")
+    gate.metrics.refuse("RATE_LIMIT_EXCEEDED", "free", "minute")
+    gate.metrics.call("admit", 0.01)
+    gate.events.emit("breaker_opened", store="RedisStore", node="h:1", error="Overdue")
+    registry = CollectorRegistry()
+    registry.register(GateCollector(gate))
+    text = generate_latest(registry).decode()
+    return set(re.findall(r"^(lockgate_\w+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("expression", [*alert_expressions(), *panel_expressions()])
+def test_an_expression_parses_and_names_series_that_exist(
+    expression: str, exposed: set[str]
+) -> None:
+    promql_parser.parse(expression)
+    named = set(re.findall(r"lockgate_\w+", expression))
+    assert named
+    assert named <= exposed

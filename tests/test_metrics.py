@@ -1,0 +1,158 @@
+"""A gate counts what it did, and Prometheus and OpenTelemetry read the counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from lockgate import PUBLIC, Gate, Plan, PlanBook
+from lockgate.asgi import GateMiddleware
+from lockgate.metrics import BUCKETS, Histogram, Metrics
+from lockgate.opentelemetry import instrument
+from lockgate.prometheus import GateCollector
+
+PLANS = PlanBook([Plan("small", 2, 100, 1000, 1)], default="small")
+
+
+async def endpoint(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("done")
+
+
+async def traffic(gate: Gate, *, shadow: Any = None) -> None:
+    """Two admissions, three refusals by the minute's window, one unknown key, one public call."""
+    created = await gate.keys.create("org_1", "ci", scopes=["*"])
+    application = GateMiddleware(
+        Starlette(routes=[Route("/jobs", endpoint), Route("/health", endpoint)]),
+        gate,
+        rules={"GET /jobs": "jobs:read", "GET /health": PUBLIC},
+        shadow=shadow,
+    )
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        good = {"Authorization": f"Bearer {created.text}"}
+        for _ in range(5):
+            await client.get("/jobs", headers=good)
+        wrong = created.text[:-8] + "00000000"
+        await client.get("/jobs", headers={"Authorization": f"Bearer {wrong}"})
+        await client.get("/health")
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate("memory://", brand="acme", plans=PLANS)
+
+
+def families(gate: Gate) -> dict[str, Metric]:
+    registry = CollectorRegistry()
+    registry.register(GateCollector(gate))
+    text = generate_latest(registry).decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def samples(family: Metric) -> dict[tuple[str, ...], float]:
+    return {
+        tuple(sorted(sample.labels.values(), reverse=True)): sample.value
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+async def test_prometheus_reads_admissions_and_refusals_by_plan_and_window(gate: Gate) -> None:
+    await traffic(gate)
+    found = families(gate)
+    assert samples(found["lockgate_admitted_requests"])[("small",)] == 2
+    refused = {
+        (s.labels["code"], s.labels["plan"], s.labels["window"], s.labels["shadowed"]): s.value
+        for s in found["lockgate_refused_requests"].samples
+    }
+    assert refused[("RATE_LIMIT_EXCEEDED", "small", "minute", "false")] == 3
+    assert sum(refused.values()) == 4
+    assert samples(found["lockgate_events"])[("key_created",)] == 1
+
+
+async def test_requests_that_shadow_mode_let_through_are_told_apart(gate: Gate) -> None:
+    await traffic(gate, shadow="limits")
+    shadowed = {refused.code: number for refused, number in gate.metrics.refused.items()}
+    assert shadowed["RATE_LIMIT_EXCEEDED"] == 3
+    assert {r.shadowed for r in gate.metrics.refused if r.window} == {True}
+
+
+async def test_no_label_holds_a_key_an_organization_or_a_path(gate: Gate) -> None:
+    await traffic(gate)
+    registry = CollectorRegistry()
+    registry.register(GateCollector(gate))
+    text = generate_latest(registry).decode()
+    assert not [word for word in ("org_1", "acme_live", "/jobs", "127.0.0.1") if word in text]
+
+
+async def test_opentelemetry_collects_the_same_counts(gate: Gate) -> None:
+    reader = InMemoryMetricReader()
+    instrument(gate, MeterProvider([reader]))
+    await traffic(gate)
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = {
+        metric.name: metric
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    admitted: Any = metrics["lockgate.requests.admitted"].data.data_points
+    by_plan = {point.attributes["lockgate.plan"]: point.value for point in admitted}
+    assert by_plan["small"] == 2
+    refused: Any = metrics["lockgate.requests.refused"].data.data_points
+    by_code = {point.attributes["error.type"]: point.value for point in refused}
+    assert by_code["RATE_LIMIT_EXCEEDED"] == 3
+    breakers: Any = metrics["lockgate.breakers.open"].data.data_points
+    assert [point.value for point in breakers] == [0]
+
+
+def test_an_open_breaker_is_a_series_until_it_closes(gate: Gate) -> None:
+    gate.events.emit("breaker_opened", store="RedisStore", node="h:1", error="Overdue")
+    assert samples(families(gate)["lockgate_breaker_open"]) == {("h:1", "RedisStore"): 1}
+    gate.events.emit("breaker_closed", store="RedisStore", node="h:1", away=1.5)
+    assert samples(families(gate)["lockgate_breaker_open"]) == {}
+
+
+def test_store_calls_are_a_histogram_with_cumulative_buckets(gate: Gate) -> None:
+    for seconds in (0.0004, 0.0005, 0.02, 3.0):
+        gate.metrics.call("admit", seconds)
+    family = families(gate)["lockgate_store_call_seconds"]
+    buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
+    assert buckets["0.0005"] == 2
+    assert buckets["0.025"] == 3
+    assert buckets["+Inf"] == 4
+    assert [s.value for s in family.samples if s.name.endswith("_sum")] == [pytest.approx(3.0209)]
+
+
+def test_a_histogram_has_a_bucket_for_each_bound_and_one_more() -> None:
+    histogram = Histogram()
+    for seconds in (*BUCKETS, 99.0):
+        histogram.observe(seconds)
+    assert histogram.counts == [1] * (len(BUCKETS) + 1)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def test_plans_without_end_are_counted_together(metrics: Metrics) -> None:
+    for number in range(10_000):
+        metrics.admit(f"plan {number}")
+        metrics.refuse("RATE_LIMIT_EXCEEDED", f"plan {number}", "rpm")
+    assert sum(metrics.admitted.values()) == 10_000
+    assert metrics.refused.total() == 10_000
+    assert len(metrics.admitted) <= 201
+    assert len(metrics.refused) <= 201
