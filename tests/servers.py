@@ -142,7 +142,8 @@ class Server:
             yield
         finally:
             for pid in family:
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):  # A child may end as soon as its parent goes on.
+                    os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         self.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import cache
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +49,9 @@ def stop_servers() -> None:
 def opened(kind: str, *sources: Any) -> RedisStore:
     """An empty store: nobody else has its prefix."""
     return RedisStore(*(sources or [server(kind).url()]), prefix=f"t{next(_prefixes)}")
+
+
+def rights(user: str) -> list[str]:
+    """The command by which the docs give a user the rights that a store needs."""
+    page = (Path(__file__).parents[3] / "docs" / "redis.md").read_text()
+    return page[page.index(f"ACL SETUSER {user} ") :].partition("```")[0].split()

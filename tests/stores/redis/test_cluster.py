@@ -27,6 +27,7 @@ from lockgate.stores.resilience.failures import PartAway
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
 from ..making import NOW, draft_of, new_key, token_of
+from .backends import rights
 from .test_failover import slot_of, tell
 
 BOOK = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=9)])
@@ -45,11 +46,14 @@ class Traffic:
         store: is closed with the gate.
         mode: ``awaiting`` or ``blocking``.
         organizations: whose keys are used.
+        deadline: seconds that a request may take.
     """
 
-    def __init__(self, store: RedisStore, mode: str, organizations: list[str]) -> None:
+    def __init__(
+        self, store: RedisStore, mode: str, organizations: list[str], deadline: float = PATIENT
+    ) -> None:
         self.events: list[str] = []
-        self.gate = Gate(store, brand="acme", plans=BOOK, deadline=PATIENT, observer=self._observe)
+        self.gate = Gate(store, brand="acme", plans=BOOK, deadline=deadline, observer=self._observe)
         self.admitted = dict.fromkeys(organizations, 0)
         self.refused: list[str] = []
         self.slowest = 0.0
@@ -601,6 +605,37 @@ def test_a_user_without_the_right_to_cluster_info_is_served(own: RedisCluster, m
 
 
 @both_modes
+def test_the_rights_that_the_page_names_are_enough_in_a_cluster(
+    own: RedisCluster, mode: str
+) -> None:
+    for node in own.nodes:
+        tell(node, *rights("lockgate"))
+    address = f"127.0.0.1:{own.nodes[0].port}"
+    store = RedisStore(f"redis+cluster://lockgate:password@{address}", prefix=f"lockgate:{mode}")
+    ids = organizations_of(store, 0, 1)
+    made = new_key()
+
+    async def all_of_it() -> None:
+        key = await store.insert(draft_of(made, ids[0]), 5)
+        assert (await store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
+        source, target = (own.nodes[node_with(own, slot_of(store, ids[0])) - n] for n in (0, 1))
+        begin(own, slot_of(store, ids[0]), source, target)
+        try:
+            names = store._names.place(ids[0])
+            tell(source, "MIGRATE", "127.0.0.1", target.port, names.windows, 0, 5000)
+            assert (await store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
+            assert await store.revoke_if_live(ids[0], key.id) is not None
+        finally:
+            give(own, slot_of(store, ids[0]), source, target)
+        assert (await store.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
+        assert len(await store.list(ids[0], 9)) == 1
+        assert (await store.census()).counts == {}
+        await store.close()
+
+    asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
+
+
+@both_modes
 def test_a_primary_that_is_killed_is_left_once_its_replica_answers(mode: str) -> None:
     with redis_cluster(1) as cluster:
         store = RedisStore(cluster.url(), prefix="killed")
@@ -617,6 +652,23 @@ def test_a_primary_that_is_killed_is_left_once_its_replica_answers(mode: str) ->
             traffic.goes_on(1)
             took = time.monotonic() - answered
         print(f"{mode}: admitted again {took:.2f} s after the Cluster answered")
+
+
+@both_modes
+def test_d28_a_replica_in_the_place_of_a_primary_that_hangs_is_found_before_that_wakes(
+    mode: str,
+) -> None:
+    with redis_cluster(1) as cluster:
+        store = RedisStore(cluster.url(), prefix="hangs")
+        ids = organizations_of(store, 0, 3)
+        name = store._names.place(ids[0]).windows + b":probe"
+        with Traffic(store, mode, ids, deadline=0.25) as traffic:
+            with cluster.nodes[0].client() as client:
+                client.set(name, "0")
+                assert client.wait(1, 10_000) == 1  # The replica has the keys.
+            with cluster.nodes[0].stopped():
+                cluster.wait(lambda: answers(cluster.nodes[3], name))
+                traffic.goes_on(5)
 
 
 def answers(node: RedisServer, name: bytes) -> bool:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from redis.exceptions import (
@@ -37,7 +36,7 @@ from tests.servers import RedisServer, redis_server
 
 from ..making import HOSTILE, NOW, account, at_once, draft_of, new_key, token_of
 from ..proxy import Proxy
-from .backends import opened, server
+from .backends import opened, rights, server
 
 BOOK = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=9)])
 WINDOWS = BOOK.default.windows
@@ -392,10 +391,8 @@ async def test_w8_ten_thousand_organizations_with_hostile_ids(kind: str) -> None
 
 
 def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "redis.md").read_text()
-    words = page[page.index("ACL SETUSER lockgate") :].partition("```")[0].split()
     with own.client() as client:
-        client.execute_command(*words)
+        client.execute_command(*rights("lockgate"))
     store = RedisStore(f"redis://lockgate:password@127.0.0.1:{own.port}")
     made = new_key()
     key = run(store.insert(draft_of(made), 5))

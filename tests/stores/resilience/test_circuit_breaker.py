@@ -91,6 +91,19 @@ def test_a_try_that_fails_keeps_it_open_for_another_pause_and_is_told_once(bench
     assert bench.names().count("breaker_tried") == 3
 
 
+def test_tries_begin_a_pause_apart_however_long_each_of_them_takes(bench: Bench) -> None:
+    bench.fail(3)
+    bench.clock.now += 1
+    for took in (0.25, 1.0):
+        trying = bench.breaker.enter()
+        bench.clock.now += took
+        bench.breaker.failed(trying, OSError())
+        assert bench.refuses() is (took < 1)
+        bench.clock.now += 1 - took
+    bench.clock.now += 5
+    assert bench.breaker.enter() is True
+
+
 def test_a_try_that_was_dropped_lets_the_next_one_try(bench: Bench) -> None:
     bench.fail(3)
     bench.clock.now += 1

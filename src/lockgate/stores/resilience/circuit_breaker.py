@@ -134,7 +134,8 @@ class CircuitBreaker:
             if self.failures < self._threshold and not trying:
                 return False
             now = self._clock()
-            self._try_at = now + self._pause
+            # Tries begin a pause apart, however long each of them takes.
+            self._try_at = max(now, self._try_at + self._pause) if trying else now + self._pause
             if self._opened_at is not None:
                 return True
             self._opened_at = now

@@ -17,6 +17,8 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
+import redis
+from redis import asyncio as redis_asyncio
 from redis.exceptions import ReadOnlyError, RedisError
 
 from lockgate import Gate, Plan, PlanBook, run
@@ -36,6 +38,7 @@ from lockgate.stores.sql import SqlStore
 from tests.servers import RedisSentinel, redis_sentinel
 
 from ...making import draft_of, new_key, token_of
+from ..backends import rights
 
 T = TypeVar("T")
 
@@ -460,6 +463,36 @@ def test_a_server_that_is_a_replica_is_no_primary(awaiting: bool, watched: Redis
             else:
                 with pytest.raises(ReadOnlyError):
                     await connected(node.port)
+
+    drive(awaiting, flow())
+
+
+@COLOURS
+def test_the_rights_that_the_page_names_are_enough_with_sentinels(
+    awaiting: bool, watched: RedisSentinel
+) -> None:
+    for node in watched.nodes:
+        watched.tell(node, *rights("lockgate"))
+    for sentinel in watched.sentinels:
+        watched.tell(sentinel, *rights("watcher"))
+    hosts = [("127.0.0.1", sentinel.port) for sentinel in watched.sentinels]
+    watcher = {"username": "watcher", "password": "password"}
+    user = {"username": "lockgate", "password": "password"}
+    clients = (
+        module.Sentinel(hosts, sentinel_kwargs=watcher, **user).master_for(watched.service)
+        for module in (redis, redis_asyncio)
+    )
+    store = RedisStore(*clients, durability="replicas:1")
+    made = new_key()
+
+    async def flow() -> None:
+        await store.insert(draft_of(made), 5)
+        before = watched.named()
+        watched.fail_over()
+        watched.wait(lambda: all(watched.named(s) != before for s in watched.sentinels))
+        admission = await at_last(lambda: store.admit(token_of(made), 1, BOOK), awaiting)
+        assert admission.verdict is Verdict.ADMITTED
+        await store.close()
 
     drive(awaiting, flow())
 

@@ -246,7 +246,9 @@ class Cluster(Topology):
     async def _line_to(self, slot: int) -> Pipeline:
         by_slot = self._by_slot or await self._learn(slot)
         address = by_slot[slot]
-        if (address is None or self._line(address).failing) and self._may_relearn():
+        line = None if address is None else self._lines.get(address)
+        # Where a line was given up, a replica may have the slot by now.
+        if (line is None or line.failing) and self._may_relearn():
             address = (await self._learn(slot))[slot]
         if address is None:
             raise ClusterDownError(NOT_SERVED)
