@@ -187,6 +187,23 @@ def test_g4_a_lost_server_costs_the_organizations_of_others_nothing(
 
 
 @colours
+def test_a_change_that_a_lost_server_would_take_is_not_told_to_wait_for_sentinels(
+    cluster: RedisCluster, colour: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bench(cluster, colour) as made:
+        token = made.tokens[1][0]
+        organization = made.do(made.gate.store.find(token.handle)).organization
+        with lost(cluster.nodes[1], "killed"):
+            while not made.events("breaker_opened"):
+                assert not any(made.served([token]))
+            with pytest.raises(StoreUnavailable):
+                made.do(made.gate.organizations.place(organization, "free"))
+        until(lambda: all(made.served([token])))
+    assert "nobody answers there" in caplog.text
+    assert "Sentinels" not in caplog.text
+
+
+@colours
 @pytest.mark.parametrize("what", ["change_counter", "clock"])
 def test_refusals_and_lists_go_on_without_the_server_of(
     what: str, cluster: RedisCluster, colour: str

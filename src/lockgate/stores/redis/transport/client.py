@@ -191,6 +191,8 @@ class Transport:
             StoreUnavailable: it may be lost, or a primary is being replaced.
             RedisError: the server refused, or no answer came.
         """
+        if self._watch is None:
+            return await change()
         topology = self._topology
         try:
             named = await topology.named()
