@@ -18,6 +18,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import ConnectionError, ResponseError
 
 from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.core.api_keys import Position
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.base import Verdict
 from lockgate.stores.redis import RedisStore
@@ -320,6 +321,34 @@ def test_k4_a_key_that_was_revoked_is_refused_while_its_slot_is_half_moved(
     for each in (store, other):
         assert run(each.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
         run(each.close())
+
+
+@both_modes
+@pytest.mark.parametrize("what", ["nothing", "records", "index", "both"])
+def test_keys_are_listed_and_revoked_while_their_slot_is_half_moved(
+    own: RedisCluster, moving: Callable[..., Any], mode: str, what: str
+) -> None:
+    store = RedisStore(own.url(), prefix=f"listed-{mode}-{what}")
+    place = store._names.place("org_1")
+    moved = {"records": [place.organization], "index": [place.created]}
+    moved["both"] = moved["records"] + moved["index"]
+
+    async def all_of_it() -> None:
+        keys = [await store.insert(draft_of(new_key()), None) for _ in range(3)]
+        before = await store.list("org_1", 2)
+        last = Position(before[-1].created_at, before[-1].id)
+        moving(store, "org_1", *moved.get(what, []))
+        assert await store.list("org_1", 2) == before
+        assert {key.id for key in before + await store.list("org_1", 2, last)} == {
+            key.id for key in keys
+        }
+        for key in keys:
+            assert await store.revoke_if_live("org_1", key.id) is not None
+        assert all(key.revoked_at for key in await store.list("org_1", 9))
+        assert await store.list("org_2", 9) == []
+        await store.close()
+
+    asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
 
 
 def test_d33_a_request_whose_reply_is_lost_as_its_slot_begins_to_move_counts_once(

@@ -39,7 +39,17 @@ from .codec import (
 )
 from .error_hints import advice
 from .key_hints import AT_MOST, KeyHint
-from .key_names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, slot_of, write
+from .key_names import (
+    DEFAULT_PREFIX,
+    REMOVED,
+    Names,
+    Place,
+    fields_of,
+    place_of,
+    read,
+    slot_of,
+    write,
+)
 from .transport.client import Transport, lasting
 from .transport.commands import Call, Script, command, invocation, number
 from .transport.config import Client, Servers, servers_of
@@ -60,6 +70,8 @@ _RENEW: Final = Script("clock", "slots", "renew")
 _RELEASE: Final = Script("clock", "slots", "release")
 _HELD: Final = Script("clock", "slots", "held")
 
+_INSTANT: Final = 16
+"""Digits with which a member of an index begins: see ``records.lua``."""
 _SCANNED_AT_ONCE: Final = b"200"
 _REMOVED_AT_ONCE: Final = 50
 _READ_AT_ONCE: Final = 250
@@ -395,7 +407,22 @@ class RedisStore(Admissions, Accounts, Copies):
         keys = place.organization, place.created
         values = start, number(limit)
         call = invocation(_NEWEST, place.slot, keys, *values, repeatable=True)
-        return read_keys(await self._ask(call))
+        try:
+            fields = await self._ask(call.divisible())
+        except Split:
+            fields = await self._newest_by_parts(place, *values)
+        return read_keys(fields)
+
+    async def _newest_by_parts(self, place: Place, start: bytes, limit: bytes) -> Any:
+        """Do what :data:`_NEWEST` does, one key at a time, while a slot is moved."""
+        words = b"ZRANGEBYLEX", place.created, start, b"+", b"LIMIT", b"0", limit
+        members = await self._ask(command(place.slot, *words, repeatable=True))
+        names = [name for member in members for name in fields_of(read(member[_INSTANT:]))]
+        if not names:
+            return []
+        return await self._ask(
+            command(place.slot, b"HMGET", place.organization, *names, repeatable=True)
+        )
 
     async def _live(
         self, place: Place, limit: int, after: Position | None, now: int | None
