@@ -76,6 +76,13 @@ def attack(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """Change servers under load and print what each change cost; arguments go after ``--``."""
+    install(session, "tests")
+    session.run("python", "-m", "tests.faults", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure lockgate beside its peers."""
     install(session, "bench")

@@ -1,4 +1,6 @@
-"""Every fault of Redis under load, through the gate: no 500, no double, in time, back by itself.
+"""Faults of one Redis under load, through the gate: no 500, no double, in time, back by itself.
+
+What Sentinels and Clusters go through is in `tests/faults`.
 
 The tests record what each fault cost; the end of the run prints it as a table.
 """
@@ -22,17 +24,17 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.core.key_format import Token
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
-from lockgate.stores.redis.key_names import DEFAULT_PREFIX, Names
 from tests.outages import PROPERTY, Figures
-from tests.servers import redis_cluster, redis_sentinel, redis_server
+from tests.servers import redis_server
 
 from ..proxy import Proxy
 from ..tls import SecureProxy, certificate
-from .test_failover import move
 from .test_refusals import another_password, full, no_rights, replica, tell
 
 LIMIT = 200
 BOOK = PlanBook([Plan("free", 10**6, None, None, None), Plan("tight", LIMIT, None, None, None)])
+WIDE = "wide"
+"""The organization that is free."""
 DEADLINE = 0.25
 SLACK = 1.0
 """For machines that are busy; the table says what was measured."""
@@ -53,10 +55,9 @@ class Load:
     Args:
         url: the store's.
         awaiting: whether the callers are tasks of an event loop, or threads.
-        wide: the id of the organization that is free.
     """
 
-    def __init__(self, url: str, awaiting: bool, wide: str) -> None:
+    def __init__(self, url: str, awaiting: bool) -> None:
         self.told: list[tuple[float, Event]] = []
         self.answers: list[Answer] = []
         self.gate = Gate(
@@ -66,7 +67,6 @@ class Load:
             deadline=DEADLINE,
             observer=lambda event: self.told.append((monotonic(), event)),
         )
-        self.wide = wide
         self.counted = 0
         """What the store says was admitted for that one."""
         self._awaiting = awaiting
@@ -79,7 +79,7 @@ class Load:
 
     async def _make(self) -> None:
         await self.gate.organizations.place("tight", "tight")
-        for organization in (self.wide, "tight"):
+        for organization in (WIDE, "tight"):
             made = await self.gate.keys.create(organization, "a key")
             self._tokens[organization] = self.gate.format.read([b"Bearer " + made.text.encode()])
             await self._ask(organization)
@@ -122,13 +122,13 @@ class Load:
         await self._finish()
 
     async def _finish(self) -> None:
-        key = (await self.gate.admit(self._tokens[self.wide])).key
+        key = (await self.gate.admit(self._tokens[WIDE])).key
         assert key is not None
         self.counted = key.request_count - 1
         await self.gate.close()
 
     async def _turn(self) -> None:
-        for organization in (*[self.wide] * 4, "tight"):
+        for organization in (*[WIDE] * 4, "tight"):
             await self._ask(organization)
 
     def __enter__(self) -> Load:
@@ -146,7 +146,7 @@ class Load:
 
     def first_admission(self, after: float) -> Answer | None:
         for answer in tuple(self.answers):
-            mine = (answer.organization, answer.outcome) == (self.wide, "admitted")
+            mine = (answer.organization, answer.outcome) == (WIDE, "admitted")
             if mine and answer.started > after:
                 return answer
         return None
@@ -164,9 +164,6 @@ class Scene(NamedTuple):
 
     url: str
     happens: Callable[[], AbstractContextManager[None]]
-    ends_itself: bool = False
-    """Servers see to its end, so the way back is measured from its beginning."""
-    wide: str = "wide"
     over: int = 0
     """How many may be admitted beyond the limit: what a server has forgotten."""
     seen: bool = True
@@ -271,61 +268,6 @@ def flushed(stack: ExitStack) -> Scene:
     return Scene(by_user(server.port), again_and_again, seen=False)
 
 
-def promoted(stack: ExitStack) -> Scene:
-    guarded = stack.enter_context(redis_sentinel())
-
-    @contextmanager
-    def lost() -> Iterator[None]:
-        guarded.primary.stop(signal.SIGKILL)
-        yield
-
-    # What the primary had not passed on yet is forgotten.
-    return Scene(guarded.url(), lost, ends_itself=True, over=CALLERS)
-
-
-def handed_over(stack: ExitStack) -> Scene:
-    guarded = stack.enter_context(redis_sentinel(replicas=2, sentinels=3))
-
-    @contextmanager
-    def planned() -> Iterator[None]:
-        guarded.fail_over()
-        yield
-
-    return Scene(guarded.url(), planned, ends_itself=True)
-
-
-def on_the_first_node() -> str:
-    names = Names(DEFAULT_PREFIX)
-    ids = (f"wide {number}" for number in range(1000))
-    return next(id for id in ids if names.place(id).slot < 16384 // 3)
-
-
-def primary_lost(stack: ExitStack) -> Scene:
-    cluster = stack.enter_context(redis_cluster(replicas=1))
-
-    @contextmanager
-    def lost() -> Iterator[None]:
-        cluster.nodes[0].stop(signal.SIGKILL)
-        yield
-
-    wide = on_the_first_node()
-    return Scene(cluster.url(), lost, ends_itself=True, wide=wide, over=CALLERS)
-
-
-def slots_move(stack: ExitStack) -> Scene:
-    cluster = stack.enter_context(redis_cluster())
-    names = Names(DEFAULT_PREFIX)
-
-    @contextmanager
-    def moving() -> Iterator[None]:
-        for _ in range(5):
-            for id in ("wide", "tight"):
-                move(cluster, names.place(id).slot)
-        yield
-
-    return Scene(cluster.url(), moving, seen=False)
-
-
 def paired(
     fault: Callable[[Any], AbstractContextManager[Any]], seconds: float, over: int = 0
 ) -> Callable[[ExitStack], Scene]:
@@ -352,8 +294,6 @@ SCENES: dict[str, dict[str, Callable[[ExitStack], Scene]]] = {
         "wrong certificate for 5 s": other_certificate,
         "scripts flushed 50 times": flushed,
     },
-    "Sentinel": {"primary killed": promoted, "planned failover": handed_over},
-    "Cluster": {"primary killed": primary_lost, "slots move 10 times": slots_move},
     "pair": {
         "Redis killed for 2 s, empty": paired(killed, 2, over=LIMIT),
         # Redis does not know what this process admitted meanwhile: one share (W15).
@@ -375,14 +315,14 @@ def test_whatever_happens_to_redis(
 ) -> None:
     with ExitStack() as stack:
         scene = SCENES[store][happens](stack)
-        with Load(scene.url, awaiting, scene.wide) as load:
+        with Load(scene.url, awaiting) as load:
             load.waits_for_admission(monotonic())
             sleep(0.5)
             began = monotonic()
             with scene.happens():
                 pass
-            ended = began if scene.ends_itself else monotonic()
-            back = load.waits_for_admission(noticed(load, began) if scene.ends_itself else ended)
+            ended = monotonic()
+            back = load.waits_for_admission(ended)
             sleep(1)
         colour = "awaiting" if awaiting else "sync"
         figures = figures_of(f"{store}, {colour}", happens, load, began, back.ended - ended)
@@ -394,21 +334,10 @@ def test_whatever_happens_to_redis(
     assert figures.over is not None
     assert figures.over <= scene.over
     if store != "pair":  # There it is written a second later.
-        unsure = sum(a.organization == scene.wide for a in refused_of(load))
-        sure = sum((a.organization, a.outcome) == (scene.wide, "admitted") for a in load.answers)
+        unsure = sum(a.organization == WIDE for a in refused_of(load))
+        sure = sum((a.organization, a.outcome) == (WIDE, "admitted") for a in load.answers)
         assert load.counted <= sure + unsure
         assert load.counted >= sure - scene.over
-
-
-def noticed(load: Load, began: float) -> float:
-    """When the first caller was told."""
-    until = monotonic() + 60
-    while True:
-        for answer in tuple(load.answers):
-            if answer.outcome == "unavailable" and answer.ended > began:
-                return answer.ended
-        assert monotonic() < until, "nobody notices"
-        sleep(0.02)
 
 
 def refused_of(load: Load) -> list[Answer]:
