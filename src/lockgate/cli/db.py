@@ -1,17 +1,34 @@
 """``lockgate db``: the tables of a store in SQL."""
 
 import sys
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+import click
 
-from ..stores.sql import schema
-from ..stores.sql.engines import blocking_engine, sqlite_file
-from ..stores.sql.error_hints import advice
-from ..stores.sql.tables import Tables
+from .store_urls import HELP as STORE_HELP
+from .store_urls import store_url
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from ..stores.sql.tables import Tables
 
 
-def db(action: str, store: str, prefix: str) -> int:
+@click.command()
+@click.argument("action", type=click.Choice(["upgrade", "current", "check"]))
+@click.option("--store", metavar="URL", help=STORE_HELP)
+@click.option(
+    "--prefix", default="lockgate_", show_default=True, help="first part of the tables' names"
+)
+def db(action: str, store: str | None, prefix: str) -> int:
+    """Bring the tables of a store in SQL up to date, show their revision, or check it.
+
+    With check the exit code is 1 where the tables are not up to date.
+    """
+    return migrate(action, store_url(store), prefix)
+
+
+def migrate(action: str, store: str, prefix: str) -> int:
     """Bring the tables up to date, say their revision, or check it: 1 says that it is another.
 
     Of two URLs with a blank between them, as a gate takes them, the first is the database's.
@@ -19,6 +36,13 @@ def db(action: str, store: str, prefix: str) -> int:
     Raises:
         ConfigurationError: the URL or the prefix cannot be one.
     """
+    from sqlalchemy.exc import DBAPIError
+
+    from ..stores.sql import schema
+    from ..stores.sql.engines import blocking_engine
+    from ..stores.sql.error_hints import advice
+    from ..stores.sql.tables import Tables
+
     tables = Tables(prefix)
     database, _, cache = store.strip().partition(" ")
     engine = blocking_engine(database if "://" in cache else store)
@@ -43,8 +67,11 @@ def db(action: str, store: str, prefix: str) -> int:
     return 0
 
 
-def _current(engine: Engine, tables: Tables) -> str | None:
+def _current(engine: "Engine", tables: "Tables") -> str | None:
     """The revision of the tables; to look makes no file where there is none."""
+    from ..stores.sql import schema
+    from ..stores.sql.engines import sqlite_file
+
     if engine.dialect.name == "sqlite" and not sqlite_file(engine.url).exists():
         print(
             "lockgate db: There is no such file yet: 'lockgate db upgrade' makes it.",
