@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from lockgate.core.path_patterns import Pattern
 from lockgate.core.path_tree import PathTree
 

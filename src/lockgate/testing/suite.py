@@ -29,7 +29,7 @@ class StoreSuite:
     """Every check of the contract, and a walk in lockstep with the pure rules.
 
     A store that awaits is run in an event loop (asyncio), one that blocks without. One whose ``io``
-    is ``either`` is run in both: one caller in an event loop, many callers as tasks and as threads,
+    is ``both`` is run in both: one caller in an event loop, many callers as tasks and as threads,
     the walk without. The walk is as long as the Hypothesis profile says: load another with
     ``--hypothesis-profile``.
     """

@@ -71,7 +71,7 @@ class MemoryStore(Store):
         self._last_used = keys.last_used
         self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
         self._windows = windows = LocalWindows()
-        self._streaks = windows.coalesced
+        self._coalesced = windows.coalesced
         self._leases: dict[str, Leases] = {}
         self._accounts = LocalAccounts()
         self._removed_handles: set[str] = set()
@@ -101,8 +101,8 @@ class MemoryStore(Store):
             placed = self._placed.get(organization)
             plan = plans.default if placed is None else plans.plan(*placed)
             windows = plan.windows
-            streak = self._streaks.get(organization)
-            reading = None if streak is None else streak.extend(windows, now, cost)
+            coalesced = self._coalesced.get(organization)
+            reading = None if coalesced is None else coalesced.extend(windows, now, cost)
             if reading is None:
                 reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:

@@ -41,7 +41,7 @@ def whole(store: PartStore) -> Store:
     if not hasattr(store, "io"):
         raise ConfigurationError(
             f"{type(store).__name__} does not say whether it waits: give the class "
-            "io = 'none', 'blocking', 'async' or 'either'."
+            "io = 'none', 'sync', 'async' or 'both'."
         )
     return cast(Store, store)
 
