@@ -49,7 +49,7 @@ class RuleBook:
             that is required. ``GET`` holds for HEAD and for WebSocket handshakes too; ``*`` is any
             method. The most specific path that matches decides, with the methods that it names.
             In a host, ``{name}`` stands for one label. A rule without a host holds on every host
-            that has no rule of its own for the path.
+            without a rule for the path.
         catalogue: the scopes that exist; a rule that requires any other scope is refused.
         host: the host of the rules that name none; None: every host.
 
@@ -129,7 +129,7 @@ class RuleBook:
         return agreed([self._on_host(found, method, text) for text in texts])
 
     def _on_host(self, paths: PathRules, method: str, text: str) -> Rule:
-        """Return the rule for one reading of a path; rules of the host come before those of any.
+        """Return the rule for one reading of a path; rules of the host come first.
 
         Where the host has a rule for another spelling only, both rules hold.
         """
@@ -192,7 +192,7 @@ class RuleBook:
         return RouteRules(own, {id(rule): rule for rule in inside})
 
     def named(self, method: str, template: str, host: str | None = None) -> list[Rule]:
-        """Return the rules that name a route by its own path, without those of more general paths.
+        """Return the rules that name a route by its own path, without rules of more general paths.
 
         Args:
             method: of the request; ``*`` is every method that no rule of the path names.

@@ -31,7 +31,7 @@ from ..waiting import outcome
 _RETRY: Final = 5.0
 """Seconds until a fetch that failed is tried again, where the keys at hand are too old."""
 _LOST: Final = 60.0
-"""Seconds after which nobody believes in a fetch any more: its thread died with a fork."""
+"""Seconds until a fetch is given up: its thread may have been lost in a fork."""
 
 _LARGEST: Final = 256 * 1024
 """Bytes of a JWKS."""
@@ -51,7 +51,7 @@ class Withdrawn(ValueError):
 def read_keys(document: Any, algorithms: Collection[str]) -> Keys:
     """The keys of a JWKS that may verify a signature of these algorithms.
 
-    A key's own type, curve, ``alg``, ``use`` and ``key_ops`` decide what it is for; keys for
+    A key's own type, curve, ``alg``, ``use`` and ``key_ops`` decide its purpose; keys for
     something else are passed over, and so are private and symmetric ones (RFC 7517, 5).
 
     Raises:
@@ -82,7 +82,7 @@ def _read_key(entry: Any) -> PyJWK | None:
 
 
 def pick(keys: Keys, kid: str | None, algorithm: str) -> PyJWK | None:
-    """The one key that a token means; None if there is none, or several that it could be.
+    """Return the one key that a token means; None if no key fits, or several do.
 
     A token without ``kid`` is judged by the key for its algorithm where there is exactly one.
     """
@@ -104,7 +104,7 @@ class SigningKeys(ABC):
         """The key that a token means, or None.
 
         Raises:
-            NoSigningKeys: nobody can say, for there are no keys.
+            NoSigningKeys: no keys are available, so the token cannot be judged.
         """
 
     @abstractmethod
@@ -143,13 +143,13 @@ class GivenKeys(SigningKeys):
 class FetchedKeys(SigningKeys):
     """Keys fetched from the provider's JWKS address, and kept.
 
-    Each fetch runs in a thread of its own; there is never more than one, whoever needs it waits for
+    Each fetch runs in its own thread, at most one at a time; all callers wait for
     the same. An unknown ``kid`` may mean that the provider has a new key, so it leads to a fetch,
     but to no more than one in each cool-down: it takes no key to make up a ``kid``.
 
     Args:
         url: ``https://...``; ``http://`` for this machine only.
-        algorithms: what the keys are to be for.
+        algorithms: the algorithms that the keys must serve.
         max_age: seconds after which the keys are fetched again.
         stale_for: seconds after that for which they still serve while the provider fails.
         cool_down: seconds from one fetch to the next.
@@ -213,7 +213,8 @@ class FetchedKeys(SigningKeys):
         return None if self._fetched_at is None else self._clock() - self._fetched_at
 
     def _patience(self) -> float:
-        """How long to wait for the fetch that is under way: one that hangs delays nobody twice."""
+        """Return the seconds to wait for the running fetch: a hanging one delays no caller
+        twice."""
         return max(0.0, self._give_up_at - time.monotonic())
 
     def _usable(self) -> bool:
@@ -221,7 +222,7 @@ class FetchedKeys(SigningKeys):
         return age is not None and age < self._max_age + self._stale_for
 
     def _fetch_if_due(self, *, fresh: bool) -> "Future[None] | None":
-        """The fetch that is under way, or one that starts now; None: it is too early for one."""
+        """Return the running fetch, or start one; None during the cool-down."""
         with self._lock:
             if self._fetching is not None and time.monotonic() < self._give_up_at + _LOST:
                 return self._fetching
@@ -276,7 +277,7 @@ def read_address(url: str) -> Address:
     """Read a URL that is to be trusted: ``https``, or ``http`` on this very machine.
 
     Raises:
-        ConfigurationError: it is none of these, or names a user.
+        ConfigurationError: any other URL, or one that names a user.
     """
     try:
         parts = urlsplit(url)
@@ -302,7 +303,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def fetch(address: Address, timeout: float) -> bytes:
-    """The document at an address. Nothing is followed to anywhere else.
+    """Return the document at an address. Redirections are not followed.
 
     Args:
         address: from :func:`read_address`.

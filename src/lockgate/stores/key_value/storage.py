@@ -35,7 +35,7 @@ class Records(ABC):
     """
 
     io: IoMode
-    """As :attr:`Store.io`, but not ``either``."""
+    """As :attr:`Store.io`, but not ``both``."""
 
     @abstractmethod
     async def get(self, name: str) -> tuple[bytes, int] | None:
