@@ -198,7 +198,7 @@ class PathTree:
             ends.append(place)
 
     def places(self, path: str) -> list[int]:
-        """Return the indexes of all patterns that match a path, ascending, and perhaps of others."""
+        """Return the indexes of all patterns that may match a path, ascending."""
         nodes, found = [self._root], list[int]()
         for segment in fold(path)[1:].split("/"):
             found += [place for node in nodes for place in node.below]

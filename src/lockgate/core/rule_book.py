@@ -33,8 +33,8 @@ class RouteRules(NamedTuple):
     own: Rule
     """The rule named for the route; its ``allow`` is set where it names other methods only."""
     others: Mapping[int, Rule]
-    """The rules for single paths, or single hosts, that the route also serves, by ``id()``. They are
-    referenced here because the id of a deleted rule may be used again."""
+    """The rules for single paths, or single hosts, that the route also serves, by ``id()``.
+    Kept here, since the id of a deleted rule may be used again."""
 
     def admit(self, rule: Rule) -> bool:
         """Return whether a request admitted by a rule may reach the route's handler."""

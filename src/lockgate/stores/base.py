@@ -282,7 +282,7 @@ class SlotStore(PartStore):
 
 
 class AccountStore(PartStore):
-    """Keeps the plan and limits of organizations, and the accounts of those that agents registered."""
+    """Keeps the plans and limits of organizations, and the accounts that agents registered."""
 
     @abstractmethod
     async def organization(self, id: str) -> Organization | None:
