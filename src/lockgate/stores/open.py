@@ -51,12 +51,12 @@ def open_store(url: str) -> Store:
     raise ConfigurationError(f"No store is known for {named}: use {known}.")
 
 
-def _pair(truth: Store, cache: Store) -> Store:
-    if not isinstance(truth, PrimaryStore) or not isinstance(cache, CacheStore):
+def _pair(primary: Store, cache: Store) -> Store:
+    if not isinstance(primary, PrimaryStore) or not isinstance(cache, CacheStore):
         raise ConfigurationError(
             "Two stores are a database and then Redis: 'postgresql://host/database redis://host'."
         )
-    return CachedStore(truth, cache)
+    return CachedStore(primary, cache)
 
 
 def _sql(url: str) -> Store:

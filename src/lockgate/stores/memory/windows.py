@@ -1,4 +1,4 @@
-"""Windows kept in this process: those of the memory store and of anonymous callers."""
+"""The windows of the memory store and of anonymous callers."""
 
 from collections import OrderedDict
 from collections.abc import Callable
