@@ -363,7 +363,7 @@ class Gate:
         """See that store and session verifier suit a face, which asks when it is made.
 
         Args:
-            face: ``async`` awaits in an event loop, as under ASGI; ``blocking`` waits in a thread,
+            face: ``async`` awaits in an event loop, as under ASGI; ``sync`` waits in a thread,
                 as under WSGI.
 
         Raises:
@@ -456,5 +456,5 @@ def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -
     if sessions is not None and not hasattr(sessions, "io"):
         raise ConfigurationError(
             f"{type(sessions).__name__} does not say whether it waits: give the class "
-            "io = 'none', 'blocking', 'async' or 'either', as stores have."
+            "io = 'none', 'sync', 'async' or 'both', as stores have."
         )

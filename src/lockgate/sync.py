@@ -11,7 +11,7 @@ T = TypeVar("T")
 def run(flow: Coroutine[Any, Any, T]) -> T:
     """Run a flow to its end at once and give its value: ``run(gate.keys.list("org_1"))``.
 
-    A flow over a store with ``io`` ``none`` or ``blocking`` never suspends, so it needs no event
+    A flow over a store with ``io`` ``none`` or ``sync`` never suspends, so it needs no event
     loop: this costs less than a microsecond.
 
     Raises:
@@ -26,5 +26,5 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
     flow.close()
     raise ConfigurationError(
         "run() was given a flow that waits for an event loop: await it there, "
-        "or give the gate a store whose io is 'none' or 'blocking'."
+        "or give the gate a store whose io is 'none' or 'sync'."
     )

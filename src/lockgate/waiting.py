@@ -1,7 +1,7 @@
 """Waiting for what a thread does: in the event loop that runs here, or by blocking where none does.
 
 So one flow serves ASGI and WSGI where something has to be computed or fetched elsewhere. Whatever
-uses this says ``io = "either"``.
+uses this says ``io = "both"``.
 """
 
 import asyncio

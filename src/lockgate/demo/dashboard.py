@@ -1,6 +1,6 @@
-"""The demo's dashboard: what is behind ``dashboard_url``, where agents sign in and owners claim.
+"""The demo's dashboard at ``dashboard_url``, where agents sign in and owners claim.
 
-One page that holds all it needs. What it may load and run is said by digests of its own parts.
+One self-contained page. Its policy names the digests of its own scripts and styles.
 """
 
 import re

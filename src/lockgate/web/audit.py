@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from ..core.access_rule import ANY_KEY, Rule
-from ..core.path_patterns import Pattern
+from ..core.request_paths import Pattern
 from ..core.rule_book import same_host
 from ..errors import ConfigurationError
 from .guard import Guard

@@ -6,9 +6,9 @@ from logging import WARNING
 from typing import Any, Final, cast
 
 from ..core.access_rule import ANY_KEY, Rule
-from ..core.path_patterns import Pattern
 from ..core.plans import Plan
 from ..core.rate_limit_headers import rate_limit_exceeded
+from ..core.request_paths import Pattern
 from ..core.rule_book import RouteRules, RuleBook, Served
 from ..core.sliding_window import Reading
 from ..errors import (

@@ -10,7 +10,7 @@ from werkzeug.routing import Map
 from werkzeug.routing import Rule as UrlRule
 
 from ..core.access_rule import Rule
-from ..core.path_patterns import Pattern
+from ..core.request_paths import Pattern
 from ..errors import ConfigurationError
 from .audit import ServedRoute, arguments_of, view_of
 from .guard import Guard

@@ -92,7 +92,7 @@ def test_a_key_is_copied_when_it_is_first_seen_and_then_the_database_rests(
     async def resting(*_: object) -> None:
         pytest.fail("the database was asked")
 
-    monkeypatch.setattr(bench.here.truth, "find", resting)
+    monkeypatch.setattr(bench.here.primary, "find", resting)
     for _ in range(5):
         assert bench.admit() is Verdict.ADMITTED
     assert run(bench.here.peek("org_1", WIDE.default.windows)).used[0] == 6
@@ -159,7 +159,7 @@ def test_whoever_died_before_telling_the_cache_is_made_up_for(bench: Bench) -> N
     """Also when the cache lost what it was told, as at a failover to a replica that lagged."""
     assert bench.admit() is Verdict.ADMITTED
     run(bench.here.compare())
-    run(bench.there.truth.revoke_if_live("org_1", bench.key.id))  # And no word to the cache.
+    run(bench.there.primary.revoke_if_live("org_1", bench.key.id))  # And no word to the cache.
     assert bench.admit() is Verdict.ADMITTED
     run(bench.here.compare())
     assert bench.admit() is Verdict.REVOKED
@@ -231,7 +231,7 @@ def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Be
     assert listed.request_count == 5
     bench.admit()
     until = monotonic() + 5
-    while (found := run(bench.there.truth.find(bench.made.handle))) is not None:
+    while (found := run(bench.there.primary.find(bench.made.handle))) is not None:
         if found.request_count == 6:
             break
         assert monotonic() < until
@@ -244,8 +244,8 @@ def test_k4_copies_are_voided_although_others_cannot_be(bench: Bench) -> None:
     own, strange = bench.cache(), new_key()
     run(own.insert(draft_of(strange)._replace(organization="org_0"), None))
     assert bench.admit() is Verdict.ADMITTED
-    run(bench.there.truth.put_organization(Organization("org_0", "small")))
-    run(bench.there.truth.revoke_if_live("org_1", bench.key.id))
+    run(bench.there.primary.put_organization(Organization("org_0", "small")))
+    run(bench.there.primary.revoke_if_live("org_1", bench.key.id))
     with pytest.raises(ResponseError):
         run(bench.here.compare())
     assert bench.admit() is Verdict.REVOKED
@@ -263,7 +263,7 @@ async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
     for _ in range(4):
         await store.admit(token_of(made), 1, WIDE)
     await asyncio.sleep(1.3)
-    key = await store.truth.find(made.handle)
+    key = await store.primary.find(made.handle)
     assert key is not None
     assert key.request_count == 4
     await store.admit(token_of(made), 1, WIDE)
@@ -285,12 +285,12 @@ def test_d6_usage_comes_back_although_the_loop_that_was_to_see_to_it_ended(
     async def admit(written: int) -> None:
         await store.admit(token_of(bench.made), 1, WIDE)
         until = monotonic() + 5
-        while (key := await store.truth.find(bench.made.handle)) is not None:
+        while (key := await store.primary.find(bench.made.handle)) is not None:
             if key.request_count == written:
                 break
             assert monotonic() < until
             await asyncio.sleep(0.02)
-        for part in (store.truth, store.cache):
+        for part in (store.primary, store.cache):
             await part.close()
 
     asyncio.run(admit(0))
@@ -301,7 +301,7 @@ def test_d6_usage_comes_back_although_the_loop_that_was_to_see_to_it_ended(
 async def test_k7_a_reader_that_goes_away_takes_no_count_along(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_usage = bench.here.truth.add_usage
+    add_usage = bench.here.primary.add_usage
     asked, answers = asyncio.Event(), asyncio.Event()
 
     async def slow(*arguments: Any) -> None:
@@ -309,7 +309,7 @@ async def test_k7_a_reader_that_goes_away_takes_no_count_along(
         await answers.wait()
         await add_usage(*arguments)
 
-    monkeypatch.setattr(bench.here.truth, "add_usage", slow)
+    monkeypatch.setattr(bench.here.primary, "add_usage", slow)
     for _ in range(3):
         await bench.here.admit(token_of(bench.made), 1, WIDE)
     reader = asyncio.create_task(bench.here.list("org_1", 100))
@@ -319,7 +319,7 @@ async def test_k7_a_reader_that_goes_away_takes_no_count_along(
         await reader
     answers.set()
     await bench.here.close()
-    found = await bench.there.truth.find(bench.made.handle)
+    found = await bench.there.primary.find(bench.made.handle)
     assert found is not None
     assert found.request_count == 3
     await bench.there.close()
@@ -336,7 +336,7 @@ def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None
         after = run(bench.here.list("org_1", 100))[0].request_count
         return f"{before} {admitted.value} {after}".encode()
 
-    with bench.here._counts._lock, bench.here._upkeep._lock:  # As if another thread were admitting.
+    with bench.here._usage._lock, bench.here._background._lock:  # As if another thread were admitting.
         said = in_a_child(work)
     assert said == b"0 admitted 1"
     assert [key.request_count for key in run(bench.here.list("org_1", 100))] == [2]
@@ -347,7 +347,7 @@ def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
 ) -> None:
     writing, may_go_on = threading.Event(), threading.Event()
     process = bench.process()
-    add_usage, close = process.truth.add_usage, process.truth.close
+    add_usage, close = process.primary.add_usage, process.primary.close
     done: list[str] = []
 
     async def slowly(usage: Any) -> None:
@@ -363,8 +363,8 @@ def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
     monkeypatch.setattr(background, "EVERY", 0.01)
     assert bench.admit(process) is Verdict.ADMITTED
     monkeypatch.setattr(background, "EVERY", 30.0)
-    monkeypatch.setattr(process.truth, "add_usage", slowly)
-    monkeypatch.setattr(process.truth, "close", closed)
+    monkeypatch.setattr(process.primary, "add_usage", slowly)
+    monkeypatch.setattr(process.primary, "close", closed)
     assert writing.wait(30)
     threading.Timer(0.1, may_go_on.set).start()
     run(process.close())
@@ -374,12 +374,12 @@ def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
 _ENDS = """
 import asyncio, sys
 from lockgate import Gate, run
-from lockgate.stores.cached.store import Paired
+from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
 
 database, address, prefix, text, awaits = sys.argv[1:]
-gate = Gate(Paired(SqlStore(database), RedisStore(address, prefix=prefix)), brand="acme")
+gate = Gate(CachedStore(SqlStore(database), RedisStore(address, prefix=prefix)), brand="acme")
 
 async def admit():
     for _ in range(3):
@@ -395,7 +395,7 @@ def test_d6_usage_is_written_where_a_process_ends_without_closing_its_gate(
 ) -> None:
     said = (bench.database, bench.server.url(), f"pair{bench.number}", bench.made.text, awaits)
     subprocess.run([sys.executable, "-W", "ignore", "-c", _ENDS, *said], check=True, timeout=60)
-    found = run(bench.there.truth.find(bench.made.handle))
+    found = run(bench.there.primary.find(bench.made.handle))
     assert found is not None
     assert found.request_count == 3
 
@@ -429,7 +429,7 @@ def test_k7_no_count_is_lost_between_threads(bench: Bench) -> None:
     at_once(4, lambda index: [bench.admit(bench.processes[index % 2]) for _ in range(50)])
     for process in bench.processes:
         run(process.write_usage())
-    found = run(bench.here.truth.find(bench.made.handle))
+    found = run(bench.here.primary.find(bench.made.handle))
     assert found is not None
     assert found.request_count == 200
 
@@ -589,7 +589,7 @@ def test_k4_a_process_that_dies_after_a_removal_leaves_no_copy_that_is_believed(
     assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.ADMITTED
     run(bench.here.write_usage())
     late = run(bench.here.now()) + 2
-    run(bench.there.truth.remove_unclaimed(0, 9, late))  # And it tells the cache nothing.
+    run(bench.there.primary.remove_unclaimed(0, 9, late))  # And it tells the cache nothing.
     run(bench.here.compare())
     assert run(bench.here.admit(token_of(made), 1, WIDE)).verdict is Verdict.UNKNOWN
 
@@ -626,7 +626,7 @@ def test_k1_a_row_that_somebody_changed_in_the_database_is_not_copied(bench: Ben
     gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
     created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))
     wrong = created.key.kept._replace(seal=None)
-    assert run(bench.there.truth.rehash_if(created.key.handle, created.key.kept, wrong))
+    assert run(bench.there.primary.rehash_if(created.key.handle, created.key.kept, wrong))
     with pytest.raises(KeyNotFound):
         run(gate.admit(gate.format.parse(created.text)))
     assert run(bench.cache().find(created.key.handle)) is None

@@ -100,7 +100,7 @@ async def what_is_taken_leaves_nothing_of_the_rest(store: Store, factory: Factor
 
 @alone("D14", "accounts")
 async def accounts_are_listed_in_order(store: Store, factory: Factory) -> None:
-    """Nothing that is registered later comes before an account that is there."""
+    """No account that is registered later comes before an existing one."""
     times = ((3, "org_c"), (0, "org_d"), (2, "org_b"), (2, "org_a"), (2, "Org"))
     for step, organization in times:
         await registered(store, factory, organization, NOW + step * SECOND)
@@ -279,7 +279,7 @@ async def signing_out_is_counted_and_changes_nothing_else(store: Store, factory:
 
 @alone("D25", "accounts")
 async def neither_a_plan_nor_an_account_changes_the_other(store: Store, factory: Factory) -> None:
-    """They may lie in one row, and a row that is replaced forgets what it is not told."""
+    """They may lie in one row, and a replaced row forgets fields that it is not given."""
     starter = Organization("org_1", "starter", (("rpm", 7),))
     await store.put_organization(starter)
     account = factory.account()

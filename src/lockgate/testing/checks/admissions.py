@@ -36,7 +36,8 @@ async def an_unknown_handle_and_a_wrong_secret_look_alike(store: Store, factory:
 
 @alone("K1", "admission")
 async def a_digest_of_a_scheme_that_is_gone_matches_nobody(store: Store, factory: Factory) -> None:
-    """An unknown scheme digests to nothing at all: a row without a digest must not equal that."""
+    """An unknown scheme digests to no bytes at all: a row with an empty digest must not equal
+    that."""
     made = factory.key()
     gone = factory.draft(key=made)._replace(scheme="hmac-sha256:00000000", digest=b"")
     await store.insert(gone, None, NOW)
@@ -70,7 +71,7 @@ async def a_digest_that_was_replaced_matches_nobody(store: Store, factory: Facto
 
 @alone("K1", "admission")
 async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, factory: Factory) -> None:
-    """Whoever writes to the database knows the text of a key of their own, and no pepper."""
+    """A writer of the database knows the text of a key, and no pepper."""
     sealing = Factory(1, peppers=[PEPPER])
     made = [sealing.key() for _ in range(11)]
     rows = [sealing.draft(key=key, scopes=("jobs:read",), lifetime=DAY) for key in made]
@@ -94,7 +95,7 @@ async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, factory: 
 
 @alone("K1", "admission")
 async def a_row_that_changes_is_verified_anew(store: Store, factory: Factory) -> None:
-    """Whatever was remembered of it: by a token that was read, and by one that is remembered."""
+    """The remembered fields must not count: by a token just read, and by a remembered one."""
     sealing = Factory(2, peppers=[PEPPER])
     made = sealing.key()
     key = await store.insert(sealing.draft(key=made), None, NOW)

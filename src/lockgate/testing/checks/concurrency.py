@@ -1,4 +1,4 @@
-"""Many callers at once: what a lock, a transaction or a script is there for."""
+"""Many callers at once: the duty of a lock, a transaction or a script."""
 
 import asyncio
 from contextlib import suppress
@@ -86,7 +86,7 @@ async def a_call_whose_caller_left_counts_once_or_not_at_all(crowd: Callers) -> 
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        # What was called off may still be on its way to a server; a hit waits its turn behind it.
+        # A cancelled call may still be on its way to a server; a hit waits its turn behind it.
         await recorder.store.hit(organization, windows, 1, NOW)
         await recorder.store.peek(organization, windows, NOW)
         unanswered = [event.lost for event in recorder.history[-2:]]
@@ -217,7 +217,7 @@ async def _race_of_all_verbs(crowd: Callers, made: NewKey, key: ApiKey) -> None:
 
 @crowded("K5", "admission")
 async def nothing_read_before_a_revocation_lets_in_after_it(crowd: Callers) -> None:
-    """Each round a key that nobody has seen: whatever is remembered is filled beside the revoke."""
+    """Each round uses a new key: caches are filled while it is revoked."""
     for _ in range(ROUNDS):
         made, key = await new_key(crowd)
         await _fill_beside_a_revocation(crowd, made, key)
@@ -320,7 +320,7 @@ async def one_caller_wins_a_claim(crowd: Callers) -> None:
 
 @crowded("K4", "accounts")
 async def no_key_outlives_a_claim_that_revokes_all(crowd: Callers) -> None:
-    """Keys are inserted meanwhile: each is revoked, or whoever made it is told of the claim."""
+    """Keys are inserted meanwhile: each is revoked, or its creator learns of the claim."""
     for turn in range(ROUNDS // 2):
         await _inserts_beside_a_claim(crowd, f"org_{turn}")
 
@@ -350,7 +350,8 @@ async def _inserts_beside_a_claim(crowd: Callers, organization: str) -> None:
 
 @crowded("D46", "accounts")
 async def no_key_escapes_the_claimer_who_ends_the_token(crowd: Callers) -> None:
-    """A key whose creator finds the token good afterwards is among those that the claimer sees."""
+    """A key whose creator finds the token good afterwards is among the keys that the claimer
+    sees."""
     for turn in range(ROUNDS // 2):
         await _inserts_beside_a_claim_without_revoking(crowd, f"org_{turn}")
 
@@ -377,7 +378,8 @@ async def _inserts_beside_a_claim_without_revoking(crowd: Callers, organization:
 
 @crowded("D46", "admission")
 async def an_account_is_removed_whole_or_in_use(crowd: Callers) -> None:
-    """A claim, a sign-in or an admission beside the removal finds everything, or nothing."""
+    """A claim, a sign-in or an admission beside the removal finds the whole account, or none of
+    it."""
     for turn in range(ROUNDS):
         await _uses_beside_a_removal(crowd, f"org_{turn}", turn % 3)
 

@@ -39,7 +39,7 @@ async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
 
 @alone("K1", "keys")
 async def the_longest_that_can_be_is_kept_whole(store: Store, factory: Factory) -> None:
-    """And in its order: a key of ours, and one of another system with a slow digest."""
+    """And in its order: a key of lockgate's, and an imported one with a slow digest."""
     scopes = tuple(f"area{number}:{'x' * number}" for number in range(50, 0, -1))
     ours = factory.draft(name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY)
     other = factory.draft()._replace(

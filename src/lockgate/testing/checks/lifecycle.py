@@ -1,4 +1,4 @@
-"""What concerns the store as a whole: its clock, what it tells of changes, what it forgets."""
+"""Checks of the store as a whole: its clock, its change counter, its expiry."""
 
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -110,7 +110,7 @@ async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
 
 
 async def a_version_of_records_never_comes_back(store: Store) -> None:
-    """Where the store is made of records, one that is written anew is never taken for the old."""
+    """In a store made of records, a rewritten record never has the version of an earlier one."""
     if not isinstance(store, RecordStore):
         return
     records, name, versions = store.records, "org:check", list[int]()

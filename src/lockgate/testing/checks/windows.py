@@ -1,4 +1,4 @@
-"""Windows, by one caller. Each check's trace is one that a well-known mistake gets wrong."""
+"""Windows, by one caller. Each check's trace catches a well-known mistake."""
 
 from ...core.plans import LARGEST, Plan
 from ...core.sliding_window import Window
@@ -8,7 +8,7 @@ from ..factories import COARSE, EXACT, HOSTILE, NARROW, NOW, OPEN, Factory, minu
 from .check import Check, alone
 
 MIDNIGHT = NOW - NOW % DAY + DAY
-"""Where every window begins that goes by the clock on the wall."""
+"""The beginning of every window that follows the wall clock."""
 TEN = minute(10)
 
 
@@ -32,7 +32,7 @@ async def a_full_window_refuses(store: Store, _: Factory) -> None:
 
 @alone("W1", "windows")
 async def a_limit_of_nothing_admits_nothing(store: Store, _: Factory) -> None:
-    """Nothing is not the same as no limit, although both are false."""
+    """Zero is not the same as no limit, although both are false."""
     await hits(store, 2, NOW, minute(0))
     await store.peek("org_1", minute(0), NOW)
     await hits(store, 1, NOW, minute(None))
