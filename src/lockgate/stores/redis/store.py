@@ -23,7 +23,7 @@ from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
 from .accounts import Accounts
-from .admission import USE, Admissions
+from .admission import ADD_USAGE, Admissions
 from .cache import Copies
 from .codec import (
     read_account,
@@ -47,18 +47,18 @@ from .transport.connection import Split
 from .transport.seed_nodes import SeedNodes
 from .transport.sentinels import Watch
 
-_INSERT: Final = Script("clock", "records", "insert")
-_REVOKE: Final = Script("clock", "records", "revoke")
-_MARK_REVOKED: Final = Script("clock", "records", "mark_revoked")
-_REHASH: Final = Script("records", "rehash")
-_NEWEST: Final = Script("records", "page", "newest")
-_LIVE: Final = Script("clock", "records", "page", "live")
-_DUE: Final = Script("records", "page", "due")
-_REMOVE: Final = Script("records", "remove")
-_ACQUIRE: Final = Script("clock", "slots", "acquire")
-_RENEW: Final = Script("clock", "slots", "renew")
-_RELEASE: Final = Script("clock", "slots", "release")
-_HELD: Final = Script("clock", "slots", "held")
+_INSERT: Final = Script("keys.lua", "insert")
+_REVOKE: Final = Script("keys.lua", "revoke")
+_REVOKE_RECORD: Final = Script("keys.lua", "revoke_record")
+_REHASH: Final = Script("keys.lua", "rehash")
+_LIST: Final = Script("keys.lua", "list")
+_LIST_LIVE: Final = Script("keys.lua", "list_live")
+_LIST_ENDED: Final = Script("keys.lua", "list_ended")
+_REMOVE: Final = Script("keys.lua", "remove")
+_ACQUIRE: Final = Script("leases.lua", "acquire")
+_RENEW: Final = Script("leases.lua", "renew")
+_RELEASE: Final = Script("leases.lua", "release")
+_LEASES: Final = Script("leases.lua", "list")
 
 _SCANNED_AT_ONCE: Final = b"200"
 _REMOVED_AT_ONCE: Final = 50
@@ -200,7 +200,7 @@ class RedisStore(Admissions, Accounts, Copies):
         of the index, until the key is revoked again.
         """
         marking = invocation(
-            _MARK_REVOKED, place.slot, [place.organization], *values, repeatable=True
+            _REVOKE_RECORD, place.slot, [place.organization], *values, repeatable=True
         )
         answer = await self._ask(marking)
         if answer is not None:
@@ -232,7 +232,7 @@ class RedisStore(Admissions, Accounts, Copies):
             organization, id = claimed
             place = self._names.place(organization)
             values = *fields_of(id), number(requests), number(last_used_at)
-            await self._ask(invocation(USE, place.slot, [place.organization], *values))
+            await self._ask(invocation(ADD_USAGE, place.slot, [place.organization], *values))
 
     @lasting
     async def remove_ended(
@@ -281,7 +281,7 @@ class RedisStore(Admissions, Accounts, Copies):
         return bool(await self._slots(_RELEASE, organization, now, write(job), write(owner)))
 
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        leases = await self._slots(_HELD, organization, now, repeatable=True)
+        leases = await self._slots(_LEASES, organization, now, repeatable=True)
         return tuple(read_lease(lease) for lease in sorted(leases))
 
     async def organization(self, id: str) -> Organization | None:
@@ -394,7 +394,7 @@ class RedisStore(Admissions, Accounts, Copies):
             start = b"(" + write_place(after._replace(instant=NEVER - after.instant))
         keys = place.organization, place.created
         values = start, number(limit)
-        call = invocation(_NEWEST, place.slot, keys, *values, repeatable=True)
+        call = invocation(_LIST, place.slot, keys, *values, repeatable=True)
         return read_keys(await self._ask(call))
 
     async def _live(
@@ -405,7 +405,7 @@ class RedisStore(Admissions, Accounts, Copies):
         values = number(now), start, number(limit)
         keys = place.organization, place.live
         fields: Sequence[bytes | None] = await self._ask(
-            invocation(_LIVE, place.slot, keys, *values, repeatable=True)
+            invocation(_LIST_LIVE, place.slot, keys, *values, repeatable=True)
         )
         return fields
 
@@ -418,7 +418,7 @@ class RedisStore(Admissions, Accounts, Copies):
         indexes = place.organization, place.live, place.ended
         values = number(until), number(_REMOVED_AT_ONCE)
         due = read_keys(
-            await self._ask(invocation(_DUE, place.slot, indexes, *values, repeatable=True))
+            await self._ask(invocation(_LIST_ENDED, place.slot, indexes, *values, repeatable=True))
         )
         if not due:
             return 0, False
