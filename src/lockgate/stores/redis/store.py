@@ -38,6 +38,7 @@ from .codec import (
     write_placement,
 )
 from .error_hints import advice
+from .eviction import EvictionCheck, MemoryPolicy
 from .key_hints import AT_MOST, KeyHint
 from .key_names import DEFAULT_PREFIX, REMOVED, Names, Place, fields_of, place_of, slot_of, write
 from .transport.client import Transport, lasting
@@ -103,6 +104,7 @@ class RedisStore(Admissions, Accounts, Copies):
         adviser, servers = Adviser("Redis", advice), servers_of(sources)
         replicas = _replicas(durability)
         self._watches: list[Watch] = []
+        self._eviction = EvictionCheck()
 
         def lane(reached: Servers) -> Callable[..., Transport]:
             watch = None
@@ -111,6 +113,7 @@ class RedisStore(Admissions, Accounts, Copies):
                 self._watches.append(watch)
             elif replicas:
                 raise ConfigurationError("durability is for a Redis that Sentinels watch.")
+            reached = reached._replace(greet=self._eviction.greet)
             return partial(Transport, reached, SeedNodes(reached.addresses), adviser, watch)
 
         blocking, awaiting = (None if each is None else lane(each) for each in servers)
@@ -123,9 +126,22 @@ class RedisStore(Admissions, Accounts, Copies):
         self._is_cluster = any(lane is not None and lane.kind == "cluster" for lane in servers)
 
     def watch(self, events: Events, deadline: float) -> bool:
+        self._eviction.watch(events)
         if self._is_cluster:
             self._nodes.watch(events, deadline)
         return self._is_cluster
+
+    async def memory_policies(self) -> tuple[MemoryPolicy, ...]:
+        """Return the memory settings of every server that holds keys, as of connecting to it.
+
+        Raises:
+            RedisError, OSError: a server refused or did not answer.
+        """
+        for line in await self._lanes.here().everyone():
+            reply = await line.ask(command(0, b"TIME"))
+            if isinstance(reply, Exception):
+                raise reply
+        return self._eviction.found
 
     async def now(self) -> int:
         lane, failing = self._lanes.here(), self._nodes.failing
