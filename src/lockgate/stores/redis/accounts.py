@@ -35,13 +35,13 @@ from .key_names import REMOVED, Names, read, slot_of, write
 from .transport.client import lasting
 from .transport.commands import Call, Script, command, invocation, number
 
-_REGISTER: Final = Script("clock", "records", "accounts", "register")
-_CLAIM: Final = Script("clock", "records", "accounts", "claim")
-_REMOVE_UNCLAIMED: Final = Script("records", "accounts", "remove_unclaimed")
-_SIGN_IN: Final = Script("clock", "accounts", "sign_in")
-_SIGN_OUT: Final = Script("accounts", "sign_out")
-_REHASH_TOKEN: Final = Script("accounts", "rehash_token")
-_UNCLAIM: Final = Script("unclaim")
+_REGISTER: Final = Script("accounts.lua", "register")
+_CLAIM: Final = Script("accounts.lua", "claim")
+_REMOVE_UNCLAIMED: Final = Script("accounts.lua", "remove_unclaimed")
+_SIGN_IN: Final = Script("accounts.lua", "sign_in")
+_SIGN_OUT: Final = Script("accounts.lua", "sign_out")
+_REHASH_TOKEN: Final = Script("accounts.lua", "rehash_token")
+_UNCLAIM: Final = Script("keys.lua", "unclaim")
 
 _CLAIMED_AT_MOST: Final = MINUTE
 """How long after its claim a key may be inserted at the latest: no call takes a tenth of it."""

@@ -34,10 +34,9 @@ from .transport.client import Transport
 from .transport.commands import Call, Script, arguments, command, invocation, number, told_in
 from .transport.connection import Split
 
-_HIT: Final = Script("hit_keys", "asked", "windows", "reading")
-_HIT_UNLESS_EXPIRED: Final = Script("hit_keys", "asked", "expired", "windows", "reading")
-USE: Final = Script("use")
-_LOOK: Final = Script("hit_keys", "asked", "peek", "windows", "reading")
+_HIT: Final = Script("hit.lua")
+_PEEK: Final = Script("peek.lua")
+ADD_USAGE: Final = Script("keys.lua", "add_usage")
 
 _ADMITTED: Final = Verdict.ADMITTED
 _CHARGE_ARGUMENTS: Final = 5
@@ -127,13 +126,13 @@ class Admissions(Store):
         if not key_hint.is_still(place, record, placed):
             return [*kept]
         answer: bytes | None = await self._ask(
-            _request(_HIT_UNLESS_EXPIRED, place, charging(plan.windows).start, request)
+            _request(_HIT, place, charging(plan.windows).start, request)
         )
         if answer is None:
             return None
         if answer[0] == ADMITTED and not is_again:
             values = *fields_of(key.id), b"1", number(told_in(answer))
-            used = invocation(USE, place.slot, [place.organization], *values)
+            used = invocation(ADD_USAGE, place.slot, [place.organization], *values)
             usage = await self._ask(used) or usage
         return answer + (usage or NO_USAGE)
 
@@ -174,7 +173,7 @@ class Admissions(Store):
     async def peek(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
-        return read_reading(await self._charge(_LOOK, organization, windows, 1, now))
+        return read_reading(await self._charge(_PEEK, organization, windows, 1, now))
 
     async def _charge(
         self,

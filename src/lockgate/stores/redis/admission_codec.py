@@ -1,4 +1,4 @@
-"""Charges: how a request and its plan are written for ``windows.lua``, and its answer is read."""
+"""Encode a request and its plan for ``admit.lua`` and ``hit.lua``, and decode their answers."""
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -14,7 +14,7 @@ from ...errors import ConfigurationError
 from .transport.commands import request_ids
 
 ADMITTED, LIMITED, EXPIRED = range(1, 4)
-"""What ``windows.lua`` and ``verify.lua`` say first."""
+"""What ``sliding_window.lua`` and ``admit.lua`` say first."""
 _LONGEST_SPAN: Final = 2**40 - 1
 _PART: Final = 60
 _WINDOW: Final = Struct("<ddd")
@@ -36,7 +36,7 @@ NO_USAGE: Final = bytes(16)
 
 
 class Charging(NamedTuple):
-    """The windows of a plan as ``windows.lua`` takes them, without the request that comes after."""
+    """The windows of a plan as ``sliding_window.lua`` takes them, without the request."""
 
     start: bytes
     """An unfinished argument: the windows, and how long their state is kept."""
@@ -67,7 +67,7 @@ def charging(windows: tuple[Window, ...]) -> Charging:
 
 
 def write_request(now: int | None, cost: int, void: float, mark: bytes) -> bytes:
-    """The end of a call: a new request as ``asked.lua`` reads it.
+    """The end of a call: a new request as ``request.lua`` reads it.
 
     Args:
         now: when it is made; None: when it gets there.
@@ -99,7 +99,7 @@ def read_request(text: bytes) -> tuple[bytes, bool]:
 
 
 def read_reading(packed: bytes) -> Reading:
-    """The reading that ``windows.lua`` gives."""
+    """The reading that ``sliding_window.lua`` gives."""
     return read_admission(packed + NO_USAGE)[0]
 
 

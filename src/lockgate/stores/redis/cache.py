@@ -18,11 +18,11 @@ from .key_names import fields_of, slot_of
 from .transport.client import Transport, lasting
 from .transport.commands import Script, command, invocation, number
 
-_FENCE: Final = Script("copies", "fence")
-_FORGET: Final = Script("copies", "forget")
-_INSTALL: Final = Script("install")
-_REPLACE: Final = Script("replace")
-_FENCE_BYTES: Final = 16
+_FILL_TOKEN: Final = Script("cache.lua", "fill_token")
+_FORGET: Final = Script("cache.lua", "forget")
+_INSTALL: Final = Script("cache.lua", "install")
+_REPLACE: Final = Script("cache.lua", "replace")
+_FILL_TOKEN_BYTES: Final = 16
 _MARKED: Final = b"%d" % (DAY // MILLISECOND)
 _LIFE: Final = b"%d" % (COPIES_LAST // MILLISECOND)
 
@@ -38,9 +38,9 @@ class Copies(ChangeCounter, CacheStore):
 
     async def fill_token(self, organization: str) -> str:
         place = self._names.place(organization)
-        values = urandom(_FENCE_BYTES).hex().encode(), _LIFE
+        values = urandom(_FILL_TOKEN_BYTES).hex().encode(), _LIFE
         fill_token: bytes = await self._ask(
-            invocation(_FENCE, place.slot, [place.organization], *values, repeatable=True)
+            invocation(_FILL_TOKEN, place.slot, [place.organization], *values, repeatable=True)
         )
         return fill_token.decode()
 

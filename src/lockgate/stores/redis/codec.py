@@ -35,13 +35,13 @@ def _read_seal(seal: bytes) -> str | None:
 
 
 def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
-    """A key that is to be inserted, as ``add_key`` of ``records.lua`` takes it."""
+    """A key that is to be inserted, as ``add_key`` of ``key_records.lua`` takes it."""
     digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
     return write(draft.id), number(draft.expires_at), *digest, _fixed(draft)
 
 
 def write_record(key: ApiKey) -> bytes:
-    """A key's record, which ``records.lua`` describes."""
+    """A key's record, which ``key_records.lua`` describes."""
     times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
     return b" ".join((*times, *write_digest(key.kept), _fixed(key)))
 
@@ -93,7 +93,7 @@ def read_account(record: bytes) -> Account:
 
 
 def read_key(record: bytes, usage: bytes | None) -> ApiKey:
-    """A key from its record, which ``records.lua`` describes, and its usage."""
+    """A key from its record, which ``key_records.lua`` describes, and its usage."""
     created, expires, revoked, scheme, digest, seal, fixed = record.split(b" ", 6)
     id, handle, organization, name, prefix, scopes = cast(list[Any], json.loads(fixed))
     requests, last = read_usage(usage)
@@ -128,7 +128,7 @@ def read_counted(record: bytes) -> Counted:
 
 
 def write_place(position: Position) -> bytes:
-    """A position as a member of an index, which ``records.lua`` describes."""
+    """A position as a member of an index, which ``key_records.lua`` describes."""
     return b"%016d%b" % (position.instant, write(position.id))
 
 
@@ -173,6 +173,6 @@ def read_placement(id: str, placed: bytes | None) -> Organization | None:
 
 
 def read_lease(values: Sequence[Any]) -> Lease:
-    """A lease from what ``lease_of`` of ``slots.lua`` gives."""
+    """A lease from what ``lease_of`` of ``leases.lua`` gives."""
     _, job, owner, deadline, span = values
     return Lease(read(job), read(owner), deadline, span)

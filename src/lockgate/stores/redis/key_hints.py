@@ -11,7 +11,7 @@ from .codec import read_key, read_placement
 from .key_names import Place, fields_of
 from .transport.commands import Script, arguments
 
-ADMIT: Final = Script("admit_keys", "asked", "verify", "windows", "usage")
+ADMIT: Final = Script("admit.lua")
 _ARGUMENTS: Final = 10
 """EVALSHA, its digest, the number of keys, two of them, five others."""
 AT_MOST: Final = 131_072
@@ -58,7 +58,7 @@ class KeyHint:
         """What :meth:`under` gave at last."""
 
     def is_still(self, place: Place, record: bytes | None, placed: bytes | None) -> bool:
-        """Whether this is what is kept, as ``verify.lua`` compares it."""
+        """Whether this is what is kept, as ``admit.lua`` compares it."""
         asked = self.charged[3][: self._asked]
         return record is not None and asked == _asking(place, self.key().id, record, placed)
 

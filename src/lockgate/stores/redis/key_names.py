@@ -29,21 +29,21 @@ class Place(NamedTuple):
     organization: bytes
     """A hash: the plan, the account, and each key's record and usage."""
     windows: bytes
-    """A string: see ``windows.lua``."""
+    """A string: see ``sliding_window.lua``."""
     live: bytes
-    """A sorted set: keys that are not revoked, by when they expire; see ``records.lua``."""
+    """A sorted set: keys that are not revoked, by when they expire; see ``key_records.lua``."""
     created: bytes
     """A sorted set: all keys, newest first."""
     ended: bytes
     """A sorted set: revoked keys, by when they ended."""
     leases: bytes
-    """A hash: see ``slots.lua``."""
+    """A hash: see ``leases.lua``."""
     deadlines: bytes
     """A sorted set: jobs that hold a slot, by when they let go of it."""
 
     @property
     def keys(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """The names that ``records.lua`` takes."""
+        """The names that ``key_records.lua`` takes."""
         return self.organization, self.live, self.created, self.ended
 
 

@@ -23,7 +23,7 @@ from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
 from .accounts import Accounts
-from .admission import USE, Admissions
+from .admission import ADD_USAGE, Admissions
 from .cache import Copies
 from .codec import (
     read_account,
@@ -38,6 +38,7 @@ from .codec import (
     write_placement,
 )
 from .error_hints import advice
+from .eviction import EvictionCheck, MemoryPolicy
 from .key_hints import AT_MOST, KeyHint
 from .key_names import (
     DEFAULT_PREFIX,
@@ -57,18 +58,18 @@ from .transport.connection import Split
 from .transport.seed_nodes import SeedNodes
 from .transport.sentinels import Watch
 
-_INSERT: Final = Script("clock", "records", "insert")
-_REVOKE: Final = Script("clock", "records", "revoke")
-_MARK_REVOKED: Final = Script("clock", "records", "mark_revoked")
-_REHASH: Final = Script("records", "rehash")
-_NEWEST: Final = Script("records", "page", "newest")
-_LIVE: Final = Script("clock", "records", "page", "live")
-_DUE: Final = Script("records", "page", "due")
-_REMOVE: Final = Script("records", "remove")
-_ACQUIRE: Final = Script("clock", "slots", "acquire")
-_RENEW: Final = Script("clock", "slots", "renew")
-_RELEASE: Final = Script("clock", "slots", "release")
-_HELD: Final = Script("clock", "slots", "held")
+_INSERT: Final = Script("keys.lua", "insert")
+_REVOKE: Final = Script("keys.lua", "revoke")
+_REVOKE_RECORD: Final = Script("keys.lua", "revoke_record")
+_REHASH: Final = Script("keys.lua", "rehash")
+_LIST: Final = Script("keys.lua", "list")
+_LIST_LIVE: Final = Script("keys.lua", "list_live")
+_LIST_ENDED: Final = Script("keys.lua", "list_ended")
+_REMOVE: Final = Script("keys.lua", "remove")
+_ACQUIRE: Final = Script("leases.lua", "acquire")
+_RENEW: Final = Script("leases.lua", "renew")
+_RELEASE: Final = Script("leases.lua", "release")
+_LEASES: Final = Script("leases.lua", "list")
 
 _INSTANT: Final = 16
 """Digits with which a member of an index begins: see ``records.lua``."""
@@ -115,6 +116,7 @@ class RedisStore(Admissions, Accounts, Copies):
         adviser, servers = Adviser("Redis", advice), servers_of(sources)
         replicas = _replicas(durability)
         self._watches: list[Watch] = []
+        self._eviction = EvictionCheck()
 
         def lane(reached: Servers) -> Callable[..., Transport]:
             watch = None
@@ -123,6 +125,7 @@ class RedisStore(Admissions, Accounts, Copies):
                 self._watches.append(watch)
             elif replicas:
                 raise ConfigurationError("durability is for a Redis that Sentinels watch.")
+            reached = reached._replace(greet=self._eviction.greet)
             return partial(Transport, reached, SeedNodes(reached.addresses), adviser, watch)
 
         blocking, awaiting = (None if each is None else lane(each) for each in servers)
@@ -135,9 +138,22 @@ class RedisStore(Admissions, Accounts, Copies):
         self._is_cluster = any(lane is not None and lane.kind == "cluster" for lane in servers)
 
     def watch(self, events: Events, deadline: float) -> bool:
+        self._eviction.watch(events)
         if self._is_cluster:
             self._nodes.watch(events, deadline)
         return self._is_cluster
+
+    async def memory_policies(self) -> tuple[MemoryPolicy, ...]:
+        """Return the memory settings of every server that holds keys, as of connecting to it.
+
+        Raises:
+            RedisError, OSError: a server refused or did not answer.
+        """
+        for line in await self._lanes.here().everyone():
+            reply = await line.ask(command(0, b"TIME"))
+            if isinstance(reply, Exception):
+                raise reply
+        return self._eviction.found
 
     async def now(self) -> int:
         lane, failing = self._lanes.here(), self._nodes.failing
@@ -212,7 +228,7 @@ class RedisStore(Admissions, Accounts, Copies):
         of the index, until the key is revoked again.
         """
         marking = invocation(
-            _MARK_REVOKED, place.slot, [place.organization], *values, repeatable=True
+            _REVOKE_RECORD, place.slot, [place.organization], *values, repeatable=True
         )
         answer = await self._ask(marking)
         if answer is not None:
@@ -244,7 +260,7 @@ class RedisStore(Admissions, Accounts, Copies):
             organization, id = claimed
             place = self._names.place(organization)
             values = *fields_of(id), number(requests), number(last_used_at)
-            await self._ask(invocation(USE, place.slot, [place.organization], *values))
+            await self._ask(invocation(ADD_USAGE, place.slot, [place.organization], *values))
 
     @lasting
     async def remove_ended(
@@ -293,7 +309,7 @@ class RedisStore(Admissions, Accounts, Copies):
         return bool(await self._slots(_RELEASE, organization, now, write(job), write(owner)))
 
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        leases = await self._slots(_HELD, organization, now, repeatable=True)
+        leases = await self._slots(_LEASES, organization, now, repeatable=True)
         return tuple(read_lease(lease) for lease in sorted(leases))
 
     async def organization(self, id: str) -> Organization | None:
@@ -406,7 +422,7 @@ class RedisStore(Admissions, Accounts, Copies):
             start = b"(" + write_place(after._replace(instant=NEVER - after.instant))
         keys = place.organization, place.created
         values = start, number(limit)
-        call = invocation(_NEWEST, place.slot, keys, *values, repeatable=True)
+        call = invocation(_LIST, place.slot, keys, *values, repeatable=True)
         try:
             fields = await self._ask(call.divisible())
         except Split:
@@ -414,7 +430,7 @@ class RedisStore(Admissions, Accounts, Copies):
         return read_keys(fields)
 
     async def _newest_by_parts(self, place: Place, start: bytes, limit: bytes) -> Any:
-        """Do what :data:`_NEWEST` does, one key at a time, while a slot is moved."""
+        """Do what :data:`_LIST` does, one key at a time, while a slot is moved."""
         words = b"ZRANGEBYLEX", place.created, start, b"+", b"LIMIT", b"0", limit
         members = await self._ask(command(place.slot, *words, repeatable=True))
         names = [name for member in members for name in fields_of(read(member[_INSTANT:]))]
@@ -432,7 +448,7 @@ class RedisStore(Admissions, Accounts, Copies):
         values = number(now), start, number(limit)
         keys = place.organization, place.live
         fields: Sequence[bytes | None] = await self._ask(
-            invocation(_LIVE, place.slot, keys, *values, repeatable=True)
+            invocation(_LIST_LIVE, place.slot, keys, *values, repeatable=True)
         )
         return fields
 
@@ -445,7 +461,7 @@ class RedisStore(Admissions, Accounts, Copies):
         indexes = place.organization, place.live, place.ended
         values = number(until), number(_REMOVED_AT_ONCE)
         due = read_keys(
-            await self._ask(invocation(_DUE, place.slot, indexes, *values, repeatable=True))
+            await self._ask(invocation(_LIST_ENDED, place.slot, indexes, *values, repeatable=True))
         )
         if not due:
             return 0, False

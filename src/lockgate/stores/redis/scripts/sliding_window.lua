@@ -1,27 +1,31 @@
--- The sliding window. The specification is lockgate/rules/windows.py: this says it again for Redis.
+-- The sliding window. The specification is lockgate/core/sliding_window.py; this restates it for Redis.
 --
 -- The state of an organization is one string:
---   what spares a hit that joins the newest cell of each window from looking at any of them: the
---     instant before which hits do, when the tightest window regains capacity, which one that is, and
---     the mark of the plan that all this is true of;
---   a tag; the last hit, which all windows have in common; the total, to which each admission adds;
---     what remains in the tightest window of that plan;
+--   a fast path, valid while a hit joins the newest cell of every window: the instant before which hits
+--     do, when the tightest window regains capacity, which one that is, and the fingerprint of the plan
+--     for which this holds;
+--   a tag; the last hit, common to all windows; the total, to which each admission adds its cost; what
+--     remains in the tightest window of that plan;
 --   the ids of the latest requests, newest first, each after its instant;
---   of each window: the total when it was empty, its oldest hit, the first of its newest cell, the
+--   of each window: the total when it was empty, its oldest hit, the first hit of its newest cell, the
 --     total before that one, and the bytes of its older cells;
 --   and these cells, oldest first.
 -- Instants in cells and beside ids are kept modulo 2^40 microseconds (12 days). All else are whole
 -- numbers up to 2^53, which doubles hold exactly.
 --
--- From above it takes these: windows, the name of the string; plan, which is span, limit (infinite
--- where there is none) and grain of each window, packed, and the milliseconds that the state is kept;
--- mark, which no other plan has; now; cost; id, the request's own, or nil to look only; since, an
--- instant before it was sent first, or 0 when it is. It leaves these: reading, packed as encoding.py
--- reads it, or nil where nobody can know any more if the request, which was sent before, was charged
--- then; and charges, whether it is now.
+-- Takes from the script that includes it: windows, the name of the string; plan, which is span, limit
+-- (infinite if there is none) and grain of each window, packed, then the milliseconds that the state is
+-- kept, then the request; and the locals of request.lua. Without an id nothing is charged.
+--
+-- Leaves: reading and heads, which together admission_codec.py unpacks, or nil for reading if the
+-- request was sent before and may have been charged then (D33); and charged, whether it was charged now.
+-- All windows are charged or none is (W9). A function with these arguments and results would read
+-- better; with it an admission takes 3 to 6 % more instructions of the server (callgrind; see
+-- docs/design/0010-an-admission-is-one-script.md).
+
 local FORMAT, WIDE = 2, 1 -- The tag: this, one more where counts take 7 bytes, and 256 a window.
-local TAG, IDS, HEADS = 26, 52, 260 -- where they start
-local ID, HEAD = 13, 40
+local TAG, IDS, HEADS = 26, 52, 260 -- Where they start.
+local ID, HEAD = 13, 40 -- Their sizes in bytes.
 local LAST_ID = HEADS - ID
 local FULL, AGE = 63, 2 ^ 40
 local EXACT = 2 ^ 53 -- Below it a double holds every whole number.
@@ -32,24 +36,24 @@ local ADMITTED, LIMITED = 1, 2
 local number = (#plan - REQUEST - (#plan - REQUEST) % 24) / 24
 local head_ends = HEADS + HEAD * number - 1
 local reading, heads
-local charges = false
+local charged = false
 
--- Numbers that are given to calls are written out first, so that one is: most plans have three windows.
+-- Arguments of a call become text, so the numbers for three windows, which most plans have, are text.
 local kept = call('GETRANGE', windows, '0', number == 3 and '378' or head_ends - 1)
 if kept == '' then
   kept = string.rep('\0', TAG - 1) .. write('<I2', FORMAT + 256 * number)
   kept = kept .. string.rep('\0', head_ends - TAG - 1)
 end
 local joins, reset, tightest, made_for, tag, last, total, remaining = read('<ddbc8I2di8d', kept)
-local known = id and string.find(kept, id, IDS, true)
+local repeated = id and string.find(kept, id, IDS, true)
 
 if
   made_for == mark and now < joins and last <= now and cost <= remaining
-  and total + cost < EXACT and id and not known and since == 0
+  and total + cost < EXACT and id and not repeated and since == 0
 then
-  charges, total, remaining = true, total + cost, remaining - cost
+  charged, total, remaining = true, total + cost, remaining - cost
   local tail = cut(kept, IDS, LAST_ID - 1)
-  -- No cell is opened, so one was less than the smallest grain ago: the string lives as long.
+  -- No cell is opened, so one was opened less than the smallest grain ago: no expiry to prolong.
   local front = write('<I2di8dI5', tag, now, total, remaining, now % AGE)
   call('SETRANGE', windows, '25', front .. id .. tail)
   reading = write('<Bi8i8i8bbi8i8', ADMITTED, now, remaining, reset, tightest, -1, 0, total)
@@ -65,20 +69,20 @@ else
   end
   local cells = call('GETRANGE', windows, number == 3 and '379' or head_ends, '-1')
 
-  charges = id and not known
+  charged = id and not repeated
   local knowable = true
-  if charges and since > 0 then
+  if charged and since > 0 then
     local instant, oldest = read('<I5c8', kept, LAST_ID)
     if oldest ~= '\0\0\0\0\0\0\0\0' then
-      -- It is not among the latest ones. If others came since that are not either, it may have been.
+      -- Its id is not among the latest. If ids were dropped since it was sent, it may be one of them.
       knowable = now - (now - instant) % AGE < since
-      charges = knowable
+      charged = knowable
     end
   end
 
-  -- What is left of the cells of a window: where they start, what is used, and the oldest. It takes
-  -- nothing from around it, which would cost more than the call.
-  local function settled(cells, from, till, cell, size, last, edge, used)
+  -- Return what remains of a window's cells: where they start, the units used and the oldest hit. A
+  -- function of its arguments only: making upvalues would cost more than the call.
+  local function pruned(cells, from, till, cell, size, last, edge, used)
     if last <= edge or used == 0 then
       return till, 0, 0
     end
@@ -98,8 +102,8 @@ else
   local rewrites = back or total + cost >= EXACT
   repeat
     if rewrites then
-      -- All of it anew: the clock has stepped back, or a number has become too large.
-      local settling, older, from, most = {}, {}, 1, 0
+      -- Rewrite the whole state: the clock has stepped back, or a number has become too large.
+      local folding, older, from, most = {}, {}, 1, 0
       for index = 1, number do
         local span, _, grain = read('<ddd', plan, 24 * index - 23)
         local base, oldest, first, start, length = read('<i8dddd', kept, HEADS + HEAD * (index - 1))
@@ -108,7 +112,7 @@ else
           local instant, many = read(cell, cells, place)
           instant = last - (last - instant) % AGE
           if back and instant >= now then
-            count = count + many -- What lay in the future is one cell that ends now.
+            count = count + many -- Cells in the future become one that ends now (W11).
           else
             list[#list + 1] = { instant, many }
           end
@@ -130,7 +134,7 @@ else
           wide = wide or one[2] >= NARROW
         end
         most = math.max(most, used)
-        settling[index], older[index] = { used, oldest, first, count }, list
+        folding[index], older[index] = { used, oldest, first, count }, list
       end
       tag, cell, size = FORMAT + 256 * number, '<I5I3', 8
       if wide then
@@ -138,7 +142,7 @@ else
       end
       last, total, heads = math.min(last, now), most, ''
       for index, list in ipairs(older) do
-        local used, oldest, first, count = unpack(settling[index])
+        local used, oldest, first, count = unpack(folding[index])
         for place, one in ipairs(list) do
           list[place] = write(cell, one[1] % AGE, one[2])
         end
@@ -146,7 +150,7 @@ else
         local edge = now - read('<d', plan, 24 * index - 23)
         if oldest <= edge then
           local place
-          place, used, oldest = settled(list, 1, #list + 1, cell, size, last, edge, used)
+          place, used, oldest = pruned(list, 1, #list + 1, cell, size, last, edge, used)
           list = cut(list, place)
           if used == 0 then
             first, count = 0, 0
@@ -160,9 +164,8 @@ else
       cells, rewrites = table.concat(older), false
     end
 
-    if charges then
-      -- Heads and cells that are not as they were come between those that are: up to head and copied
-      -- they have been seen to.
+    if charged then
+      -- Unchanged heads and cells are copied in runs: head and copied say how far that has come.
       local body, head, copied, from = '', HEADS, 1, 1
       heads, joins, remaining, reset, tightest = '', PLENTY, PLENTY, now, -1
       for index = 1, number do
@@ -173,7 +176,7 @@ else
         if oldest <= now - span then
           local place, used
           place, used, oldest =
-            settled(cells, from, till, cell, size, last, now - span, total - base)
+            pruned(cells, from, till, cell, size, last, now - span, total - base)
           base, is_same = total - used, false
           if used == 0 then
             first, start = 0, total
@@ -185,7 +188,7 @@ else
         end
         local left = limit - (total + cost - base)
         if left < 0 then
-          charges = false
+          charged = false
           break
         end
         local is_full = length >= FULL * size
@@ -222,7 +225,7 @@ else
         end
         from = till
       end
-      if charges and not rewrites then
+      if charged and not rewrites then
         total = total + cost
         heads = heads .. cut(kept, head)
         reading =
@@ -244,7 +247,7 @@ else
       local base, oldest, _, _, length = read('<i8dddd', kept, HEADS + HEAD * (index - 1))
       local used, till = total - base, from + length
       if oldest <= now - span then
-        from, used, oldest = settled(cells, from, till, cell, size, last, now - span, used)
+        from, used, oldest = pruned(cells, from, till, cell, size, last, now - span, used)
       end
       heads = heads .. write('<i8dddd', total - used, 0, 0, 0, 0)
       local left = math.max(0, limit - used)
@@ -252,10 +255,10 @@ else
       if left < remaining or (left == remaining and leaves > reset) then
         remaining, reset, tightest = left, leaves, index - 1
       end
-      if not known and used + cost > limit then
+      if not repeated and used + cost > limit then
         local waits = span
         if cost <= limit then
-          -- The oldest cells, until enough would have left for this cost.
+          -- Sum the oldest cells until enough units would have left for this cost.
           local excess, until_then = used - (limit - cost), last
           for place = from, till - 1, size do
             local instant, count = read(cell, cells, place)
@@ -276,7 +279,7 @@ else
     local verdict = refused_by < 0 and ADMITTED or LIMITED
     reading =
       write('<Bi8i8i8bbi8i8', verdict, now, remaining, reset, tightest, refused_by, longest, total)
-    if back and id and not known then
+    if back and id and not repeated then
       call('SET', windows, kept .. cells, 'PX', life)
     end
   end
