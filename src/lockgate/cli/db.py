@@ -12,12 +12,13 @@ from ..stores.sql.tables import Tables
 
 
 def db(action: str, store: str, prefix: str) -> int:
-    """Bring the tables up to date, say their revision, or check it: 1 says that it is another.
+    """Upgrade the tables, print their revision, or check it; return the exit code.
 
-    Of two URLs with a blank between them, as a gate takes them, the first is the database's.
+    A check returns 1 where this version does not work with the tables. Of two URLs with a blank
+    between them, as a gate takes them, the first is the database's.
 
     Raises:
-        ConfigurationError: the URL or the prefix cannot be one.
+        ConfigurationError: the URL or the prefix is not valid.
     """
     tables = Tables(prefix)
     database, _, cache = store.strip().partition(" ")
@@ -27,7 +28,7 @@ def db(action: str, store: str, prefix: str) -> int:
             schema.upgrade(engine, tables)
         found = _current(engine, tables)
     except DBAPIError as failure:
-        # Its own words would repeat the address and, with some drivers, the user.
+        # The driver's message would repeat the address and, with some drivers, the user.
         what = advice(failure, engine.dialect) or type(failure.orig).__name__
         print(f"lockgate db: The database refuses: {what}.", file=sys.stderr)
         return 2
@@ -36,15 +37,15 @@ def db(action: str, store: str, prefix: str) -> int:
         return 1
     finally:
         engine.dispose()
-    print(found or "none")
-    if action == "check" and found != schema.HEAD:
+    print(found.number if found else "none")
+    if action == "check" and not schema.RELEASE.accepts(found):
         print(f"lockgate db: {schema.OutdatedSchema(found, prefix)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _current(engine: Engine, tables: Tables) -> str | None:
-    """The revision of the tables; to look makes no file where there is none."""
+def _current(engine: Engine, tables: Tables) -> schema.Revision | None:
+    """Return the revision of the tables, without creating an SQLite file that is missing."""
     if engine.dialect.name == "sqlite" and not sqlite_file(engine.url).exists():
         print(
             "lockgate db: There is no such file yet: 'lockgate db upgrade' makes it.",

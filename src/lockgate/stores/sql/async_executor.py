@@ -106,6 +106,7 @@ class AsyncExecutor(Executor):
                     return await connection.run_sync(work)
             except Exception as failure:
                 if not self._transactions.again(failure, attempt, started):
+                    self._checked = False  # The tables may have been migrated meanwhile.
                     raise
             attempt += 1
 

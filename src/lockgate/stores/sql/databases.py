@@ -231,7 +231,9 @@ class Mysql(Database):
         try:
             yield
         finally:
+            connection.rollback()
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), lock)
+            connection.rollback()
 
     def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         places = places_for(len(owners))

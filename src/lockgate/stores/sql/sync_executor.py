@@ -205,4 +205,7 @@ class SyncExecutor(Executor):
         return connection
 
     def _again(self, failure: Exception, attempt: int, started: float) -> bool:
-        return not self._given_up and self._transactions.again(failure, attempt, started)
+        if not self._given_up and self._transactions.again(failure, attempt, started):
+            return True
+        self._checked = False  # The tables may have been migrated meanwhile.
+        return False
