@@ -14,7 +14,7 @@ import lockgate
 FLOORS = (
     {"core", "errors"},
     {"events", "metrics", "stores", "sync", "waiting"},
-    {"gate", "principal", "services", "sessions"},
+    {"gate", "migrations", "principal", "services", "sessions"},
     {"asgi", "web", "wsgi"},
     {
         "django",

@@ -10,7 +10,7 @@ import pytest
 from lockgate import open_store, run
 from lockgate.cli import main
 from lockgate.stores.sql.engines import blocking_engine
-from lockgate.stores.sql.schema import HEAD, downgrade
+from lockgate.stores.sql.schema import RELEASE, downgrade
 from lockgate.stores.sql.tables import Tables
 
 Said = pytest.CaptureFixture[str]
@@ -26,7 +26,7 @@ def test_upgrade_makes_the_tables_and_check_is_content(url: str, capsys: Said) -
     assert main(["db", "upgrade", "--store", url]) == 0
     assert main(["db", "upgrade", "--store", url]) == 0
     assert main(["db", "check", "--store", url]) == 0
-    assert capsys.readouterr().out.split() == ["none", HEAD, HEAD, HEAD]
+    assert capsys.readouterr().out.split() == ["none", *[RELEASE.newest] * 3]
     store = open_store(url)
     assert run(store.list("org_1", 100)) == []
     run(store.close())

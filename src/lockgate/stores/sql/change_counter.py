@@ -21,11 +21,11 @@ class ChangeCounter:
 
     Args:
         tables: where.
-        flavour: the kind of database they are in.
+        database: the kind of database.
     """
 
     def __init__(self, tables: Tables, database: Database) -> None:
-        self._flavour = database
+        self._database = database
         self._epochs = tables.epochs
         organizations = tables.organizations
         value = tables.epochs.c.value
@@ -44,9 +44,9 @@ class ChangeCounter:
 
     def advance(self, connection: Connection, organization: bytes) -> None:
         """Say that something of an organization changed, in the transaction that locked it."""
-        values = {"now": self._flavour.now(connection)}
+        values = {"now": self._database.now(connection)}
         while connection.execute(self._advance, values).rowcount == 0:
-            connection.execute(self._flavour.insert_missing(self._epochs), {"id": _ONLY})
+            connection.execute(self._database.insert_missing(self._epochs), {"id": _ONLY})
         marked = {"organization": organization, "change_counter": self.read(connection)}
         connection.execute(self._mark, marked)
 
@@ -58,6 +58,6 @@ class ChangeCounter:
         """The epoch, and who was changed after another one."""
         change_counter = self.read(connection)
         if since is None:
-            since = self._flavour.now(connection) - COPIES_LAST
+            since = self._database.now(connection) - COPIES_LAST
         ids = connection.scalars(self._changed, {"since": since})
         return Changes(change_counter, [read_id(id) for id in ids])

@@ -78,7 +78,7 @@ class Database(ABC):
         """Begin a transaction that will write; here its first statement does."""
         connection.begin()
 
-    def begin_charging(self, hand: Cursor) -> None:
+    def begin_charging(self, cursor: Cursor) -> None:
         """Begin a transaction on the driver itself; here its first statement does."""
         return
 
@@ -100,7 +100,7 @@ class Database(ABC):
         yield
 
     @abstractmethod
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         """Lock organizations, then read them and keys of theirs, then the clock.
 
         A key may be read twice, and one of another organization not at all.
@@ -137,9 +137,9 @@ class Sqlite(Database):
         raw = _free(connection.connection.driver_connection)
         raw.execute(_BEGIN)
 
-    def begin_charging(self, hand: Cursor) -> None:
-        _free(hand.driver)
-        hand.say(_BEGIN)
+    def begin_charging(self, cursor: Cursor) -> None:
+        _free(cursor.driver)
+        cursor.say(_BEGIN)
 
     def prepare(self, connection: Connection) -> None:
         # In a write-ahead log readers and the writer do not wait for each other. Unlike for any
@@ -155,8 +155,8 @@ class Sqlite(Database):
             finally:
                 connection.rollback()
 
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
-        return _joined(hand, hand.statements.both, owners, handles, wall_clock)
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        return _joined(cursor, cursor.statements.both, owners, handles, wall_clock)
 
     def now(self, connection: Connection) -> int:
         return wall_clock()
@@ -184,8 +184,8 @@ class Postgresql(Database):
         connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
         yield
 
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
-        return _joined(hand, hand.statements.lock_both, owners, handles)
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        return _joined(cursor, cursor.statements.lock_both, owners, handles)
 
     def writing(self, statements: Statements) -> Sequence[Written]:
         return (statements.keep_and_use,)
@@ -210,8 +210,8 @@ class Mysql(Database):
         _joining(connection)
         connection.begin()
 
-    def begin_charging(self, hand: Cursor) -> None:
-        _joining(hand.connection)
+    def begin_charging(self, cursor: Cursor) -> None:
+        _joining(cursor.connection)
 
     @contextmanager
     def making(self, transaction: Connection | DBAPIConnection) -> Generator[None]:
@@ -231,13 +231,15 @@ class Mysql(Database):
         try:
             yield
         finally:
+            connection.rollback()
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), lock)
+            connection.rollback()
 
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         places = places_for(len(owners))
-        locked = hand.rows(hand.statements.lock, places, filled(places, o=owners))
+        locked = cursor.rows(cursor.statements.lock, places, filled(places, o=owners))
         places = places_for(len(handles))
-        rows = hand.rows(hand.statements.find, places, filled(places, h=handles))
+        rows = cursor.rows(cursor.statements.find, places, filled(places, h=handles))
         return Held(locked, rows, rows[0][_CLOCK] if rows else None)
 
     def insert_missing(self, table: Table) -> Insert:
@@ -275,7 +277,7 @@ def _free(driver: object) -> sqlite3.Connection:
 
 
 def _joined(
-    hand: Cursor,
+    cursor: Cursor,
     statement: Written,
     owners: Sequence[bytes],
     handles: Sequence[str],
@@ -283,10 +285,10 @@ def _joined(
 ) -> Held:
     """What a statement holds that gives organizations with the clock and their keys beside them."""
     if len(owners) == len(handles) == 1:
-        rows = hand.rows(statement, 1, {"o0": owners[0], "h0": handles[0]})
+        rows = cursor.rows(statement, 1, {"o0": owners[0], "h0": handles[0]})
     else:
         places = places_for(max(len(owners), len(handles)))
-        rows = hand.rows(statement, places, filled(places, o=owners, h=handles))
+        rows = cursor.rows(statement, places, filled(places, o=owners, h=handles))
     now = max([row[_CLOCK] for row in rows], default=None) if clock is None else clock()
     return Held(rows, [row for row in rows if row[0] is not None], now)
 

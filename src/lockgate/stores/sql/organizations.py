@@ -28,12 +28,12 @@ class Organizations:
 
     Args:
         tables: where.
-        flavour: the kind of database they are in.
+        database: the kind of database.
     """
 
     def __init__(self, tables: Tables, database: Database) -> None:
         self._table: Final = tables.organizations
-        self._flavour: Final = database
+        self._database: Final = database
 
     def lock(self, connection: Connection, id: bytes) -> Any:
         """Lock an organization, and make it if it is not there; gives its slots and idle day.
@@ -44,8 +44,8 @@ class Organizations:
         mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
         while (row := connection.execute(mine).one_or_none()) is None:
             made = {"id": id, "idle_day": 0}
-            with self._flavour.making(connection):
-                connection.execute(self._flavour.insert_missing(table), made)
+            with self._database.making(connection):
+                connection.execute(self._database.insert_missing(table), made)
         return row
 
     def get(self, connection: Connection, id: str) -> Organization | None:
@@ -69,7 +69,7 @@ class Organizations:
         """
         table = self._table
         mine = table.c.id == write_id(id)
-        day = idle_day(self._flavour.now(connection)) + 1
+        day = idle_day(self._database.now(connection)) + 1
         later = case((table.c.idle_day > day, table.c.idle_day), else_=day)
         connection.execute(update(table).where(mine).values(used=None, idle_day=later))
 
@@ -84,14 +84,14 @@ class Organizations:
         column = self._table.c.windows
         mine = select(column).where(self._table.c.id == write_id(organization))
         state = read_state(connection.scalar(mine), windows)
-        return peek(state, windows, self._flavour.now(connection) if now is None else now)
+        return peek(state, windows, self._database.now(connection) if now is None else now)
 
     def held(self, connection: Connection, organization: str, now: int | None) -> tuple[Lease, ...]:
         """Its slots that are taken."""
         column = self._table.c.slots
         mine = select(column).where(self._table.c.id == write_id(organization))
         leases = read_leases(connection.scalar(mine))
-        return live(leases, self._flavour.now(connection) if now is None else now)
+        return live(leases, self._database.now(connection) if now is None else now)
 
     def lease(
         self,
@@ -105,7 +105,7 @@ class Organizations:
         id = write_id(organization)
         slots, day = self.lock(connection, id)
         before = read_leases(slots)
-        value, after = change(before, self._flavour.now(connection) if now is None else now)
+        value, after = change(before, self._database.now(connection) if now is None else now)
         if after != before:
             latest = max((idle_day(lease.deadline) for lease in after), default=0)
             connection.execute(

@@ -25,14 +25,14 @@ class Pruning:
 
     Args:
         tables: where.
-        flavour: the kind of database.
+        database: the kind of database.
     """
 
     def __init__(self, tables: Tables, database: Database) -> None:
         self._organizations = tables.organizations
         self._keys = tables.keys
         self._accounts = tables.accounts
-        self._flavour = database
+        self._database = database
         self._lock = own_lock()
         self._next = monotonic() + INTERVAL
 
@@ -54,7 +54,7 @@ class Pruning:
     def prune(self, connection: Connection, now: int | None = None) -> int:
         """Do one step in the transaction that has begun, and say how many rows it was."""
         table = self._organizations
-        today = (self._flavour.now(connection) if now is None else now) // DAY
+        today = (self._database.now(connection) if now is None else now) // DAY
         idle = (
             select(table.c.id)
             .where(table.c.idle_day <= today)

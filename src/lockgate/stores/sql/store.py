@@ -24,12 +24,12 @@ from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
 from .admission import Admit, Hit, Ledger
-from .async_executor import lanes_of
 from .change_counter import ChangeCounter
 from .codec import write_id
 from .databases import database_of
 from .engines import engines_of
 from .error_hints import advice
+from .executor import executors_of
 from .keys import Keys
 from .organizations import Organizations
 from .pruning import Pruning
@@ -107,10 +107,10 @@ class SqlStore(PrimaryStore):
         self._organizations: Final = Organizations(tables, database)
         self._accounts: Final = Accounts(tables, self._keys)
         self._epochs: Final = ChangeCounter(tables, database)
-        self._flavour = database
+        self._database = database
         self._engines = engines
-        self._lanes = lanes_of(self._transactions, engines)
-        self.io: IoMode = self._lanes.io
+        self._executors = executors_of(self._transactions, engines)
+        self.io: IoMode = self._executors.io
         if self.io == "sync" and iscoroutinefunction(resolver):
             raise ConfigurationError(
                 "An async plan resolver needs a store that awaits: give the store a URL or an "
@@ -121,12 +121,12 @@ class SqlStore(PrimaryStore):
         self._key_hints = BoundedDict[str, KeyHint](_SIGHTS_AT_MOST)
 
     async def now(self) -> int:
-        return await self._lanes.here().read(self._flavour.now)
+        return await self._read(self._database.now)
 
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        lane = self._lanes.here()
+        executor = self._executors.here()
         while True:
             key_hint = self._key_hints.get(token.handle)
             if key_hint is None or (
@@ -141,7 +141,7 @@ class SqlStore(PrimaryStore):
             charge = Admit(
                 organization, token.handle, key_hint.sealed, cost, plans, now, resolved, placed
             )
-            outcome = await lane.charge(charge)
+            outcome = await executor.charge(charge)
             if isinstance(outcome, Admission):
                 return outcome
             if isinstance(outcome, Exception):
@@ -152,7 +152,7 @@ class SqlStore(PrimaryStore):
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
     ) -> Reading:
         charge = Hit(organization, windows, cost, now)
-        outcome = await self._lanes.here().charge(charge)
+        outcome = await self._executors.here().charge(charge)
         if isinstance(outcome, Exception):
             raise outcome
         assert isinstance(outcome, Reading)
@@ -162,7 +162,7 @@ class SqlStore(PrimaryStore):
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
         organizations = self._organizations
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: organizations.peek(connection, organization, windows, now)
         )
 
@@ -176,15 +176,15 @@ class SqlStore(PrimaryStore):
     async def find(self, handle: str) -> ApiKey | None:
         if not _NAME.fullmatch(handle):
             return None
-        return await self._lanes.here().read(lambda c: self._keys.by_handle(c, handle))
+        return await self._read(lambda c: self._keys.by_handle(c, handle))
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         if not _NAME.fullmatch(id):
             return None
-        return await self._lanes.here().read(lambda c: self._keys.get(c, organization, id))
+        return await self._read(lambda c: self._keys.get(c, organization, id))
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: self._keys.newest(connection, organization, limit, after)
         )
 
@@ -199,7 +199,7 @@ class SqlStore(PrimaryStore):
             at = self._at(connection, now)
             return self._keys.live(connection, organization, limit, after, at)
 
-        return await self._lanes.here().read(work)
+        return await self._read(work)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -214,7 +214,7 @@ class SqlStore(PrimaryStore):
                 self._epochs.advance(connection, write_id(organization))
             return self._keys.get(connection, organization, id)
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         if not _NAME.fullmatch(handle):
@@ -222,7 +222,7 @@ class SqlStore(PrimaryStore):
 
         # Whose it is never changes. What is read before the lock stays out of the transaction: its
         # snapshot would be from then.
-        id = await self._lanes.here().read(lambda c: self._keys.owner(c, handle))
+        id = await self._read(lambda c: self._keys.owner(c, handle))
         if id is None:
             return False
 
@@ -233,7 +233,7 @@ class SqlStore(PrimaryStore):
                 self._epochs.advance(connection, id)
             return moved
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
         # In one order, like the admissions: see Statements.lock.
@@ -245,15 +245,14 @@ class SqlStore(PrimaryStore):
         if not values:
             return
         statement = self._statements.use(1)
-        await self._lanes.here().write(lambda connection: connection.execute(statement, values))
+        await self._write(lambda connection: connection.execute(statement, values))
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
-        lane = self._lanes.here()
         until = (await self.now() if now is None else now) - age
         # Read before the transaction, whose snapshot would be from before its lock.
-        organization = await lane.read(lambda connection: self._keys.due(connection, until))
+        organization = await self._read(lambda connection: self._keys.due(connection, until))
         if organization is None:
             return Removal(0, None)
 
@@ -263,10 +262,10 @@ class SqlStore(PrimaryStore):
                 self._epochs.advance(connection, organization)
             return removed
 
-        return Removal(await lane.write(work), "more")
+        return Removal(await self._write(work), "more")
 
     async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: self._keys.census(connection, self._at(connection, now), cursor)
         )
 
@@ -298,14 +297,14 @@ class SqlStore(PrimaryStore):
         )
 
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: self._organizations.held(connection, organization, now)
         )
 
     async def organization(self, id: str) -> Organization | None:
         if self._resolver is not None:
             return await self._resolved(id)
-        return await self._lanes.here().read(lambda c: self._organizations.get(c, id))
+        return await self._read(lambda c: self._organizations.get(c, id))
 
     async def put_organization(self, organization: Organization) -> None:
         if self._resolver is not None:
@@ -319,7 +318,7 @@ class SqlStore(PrimaryStore):
             self._organizations.put(connection, organization)
             self._epochs.advance(connection, id)
 
-        await self._lanes.here().write(work)
+        await self._write(work)
 
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
@@ -334,26 +333,24 @@ class SqlStore(PrimaryStore):
         return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 
     async def account(self, organization: str) -> Account | None:
-        return await self._lanes.here().read(lambda c: self._accounts.get(c, organization))
+        return await self._read(lambda c: self._accounts.get(c, organization))
 
     async def account_by_token(self, handle: str) -> Account | None:
         if not _NAME.fullmatch(handle):
             return None
-        return await self._lanes.here().read(lambda c: self._accounts.by_handle(c, handle))
+        return await self._read(lambda c: self._accounts.by_handle(c, handle))
 
     async def unclaimed_by_email(
         self, billing_email: str, limit: int, after: Position | None = None
     ) -> tuple[Account, ...]:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda c: self._accounts.unclaimed_by_email(c, billing_email, limit, after)
         )
 
     async def accounts_by_user(
         self, user: str, limit: int, after: Position | None = None
     ) -> tuple[Account, ...]:
-        return await self._lanes.here().read(
-            lambda c: self._accounts.by_user(c, user, limit, after)
-        )
+        return await self._read(lambda c: self._accounts.by_user(c, user, limit, after))
 
     async def claim_if_unclaimed(
         self,
@@ -381,13 +378,13 @@ class SqlStore(PrimaryStore):
                 self._epochs.advance(connection, write_id(organization))
             return account
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
         edge = (await self.now() if now is None else now) - idle
-        due = await self._lanes.here().read(lambda c: self._accounts.due(c, edge, limit))
+        due = await self._read(lambda c: self._accounts.due(c, edge, limit))
         removed = [name for name in due if await self._remove_unclaimed(name, edge)]
         return tuple(sorted(removed))
 
@@ -405,47 +402,47 @@ class SqlStore(PrimaryStore):
             self._epochs.advance(connection, write_id(organization))
             return True
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        return await self._lanes.here().write(
+        return await self._write(
             lambda c: self._accounts.sign_in(c, organization, self._at(c, now))
         )
 
     async def sign_out(self, organization: str) -> None:
-        await self._lanes.here().write(lambda c: self._accounts.sign_out(c, organization))
+        await self._write(lambda c: self._accounts.sign_out(c, organization))
 
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         if not _NAME.fullmatch(handle):
             return False
-        return await self._lanes.here().write(lambda c: self._accounts.rehash(c, handle, old, new))
+        return await self._write(lambda c: self._accounts.rehash(c, handle, old, new))
 
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         # Keys come first, then accounts, each by handle.
         of_accounts, after = (cursor or "k")[0] == "a", (cursor or "k")[1:]
         if of_accounts:
-            accounts = await self._lanes.here().read(lambda c: self._accounts.scan(c, after, limit))
+            accounts = await self._read(lambda c: self._accounts.scan(c, after, limit))
             return Rows((), accounts, f"a{accounts[-1].handle}" if accounts else None)
-        keys = await self._lanes.here().read(lambda c: self._keys.scan(c, after, limit))
+        keys = await self._read(lambda c: self._keys.scan(c, after, limit))
         return Rows(keys, (), f"k{keys[-1].handle}" if keys else "a")
 
     async def change_counter(self) -> int | None:
         if self._resolver is not None:
             return None  # Plans change where nobody tells us.
-        return await self._lanes.here().read(self._epochs.read)
+        return await self._read(self._epochs.read)
 
     async def changes(self, since: int | None) -> Changes:
-        return await self._lanes.here().read(lambda c: self._epochs.changes(c, since))
+        return await self._read(lambda c: self._epochs.changes(c, since))
 
     def cancel_waits(self) -> None:
         self._transactions.hurried = True
 
     def reset_connections(self) -> None:
-        hanging, self._lanes = self._lanes, lanes_of(self._transactions, self._engines)
+        hanging, self._executors = self._executors, executors_of(self._transactions, self._engines)
         hanging.here().give_up()
 
     async def close(self) -> None:
-        await self._lanes.close()
+        await self._executors.close()
 
     async def _sight(self, token: Token) -> KeyHint | None:
         """Look for a key without any lock: whoever has no key takes none of those that have one."""
@@ -464,16 +461,25 @@ class SqlStore(PrimaryStore):
         placed = self._resolver(organization)
         return await placed if isawaitable(placed) else placed
 
+    async def _read(self, work: Work[T]) -> T:
+        return await self._executors.here().read(work)
+
+    async def _write(self, work: Work[T]) -> T:
+        return await self._executors.here().write(work)
+
     def _at(self, connection: Connection, now: int | None) -> int:
-        return self._flavour.now(connection) if now is None else now
+        return self._database.now(connection) if now is None else now
 
     async def _insert(self, work: Work[T], taken: Work[bool]) -> T:
-        """Insert what may be there already."""
-        lane = self._lanes.here()
+        """Insert rows whose handles may be taken.
+
+        Raises:
+            HandleTaken: they are.
+        """
         try:
-            return await lane.write(work)
+            return await self._write(work)
         except IntegrityError:
-            if await lane.read(taken):
+            if await self._read(taken):
                 raise HandleTaken from None
             raise
 
@@ -484,6 +490,6 @@ class SqlStore(PrimaryStore):
         change: Callable[[Leases, int], tuple[T, Leases]],
     ) -> T:
         organizations = self._organizations
-        return await self._lanes.here().write(
+        return await self._write(
             lambda connection: organizations.lease(connection, organization, now, change)
         )
