@@ -336,7 +336,8 @@ def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None
         after = run(bench.here.list("org_1", 100))[0].request_count
         return f"{before} {admitted.value} {after}".encode()
 
-    with bench.here._usage._lock, bench.here._background._lock:  # As if another thread were admitting.
+    # As if another thread were admitting.
+    with bench.here._usage._lock, bench.here._background._lock:
         said = in_a_child(work)
     assert said == b"0 admitted 1"
     assert [key.request_count for key in run(bench.here.list("org_1", 100))] == [2]
