@@ -36,6 +36,7 @@ FILE = re.compile(r"[\w./-]+\.(?:py|md|lua|toml|html|svg)")
 DOTTED = re.compile(r"@?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(\(.*\))?")
 KEYWORD = re.compile(r"\b([a-z_]\w*)=")
 HEADER = re.compile(r"[A-Z][A-Za-z0-9]*(?:-[A-Z][A-Za-z0-9]*)+")
+LINK = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#?([^)\s]*)\)")
 FLAG = re.compile(r"--[a-z][a-z-]+")
 WORD = re.compile(r"[A-Za-z_]\w*")
 TABLES = "lockgate_"  # The default prefix of tables, which code names without it.
@@ -86,6 +87,12 @@ def fragments(path: Path) -> Iterator[Named]:
             yield Named(
                 f"{where}:{line + text.count(chr(10), 0, found.start())}", found[1] or found[2]
             )
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def camel(name: str) -> str:
@@ -241,3 +248,13 @@ def test_every_name_in_backticks_exists(page: Path) -> None:
         for name in missing(text, page, frozenset(own))
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    broken: list[str] = []
+    for target, heading in LINK.findall(BLOCK.sub("", page.read_text())):
+        file = page.parent / target if target else page
+        if not file.exists() or (heading and heading not in headings(file)):
+            broken.append(f"{target}#{heading}")
+    assert broken == []
