@@ -39,7 +39,7 @@ HEADER = re.compile(r"[A-Z][A-Za-z0-9]*(?:-[A-Z][A-Za-z0-9]*)+")
 LINK = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#?([^)\s]*)\)")
 FLAG = re.compile(r"--[a-z][a-z-]+")
 WORD = re.compile(r"[A-Za-z_]\w*")
-TABLES = "lockgate_"  # The default prefix of tables, which code names without it.
+PREFIX = "lockgate"  # The default prefix of tables and metrics, which code names without it.
 
 # Names of examples, of other systems and of their protocols, which no code here spells.
 FOREIGN_NAMES = """
@@ -50,7 +50,7 @@ CASE NULL VALUES caching_sha2_password mariadbd mysqld include_object
 ASK LOADING MIGRATE SCRIPT TRYAGAIN Sentinel allchannels noeviction discover_master
 NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision
 CORSConfig add_middleware after_request as_view before_request cross_origin docs_url
-errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
+errorhandler re_path zsh_source fish_source sentinel_kwargs subdomain_matching forwarded_allow_ips gthread spawn
 --preload --no-clear-untrusted-proxy-headers SIGKILL find_spec ps
 """
 FOREIGN = frozenset(FOREIGN_NAMES.split())
@@ -212,6 +212,12 @@ def is_file(name: str, page: Path) -> bool:
     )
 
 
+def spellings(name: str) -> set[str]:
+    """Return the spellings of a name in code: tables and metrics without prefix and ``_total``."""
+    bare = name.removeprefix(PREFIX)
+    return {name, bare, bare.removesuffix("_total"), bare.removeprefix("_")}
+
+
 def missing(text: str, page: Path, own: frozenset[str]) -> list[str]:
     """Return the names of a fragment that do not exist."""
     text = text.strip().removeprefix("~")
@@ -227,7 +233,7 @@ def missing(text: str, page: Path, own: frozenset[str]) -> list[str]:
     known = vocabulary() | own | FOREIGN
     parts = name.split(".")
     if not (name in known or located(name)):
-        unknown += [p for p in parts if p.removeprefix(TABLES) not in known]
+        unknown += [part for part in parts if known.isdisjoint(spellings(part))]
         for owner, attribute in itertools.pairwise(parts):
             if owner in members() and attribute not in members()[owner] and attribute in known:
                 unknown.append(f"{owner}.{attribute}")
