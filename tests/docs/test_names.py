@@ -50,7 +50,8 @@ CASE NULL VALUES caching_sha2_password mariadbd mysqld include_object
 ASK LOADING MIGRATE SCRIPT TRYAGAIN Sentinel allchannels noeviction discover_master
 NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision
 CORSConfig add_middleware after_request as_view before_request cross_origin docs_url
-errorhandler re_path zsh_source fish_source sentinel_kwargs subdomain_matching forwarded_allow_ips gthread spawn
+zsh_source fish_source sentinel_kwargs
+errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
 --preload --no-clear-untrusted-proxy-headers SIGKILL find_spec ps
 """
 FOREIGN = frozenset(FOREIGN_NAMES.split())

@@ -104,7 +104,7 @@ def read_reading(packed: bytes) -> Reading:
 
 
 def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:
-    """The reading that ``usage.lua`` gives, the key's requests and the last of them."""
+    """The reading that ``admit.lua`` gives, the key's requests and the last of them."""
     total: int
     empty: list[int]
     verdict, now, remaining, reset, tightest, refused_by, wait, total, *empty, requests, last = (

@@ -72,7 +72,7 @@ _RELEASE: Final = Script("leases.lua", "release")
 _LEASES: Final = Script("leases.lua", "list")
 
 _INSTANT: Final = 16
-"""Digits with which a member of an index begins: see ``records.lua``."""
+"""Digits with which a member of an index begins: see ``key_records.lua``."""
 _SCANNED_AT_ONCE: Final = b"200"
 _REMOVED_AT_ONCE: Final = 50
 _READ_AT_ONCE: Final = 250
