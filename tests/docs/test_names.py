@@ -36,9 +36,10 @@ FILE = re.compile(r"[\w./-]+\.(?:py|md|lua|toml|html|svg)")
 DOTTED = re.compile(r"@?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(\(.*\))?")
 KEYWORD = re.compile(r"\b([a-z_]\w*)=")
 HEADER = re.compile(r"[A-Z][A-Za-z0-9]*(?:-[A-Z][A-Za-z0-9]*)+")
+LINK = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#?([^)\s]*)\)")
 FLAG = re.compile(r"--[a-z][a-z-]+")
 WORD = re.compile(r"[A-Za-z_]\w*")
-TABLES = "lockgate_"  # The default prefix of tables, which code names without it.
+PREFIX = "lockgate"  # The default prefix of tables and metrics, which code names without it.
 
 # Names of examples, of other systems and of their protocols, which no code here spells.
 FOREIGN_NAMES = """
@@ -49,6 +50,7 @@ CASE NULL VALUES caching_sha2_password mariadbd mysqld include_object
 ASK LOADING MIGRATE SCRIPT TRYAGAIN Sentinel allchannels noeviction discover_master
 NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision
 CORSConfig add_middleware after_request as_view before_request cross_origin docs_url
+zsh_source fish_source sentinel_kwargs
 errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
 lockgate_admitted_requests_total lockgate_refused_requests_total lockgate_events_total
 lockgate_breaker_open lockgate_store_call_seconds le zsh_source fish_source sentinel_kwargs
@@ -88,6 +90,12 @@ def fragments(path: Path) -> Iterator[Named]:
             yield Named(
                 f"{where}:{line + text.count(chr(10), 0, found.start())}", found[1] or found[2]
             )
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def camel(name: str) -> str:
@@ -207,6 +215,12 @@ def is_file(name: str, page: Path) -> bool:
     )
 
 
+def spellings(name: str) -> set[str]:
+    """Return the spellings of a name in code: tables and metrics without prefix and ``_total``."""
+    bare = name.removeprefix(PREFIX)
+    return {name, bare, bare.removesuffix("_total"), bare.removeprefix("_")}
+
+
 def missing(text: str, page: Path, own: frozenset[str]) -> list[str]:
     """Return the names of a fragment that do not exist."""
     text = text.strip().removeprefix("~")
@@ -222,7 +236,7 @@ def missing(text: str, page: Path, own: frozenset[str]) -> list[str]:
     known = vocabulary() | own | FOREIGN
     parts = name.split(".")
     if not (name in known or located(name)):
-        unknown += [p for p in parts if p.removeprefix(TABLES) not in known]
+        unknown += [part for part in parts if known.isdisjoint(spellings(part))]
         for owner, attribute in itertools.pairwise(parts):
             if owner in members() and attribute not in members()[owner] and attribute in known:
                 unknown.append(f"{owner}.{attribute}")
@@ -243,3 +257,13 @@ def test_every_name_in_backticks_exists(page: Path) -> None:
         for name in missing(text, page, frozenset(own))
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    broken: list[str] = []
+    for target, heading in LINK.findall(BLOCK.sub("", page.read_text())):
+        file = page.parent / target if target else page
+        if not file.exists() or (heading and heading not in headings(file)):
+            broken.append(f"{target}#{heading}")
+    assert broken == []

@@ -78,7 +78,7 @@ async def _admitted_by_the_stores_clock(store: Store, factory: Factory) -> int |
     return admission.reading and admission.reading.now
 
 
-async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
+async def the_change_counter_grows_with_every_change(store: Store) -> None:
     """Epoch and edition, where the store keeps them, change with whatever voids an answer."""
     factory = Factory()
     draft = factory.draft()
@@ -152,7 +152,7 @@ def forgets(leftovers: Leftovers) -> Check:
 
 
 _clock = without_now_the_stores_own_clock_decides
-_memory = who_remembers_answers_hears_of_every_change
+_memory = the_change_counter_grows_with_every_change
 _version = a_version_of_records_never_comes_back
 CHECKS: tuple[Check, ...] = (
     Check("W12", "admission", _clock.__name__, crowded=False, of=_clock),
