@@ -282,7 +282,7 @@ def test_a_server_that_loads_is_waited_for() -> None:
         run(store.hit("org_1", WINDOWS, 1))
         with slow.client() as client:
             # It answers each time that it has read 2 MiB.
-            client.mset({f"key {number}": os.urandom(200_000) for number in range(40)})
+            client.mset({f"key {number}": os.urandom(200_000) for number in range(80)})
             client.save()
         slow.stop(signal.SIGKILL)
         slow.options += ["--key-load-delay", "20000"]

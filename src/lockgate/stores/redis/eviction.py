@@ -3,7 +3,7 @@
 A Redis with a memory limit and another policy than ``noeviction`` deletes keys without an error.
 With a ``volatile-`` policy these are windows, job slots and the copies of a pair; with an
 ``allkeys-`` policy API keys and plans as well. A window that is gone begins anew, so more than the
-limit is admitted, and nothing fails: hence the settings are read on each new connection.
+limit is admitted without any failure: hence the settings are read on each new connection.
 """
 
 import logging
@@ -37,7 +37,7 @@ class MemoryPolicy(NamedTuple):
 
 
 class EvictionCheck:
-    """Reads the memory settings of a server on each connection, and warns of one that evicts.
+    """Reads the memory settings of a server on each connection, and warns if it evicts keys.
 
     Each server and policy is warned of once per store, in the log and as the event
     ``redis_evicts``.
