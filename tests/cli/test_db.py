@@ -94,7 +94,7 @@ def test_a_password_comes_by_the_environment_or_standard_input_and_is_not_repeat
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\n"))
     assert main(["db", "check", *(["--store", "-"] if way == "stdin" else [])]) == 2
     said = capsys.readouterr().err
-    assert "The database refuses: nobody answers there" in said or driver != "postgresql"
+    assert "The database refuses: no server answers there" in said or driver != "postgresql"
     assert "hunter2" not in said
 
 

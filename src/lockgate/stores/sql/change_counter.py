@@ -1,7 +1,8 @@
-"""The epoch: one number that every change to keys or plans moves, and who was changed since when.
+"""The change counter: a number that each change to keys or plans moves, and the organizations
+changed since.
 
-One row holds it. A change locks its organization first and this row last, and keeps both to its
-commit: epochs become visible in their order, so whoever has read one has seen all before it.
+One row holds it. A change locks its organization first and this row last, and keeps both locks to
+its commit. Values therefore become visible in order: a reader of one sees all changes before it.
 """
 
 from typing import Any, Final
@@ -17,10 +18,10 @@ _ONLY: Final = 1
 
 
 class ChangeCounter:
-    """The statements of the epoch.
+    """The statements of the change counter.
 
     Args:
-        tables: where.
+        tables: the tables.
         database: the kind of database.
     """
 
@@ -43,7 +44,7 @@ class ChangeCounter:
         )
 
     def advance(self, connection: Connection, organization: bytes) -> None:
-        """Say that something of an organization changed, in the transaction that locked it."""
+        """Record a change of an organization, in the transaction that locked it."""
         values = {"now": self._database.now(connection)}
         while connection.execute(self._advance, values).rowcount == 0:
             connection.execute(self._database.insert_missing(self._epochs), {"id": _ONLY})
@@ -51,11 +52,11 @@ class ChangeCounter:
         connection.execute(self._mark, marked)
 
     def read(self, connection: Connection) -> int:
-        """The epoch; 0 before the first change."""
+        """Return the counter; 0 before the first change."""
         return connection.scalar(self._read) or 0
 
     def changes(self, connection: Connection, since: int | None) -> Changes:
-        """The epoch, and who was changed after another one."""
+        """Return the counter, and the organizations changed after an earlier value of it."""
         change_counter = self.read(connection)
         if since is None:
             since = self._database.now(connection) - COPIES_LAST

@@ -29,6 +29,7 @@ from .raw_connections import RawConnections
 from .statements import Cursor
 from .transactions import ConnectionLost, Transactions, Work
 
+A = TypeVar("A")
 T = TypeVar("T")
 _Tasks = SimpleQueue[Callable[[], None] | None]
 
@@ -140,7 +141,7 @@ class SyncExecutor(Executor):
 
     def do(self, work: Work[T]) -> T:
         """Do work on a connection, trying again where that is safe."""
-        return self._retried(partial(self._do, work))
+        return self._retried(self._do, work)
 
     def do_write(self, work: Work[T]) -> T:
         """Do work in a transaction of its own, trying again where that is safe."""
@@ -148,7 +149,7 @@ class SyncExecutor(Executor):
 
     def send(self, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in one transaction, trying again where that is safe."""
-        return self._retried(partial(self._charge, charges))
+        return self._retried(self._charge, charges)
 
     async def read(self, work: Work[T]) -> T:
         return self._in_time(partial(self.do, work))
@@ -197,11 +198,11 @@ class SyncExecutor(Executor):
     def _send_in_time(self, charges: Sequence[Charge]) -> list[Outcome]:
         return self._in_time(partial(self.send, charges))
 
-    def _retried(self, call: Callable[[], T]) -> T:
+    def _retried(self, call: Callable[[A], T], argument: A) -> T:
         attempt, started, severed = 1, monotonic(), self._severed
         while True:
             try:
-                return call()
+                return call(argument)
             except Exception as failure:
                 if (
                     self._severed > severed
@@ -265,7 +266,7 @@ class SyncExecutor(Executor):
 
 
 class _Awaiting(Executor):
-    """What the executors of an event loop share: the batcher of their charges."""
+    """An executor of an event loop, with the batcher of its charges."""
 
     def __init__(self, transactions: Transactions) -> None:
         super().__init__(transactions)

@@ -1,4 +1,4 @@
-"""The store: its verbs, each once, over whichever lane the caller is in."""
+"""The store: each verb once, over the executor of the caller."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -41,42 +41,42 @@ from .transactions import Transactions, Work
 T = TypeVar("T")
 
 PlanResolver = Callable[[str], Organization | Awaitable[Organization | None] | None]
-"""Says which plan an organization is on, by its id; None: the default plan.
+"""Returns the plan of an organization by its id; None: the default plan.
 
-A plain function or an ``async`` one. It is asked once for each admission, before the transaction: a
-plain one is called where the request is handled, so under ASGI it must answer from memory.
+A plain or an ``async`` function, called once for each admission, before the transaction. A plain
+one runs in the thread of the request, so under ASGI it must answer from memory.
 """
 
 _NAME: Final = re.compile(r"[!-~]{1,64}")
-"""What a handle or the id of a key can be: databases differ on how they compare anything else."""
-_SIGHTS_AT_MOST: Final = 131_072
+"""The handles and ids of keys: databases differ on how they compare other texts."""
+_MAX_KEY_HINTS: Final = 131_072
 
 
 class KeyHint(NamedTuple):
-    """What was last seen of a key, to know whose lock to take. Nobody is let in by it."""
+    """A key as it was last read. It tells which lock to take, and admits no request."""
 
     key: ApiKey
     sealed: tuple[object, ...]
-    """The fields that its seal covers."""
+    """The fields under its seal."""
 
 
 class SqlStore(PrimaryStore):
     """Keeps everything in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
-    A charge is one short transaction that first locks the organization's row, then reads, judges
-    and writes; those that wait at the same time share one. The server's clock decides (D27).
+    A charge is one short transaction that locks the organization's row, reads, decides and writes;
+    charges that wait at the same time share one. Time is the server's clock (D27). Why a revocation
+    is immediate is told in ``admission.py``.
 
     Args:
         engine: a URL, or the host's own engine to share with the rest of the application. From a
             URL, a store serves event loops and threads alike. A blocking engine serves threads
-            (one of SQLite both), an asynchronous one event loops.
-        prefix: what the tables' names start with.
-        resolver: says which plan an organization is on, where the host keeps that itself.
+            (an engine of SQLite both), an asynchronous one event loops.
+        prefix: the start of the tables' names.
+        resolver: returns the plan of an organization, where the host keeps plans itself.
 
     Raises:
-        ConfigurationError: a database that lockgate does not know, a URL that cannot be read, a
-            driver that is not installed, a prefix that cannot be one, or a resolver that has to be
-            awaited where nothing awaits.
+        ConfigurationError: the database is not supported, the URL or the prefix is not valid, the
+            driver is not installed, or an ``async`` resolver meets a blocking engine.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SqlStore(PrimaryStore):
         tables = Tables(prefix)
         engines = engines_of(engine)
         database = database_of(engines.dialect)
-        # The embedded database has nobody who would run a command for it.
+        # An embedded database has no operator who would run a command for it.
         create = engines.ours and engines.dialect.name == "sqlite"
         self._statements = Statements(
             tables, engines.dialect, database.clock, database.insert_missing
@@ -106,7 +106,7 @@ class SqlStore(PrimaryStore):
         self._keys: Final = Keys(tables)
         self._organizations: Final = Organizations(tables, database)
         self._accounts: Final = Accounts(tables, self._keys)
-        self._epochs: Final = ChangeCounter(tables, database)
+        self._change_counter: Final = ChangeCounter(tables, database)
         self._database = database
         self._engines = engines
         self._executors = executors_of(self._transactions, engines)
@@ -117,8 +117,8 @@ class SqlStore(PrimaryStore):
                 "AsyncEngine, or write the resolver as a plain function."
             )
         self._resolver = resolver
-        self.enforces_deadline = resolver is None  # The host's resolver takes as long as it takes.
-        self._key_hints = BoundedDict[str, KeyHint](_SIGHTS_AT_MOST)
+        self.enforces_deadline = resolver is None  # The host's resolver has no deadline.
+        self._key_hints = BoundedDict[str, KeyHint](_MAX_KEY_HINTS)
 
     async def now(self) -> int:
         return await self._read(self._database.now)
@@ -132,14 +132,14 @@ class SqlStore(PrimaryStore):
             if key_hint is None or (
                 token.sealed != key_hint.sealed and not token.accepts(key_hint.key)
             ):
-                key_hint = await self._sight(token)
+                key_hint = await self._read_key_hint(token)
                 if key_hint is None:
                     return UNKNOWN
             organization = key_hint.key.organization
             resolved = self._resolver is not None
-            placed = await self._resolved(organization) if resolved else None
+            assigned = await self._resolved(organization) if resolved else None
             charge = Admit(
-                organization, token.handle, key_hint.sealed, cost, plans, now, resolved, placed
+                organization, token.handle, key_hint.sealed, cost, plans, now, resolved, assigned
             )
             outcome = await executor.charge(charge)
             if isinstance(outcome, Admission):
@@ -211,7 +211,7 @@ class SqlStore(PrimaryStore):
             if not self._accounts.lock(connection, organization):
                 return None
             if self._keys.revoke(connection, organization, id, self._at(connection, now)):
-                self._epochs.advance(connection, write_id(organization))
+                self._change_counter.advance(connection, write_id(organization))
             return self._keys.get(connection, organization, id)
 
         return await self._write(work)
@@ -220,8 +220,8 @@ class SqlStore(PrimaryStore):
         if not _NAME.fullmatch(handle):
             return False
 
-        # Whose it is never changes. What is read before the lock stays out of the transaction: its
-        # snapshot would be from then.
+        # The owner of a key never changes. It is read in a transaction of its own, since the
+        # snapshot of the one that locks would be from before its lock.
         id = await self._read(lambda c: self._keys.owner(c, handle))
         if id is None:
             return False
@@ -230,7 +230,7 @@ class SqlStore(PrimaryStore):
             self._organizations.lock(connection, id)
             moved = self._keys.rehash(connection, handle, old, new)
             if moved:
-                self._epochs.advance(connection, id)
+                self._change_counter.advance(connection, id)
             return moved
 
         return await self._write(work)
@@ -251,7 +251,7 @@ class SqlStore(PrimaryStore):
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
         until = (await self.now() if now is None else now) - age
-        # Read before the transaction, whose snapshot would be from before its lock.
+        # Read in a transaction apart: the snapshot of the next would be from before its lock.
         organization = await self._read(lambda connection: self._keys.due(connection, until))
         if organization is None:
             return Removal(0, None)
@@ -259,7 +259,7 @@ class SqlStore(PrimaryStore):
         def work(connection: Connection) -> int:
             removed = self._keys.remove_ended(connection, organization, until)
             if removed:
-                self._epochs.advance(connection, organization)
+                self._change_counter.advance(connection, organization)
             return removed
 
         return Removal(await self._write(work), "more")
@@ -316,7 +316,7 @@ class SqlStore(PrimaryStore):
         def work(connection: Connection) -> None:
             self._organizations.lock(connection, id)
             self._organizations.put(connection, organization)
-            self._epochs.advance(connection, id)
+            self._change_counter.advance(connection, id)
 
         await self._write(work)
 
@@ -326,9 +326,9 @@ class SqlStore(PrimaryStore):
         def work(connection: Connection) -> tuple[Account, ApiKey]:
             self._organizations.lock(connection, write_id(account.organization))
             at = self._at(connection, now)
-            made = self._accounts.register(connection, account, key, at)
+            registered = self._accounts.register(connection, account, key, at)
             self._keys.check_not_removed(connection, key.handle)
-            return made
+            return registered
 
         return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 
@@ -375,7 +375,7 @@ class SqlStore(PrimaryStore):
                 now=self._at(connection, now),
             )
             if revoke:
-                self._epochs.advance(connection, write_id(organization))
+                self._change_counter.advance(connection, write_id(organization))
             return account
 
         return await self._write(work)
@@ -389,17 +389,19 @@ class SqlStore(PrimaryStore):
         return tuple(sorted(removed))
 
     async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
-        """Remove one account, in a transaction of its own: admissions wait for one row at most."""
+        """Remove one account in its own transaction: admissions wait for one row at most."""
         resolved = await self._resolved(organization)
 
         def work(connection: Connection) -> bool:
             if not self._accounts.lock(connection, organization):
                 return False
-            placed = resolved or self._organizations.get(connection, organization)
-            if not self._accounts.remove(connection, organization, edge, placed=placed is not None):
+            assigned = resolved or self._organizations.get(connection, organization)
+            if not self._accounts.remove(
+                connection, organization, edge, placed=assigned is not None
+            ):
                 return False
             self._organizations.leave(connection, organization)
-            self._epochs.advance(connection, write_id(organization))
+            self._change_counter.advance(connection, write_id(organization))
             return True
 
         return await self._write(work)
@@ -428,11 +430,11 @@ class SqlStore(PrimaryStore):
 
     async def change_counter(self) -> int | None:
         if self._resolver is not None:
-            return None  # Plans change where nobody tells us.
-        return await self._read(self._epochs.read)
+            return None  # Plans change in the host, which this counter does not follow.
+        return await self._read(self._change_counter.read)
 
     async def changes(self, since: int | None) -> Changes:
-        return await self._read(lambda c: self._epochs.changes(c, since))
+        return await self._read(lambda c: self._change_counter.changes(c, since))
 
     def cancel_waits(self) -> None:
         self._transactions.hurried = True
@@ -444,8 +446,8 @@ class SqlStore(PrimaryStore):
     async def close(self) -> None:
         await self._executors.close()
 
-    async def _sight(self, token: Token) -> KeyHint | None:
-        """Look for a key without any lock: whoever has no key takes none of those that have one."""
+    async def _read_key_hint(self, token: Token) -> KeyHint | None:
+        """Read a key without a lock, so that invalid keys cannot contend with valid ones."""
         key = await self.find(token.handle)
         if key is None:
             token.matches_nobody()
@@ -458,8 +460,8 @@ class SqlStore(PrimaryStore):
     async def _resolved(self, organization: str) -> Organization | None:
         if self._resolver is None:
             return None
-        placed = self._resolver(organization)
-        return await placed if isawaitable(placed) else placed
+        assigned = self._resolver(organization)
+        return await assigned if isawaitable(assigned) else assigned
 
     async def _read(self, work: Work[T]) -> T:
         return await self._executors.here().read(work)

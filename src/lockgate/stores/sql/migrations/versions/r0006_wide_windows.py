@@ -1,4 +1,4 @@
-"""Windows beyond the 64 KB of MySQL's BLOB: those of an exact plan keep every hit."""
+"""Windows beyond the 64 KB of MySQL's BLOB: an exact plan keeps every hit."""
 
 from alembic import op
 from sqlalchemy import LargeBinary, column, func, null, table, update

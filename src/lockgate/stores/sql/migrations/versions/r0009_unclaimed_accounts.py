@@ -1,4 +1,4 @@
-"""Indexes that list accounts page by page, and what removing unclaimed accounts needs."""
+"""Indexes that list accounts page by page, and columns for removing unclaimed accounts."""
 
 from alembic import op
 from sqlalchemy import BigInteger, Column, SmallInteger, column, table, update
@@ -36,7 +36,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take them away."""
+    """Drop the columns and restore the indexes of before."""
     accounts = name_of("accounts")
     for name in ("billing_email", "claimed_by"):
         create_index(f"ix_{accounts}_{name}", accounts, [name])
