@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Final, Literal, TypeVar, cast
 
 from .core.accounts import Account
@@ -37,8 +38,7 @@ from .errors import (
 from .events import Events, Observer, logger
 from .principal import Principal
 from .services.anonymous_limits import AnonymousLimits
-from .services.concurrency import ConcurrencySlots, Holder
-from .services.concurrency_slot import ConcurrencySlot
+from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.forwarded_headers import ForwardedHeaders
 from .services.imported_keys import ImportedKeys
 from .services.keys import ID_MAX_LENGTH, Keys
@@ -56,6 +56,7 @@ from .stores.open import open_store
 from .stores.resilience.deadlines import DEADLINE, within
 from .stores.resilience.local_limits import Fallback, LocalLimits
 from .stores.resilience.resilient import resilient
+from .sync_gate import SyncGate
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
@@ -218,6 +219,15 @@ class Gate:
         self.text_headers: Final = all_text if draft_headers else rate_text
         """The same, as WSGI has it."""
         self._warn()
+
+    @cached_property
+    def sync(self) -> SyncGate:
+        """The verbs of this gate as plain functions, where no event loop runs.
+
+        Raises:
+            ConfigurationError: the store needs an event loop.
+        """
+        return SyncGate(self)
 
     async def authenticate(
         self,

@@ -19,7 +19,7 @@ from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import IoMode
 from ..stores.runtime.forks import own_lock
-from ..waiting import outcome
+from ..sync import outcome
 from .fetch import Address, fetch, read_address
 
 _RETRY: Final = 5.0

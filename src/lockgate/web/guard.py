@@ -27,7 +27,7 @@ from ..errors import (
 from ..gate import Gate
 from ..principal import Principal
 from ..services.acting_organization import acting
-from ..services.concurrency_slot import ConcurrencySlot
+from ..services.concurrency import ConcurrencySlot
 from ..services.store_errors import asking
 from ..sessions import session_cookie, verifies_offline
 from .cached_refusals import CachedRefusals

@@ -17,7 +17,7 @@ from ...core.plans import Organization
 from ...core.row_seals import Counted, counted_account, tally
 from ...errors import ConfigurationError, HandleTaken, KeyLimitReached
 from ...events import Events
-from ...waiting import together
+from ...sync import together
 from ..base import UNSEALED, Census, IoMode, Page, Removal, Reseal, Rows, Usage
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
