@@ -12,7 +12,7 @@ from .core.access_rule import Rule
 from .core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
 from .errors import Refusal
 from .gate import Gate
-from .services.concurrency_slot import ConcurrencySlot
+from .services.concurrency import ConcurrencySlot
 from .sync import run
 from .web.guard import PREFLIGHT, Guard
 from .web.operations.table import refused

@@ -26,7 +26,7 @@ from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import IoMode
 from ..stores.runtime.forks import own_lock
-from ..waiting import outcome
+from ..sync import outcome
 
 _RETRY: Final = 5.0
 """Seconds until a fetch that failed is tried again, where the keys at hand are too old."""

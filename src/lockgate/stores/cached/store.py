@@ -11,8 +11,7 @@ from ...core.key_format import Token
 from ...core.plans import Organization, PlanBook
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, StoreUnavailable
-from ...sync import run
-from ...waiting import together
+from ...sync import run, together
 from ..base import (
     REFUSED_BY_STATE,
     UNKNOWN,

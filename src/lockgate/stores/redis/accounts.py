@@ -16,7 +16,7 @@ from ...core.api_keys import ApiKey, KeyDraft, Position
 from ...core.digests import Digest
 from ...core.timestamps import HOUR, MILLISECOND, SECOND
 from ...errors import HandleTaken
-from ...waiting import together
+from ...sync import together
 from ..base import PAGE_AT_MOST, UNSEALED, Reseal
 from .codec import (
     Claim,

@@ -14,7 +14,7 @@ from ...core.api_keys import NEVER, ApiKey, KeyDraft, Position
 from ...core.digests import Digest
 from ...core.timestamps import MINUTE
 from ...errors import HandleTaken, KeyLimitReached
-from ...waiting import together
+from ...sync import together
 from ..base import Page, Removal, Usage
 from .admission import ADD_USAGE, Admissions
 from .cache import Cache
