@@ -26,26 +26,24 @@ def guard_wsgi(app: Any, gate: Gate, rules: Rules) -> Any:
 
 
 def guard_flask(app: Any, gate: Gate, rules: Rules) -> Any:
-    from lockgate.flask import FlaskGate
+    from lockgate.flask import protect
 
-    FlaskGate(gate, rules).init_app(app)
-    return app
+    return protect(app, gate, rules=rules)
 
 
 def guard_quart(app: Any, gate: Gate, rules: Rules) -> Any:
     from lockgate import quart
 
-    quart.protect(app, gate, rules)
-    return app
+    return quart.protect(app, gate, rules=rules)
 
 
 def guard_django(app: Any, gate: Gate, rules: Rules) -> Any:
     from lockgate import django
 
-    return django.protect(app, gate, rules)
+    return django.protect(app, gate, rules=rules)
 
 
 def guard_litestar(app: Any, gate: Gate, rules: Rules) -> Any:
     from lockgate import litestar
 
-    return litestar.protect(app, gate, rules)
+    return litestar.protect(app, gate, rules=rules)
