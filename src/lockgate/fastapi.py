@@ -16,7 +16,7 @@ from starlette.responses import Response
 from . import starlette
 from .asgi import serves_operations
 from .core.access_rule import Rule
-from .errors import ConfigurationError, InvalidRequest, MethodNotAllowed, NotFound, Problem
+from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
 from .principal import Caller
 from .sessions import SESSION_COOKIE
@@ -90,10 +90,7 @@ def protect(
             block the event loop, or the application has a gate or serves requests already.
     """
     combined = combined_rules(app, gate, public, rules)
-    if not isinstance(app, FastAPI):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
-        raise ConfigurationError(
-            f"lockgate.fastapi.protect takes a FastAPI application, not {type(app).__name__}."
-        )
+    starlette.check_application(app, FastAPI)
     if gate.sessions is not None and not serves_operations(app, gate):
         app.include_router(operations(gate))
         app.router.routes.insert(0, app.router.routes.pop())  # Before any route for every path.

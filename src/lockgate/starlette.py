@@ -70,10 +70,30 @@ def protect(
             block the event loop, or the application has a gate or serves requests already.
     """
     combined = combined_rules(app, gate, public, rules)
+    check_application(app, Starlette)
     if gate.sessions is not None and not serves_operations(app, gate):
         app.router.routes[:0] = operations(gate)
     install(app, gate, combined, error_handlers, host=host, strict=strict, shadow=shadow)
     return app
+
+
+def check_application(app: object, kind: type[Starlette]) -> None:
+    """Check that an application can be given a gate.
+
+    Raises:
+        ConfigurationError: it is of another kind, has a gate already, or has served a request.
+    """
+    if not isinstance(app, kind):
+        raise ConfigurationError(
+            f"This protects a {kind.__name__} application, not {type(app).__name__}: take "
+            "lockgate.asgi.protect for an application inside other layers."
+        )
+    if hasattr(app.state, EXTENSION):
+        raise ConfigurationError("The application has a gate already: call protect() once.")
+    if app.middleware_stack is not None:
+        raise ConfigurationError(
+            "The application has served a request already: call protect() before it starts."
+        )
 
 
 def install(
@@ -87,17 +107,6 @@ def install(
     shadow: Shadow | None,
 ) -> None:
     """Put a gate outside the middleware stack of an application; see :func:`protect`."""
-    if not isinstance(app, Starlette):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
-        raise ConfigurationError(
-            f"This protects Starlette and FastAPI applications, not {type(app).__name__}: take "
-            "lockgate.asgi.protect for an application inside other layers."
-        )
-    if hasattr(app.state, EXTENSION):
-        raise ConfigurationError("The application has a gate already: call protect() once.")
-    if app.middleware_stack is not None:
-        raise ConfigurationError(
-            "The application has served a request already: call protect() before it starts."
-        )
     for kind, handler in handlers.items():
         app.exception_handlers.setdefault(kind, handler)
     guarded = GateMiddleware(app, gate, rules, host=host, strict=strict, shadow=shadow)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lockgate import Gate, Rule
+from starlette.applications import Starlette
+
+from lockgate import Gate, Rule, starlette
 from lockgate.asgi import GateMiddleware as AsgiGate
 from lockgate.wsgi import GateMiddleware as WsgiGate
 
@@ -16,7 +18,9 @@ Rules = Mapping[str, Rule | str]
 
 
 def guard_asgi(app: Any, gate: Gate, rules: Rules) -> Any:
-    """Guard any ASGI application; Starlette's and FastAPI's are recognised."""
+    """Guard any ASGI application; Starlette's and FastAPI's by their own adapter."""
+    if isinstance(app, Starlette):
+        return starlette.protect(app, gate, rules=rules)
     return AsgiGate(app, gate, rules)
 
 
