@@ -1,4 +1,4 @@
-"""The Flask extension, its decorator and its blueprint, inside applications of every build."""
+"""The Flask adapter, inside applications of every build."""
 
 from __future__ import annotations
 

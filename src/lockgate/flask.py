@@ -89,9 +89,10 @@ def protect(
     guarded = _FlaskGate(app, gate, combined, host=host, strict=strict, shadow=shadow)
     if gate.sessions is not None and _BLUEPRINT not in app.blueprints:
         app.register_blueprint(operations(gate))
-    guarded.audit()  # Mistakes in the routes so far are told at once.
     if strict:
-        guarded.start()
+        guarded.report()
+    else:
+        guarded.audit()  # Contradictions in the routes so far are told at once.
     app.extensions[EXTENSION] = guarded
     app.wsgi_app = guarded  # type: ignore[method-assign]
     # Before any function that the application has put there: one of them may answer.

@@ -174,9 +174,18 @@ class GateMiddleware:
             ConfigurationError: see :func:`~lockgate.web.audit.report`.
         """
         with self._starting:
-            if not self._started and self._routes is not None:
-                report(self.guard, self._routes(), strict=self._strict)
+            if not self._started:
+                self.report()
                 self._started = True
+
+    def report(self) -> None:
+        """Audit the routes that the application has so far, and log what they require.
+
+        Raises:
+            ConfigurationError: see :func:`~lockgate.web.audit.report`.
+        """
+        if self._routes is not None:
+            report(self.guard, self._routes(), strict=self._strict)
 
     def audit(self) -> Audit:
         """Return what each route requires, and what is left undecided.

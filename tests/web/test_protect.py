@@ -355,6 +355,14 @@ def test_a_second_protect_is_told(framework: str, gate: Gate) -> None:
         ADAPTERS[framework][0].protect(served, gate)
 
 
+def test_a_strict_flask_application_is_audited_again_with_its_first_request(gate: Gate) -> None:
+    app = Flask("service", static_folder=None)
+    flask_adapter.protect(app, gate, strict=True)
+    app.add_url_rule("/late", view_func=lambda: "late", endpoint="late")
+    with pytest.raises(ConfigurationError, match="GET /late"):
+        asking(app, wsgi=True)("/late")
+
+
 def test_protecting_after_the_first_request_is_told(gate: Gate) -> None:
     app = Starlette()
     TestClient(app).get("/")
@@ -456,7 +464,10 @@ def test_the_document_follows_routes_that_are_added_later(gate: Gate) -> None:
 
 
 def test_what_an_application_says_of_its_own_errors_stays(gate: Gate) -> None:
-    app = FastAPI(exception_handlers={404: lambda *_: JSONResponse({"own": True}, status_code=404)})
+    async def not_found(*_: Any) -> JSONResponse:
+        return JSONResponse({"own": True}, status_code=404)
+
+    app = FastAPI(exception_handlers={404: not_found})
 
     @app.get("/own", responses={403: {"description": "Its own."}})
     async def own() -> None: ...
