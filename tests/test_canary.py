@@ -29,7 +29,7 @@ from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidFormat, LockgateError
 from lockgate.services.keys import CreatedKey
 from lockgate.sessions import Session, SignedCookie
-from lockgate.starlette import error_handlers, lockgate_routes
+from lockgate.starlette import error_handlers, operations
 from lockgate.web.asgi_request import AsgiCaller
 from lockgate.web.guard import Guard
 from lockgate.web.operations.account_schemas import SignIn
@@ -112,7 +112,7 @@ class Aviary:
                 Route("/jobs", self.page),
                 Route("/crash", self.crash),
                 Route("/raises", self.raises),
-                *lockgate_routes(self.gate),
+                *operations(self.gate),
             ],
             exception_handlers=error_handlers,
         )

@@ -85,7 +85,12 @@ class Guard:
                 "operations with the gate's prefix."
             )
         self.gate: Final = gate
-        self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue, host)
+        self._rules: Final = {**(rules or {}), **own}
+        self.given: Final = RuleBook(self._rules, gate.catalogue, host)
+        """The rules without those that endpoints declare."""
+        self.book = self.given
+        """The rules that hold."""
+        self._declared: dict[str, Rule] = {}
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
         self.denials: Final = CachedRefusals(gate)
@@ -260,6 +265,21 @@ class Guard:
         self._methods |= {method for method, *_ in served}
         self.audited = True
         self._routes.clear()
+
+    def declare(self, rules: Mapping[str, Rule]) -> None:
+        """Add the rules that endpoints declare, in place of those declared before.
+
+        Args:
+            rules: by ``"METHOD /path"``; a rule of the same key in ``given`` is replaced.
+
+        Raises:
+            ConfigurationError: the rules contradict each other.
+        """
+        if rules != self._declared:
+            everything = {**self._rules, **rules}
+            self.book = RuleBook(everything, self.gate.catalogue, self.given.host)
+            self._declared = dict(rules)
+            self._routes.clear()
 
     def rules_of_view(
         self, method: str, template: str, host: str | None = None

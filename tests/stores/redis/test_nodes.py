@@ -190,7 +190,8 @@ def test_a_change_that_a_lost_server_would_take_is_not_told_to_wait_for_sentinel
 ) -> None:
     with bench(cluster, colour) as made:
         token = made.tokens[1][0]
-        organization = made.do(made.gate.store.find(token.handle)).organization
+        handle = made.gate.format.parse(token).handle
+        organization = made.do(made.gate.store.find(handle)).organization
         with lost(cluster.nodes[1], "killed"):
             while not made.events("breaker_opened"):
                 assert not any(made.served([token]))

@@ -33,10 +33,10 @@ from lockgate.stores.sql import SqlStore, schema
 url, prefix, organization, *release = sys.argv[1:]
 schema.RELEASE = schema.RevisionRange(*release)
 gate = Gate(SqlStore(url, prefix=prefix), brand="acme", deadline=60)
-token = gate.format.parse(sys.stdin.readline().strip())
+text = sys.stdin.readline().strip()
 for line in sys.stdin:
     for number in range(int(line)):
-        assert run(gate.admit(token)).organization == organization
+        assert run(gate.authenticate(text)).organization == organization
         made = run(gate.keys.create(organization, f"key {number}"))
         assert run(gate.keys.revoke(organization, made.key.id)).revoked_at
     print(json.dumps("done"), flush=True)
@@ -184,7 +184,7 @@ def test_tables_that_a_later_release_contracted_are_one_line_in_the_log(
         def admit(_: int) -> None:
             for _ in range(5):
                 with pytest.raises(StoreUnavailable):
-                    run(gate.admit(token_of(created)))
+                    run(gate.authenticate(created.text))
 
         with caplog.at_level(logging.DEBUG, "lockgate"):
             at_once(4, admit)
