@@ -20,6 +20,8 @@ from lockgate.errors import KeyLimitReached, RateLimitExceeded, StoreUnavailable
 from lockgate.events import Events
 from lockgate.sessions import Session
 from lockgate.stores.base import Store
+from lockgate.stores.cached.base import CacheStore, PrimaryStore
+from lockgate.stores.resilience import guarded
 from lockgate.stores.resilience.deadlines import Overdue, within
 from lockgate.stores.resilience.guarded import Guarded
 from lockgate.stores.sql.engines import blocking_engine
@@ -53,6 +55,12 @@ def abandoned() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+
+
+def test_every_verb_with_the_deadline_of_a_request_is_a_verb_of_a_store() -> None:
+    """A verb that is renamed must be renamed there, or it waits longer than a request may."""
+    kinds = Store, PrimaryStore, CacheStore
+    assert {verb for verb in guarded._URGENT if not any(hasattr(k, verb) for k in kinds)} == set()
 
 
 class Bench:
