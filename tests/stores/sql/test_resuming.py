@@ -15,7 +15,7 @@ from lockgate.stores.sql import schema
 from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.tables import Tables
 
-from ..making import NOW, draft_of, new_key
+from ..making import NOW, NewKey, draft_of, new_key
 from .backends import BACKENDS, Backend
 
 # Forks, and its child kills itself before a statement that changes something, or before a commit.
@@ -89,9 +89,9 @@ class Migrations:
         self._process.communicate()
 
 
-def fill(backend: Backend, tables: Tables, made: object) -> None:
+def fill(backend: Backend, tables: Tables, made: NewKey) -> None:
     """Insert a key that was revoked, as revision 0001 keeps it."""
-    draft = draft_of(made)  # type: ignore[arg-type]
+    draft = draft_of(made)
     row = write_key(draft.created(NOW)._replace(revoked_at=NOW + 7))
     with backend.admin.begin() as connection:
         keys = f"{tables.prefix}keys"
