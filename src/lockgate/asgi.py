@@ -286,7 +286,7 @@ def protect(
     """
     combined = combined_rules(app, gate, public, rules)
     known = routes if isinstance(routes, Starlette) else app
-    if gate.sessions is not None and not serves_operations(known, gate):
+    if gate.has_operations and not serves_operations(known, gate):
         app = _WithOperations(app, operations(gate))
     return GateMiddleware(
         app, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes

@@ -91,7 +91,7 @@ def protect(
     """
     combined = combined_rules(app, gate, public, rules)
     starlette.check_application(app, FastAPI)
-    if gate.sessions is not None and not serves_operations(app, gate):
+    if gate.has_operations and not serves_operations(app, gate):
         app.include_router(operations(gate))
         app.router.routes.insert(0, app.router.routes.pop())  # Before any route for every path.
     for kind, handler in list(app.exception_handlers.items()):
@@ -179,7 +179,7 @@ def operations(gate: Gate) -> APIRouter:
     router = APIRouter(tags=["API keys"])
     # The same routes as under Starlette answer. The others are never reached: they describe them.
     router.routes.extend(starlette.operations(gate))
-    for endpoint in endpoints_of(gate):
+    for endpoint in endpoints_of(gate) if gate.sessions is not None else ():
         _describe(router, gate.prefix + endpoint.path, endpoint)
     return router
 

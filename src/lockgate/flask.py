@@ -87,7 +87,7 @@ def protect(
     if EXTENSION in app.extensions:
         raise ConfigurationError("The application has a gate already: call protect() once.")
     guarded = _FlaskGate(app, gate, combined, host=host, strict=strict, shadow=shadow)
-    if gate.sessions is not None and _BLUEPRINT not in app.blueprints:
+    if gate.has_operations and _BLUEPRINT not in app.blueprints:
         app.register_blueprint(operations(gate))
     if strict:
         guarded.report()

@@ -114,6 +114,8 @@ class Gate:
             it three times as often, up to a day.
         slot_retry_after: seconds that a caller is told to wait for a slot: a hint (D26).
         prefix: where lockgate's own operations live (D37).
+        health: where probes for orchestrators live, e.g. ``"/health"`` for the public paths
+            ``/health/live`` and ``/health/ready``; None: there are none.
         draft_headers: whether to add the IETF draft's ``RateLimit`` fields as well (D23).
         deadline: seconds that a request waits for a shared store, then it is left behind (D34).
         on_store_failure: what holds for limits while their store is away and whoever asks is known
@@ -151,6 +153,7 @@ class Gate:
         slot_lease: float = 60.0,
         slot_retry_after: int = 10,
         prefix: str = "/api/v1",
+        health: str | None = None,
         draft_headers: bool = False,
         deadline: float = DEADLINE,
         on_store_failure: Fallback = "local",
@@ -158,7 +161,7 @@ class Gate:
         clock: Clock | None = None,
         observer: Observer | None = None,
     ) -> None:
-        _check(key_cap, prefix, sessions)
+        _check(key_cap, prefix, health, sessions)
         systems = tuple(legacy)
         self._opened = open_store(store) if isinstance(store, str) else store
         self._peppers = Peppers(
@@ -174,6 +177,7 @@ class Gate:
         self.origins: Final = frozenset(map(origin_of, [*pages, *allowed_origins]))
         self.addresses: Final = ClientAddresses(trusted_proxies)
         self.prefix: Final = prefix
+        self.health: Final = health
         self.events: Final = Events(observer)
         self.metrics: Final = self.events.metrics
         """Counters of admissions, refusals and events (:class:`~lockgate.metrics.Metrics`)."""
@@ -223,6 +227,11 @@ class Gate:
         self.text_headers: Final = all_text if draft_headers else rate_text
         """The same, as WSGI has it."""
         self._warn()
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether there is something to mount: the operations need sessions, probes a path."""
+        return self.sessions is not None or self.health is not None
 
     async def ready(self) -> None:
         """Prepare this process: connect, check the schema, compile statements, load scripts.
@@ -530,7 +539,9 @@ def _check_cost(cost: int) -> None:
         raise ConfigurationError(f"A cost is a whole number from 1 to 2**53 - 1, not {cost!r}.")
 
 
-def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -> None:
+def _check(
+    key_cap: int | None, prefix: str, health: str | None, sessions: SessionVerifier | None
+) -> None:
     """See that arguments of a gate fit, before anything is opened.
 
     Raises:
@@ -540,6 +551,10 @@ def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -
         raise ConfigurationError(f"key_cap is {key_cap}: use at least 1, or None for no cap.")
     if prefix != "" and (not prefix.startswith("/") or prefix.endswith("/")):
         raise ConfigurationError(f"The prefix {prefix!r} must start with '/' and not end with it.")
+    if health is not None and (not health.startswith("/") or health.endswith("/")):
+        raise ConfigurationError(
+            f"health is {health!r}: write a path such as '/health', which does not end with '/'."
+        )
     if sessions is not None and not hasattr(sessions, "io"):
         raise ConfigurationError(
             f"{type(sessions).__name__} does not say whether it waits: give the class "

@@ -124,7 +124,7 @@ def protect(
             "The application does not check its routes: make it by "
             "Litestar(..., middleware=[lockgate.litestar.RouteMiddleware])."
         )
-    if gate.sessions is not None and not any(route.gate for route in routes(app)):
+    if gate.has_operations and not any(route.gate for route in routes(app)):
         for handler in operations(gate):
             app.register(handler)
     service = cast(ASGIApp, app)  # Litestar has types of its own for what ASGI says.

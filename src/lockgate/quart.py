@@ -90,7 +90,7 @@ def protect(
         service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served
     )
     guarded.preflights = partial(_answer_preflight, app)
-    if gate.sessions is not None and _BLUEPRINT not in app.blueprints:
+    if gate.has_operations and _BLUEPRINT not in app.blueprints:
         app.register_blueprint(operations(gate))
     app.extensions[EXTENSION] = guarded
     app.asgi_app = cast(Any, guarded)  # type: ignore[method-assign]

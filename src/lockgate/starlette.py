@@ -71,7 +71,7 @@ def protect(
     """
     combined = combined_rules(app, gate, public, rules)
     check_application(app, Starlette)
-    if gate.sessions is not None and not serves_operations(app, gate):
+    if gate.has_operations and not serves_operations(app, gate):
         app.router.routes[:0] = operations(gate)
     install(app, gate, combined, error_handlers, host=host, strict=strict, shadow=shadow)
     return app

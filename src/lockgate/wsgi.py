@@ -260,7 +260,7 @@ def protect(
             "The audit is strict, and the routes of the application are not known: give a function "
             "that lists them by routes=."
         )
-    if gate.sessions is not None:
+    if gate.has_operations:
         app = _with_operations(app, operations(gate))
     guarded = GateMiddleware(
         app, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes

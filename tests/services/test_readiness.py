@@ -215,7 +215,7 @@ async def probe(gate: Gate, path: str) -> tuple[int, dict[str, object]]:
     async def nothing(limit: int) -> bytes:
         return b""
 
-    operations = {endpoint.path: {"GET": endpoint} for endpoint in HEALTH}[path]
+    operations = {f"/health{e.path}": {"GET": e} for e in HEALTH}[path]
     try:
         reply = await answer(gate, operations, Asking("GET", path), None, {}, nothing)
     except Refusal as refusal:

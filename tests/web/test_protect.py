@@ -200,6 +200,28 @@ def test_protect_serves_no_operations_without_sessions(framework: str) -> None:
     assert ask(KEYS, bearer(gate)).status == 404
 
 
+def test_probes_answer_below_the_path_that_the_gate_names(framework: str) -> None:
+    gate = gate_of(health="/health")
+    _, ask = protected(framework, gate)
+    for path in ("/health/live", "/health/ready"):
+        answer = ask(path)
+        assert (answer.status, answer.body) == (200, {"status": "ok"})
+    assert ask(KEYS).status != 200
+
+
+def test_probes_stand_beside_the_operations(framework: str) -> None:
+    gate = gate_of(sessions=SESSIONS, public_url=PAGE, health="/probes")
+    _, ask = protected(framework, gate)
+    assert ask("/probes/ready").status == 200
+    assert ask(KEYS, bearer(gate)).status == 200
+
+
+@pytest.mark.parametrize("health", ["health", "/health/", "/", ""])
+def test_a_path_for_probes_that_cannot_be_one_is_told(health: str) -> None:
+    with pytest.raises(ConfigurationError, match="'/health'"):
+        gate_of(health=health)
+
+
 def test_the_audit_lists_what_endpoints_declare(framework: str, gate: Gate) -> None:
     served, _ = protected(framework, gate)
     report = ADAPTERS[framework][0].audit(served)

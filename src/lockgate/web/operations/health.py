@@ -4,7 +4,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from ...core.access_rule import PUBLIC
+from ...core.access_rule import Rule
 from ...errors import ConfigurationError, StoreUnavailable
 from ...events import logger
 from .operation import Call, Endpoint
@@ -37,8 +37,9 @@ async def ready(call: Call) -> Health:
     return Health()
 
 
+_RULE: Final = Rule(public=True, own=True)
 HEALTH: Final = (
-    Endpoint("GET", "/health/live", PUBLIC, live, "Probe liveness", Health),
-    Endpoint("GET", "/health/ready", PUBLIC, ready, "Probe readiness", Health),
+    Endpoint("GET", "/live", _RULE, live, "Probe liveness", Health),
+    Endpoint("GET", "/ready", _RULE, ready, "Probe readiness", Health),
 )
-"""Public operations, by paths without the gate's prefix."""
+"""Public operations, by paths below ``Gate(health=...)``."""

@@ -22,6 +22,7 @@ from ...services.rate_limit_status import status_of
 from ..bodies import BODY_LIMIT, read_body, require_json, written
 from ..request import SAFE_METHODS, Caller, address_of
 from .accounts import account_endpoints
+from .health import HEALTH
 from .operation import Call, Endpoint, ReadBody, Reply
 from .schemas import (
     CreateKey,
@@ -133,27 +134,35 @@ def endpoints_of(gate: Gate) -> tuple[Endpoint, ...]:
 
 
 def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
-    """The operations of a gate by full path, then by method.
+    """Return the operations of a gate by full path, then by method.
 
     Raises:
-        ConfigurationError: the gate has no session verifier, so nobody could create a key.
+        ConfigurationError: the gate has neither a session verifier nor probes.
     """
-    if gate.sessions is None:
+    if not gate.has_operations:
         raise ConfigurationError(
             "The key operations need to know who has signed in: give the gate a session verifier, "
             "such as Gate(..., sessions=SignedCookie([secret]))."
         )
     by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints_of(gate):
-        by_path.setdefault(gate.prefix + endpoint.path, {})[endpoint.method] = endpoint
+    for path, endpoint in _placed(gate):
+        by_path.setdefault(path, {})[endpoint.method] = endpoint
     return by_path
 
 
 def rules(gate: Gate) -> dict[str, Rule]:
-    """What the operations of a gate require; nothing where no sessions let them be mounted."""
-    if gate.sessions is None:
-        return {}
-    return {f"{e.method} {gate.prefix}{e.path}": e.rule for e in endpoints_of(gate)}
+    """Return the rules of a gate's operations by ``"METHOD /path"``."""
+    return {f"{endpoint.method} {path}": endpoint.rule for path, endpoint in _placed(gate)}
+
+
+def _placed(gate: Gate) -> list[tuple[str, Endpoint]]:
+    """Return the operations that can be mounted, each with its full path."""
+    own = () if gate.sessions is None else endpoints_of(gate)
+    probes = () if gate.health is None else HEALTH
+    return [
+        *((gate.prefix + endpoint.path, endpoint) for endpoint in own),
+        *(((gate.health or "") + endpoint.path, endpoint) for endpoint in probes),
+    ]
 
 
 async def answer(
