@@ -30,7 +30,7 @@ _LOST: Final = 60.0
 Keys = tuple[PyJWK, ...]
 
 
-class NoSigningKeys(Exception):
+class NoSigningKeys(OSError):
     """No token can be judged: the provider's keys were not to be had, and none are at hand."""
 
 

@@ -32,7 +32,7 @@ from ..base import (
     Reseal,
     Verdict,
 )
-from ..resilience.failures import is_away, may_count
+from ..resilience.failures import is_outage, may_have_counted
 from ..resilience.guarded import Guarded
 from ..resilience.local_limits import LocalLimits
 from ..resilience.wrapping import Wrapper
@@ -256,7 +256,7 @@ class CachedStore(Wrapper):
             else:  # It changes faster than it can be copied.
                 return await self._verified(token, cost, plans, now)
         except Exception as failure:
-            if not is_away(failure) or self._limits is None:
+            if not is_outage(failure) or self._limits is None:
                 raise
             return await self._verified(token, cost, plans, now, failure)
         if self.cache.served_by is not self._compared_with:
@@ -341,10 +341,10 @@ class CachedStore(Wrapper):
         now: int | None,
     ) -> Reading:
         """What holds for limits where the cache failed."""
-        if self._limits is None or not is_away(failure):
+        if self._limits is None or not is_outage(failure):
             raise failure
         reading = self._limits.decide(
-            organization, windows, cost, now, may_count=may_count(failure)
+            organization, windows, cost, now, may_count=may_have_counted(failure)
         )
         if reading is None:
             raise StoreUnavailable from failure

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from redis.exceptions import RedisError, ResponseError
-
 from ...core.accounts import Account, AccountDraft
 from ...core.api_keys import ApiKey, KeyDraft, Position
 from ...core.digests import Digest
 from ...core.timestamps import HOUR, MILLISECOND, MINUTE, SECOND
 from ...errors import HandleTaken
 from ...waiting import together
-from ..base import PAGE_AT_MOST, UNSEALED, Reseal, Store
+from ..base import PAGE_AT_MOST, UNSEALED, Reseal, Store, StoreError, reading_state
 from .codec import (
+    RECORDS,
     Claim,
     read_account,
     read_claim,
@@ -34,6 +33,7 @@ from .codec import (
 from .key_names import REMOVED, Names, read, slot_of, write
 from .transport.client import lasting
 from .transport.commands import Call, Script, command, invocation, number
+from .transport.connection import Refused
 
 _REGISTER: Final = Script("clock", "records", "accounts", "register")
 _CLAIM: Final = Script("clock", "records", "accounts", "claim")
@@ -53,7 +53,7 @@ class Accounts(Store):
     _names: Names
 
     @abstractmethod
-    async def _ask(self, call: Call) -> Any:
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
         """Make a call and give its reply."""
 
     @lasting
@@ -90,7 +90,7 @@ class Accounts(Store):
                 if there is None or there.billing_email != account.billing_email:
                     await self._ask(_leave(mine, organization))
                 raise HandleTaken
-        except (ResponseError, HandleTaken):
+        except (Refused, HandleTaken):
             for name, claim in made:
                 await self._unclaim(name, claim)
             raise
@@ -100,8 +100,9 @@ class Accounts(Store):
     async def account(self, organization: str) -> Account | None:
         place = self._names.place(organization)
         question = command(place.slot, b"HGET", place.organization, b"account", repeatable=True)
-        record = await self._ask(question)
-        return None if record is None else read_account(record)
+        record = await self._ask(question, organization)
+        with reading_state(organization, RECORDS):
+            return None if record is None else read_account(record)
 
     async def account_by_token(self, handle: str) -> Account | None:
         name = self._names.token(handle)
@@ -170,7 +171,7 @@ class Accounts(Store):
         )
         account = None if record is None else read_account(record)
         # From here on the indexes only say where to look in vain.
-        with suppress(RedisError):
+        with suppress(StoreError):
             if account is None or account.claimed_by != user:
                 await self._ask(_leave(mine, organization))
             else:
@@ -345,7 +346,7 @@ class Accounts(Store):
         return name, claim
 
     async def _unclaim(self, name: bytes, claim: bytes) -> None:
-        with suppress(RedisError):  # A handle that nobody has is lost: there are 62**8 of them.
+        with suppress(StoreError):  # A handle that nobody has is lost: there are 62**8 of them.
             await self._ask(invocation(_UNCLAIM, slot_of(name), [name], claim))
 
 

@@ -13,9 +13,17 @@ from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
 from ...core.plans import Plan, PlanBook
 from ...core.sliding_window import Reading, Window
-from ..base import REFUSED_BY_STATE, UNKNOWN, Admission, OutcomeUnknown, Store, Verdict
+from ..base import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    Admission,
+    OutcomeUnknown,
+    PartUnavailable,
+    Store,
+    Verdict,
+    reading_state,
+)
 from ..resilience.circuit_breaker import CircuitBreakers
-from ..resilience.failures import PartAway
 from ..runtime.per_loop import PerLoop
 from .admission_codec import (
     ADMITTED,
@@ -27,12 +35,12 @@ from .admission_codec import (
     read_request,
     write_request,
 )
-from .codec import read_claim, read_usage
+from .codec import RECORDS, read_claim, read_usage
 from .key_hints import ADMIT, KeyHint
 from .key_names import REMOVED, Names, Place, fields_of, slot_of
 from .transport.client import Transport
 from .transport.commands import Call, Script, arguments, command, invocation, number, told_in
-from .transport.connection import Split
+from .transport.connection import Split, reraise
 
 _HIT: Final = Script("hit_keys", "asked", "windows", "reading")
 _HIT_UNLESS_EXPIRED: Final = Script("hit_keys", "asked", "expired", "windows", "reading")
@@ -58,8 +66,13 @@ class Admissions(Store):
     _key_hints: BoundedDict[str, KeyHint]
 
     @abstractmethod
-    async def _ask(self, call: Call) -> Any:
-        """Make a call and give its reply."""
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
+        """Make a call about an organization and give its reply.
+
+        Raises:
+            StoreError: the server refused, or no answer came.
+            UnreadableState: it cannot make sense of what it keeps of the organization.
+        """
 
     async def admit(  # noqa: PLR0912 - each coroutine more costs a microsecond
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
@@ -83,7 +96,7 @@ class Admissions(Store):
             watched, asked_at = bool(nodes.failing), monotonic()
             try:
                 if watched:
-                    answer = await self._ask(call)
+                    answer = await self._ask(call, key_hint.unused[2])
                 else:
                     answer = await lane.ask(call)
                     if isinstance(answer, Exception):
@@ -92,7 +105,7 @@ class Admissions(Store):
                 if not watched:
                     self._judge(lane, call, failure, asked_at)
                 if not isinstance(failure, Split):
-                    raise
+                    reraise(failure, key_hint.unused[2])
                 answer = await self._admit_by_parts(key_hint, plan, failure.call)
             if type(answer) is not bytes:
                 if answer is None:
@@ -127,7 +140,8 @@ class Admissions(Store):
         if not key_hint.is_still(place, record, placed):
             return [*kept]
         answer: bytes | None = await self._ask(
-            _request(_HIT_UNLESS_EXPIRED, place, charging(plan.windows).start, request)
+            _request(_HIT_UNLESS_EXPIRED, place, charging(plan.windows).start, request),
+            key.organization,
         )
         if answer is None:
             return None
@@ -186,7 +200,8 @@ class Admissions(Store):
     ) -> Any:
         place = self._names.place(organization)
         start, mark = charging(windows)
-        return await self._ask(_request(script, place, start, write_request(now, cost, inf, mark)))
+        request = write_request(now, cost, inf, mark)
+        return await self._ask(_request(script, place, start, request), organization)
 
     async def _claimed(self, handle: str) -> tuple[str, str] | None:
         """Whose key has this handle, and which it is."""
@@ -201,7 +216,7 @@ class Admissions(Store):
         place = self._names.place(organization)
         values = place.organization, *fields_of(id), b"plan"
         record, usage, placed = await self._ask(
-            command(place.slot, b"HMGET", *values, repeatable=True)
+            command(place.slot, b"HMGET", *values, repeatable=True), organization
         )
         return record, usage, placed
 
@@ -217,8 +232,7 @@ class Admissions(Store):
         if claimed is None or record is None:
             token.matches_nobody()
             return None
-        place = self._names.place(organization)
-        return self._seen(token, KeyHint(place, record, usage, placed, plans))
+        return self._seen(token, self._hint(organization, record, usage, placed, plans))
 
     async def _anew(
         self,
@@ -233,8 +247,20 @@ class Admissions(Store):
         self._key_hints.pop(token.handle, None)
         if record is None:  # It was removed, or the database restored or emptied.
             return await self._see(token, plans)
-        place = self._names.place(key_hint.key().organization)
-        return self._seen(token, KeyHint(place, record, usage, placed, plans))
+        organization = key_hint.key().organization
+        return self._seen(token, self._hint(organization, record, usage, placed, plans))
+
+    def _hint(
+        self,
+        organization: str,
+        record: bytes,
+        usage: bytes | None,
+        placed: bytes | None,
+        plans: PlanBook,
+    ) -> KeyHint:
+        place = self._names.place(organization)
+        with reading_state(organization, RECORDS):
+            return KeyHint(place, record, usage, placed, plans)
 
     def _seen(self, token: Token, key_hint: KeyHint) -> KeyHint | None:
         if not token.accepts(key_hint.key()):
@@ -253,4 +279,4 @@ def _of_one_slot(failure: Exception) -> bool:
     """Whether a slot is on its way or has no server, which says nothing of a server's others."""
     if isinstance(failure, ClusterDownError):  # The same is said where the whole Cluster is down.
         return "slot" in str(failure)
-    return isinstance(failure, PartAway | AskError | TryAgainError)
+    return isinstance(failure, PartUnavailable | AskError | TryAgainError)

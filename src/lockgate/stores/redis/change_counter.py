@@ -24,7 +24,7 @@ class ChangeCounter(Store):
     _names: Names
 
     @abstractmethod
-    async def _ask(self, call: Call) -> Any:
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
         """Make a call and give its reply."""
 
     async def change_counter(self) -> int | None:

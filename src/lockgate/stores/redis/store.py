@@ -6,8 +6,6 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, cast
 
-from redis.exceptions import ResponseError
-
 from ...core.accounts import Account
 from ...core.api_keys import NEVER, ApiKey, KeyDraft, Position
 from ...core.bounded_dict import BoundedDict
@@ -18,7 +16,17 @@ from ...core.row_seals import Counted, counted_account, tally
 from ...errors import ConfigurationError, HandleTaken, KeyLimitReached
 from ...events import Events
 from ...waiting import together
-from ..base import UNSEALED, Census, IoMode, Page, Removal, Reseal, Rows, Usage
+from ..base import (
+    UNSEALED,
+    Census,
+    IoMode,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    Usage,
+    reading_state,
+)
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
@@ -26,6 +34,7 @@ from .accounts import Accounts
 from .admission import USE, Admissions
 from .cache import Copies
 from .codec import (
+    RECORDS,
     read_account,
     read_counted,
     read_key,
@@ -53,7 +62,7 @@ from .key_names import (
 from .transport.client import Transport, lasting
 from .transport.commands import Call, Script, command, invocation, number
 from .transport.config import Client, Servers, servers_of
-from .transport.connection import Split
+from .transport.connection import Refused, Split, reraise
 from .transport.seed_nodes import SeedNodes
 from .transport.sentinels import Watch
 
@@ -158,7 +167,7 @@ class RedisStore(Admissions, Accounts, Copies):
                     *(number(now), number(cap), *write_key(draft)),
                 )
             )
-        except ResponseError:
+        except Refused:
             await self._unclaim(*claimed)
             raise
         if isinstance(answer, list):
@@ -174,10 +183,12 @@ class RedisStore(Admissions, Accounts, Copies):
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         record, usage, _ = await self._kept(organization, id)
-        return None if record is None else read_key(record, usage)
+        with reading_state(organization, RECORDS):
+            return None if record is None else read_key(record, usage)
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        return await self._newest(self._names.place(organization), limit, after)
+        with reading_state(organization, RECORDS):
+            return await self._newest(self._names.place(organization), limit, after)
 
     async def list_live(
         self,
@@ -187,7 +198,8 @@ class RedisStore(Admissions, Accounts, Copies):
         now: int | None = None,
     ) -> Page:
         records = await self._live(self._names.place(organization), limit, after, now)
-        return read_keys(records)
+        with reading_state(organization, RECORDS):
+            return read_keys(records)
 
     @lasting
     async def revoke_if_live(
@@ -299,7 +311,9 @@ class RedisStore(Admissions, Accounts, Copies):
     async def organization(self, id: str) -> Organization | None:
         place = self._names.place(id)
         question = command(place.slot, b"HGET", place.organization, b"plan", repeatable=True)
-        return read_placement(id, await self._ask(question))
+        placed = await self._ask(question, id)
+        with reading_state(id, RECORDS):
+            return read_placement(id, placed)
 
     @lasting
     async def put_organization(self, organization: Organization) -> None:
@@ -345,7 +359,7 @@ class RedisStore(Admissions, Accounts, Copies):
         for watch in self._watches:
             watch.close()
 
-    async def _ask(self, call: Call) -> Any:
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
         lane, nodes = self._lanes.here(), self._nodes
         node, trying = "", False
         if nodes.failing:
@@ -359,6 +373,8 @@ class RedisStore(Admissions, Accounts, Copies):
                 reply = await lane.insist(call, reply)
         except BaseException as failure:
             self._judge(lane, call, failure, asked_at, node if trying else None)
+            if isinstance(failure, Exception):
+                reraise(failure, organization)
             raise
         if nodes.failing:
             nodes.succeeded(node, trying)
@@ -375,7 +391,8 @@ class RedisStore(Admissions, Accounts, Copies):
         place = self._names.place(organization)
         keys = place.leases, place.deadlines
         values = number(now), *values
-        return await self._ask(invocation(script, place.slot, keys, *values, repeatable=repeatable))
+        call = invocation(script, place.slot, keys, *values, repeatable=repeatable)
+        return await self._ask(call, organization)
 
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         keys: list[ApiKey] = []
@@ -487,7 +504,7 @@ class RedisStore(Admissions, Accounts, Copies):
         match = b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
         answer = await lines[int(which)].ask(command(0, b"SCAN", start.encode(), *match))
         if isinstance(answer, Exception):
-            raise answer
+            reraise(answer)
         following, names = cast(tuple[bytes, list[bytes]], answer)
         places = [place_of(name) for name in dict.fromkeys(names) if name.endswith(b"}")]
         if following != b"0":

@@ -12,8 +12,9 @@ from ...core.api_keys import ApiKey, KeyState
 from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, State, Window, hit
-from ..base import REFUSED_BY_STATE, Admission, Verdict
+from ..base import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict
 from .codec import (
+    ROW,
     Uses,
     idle_day,
     read_id,
@@ -77,13 +78,18 @@ Outcome = Reading | Admission | type[MOVED] | Exception
 class _Account:
     """One organization while its lock is held."""
 
-    __slots__ = ("changed", "day", "id", "later", "placed", "state", "uses", "written")
+    __slots__ = ("changed", "day", "failure", "id", "later", "placed", "state", "uses", "written")
 
     def __init__(self, row: Any) -> None:
         id, plan, overrides, self.written, used, self.day = row[-6:]
         self.id = bytes(id)
         self.placed = plan, overrides
-        self.uses = read_uses(used)
+        self.failure: UnreadableState | None = None
+        """Why nothing can be charged: of a batch it concerns this organization alone (W8)."""
+        try:
+            self.uses = read_uses(used, self.id)
+        except UnreadableState as failure:
+            self.uses, self.failure = {}, failure
         self.state: State | None = None
         self.changed = False
         self.later = False
@@ -93,8 +99,13 @@ class _Account:
         return None if plan is None else read_organization(read_id(self.id), plan, overrides)
 
     def hit(self, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
+        if self.failure is not None:
+            raise self.failure
         if self.state is None:
-            self.state = read_state(self.written, windows)
+            try:
+                self.state = read_state(self.written, windows)
+            except UNREADABLE as failure:
+                raise UnreadableState(read_id(self.id), ROW) from failure
         reading, state = hit(self.state, windows, now, cost)
         if state is not self.state:
             self.state = state
@@ -158,7 +169,7 @@ class Ledger:
         if not held.owners:
             return None
         account = _Account(held.owners[0])
-        key = read_key(held.keys[0], account.uses) if held.keys else None
+        key = _key(held.keys[0], account) if held.keys else None
         outcome = _judge(charge, account, key, _clock(hand, held))
         if not account.changed:
             return outcome
@@ -220,26 +231,32 @@ def _clock(hand: Cursor, held: Held) -> int:
     return int(clock)
 
 
-def _keys(rows: Rows, accounts: Mapping[bytes, _Account]) -> dict[str, ApiKey]:
+def _key(row: Any, account: _Account | None) -> ApiKey | UnreadableState:
+    """The key that a row holds, or why it cannot be read: of a batch that concerns it alone."""
+    try:
+        return read_key(row, {} if account is None else account.uses)
+    except UnreadableState as failure:
+        return failure
+
+
+def _keys(rows: Rows, accounts: Mapping[bytes, _Account]) -> dict[str, ApiKey | UnreadableState]:
     """The keys that rows hold, by their handles."""
-    keys: dict[str, ApiKey] = {}
-    for row in rows:
-        account = accounts.get(bytes(row[2]))
-        keys[row[0]] = read_key(row, {} if account is None else account.uses)
-    return keys
+    return {row[0]: _key(row, accounts.get(bytes(row[2]))) for row in rows}
 
 
 def _handle(charge: Charge) -> str:
     return charge.handle if isinstance(charge, Admit) else _NOBODY
 
 
-def _judge(charge: Charge, account: _Account, key: ApiKey | None, clock: int) -> Outcome:
+def _judge(
+    charge: Charge, account: _Account, key: ApiKey | UnreadableState | None, clock: int
+) -> Outcome:
     """What a charge comes to; one that makes no sense to its own exception: it spoils no other."""
     now = clock if charge.now is None else charge.now
     try:
         if isinstance(charge, Hit):
             return account.hit(charge.windows, now, charge.cost)
-        return _admit(charge, account, key, now)
+        return key if isinstance(key, UnreadableState) else _admit(charge, account, key, now)
     except Exception as mistake:
         return mistake
 

@@ -106,7 +106,7 @@ class AsyncExecutor(Executor):
                     return await connection.run_sync(work)
             except Exception as failure:
                 if not self._transactions.again(failure, attempt, started):
-                    raise
+                    self._transactions.reraise(failure)
             attempt += 1
 
     async def write(self, work: Work[T]) -> T:

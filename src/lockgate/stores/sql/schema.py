@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 
+from ..base import StoreError
 from .databases import Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
@@ -22,7 +23,7 @@ _CREATED: Final = (
 )
 
 
-class OutdatedSchema(Exception):
+class OutdatedSchema(StoreError):
     """The tables are not those that this version of lockgate works with; says what to do."""
 
     def __init__(self, found: str | None, prefix: str = DEFAULT_PREFIX) -> None:

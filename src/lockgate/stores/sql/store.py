@@ -19,7 +19,19 @@ from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, HandleTaken
-from ..base import UNKNOWN, UNSEALED, Admission, Census, IoMode, Page, Removal, Reseal, Rows, Usage
+from ..base import (
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    IoMode,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    StoreError,
+    Usage,
+)
 from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
@@ -99,6 +111,7 @@ class SqlStore(PrimaryStore):
             Check(tables, database, create=create),
             Ledger(database),
             self._statements,
+            engines.dialect,
             Pruning(tables, database).due,
             engines.patience,
             Adviser("The database", lambda failure: advice(failure, engines.dialect)),
@@ -472,8 +485,8 @@ class SqlStore(PrimaryStore):
         lane = self._lanes.here()
         try:
             return await lane.write(work)
-        except IntegrityError:
-            if await lane.read(taken):
+        except StoreError as failure:
+            if isinstance(failure.__cause__, IntegrityError) and await lane.read(taken):
                 raise HandleTaken from None
             raise
 

@@ -5,10 +5,11 @@ from contextlib import suppress
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from ..base import StoreError
 from ..resilience import deadlines
 from ..runtime.batching import ThreadBatcher
 from ..runtime.forks import after_fork_in_child
@@ -95,7 +96,7 @@ class SyncExecutor(Executor):
                     return value
             except Exception as failure:
                 if self._breaks > breaks or not self._again(failure, attempt, started):
-                    raise
+                    self._reraise(failure, breaks)
             attempt += 1
 
     def do_write(self, work: Work[T]) -> T:
@@ -115,7 +116,7 @@ class SyncExecutor(Executor):
                     return self._charge(charges)
                 except Exception as failure:
                     if self._breaks > breaks or not self._again(failure, attempt, started):
-                        raise
+                        self._reraise(failure, breaks)
             attempt += 1
 
     async def read(self, work: Work[T]) -> T:
@@ -203,6 +204,13 @@ class SyncExecutor(Executor):
                 raise
             self._checked = True
         return connection
+
+    def _reraise(self, failure: Exception, breaks: int) -> NoReturn:
+        """Raise a :class:`StoreError` for a driver's exception. On a connection that was cut off
+        meanwhile, a driver may raise anything."""
+        if not isinstance(failure, StoreError) and (self._given_up or self._breaks > breaks):
+            raise ConnectionLost from failure
+        self._transactions.reraise(failure)
 
     def _again(self, failure: Exception, attempt: int, started: float) -> bool:
         return not self._given_up and self._transactions.again(failure, attempt, started)

@@ -7,16 +7,17 @@ knows what became of it, and nothing is tried again: it counts once or not at al
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
-from ..base import OutcomeUnknown
+from ..base import OutcomeUnknown, StoreError
 from ..resilience.deadlines import left
 from ..runtime.log_hints import Adviser
 from .admission import Charge, Ledger, Outcome
 from .databases import Database
+from .error_hints import is_driver_error
 from .statements import Cursor, Statements
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ Work = Callable[[Connection], T]
 _ATTEMPTS: Final = 6
 
 
-class ConnectionLost(Exception):
+class ConnectionLost(StoreError):
     """The connection turned out to be dead before the commit: nothing is written."""
 
 
@@ -37,6 +38,7 @@ class Transactions:
         check: sees, on the first connection of a lane, that the tables are there.
         ledger: makes charges in a transaction.
         statements: what it speaks.
+        dialect: how to tell an exception of the driver.
         prune: removes a few idle rows, if it is time to.
         patience: seconds to try again for while the database is locked as a whole.
         adviser: is told of failures that are not tried again.
@@ -48,6 +50,7 @@ class Transactions:
         check: Work[None],
         ledger: Ledger,
         statements: Statements,
+        dialect: Dialect,
         prune: Callable[[], Work[None] | None],
         patience: float,
         adviser: Adviser,
@@ -56,6 +59,7 @@ class Transactions:
         self.check: Final = check
         self._ledger = ledger
         self._statements = statements
+        self._dialect = dialect
         self.prune: Final = prune
         self._patience = patience
         self._adviser = adviser
@@ -98,6 +102,13 @@ class Transactions:
             raise
         _commit(hand.connection, hand.driver.commit)
         return outcomes
+
+    def reraise(self, failure: Exception) -> NoReturn:
+        """Raise a :class:`StoreError` for an exception of the driver or of its pool; any other one,
+        which is a bug, as it is (R11)."""
+        if isinstance(failure, StoreError) or not is_driver_error(failure, self._dialect):
+            raise failure
+        raise StoreError from failure
 
     def again(self, failure: Exception, attempt: int, started: float) -> bool:
         """Whether to try again what failed: it is undone, and the next time may be better.
