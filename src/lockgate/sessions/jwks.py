@@ -18,7 +18,7 @@ from jwt import PyJWK
 from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import IoMode
-from ..stores.runtime.forks import own_lock
+from ..stores.runtime.process_hooks import own_lock
 from ..waiting import outcome
 from .fetch import Address, fetch, read_address
 

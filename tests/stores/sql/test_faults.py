@@ -340,7 +340,9 @@ async def test_nobody_waits_for_a_locked_file_once_the_store_is_to_close(in_a_lo
         store.cancel_waits()
     failures = await asyncio.gather(*waiting, return_exceptions=True)
     assert time.monotonic() - started < 5
-    assert all("locked" in str(failure.__cause__) for failure in failures), failures
+    for failure in failures:
+        assert isinstance(failure, StoreError)
+        assert "locked" in str(failure.__cause__)
     holder.close()
     await asyncio.to_thread(lambda: run(store.close()))
     assert await asyncio.to_thread(lambda: used(store)) == 1, "it can be opened again"

@@ -37,7 +37,7 @@ from ..resilience.guarded import Guarded
 from ..resilience.local_limits import LocalLimits
 from ..resilience.wrapping import Wrapper
 from ..runtime.background import BackgroundTask
-from ..runtime.process_end import at_process_end
+from ..runtime.process_hooks import at_process_end
 from .base import CacheStore, PrimaryStore
 from .usage_buffer import UsageBuffer
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from ...errors import StoreUnavailable
 from ...events import Events
-from ..runtime.forks import after_fork_in_child, own_lock
+from ..runtime.process_hooks import after_fork_in_child, own_lock
 from .deadlines import UNTIL, left
 from .failures import kind_of
 

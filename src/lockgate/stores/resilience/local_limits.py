@@ -16,7 +16,7 @@ from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, StoreUnavailable
 from ...events import Events
 from ..memory.windows import Clock, LocalWindows, wall_clock
-from ..runtime.forks import own_lock
+from ..runtime.process_hooks import own_lock
 from .failures import is_outage
 
 Fallback = Literal["local", "open", "closed"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...sync import run
 from ..resilience.deadlines import unhurried
 from ..resilience.failures import is_outage, traceback_of
-from .forks import after_fork_in_child, logger, own_lock
+from .process_hooks import after_fork_in_child, logger, own_lock
 
 EVERY: Final = 1.0
 """Seconds after a use at which the work is done."""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from ..base import StoreError
 from ..resilience import deadlines
 from ..runtime.batching import ThreadBatcher
-from ..runtime.forks import after_fork_in_child
+from ..runtime.process_hooks import after_fork_in_child
 from .admission import TOGETHER_AT_MOST, Charge, Outcome
 from .executor import GRACE, Executor
 from .raw_connections import Drivers

@@ -23,8 +23,8 @@ from redis.exceptions import (
 from ....errors import StoreUnavailable
 from ...base import StoreError
 from ...resilience.deadlines import left
-from ...runtime.forks import after_fork_in_child
 from ...runtime.log_hints import Adviser
+from ...runtime.process_hooks import after_fork_in_child
 from .async_pipeline import AsyncPipeline
 from .commands import Call, command, told_in
 from .config import Address, Servers
