@@ -168,6 +168,14 @@ class Removal(NamedTuple):
     """Where the next step begins; None: this was the last one."""
 
 
+class Freshness(NamedTuple):
+    """What :meth:`Store.freshness` answers."""
+
+    change_counter: int | None
+    now: int
+    """The present in microseconds, by the clock that windows go by."""
+
+
 Page: TypeAlias = list[ApiKey]
 """Some keys of a list, in its order."""
 
@@ -541,6 +549,14 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         most.
         """
         return None
+
+    async def freshness(self) -> Freshness:
+        """Return the change counter together with the clock that windows go by.
+
+        A process that remembers refusals reads both about once a second: it forgets them where the
+        counter has moved (W13), or where the clock has stepped back (W11).
+        """
+        return Freshness(await self.change_counter(), await self.now())
 
     def watch(self, events: Events, deadline: float) -> bool:
         """Work a circuit breaker for each server that can fail alone, if there are several.

@@ -26,6 +26,7 @@ from ..base import (
     UNKNOWN,
     UNSEALED,
     Admission,
+    Freshness,
     IoMode,
     Page,
     Removal,
@@ -118,6 +119,9 @@ class CachedStore(Wrapper):
     async def change_counter(self) -> int | None:
         # The cache's: the truth's moves while copies from before are still believed.
         return await self.cache.change_counter()
+
+    async def freshness(self) -> Freshness:
+        return await self.cache.freshness()
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         await self.write_usage()

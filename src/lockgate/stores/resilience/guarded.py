@@ -30,7 +30,7 @@ PATIENCE: Final = 5.0
 
 _URGENT: Final = frozenset(
     {
-        *("admit", "hit", "peek", "organization", "change_counter", "now", "find"),
+        *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
         *("acquire", "renew", "release", "held"),
         *("changes", "fence", "install", "forget", "caught_up", "catch_up"),
     }

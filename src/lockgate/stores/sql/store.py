@@ -24,6 +24,7 @@ from ..base import (
     UNSEALED,
     Admission,
     Census,
+    Freshness,
     IoMode,
     Page,
     Removal,
@@ -446,6 +447,13 @@ class SqlStore(PrimaryStore):
         if self._resolver is not None:
             return None  # Plans change where nobody tells us.
         return await self._lanes.here().read(self._epochs.read)
+
+    async def freshness(self) -> Freshness:
+        if self._resolver is not None:
+            return Freshness(None, await self.now())
+        return await self._lanes.here().read(
+            lambda c: Freshness(self._epochs.read(c), self._flavour.now(c))
+        )
 
     async def changes(self, since: int | None) -> Changes:
         return await self._lanes.here().read(lambda c: self._epochs.changes(c, since))
