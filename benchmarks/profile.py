@@ -44,7 +44,8 @@ def stages() -> dict[str, Callable[[], float]]:
     token = FORMAT.read(values)
     digest = FORMAT.digest(KEY)
     requires = guard.book.match(caller.method, caller.path, caller.raw_path).requires
-    principal = run(gate.admit(token, requires))
+    principal = run(gate.authenticate(KEY.text, requires))
+    known = gate.known.find(values)
     plan, reading = principal.plan, principal.reading
     windows = store._windows  # The table alone: the store's own lock and clock are not in it.
     now = [reading.now]
@@ -70,7 +71,9 @@ def stages() -> dict[str, Callable[[], float]]:
         ),
         "    caller.header": _calls(lambda: caller.header(b"authorization")),
         "    format.read": _calls(lambda: gate.format.read(values)),
-        "    gate.admit": _awaits(lambda: gate.admit(token, requires, 1)),
+        "    gate.admit_header": _awaits(
+            lambda: gate.admit_header(values, known, requires, 1, str, "")
+        ),
         "      store.admit": _awaits(lambda: store.admit(token, 1, gate.plans, None)),
         "        token.matches": _calls(lambda: token.matches(*digest[:2])),
         "        windows.hit": _calls(hit),

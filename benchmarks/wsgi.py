@@ -10,7 +10,7 @@ from flask import Flask, request
 from flask_limiter import Limiter
 
 from lockgate import Gate, MemoryStore, Plan, PlanBook, run
-from lockgate.flask import FlaskGate, requires
+from lockgate.flask import protect, requires
 from lockgate.wsgi import GateMiddleware
 
 from .contenders import SPANS
@@ -95,7 +95,7 @@ def middleware(limits: Limits) -> GateMiddleware:
 def extension(limits: Limits) -> Flask:
     """The extension, the scope on the view."""
     app = bare(requires("models:read")(view))
-    FlaskGate(gate(limits)).init_app(app)
+    protect(app, gate(limits))
     return app
 
 

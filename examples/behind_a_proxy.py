@@ -15,14 +15,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from lockgate import PUBLIC, Gate, run
-from lockgate.asgi import GateMiddleware
+from lockgate import Gate, run
+from lockgate.starlette import protect, requires
 
 
 async def health(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"})
 
 
+@requires("models:read")
 async def models(request: Request) -> JSONResponse:
     principal = request.state.principal
     return JSONResponse({"for": principal.organization, "url": str(request.url_for("models"))})
@@ -34,9 +35,9 @@ gate = Gate(
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     trusted_proxies=["127.0.0.1"],
 )
-service = Starlette(
+app = Starlette(
     routes=[Route("/health", health), Route("/models", models, name="models")],
 )
-app = GateMiddleware(service, gate, {"GET /health": PUBLIC, "GET /models": "models:read"})
+protect(app, gate, public=["GET /health"])
 
 print("key:", run(gate.keys.create("org_1", name="first key")).text)

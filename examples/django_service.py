@@ -13,8 +13,8 @@ from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
-from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.django import principal, protect
+from lockgate import Gate, run
+from lockgate.django import principal, protect, requires
 
 settings.configure(
     ROOT_URLCONF=__name__,
@@ -35,24 +35,21 @@ def health(_: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "ok"})
 
 
+@requires("models:read")
 def models(request: HttpRequest) -> JsonResponse:
     caller = principal(request)
     assert caller is not None, "the route is not public"
     return JsonResponse({"for": caller.organization, "data": ["m-1"]})
 
 
+@requires("jobs:write", cost=5)
 def start_job(_: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "started"}, status=202)
 
 
 urlpatterns = [path("health", health), path("models", models), path("jobs", start_job)]
-rules = {
-    "GET /health": PUBLIC,
-    "GET /models": "models:read",
-    "POST /jobs": Rule("jobs:write", cost=5),
-}
-wsgi = protect(get_wsgi_application(), gate, rules, strict=True)
-asgi = protect(get_asgi_application(), gate, rules, strict=True)
+wsgi = protect(get_wsgi_application(), gate, public=["GET /health"], strict=True)
+asgi = protect(get_asgi_application(), gate, public=["GET /health"], strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -11,8 +11,8 @@ import os
 
 from flask import Flask, g
 
-from lockgate import PUBLIC, Gate, run
-from lockgate.flask import FlaskGate, lockgate_blueprint, requires
+from lockgate import Gate, run
+from lockgate.flask import protect, requires
 from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
@@ -23,12 +23,10 @@ gate = Gate(
     sessions=sessions,
     public_url="http://127.0.0.1:5000",
 )
-lockgate = FlaskGate(gate, {"GET /health": PUBLIC}, strict=True)
 
 
 def create_app() -> Flask:
     app = Flask(__name__, static_folder=None)
-    app.register_blueprint(lockgate_blueprint(gate))
 
     @app.get("/health")
     def health() -> dict[str, str]:
@@ -44,8 +42,8 @@ def create_app() -> Flask:
     def start_job() -> tuple[dict[str, str], int]:
         return {"status": "started"}, 202
 
-    lockgate.init_app(app)  # Last: a strict gate looks at all routes.
-    return app
+    # Last: a strict gate looks at all routes.
+    return protect(app, gate, public=["GET /health"], strict=True)
 
 
 app = create_app()

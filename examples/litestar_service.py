@@ -5,8 +5,8 @@ from typing import Any
 
 from litestar import Litestar, Request, get, post
 
-from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.litestar import RouteMiddleware, protect
+from lockgate import Gate, run
+from lockgate.litestar import RouteMiddleware, protect, requires
 
 gate = Gate(
     "memory://",
@@ -21,23 +21,18 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@get("/models")
+@get("/models", guards=[requires("models:read")])
 async def models(request: Request[Any, Any, Any]) -> dict[str, Any]:
     return {"for": request.scope["state"]["principal"].organization, "data": ["m-1"]}
 
 
-@post("/jobs", status_code=202)
+@post("/jobs", status_code=202, guards=[requires("jobs:write", cost=5)])
 async def start_job() -> dict[str, str]:
     return {"status": "started"}
 
 
-rules = {
-    "GET /health": PUBLIC,
-    "GET /models": "models:read",
-    "POST /jobs": Rule("jobs:write", cost=5),
-}
 service = Litestar([health, models, start_job], openapi_config=None, middleware=[RouteMiddleware])
-app = protect(service, gate, rules, strict=True)
+app = protect(service, gate, public=["GET /health"], strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -11,8 +11,8 @@ store that they share.
 
 import os
 
-from lockgate import PUBLIC, Catalogue, Gate, Plan, PlanBook, run
-from lockgate.wsgi import GateMiddleware
+from lockgate import Catalogue, Gate, Plan, PlanBook, run
+from lockgate.wsgi import protect
 
 plans = PlanBook(
     [
@@ -38,8 +38,8 @@ def service(environ, start_response):
     return [caller.plan.name.encode() if caller else b"ok"]
 
 
-rules = {"GET /health": PUBLIC, "GET /renders": "render:read", "POST /renders": "render:start"}
-app = GateMiddleware(service, gate, rules)
+rules = {"GET /renders": "render:read", "POST /renders": "render:start"}
+app = protect(service, gate, public=["GET /health"], rules=rules)
 
 run(gate.organizations.place("org_1", "studio"))
 print("key:    ", run(gate.keys.create("org_1", name="first key", scopes=["render:*"])).text)

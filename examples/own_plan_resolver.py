@@ -14,8 +14,8 @@ import sys
 
 from flask import Flask, g
 
-from lockgate import PUBLIC, Gate, Organization, run
-from lockgate.flask import FlaskGate
+from lockgate import Gate, Organization, run
+from lockgate.flask import protect, requires
 from lockgate.stores.sql import SqlStore
 
 OURS = "subscriptions.db"
@@ -41,7 +41,7 @@ gate = Gate(
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
 app = Flask(__name__)
-FlaskGate(gate, {"GET /health": PUBLIC, "GET /plan": "account:read"}).init_app(app)
+protect(app, gate, public=["GET /health"])
 
 
 @app.get("/health")
@@ -50,6 +50,7 @@ def health() -> dict[str, str]:
 
 
 @app.get("/plan")
+@requires("account:read")
 def plan() -> dict[str, str]:
     return {"plan": g.principal.plan.name}
 

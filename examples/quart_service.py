@@ -4,8 +4,8 @@ import os
 
 from quart import Quart, g
 
-from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.quart import protect
+from lockgate import Gate, run
+from lockgate.quart import protect, requires
 
 gate = Gate(
     "memory://",
@@ -22,21 +22,18 @@ async def health() -> dict[str, str]:
 
 
 @app.get("/models")
+@requires("models:read")
 async def models() -> dict[str, object]:
     return {"for": g.principal.organization, "data": ["m-1"]}
 
 
 @app.post("/jobs")
+@requires("jobs:write", cost=5)
 async def start_job() -> tuple[dict[str, str], int]:
     return {"status": "started"}, 202
 
 
-rules = {
-    "GET /health": PUBLIC,
-    "GET /models": "models:read",
-    "POST /jobs": Rule("jobs:write", cost=5),
-}
-protect(app, gate, rules, strict=True)
+protect(app, gate, public=["GET /health"], strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

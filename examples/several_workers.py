@@ -12,8 +12,8 @@ import os
 
 from flask import Flask, g
 
-from lockgate import PUBLIC, Gate, run
-from lockgate.flask import FlaskGate
+from lockgate import Gate, run
+from lockgate.flask import protect, requires
 
 gate = Gate(
     os.environ.get("LOCKGATE_STORE", "sqlite:///several_workers.db"),
@@ -24,17 +24,17 @@ gate = Gate(
 
 def create_app() -> Flask:
     app = Flask(__name__)
-    FlaskGate(gate, {"GET /health": PUBLIC, "GET /worker": "models:read"}).init_app(app)
 
     @app.get("/health")
     def health() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.get("/worker")
+    @requires("models:read")
     def worker() -> dict[str, object]:
         return {"for": g.principal.organization, "process": os.getpid()}
 
-    return app
+    return protect(app, gate, public=["GET /health"])
 
 
 app = create_app()

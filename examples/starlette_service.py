@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from lockgate import PUBLIC, Gate, Rule, run
-from lockgate.asgi import GateMiddleware
+from lockgate import Gate, run
 from lockgate.sessions import Session, SignedCookie
-from lockgate.starlette import error_handlers, lockgate_routes, requires
+from lockgate.starlette import protect, requires
 
 sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
 gate = Gate(
@@ -33,30 +32,24 @@ async def health(_: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"})
 
 
+@requires("models:read")
 async def models(request: Request) -> JSONResponse:
     return JSONResponse({"for": request.state.principal.organization, "data": ["m-1"]})
 
 
-@requires("jobs:write")
+@requires("jobs:write", cost=5)
 async def start_job(_: Request) -> JSONResponse:
     return JSONResponse({"status": "started"}, 202)
 
 
-service = Starlette(
+app = Starlette(
     routes=[
         Route("/health", health),
         Route("/models", models),
         Route("/jobs", start_job, methods=["POST"]),
-        *lockgate_routes(gate),
-    ],
-    exception_handlers=error_handlers,
+    ]
 )
-rules = {
-    "GET /health": PUBLIC,
-    "GET /models": "models:read",
-    "POST /jobs": Rule("jobs:write", cost=5),
-}
-app = GateMiddleware(service, gate, rules, strict=True)
+protect(app, gate, public=["GET /health"], strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -1,8 +1,8 @@
-"""The pytest plugin of lockgate: a gate for tests, with somebody on each of its plans.
+"""The pytest plugin of lockgate: a gate for tests, with an organization on each of its plans.
 
 pytest loads this module wherever lockgate is installed, so it lies beside the package and imports
-nothing of it before a test asks for a fixture: it costs nobody anything, and whoever measures the
-coverage of lockgate sees it imported in time.
+nothing of it before a test asks for a fixture: other test runs pay nothing, and a measurement of
+lockgate's coverage sees it imported in time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lockgate_options() -> Mapping[str, Any]:
 
 @pytest.fixture
 def lockgate_gate(lockgate_clock: HandClock, lockgate_options: Mapping[str, Any]) -> Iterator[Gate]:
-    """A gate in memory that goes by ``lockgate_clock`` and takes signed sessions."""
+    """A gate in memory with ``lockgate_clock`` as its clock and signed sessions."""
     from lockgate import Gate, run
     from lockgate.testing.fixtures import settings
 

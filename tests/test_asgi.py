@@ -924,13 +924,13 @@ async def test_d24_keys_that_are_tried_at_once_count_while_they_are_looked_up(
     store = Asked()
     bench = Bench(store=store, anonymous=3)
     guarded = behind(bench, Recorder())
-    admit, answered = bench.gate.admit, asyncio.Event()
+    admit, answered = bench.gate.admit_header, asyncio.Event()
 
     async def slowly(*args: Any) -> Principal:
         await answered.wait()
         return await admit(*args)
 
-    monkeypatch.setattr(bench.gate, "admit", slowly)
+    monkeypatch.setattr(bench.gate, "admit_header", slowly)
     keys = [bench.gate.format.generate().text for _ in range(10)]
     asking = asyncio.gather(*(ask(guarded, path="/x", key=key) for key in keys))
     for _ in range(10):

@@ -29,7 +29,7 @@ from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidFormat, LockgateError
 from lockgate.services.keys import CreatedKey
 from lockgate.sessions import Session, SignedCookie
-from lockgate.starlette import error_handlers, lockgate_routes
+from lockgate.starlette import error_handlers, operations
 from lockgate.web.asgi_request import AsgiCaller
 from lockgate.web.guard import Guard
 from lockgate.web.operations.account_schemas import SignIn
@@ -112,7 +112,7 @@ class Aviary:
                 Route("/jobs", self.page),
                 Route("/crash", self.crash),
                 Route("/raises", self.raises),
-                *lockgate_routes(self.gate),
+                *operations(self.gate),
             ],
             exception_handlers=error_handlers,
         )
@@ -366,7 +366,7 @@ def reachable(root: object, depth: int = 5) -> Iterator[object]:
 def test_no_representation_shows_a_secret(aviary: Aviary) -> None:
     key = aviary.created.text
     token = aviary.gate.format.read([b"Bearer " + key.encode()])
-    principal = run(aviary.gate.admit(token))
+    principal = run(aviary.gate.authenticate(key))
     admission = run(aviary.store.admit(token, 1, aviary.gate.plans, aviary.clock.now))
     new = NewKey(key, token.handle)
     format = KeyFormat("acme", peppers=aviary.gate.format.peppers)
@@ -457,8 +457,7 @@ def test_no_pickle_or_copy_holds_a_secret(aviary: Aviary) -> None:
 
 
 def test_what_the_store_keeps_is_no_secret(aviary: Aviary) -> None:
-    token = aviary.gate.format.read([b"Bearer " + aviary.created.text.encode()])
-    run(aviary.gate.admit(token))
+    run(aviary.gate.authenticate(aviary.created.text))
     dump = repr(vars(aviary.store)) + repr(run(aviary.store.list("org_1", 100))[0]._asdict())
     aviary.note(dump)
     assert aviary.created.key.handle in dump
@@ -467,11 +466,10 @@ def test_what_the_store_keeps_is_no_secret(aviary: Aviary) -> None:
 def test_every_exception_and_its_traceback(aviary: Aviary) -> None:
     key = aviary.created.text
     gate = aviary.gate
-    token = gate.format.read([b"Bearer " + key.encode()])
     aviary.store.failing = True
     session = Session("org_1", "ada")
     flows: list[Callable[[], Coroutine[Any, Any, object]]] = [
-        lambda: gate.admit(token),
+        lambda: gate.authenticate(key),
         lambda: gate.admit_session(session),
         lambda: gate.keys.create("org_1", "x"),
         lambda: gate.keys.list("org_1"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import httpx2 as httpx
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPException, WebSocket
+from fastapi import APIRouter, BackgroundTasks, Body, FastAPI, HTTPException, WebSocket
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
@@ -19,15 +19,15 @@ from starlette.testclient import WebSocketDenialResponse
 from lockgate import PUBLIC, ConfigurationError, Gate, Principal, run
 from lockgate.asgi import GateMiddleware
 from lockgate.errors import NotFound
-from lockgate.fastapi import error_handlers, lockgate_router, require
+from lockgate.fastapi import error_handlers, operations, requires
 from lockgate.sessions import Session, SignedCookie
-from lockgate.web.audit import audit
+from lockgate.web.audit import audit_routes
 from lockgate.web.starlette_routes import routes_of
 
 sessions = SignedCookie(["a session secret of the tests"])
 KEYS = "/api/v1/api-keys"
-Reader = Annotated[Principal, Depends(require("jobs:read"))]
-Anybody = Annotated[Principal, Depends(require())]
+Reader = Annotated[Principal, requires("jobs:read")]
+Anybody = Annotated[Principal, requires()]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def bearer(gate: Gate, *scopes: str) -> dict[str, str]:
 
 def service(gate: Gate, **options: Any) -> FastAPI:
     app = FastAPI(exception_handlers=error_handlers, **options)
-    app.include_router(lockgate_router(gate))
+    app.include_router(operations(gate))
     inner = APIRouter(prefix="/inner")
 
     @inner.get("/jobs/{number}")
@@ -61,14 +61,14 @@ def service(gate: Gate, **options: Any) -> FastAPI:
     async def health() -> str:
         return "ok"
 
-    @app.get("/open")
-    async def opened(caller: Reader) -> str:
+    @app.get("/mine")
+    async def mine(caller: Reader) -> str:
         return caller.organization
 
     return app
 
 
-RULES = {"GET /health": PUBLIC, "GET /open": PUBLIC, "GET /openapi.json": PUBLIC}
+RULES = {"GET /health": PUBLIC, "GET /openapi.json": PUBLIC}
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_the_dependency_refuses_as_lockgate_does(client: TestClient, gate: Gate)
     assert 'scope="jobs:read"' in refused.headers["www-authenticate"]
     assert refused.headers["x-ratelimit-remaining"] == "9"
     assert refused.headers["cache-control"] == "no-store"
-    assert code(client.get("/open")) == "401 MISSING_AUTH"
+    assert code(client.get("/mine")) == "401 MISSING_AUTH"
     assert code(client.get("/outer/inner/jobs/7")) == "401 MISSING_AUTH"
 
 
@@ -108,13 +108,14 @@ def test_nobody_says_in_a_request_who_they_are(gate: Gate, monkeypatch: pytest.M
         return principal
 
     for endpoint in (asked, told):
-        with pytest.raises(ConfigurationError, match="Depends"):
+        with pytest.raises(ConfigurationError, match="requires"):
             service(gate).post("/me")(endpoint)
 
 
 def test_without_a_middleware_nobody_comes_in(gate: Gate) -> None:
     client = TestClient(service(gate))
-    assert code(client.get("/open", headers=bearer(gate))) == "401 MISSING_AUTH"
+    with pytest.raises(ConfigurationError, match=r"No gate .* call protect\(app, gate\)"):
+        client.get("/mine", headers=bearer(gate))
     assert code(client.get(KEYS)) == "401 MISSING_AUTH"
     assert client.get(KEYS, headers=bearer(gate)).status_code == 200
 
@@ -144,7 +145,7 @@ def test_the_operations(client: TestClient, gate: Gate) -> None:
 
 def test_nobody_to_create_keys() -> None:
     with pytest.raises(ConfigurationError, match="session verifier"):
-        lockgate_router(Gate("memory://", brand="acme"))
+        operations(Gate("memory://", brand="acme"))
 
 
 # --- the document -------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def test_every_answer_is_in_the_document(document: Any) -> None:
 def test_the_audit_sees_included_routers(gate: Gate) -> None:
     app = service(gate)
     guard = GateMiddleware(app, gate, {**RULES, "GET /outer/inner/jobs/{number}": "jobs:read"})
-    report = audit(guard.guard, routes_of(app))
+    report = audit_routes(guard.guard, routes_of(app))
     shown = [f"{route.method} {route.path}" for route in report.routes]
     assert "GET /outer/inner/jobs/{number}" in shown
     assert shown.count(f"POST {KEYS}") == 1
@@ -228,9 +229,9 @@ def test_a_sub_application_behind_the_outer_gate(gate: Gate) -> None:
     outer = FastAPI(exception_handlers=error_handlers)
     outer.mount("/sub", service(gate))
     client = TestClient(GateMiddleware(outer, gate))
-    assert client.get("/sub/open", headers=bearer(gate)).json() == "org_1"
-    assert code(client.get("/sub/open")) == "401 MISSING_AUTH"
-    refused = client.get("/sub/open", headers=bearer(gate, "models:read"))
+    assert client.get("/sub/mine", headers=bearer(gate)).json() == "org_1"
+    assert code(client.get("/sub/mine")) == "401 MISSING_AUTH"
+    refused = client.get("/sub/mine", headers=bearer(gate, "models:read"))
     assert code(refused) == "403 INSUFFICIENT_SCOPE"
 
 

@@ -1,4 +1,4 @@
-"""The Flask extension, its decorator and its blueprint, inside applications of every build."""
+"""The Flask adapter, inside applications of every build."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 from werkzeug.test import Client, TestResponse
 
-from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Rule, run
+from lockgate import ConfigurationError, Gate, MemoryStore, Rule, run
 from lockgate.errors import NotFound
-from lockgate.flask import FlaskGate, lockgate_blueprint, requires
+from lockgate.flask import audit, protect, requires
+from lockgate.flask import operations as operations_of
 from lockgate.sessions import Session, SignedCookie
 
 from .web.serving import exchange, status_of
@@ -37,12 +38,12 @@ def bearer(gate: Gate, *scopes: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key.text}"}
 
 
-def create_app(extension: FlaskGate, *, routes_first: bool = False) -> Flask:
+def create_app(gate: Gate, *, routes_first: bool = False, **options: Any) -> Flask:
     """As application factories do it, in either order."""
     app = Flask("service")
     app.testing = True
     if not routes_first:
-        extension.init_app(app)
+        protect(app, gate, **options)
 
     @app.get("/health")
     def health() -> str:
@@ -67,7 +68,7 @@ def create_app(extension: FlaskGate, *, routes_first: bool = False) -> Flask:
         raise NotFound
 
     if routes_first:
-        extension.init_app(app)
+        protect(app, gate, **options)
     return app
 
 
@@ -83,8 +84,8 @@ def code(answer: TestResponse) -> str:
 
 @pytest.fixture(params=[False, True], ids=["init-first", "routes-first"])
 def client(request: pytest.FixtureRequest, gate: Gate) -> FlaskClient:
-    extension = FlaskGate(gate, {"GET /health": PUBLIC})
-    return create_app(extension, routes_first=request.param).test_client()
+    app = create_app(gate, routes_first=request.param, public=["GET /health"])
+    return app.test_client()
 
 
 def test_the_application_is_closed(client: FlaskClient) -> None:
@@ -121,8 +122,7 @@ def test_what_the_router_and_the_views_refuse_looks_like_ours(
 
 
 def test_a_handler_for_everything_swallows_nothing_of_ours(gate: Gate) -> None:
-    app = create_app(FlaskGate(gate))
-    app.register_blueprint(lockgate_blueprint(gate))
+    app = create_app(gate)
     inner = Blueprint("inner", "inner")
 
     @app.errorhandler(Exception)
@@ -147,7 +147,7 @@ def test_a_handler_for_everything_swallows_nothing_of_ours(gate: Gate) -> None:
 
 def test_a_crash_carries_the_rate_headers(gate: Gate) -> None:
     app = Flask("service")
-    FlaskGate(gate).init_app(app)
+    protect(app, gate)
 
     @app.get("/crash")
     def crash() -> str:
@@ -159,7 +159,7 @@ def test_a_crash_carries_the_rate_headers(gate: Gate) -> None:
 
 def test_async_views_and_class_views(gate: Gate) -> None:
     app = Flask("service")
-    FlaskGate(gate).init_app(app)
+    protect(app, gate)
 
     @app.get("/async")
     @requires("jobs:read")
@@ -189,7 +189,7 @@ def test_async_views_and_class_views(gate: Gate) -> None:
 
 def test_streams_are_not_read_ahead(gate: Gate) -> None:
     app = Flask("service")
-    FlaskGate(gate).init_app(app)
+    protect(app, gate)
     made: list[int] = []
 
     @app.get("/stream")
@@ -208,7 +208,7 @@ def test_streams_are_not_read_ahead(gate: Gate) -> None:
 
 
 def test_shadow_mode_opens_what_the_decorator_guards(gate: Gate) -> None:
-    client = create_app(FlaskGate(gate, shadow="all")).test_client()
+    client = create_app(gate, shadow="all").test_client()
     assert client.get("/jobs/1").json == {"job": 1}
 
 
@@ -220,22 +220,20 @@ def test_a_decorated_view_without_a_gate_is_closed() -> None:
     app.testing = True
 
     app.add_url_rule("/jobs", view_func=jobs)
-    with pytest.raises(ConfigurationError, match="call init_app"):
+    with pytest.raises(ConfigurationError, match=r"call protect\(app, gate\)"):
         app.test_client().get("/jobs")
 
 
 def test_rules_that_contradict_the_views(gate: Gate) -> None:
-    app = Flask("service")
-    extension = FlaskGate(gate, {"GET /jobs": PUBLIC})
-    extension.init_app(app)
+    app = protect(Flask("service"), gate, public=["GET /jobs"])
     app.add_url_rule("/jobs", view_func=jobs)
     with pytest.raises(ConfigurationError, match="GET /jobs"):
-        extension.audit(app)
+        audit(app)
 
 
 def test_rules_that_no_request_can_meet_are_told_at_once(gate: Gate) -> None:
     with pytest.raises(ConfigurationError, match="jobs:fly"):
-        FlaskGate(gate, {"GET /jobs": "jobs:fly"}).init_app(Flask("service"))
+        protect(Flask("service"), gate, rules={"GET /jobs": "jobs:fly"})
 
 
 def test_a_store_that_needs_an_event_loop() -> None:
@@ -243,14 +241,12 @@ def test_a_store_that_needs_an_event_loop() -> None:
         io = "async"
 
     with pytest.raises(ConfigurationError, match="Looped"):
-        FlaskGate(Gate(Looped(), brand="acme")).init_app(Flask("service"))
+        protect(Flask("service"), Gate(Looped(), brand="acme"))
 
 
 def test_the_audit_reads_decorators_and_rules(gate: Gate) -> None:
-    extension = FlaskGate(gate, {"GET /health": PUBLIC, "GET /gone": "jobs:read"})
-    app = create_app(extension)
-    app.register_blueprint(lockgate_blueprint(gate))
-    report = extension.audit(app)
+    rules = {"GET /gone": "jobs:read"}
+    report = audit(create_app(gate, public=["GET /health"], rules=rules))
     named = {f"{route.method} {route.path}": route.rule for route in report.routes if route.named}
     assert named["GET /jobs/{number}"] == Rule("jobs:read")
     assert named["POST /jobs"] == Rule("jobs:write", cost=4)
@@ -279,7 +275,7 @@ def test_a_decorator_that_hides_a_cost_or_a_slot_is_told(gate: Gate, asked: Any)
 
     app.add_url_rule("/hidden", "hidden", without_wraps, methods=["POST"])
     app.add_url_rule("/known", "known", with_wraps, methods=["POST"])
-    FlaskGate(gate).init_app(app)
+    protect(app, gate)
     client, key = app.test_client(), bearer(gate)
     assert code(client.post("/hidden", headers=bearer(gate, "jobs:read"))) == (
         "403 INSUFFICIENT_SCOPE"
@@ -297,8 +293,9 @@ def test_a_decorator_that_hides_a_cost_or_a_slot_is_told(gate: Gate, asked: Any)
 def operations(request: pytest.FixtureRequest, gate: Gate) -> FlaskClient:
     app = Flask("service")
     if request.param:
-        FlaskGate(gate).init_app(app)
-    app.register_blueprint(lockgate_blueprint(gate))
+        protect(app, gate)
+    else:
+        app.register_blueprint(operations_of(gate))
     return app.test_client()
 
 
@@ -329,17 +326,16 @@ def test_nobody_gets_in_where_no_gate_is_in_front(operations: FlaskClient) -> No
 
 def test_nobody_to_create_keys() -> None:
     with pytest.raises(ConfigurationError, match="session verifier"):
-        lockgate_blueprint(Gate("memory://", brand="acme"))
+        operations_of(Gate("memory://", brand="acme"))
 
 
 def test_a_prefix_of_its_own(gate: Gate) -> None:
     with pytest.raises(ConfigurationError, match="gate's prefix"):
-        Flask("service").register_blueprint(lockgate_blueprint(gate), url_prefix="/x")
+        Flask("service").register_blueprint(operations_of(gate), url_prefix="/x")
 
 
 def test_mounted_below_a_prefix(gate: Gate) -> None:
-    app = create_app(FlaskGate(gate, {"GET /health": PUBLIC}))
-    app.register_blueprint(lockgate_blueprint(gate))
+    app = create_app(gate, public=["GET /health"])
     client = Client(DispatcherMiddleware(Flask("outer"), {"/inner": app}))
     assert client.get("/inner/health").text == "ok"
     assert code(client.get("/inner/jobs/1")) == "401 MISSING_AUTH"
@@ -354,7 +350,7 @@ def test_flask_cors_in_either_order(gate: Gate, cors_first: bool) -> None:
     app = Flask("service")
     if cors_first:
         CORS(app, origins=[PAGE])
-    FlaskGate(gate).init_app(app)
+    protect(app, gate)
     if not cors_first:
         CORS(app, origins=[PAGE])
     app.add_url_rule("/jobs", view_func=jobs)
@@ -378,7 +374,7 @@ def test_what_fails_at_a_refusal_does_not_make_it_a_500(
 ) -> None:
     """A hook may count on what a before_request has made: no refused request comes that far."""
     app = Flask(__name__)
-    FlaskGate(gate).init_app(app)
+    protect(app, gate)
     app.add_url_rule("/jobs", view_func=lambda: "jobs", endpoint="jobs")
 
     @app.before_request
@@ -401,8 +397,7 @@ def test_what_fails_at_a_refusal_does_not_make_it_a_500(
 @pytest.mark.parametrize("read", ["get_json", "get_data", "stream", "values"])
 def test_a_hook_may_have_read_the_body(gate: Gate, read: str) -> None:
     app = Flask(__name__)
-    FlaskGate(gate).init_app(app)
-    app.register_blueprint(lockgate_blueprint(gate))
+    protect(app, gate)
 
     @app.before_request
     def log() -> None:
@@ -423,8 +418,7 @@ def test_a_hook_may_have_read_the_body(gate: Gate, read: str) -> None:
 @pytest.mark.parametrize("touched", [False, True])
 def test_malformed_chunks_are_400_on_a_server(gate: Gate, touched: bool) -> None:
     app = Flask(__name__)
-    FlaskGate(gate).init_app(app)
-    app.register_blueprint(lockgate_blueprint(gate))
+    protect(app, gate)
 
     @app.before_request
     def touch() -> None:
@@ -452,8 +446,7 @@ def test_malformed_chunks_are_400_on_a_server(gate: Gate, touched: bool) -> None
 def test_a_route_that_no_rule_can_name(gate: Gate, path: str) -> None:
     """Its view asks for the scope; what only a rule can say is told as a mistake."""
     app = Flask(__name__)
-    extension = FlaskGate(gate)
-    extension.init_app(app)
+    protect(app, gate)
     app.get(path)(requires("jobs:read")(lambda name: name))
     client = app.test_client()
     asked = path.replace("<path:name>", "a/b")
@@ -461,7 +454,7 @@ def test_a_route_that_no_rule_can_name(gate: Gate, path: str) -> None:
     assert code(client.get(asked, headers=bearer(gate, "models:read"))) == "403 INSUFFICIENT_SCOPE"
     assert client.get(asked, headers=bearer(gate, "jobs:read")).text == "a/b"
     other = Flask(__name__)
-    extension.init_app(other)
+    protect(other, gate)
     other.get(path)(requires("jobs:read", cost=2)(lambda name: name))
     with pytest.raises(ConfigurationError, match="whole last segment"):
-        extension.audit(other)
+        audit(other)

@@ -6,23 +6,25 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.digests import Digest
-from lockgate.core.key_format import Token
 from lockgate.core.plans import LIMITS
 from lockgate.core.scopes import requirement
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.errors import (
     InsufficientScope,
+    InvalidFormat,
     KeyExpired,
     KeyLimitReached,
     KeyNotFound,
     KeyRevoked,
+    MissingAuth,
     RateLimitExceeded,
     StoreUnavailable,
     Unauthenticated,
@@ -34,12 +36,8 @@ from tests.stores.making import NOW, HandClock
 OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"
 
 
-def token_of(gate: Gate, text: str) -> Token:
-    return gate.format.read([f"Bearer {text}".encode()])
-
-
-def made(gate: Gate, organization: str = "org_1", **fields: Any) -> Token:
-    return token_of(gate, run(gate.keys.create(organization, "a key", **fields)).text)
+def made(gate: Gate, organization: str = "org_1", **fields: Any) -> str:
+    return run(gate.keys.create(organization, "a key", **fields)).text
 
 
 def small(rpm: int) -> PlanBook:
@@ -52,7 +50,7 @@ def small(rpm: int) -> PlanBook:
 def test_an_admitted_key() -> None:
     clock = HandClock()
     gate = Gate(brand="acme", clock=clock)
-    principal = run(gate.admit(made(gate), requirement("jobs:read"), cost=4))
+    principal = run(gate.authenticate(made(gate), requirement("jobs:read"), cost=4))
     assert principal.key is not None
     assert (principal.organization, principal.key.request_count) == ("org_1", 1)
     assert principal.key.last_used_at == NOW
@@ -65,7 +63,7 @@ def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
     clock = HandClock()
     gate = Gate(brand="acme", clock=clock, plans=small(2))
     created = run(gate.keys.create("org_1", "a", ["models:read"], expires_in_days=1))
-    token = token_of(gate, created.text)
+    token = created.text
     needed = requirement("jobs:read")
 
     def used() -> int:
@@ -73,19 +71,19 @@ def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
 
     for count in (1, 2):
         with pytest.raises(InsufficientScope):
-            run(gate.admit(token, needed))
+            run(gate.authenticate(token, needed))
         assert used() == count
     with pytest.raises(RateLimitExceeded):
-        run(gate.admit(token, needed))
+        run(gate.authenticate(token, needed))
     clock.now += DAY
     with pytest.raises(KeyExpired):
-        run(gate.admit(token, needed))
+        run(gate.authenticate(token, needed))
     run(gate.keys.revoke("org_1", created.key.id))
     with pytest.raises(KeyRevoked):
-        run(gate.admit(token, needed))
-    other = token_of(gate, gate.format.generate().text)
+        run(gate.authenticate(token, needed))
+    other = gate.format.generate().text
     with pytest.raises(KeyNotFound):
-        run(gate.admit(other, needed))
+        run(gate.authenticate(other, needed))
     assert used() == 0
 
 
@@ -95,9 +93,9 @@ def test_a_403_and_a_429_carry_the_rate_headers_and_a_401_does_not(draft: bool) 
     gate = Gate(brand="acme", clock=clock, plans=small(1), draft_headers=draft)
     token = made(gate, scopes=["models:read"])
     with pytest.raises(InsufficientScope) as forbidden:
-        run(gate.admit(token, requirement("jobs:read")))
+        run(gate.authenticate(token, requirement("jobs:read")))
     with pytest.raises(RateLimitExceeded) as limited:
-        run(gate.admit(token))
+        run(gate.authenticate(token))
     for caught in (forbidden, limited):
         headers = dict(caught.value.rate)
         assert headers[b"x-ratelimit-limit"] == b"1"
@@ -106,7 +104,7 @@ def test_a_403_and_a_429_carry_the_rate_headers_and_a_401_does_not(draft: bool) 
         assert (b"ratelimit" in headers) is draft
         assert caught.value.organization == "org_1"
     with pytest.raises(KeyNotFound) as unknown:
-        run(gate.admit(token_of(gate, gate.format.generate().text)))
+        run(gate.authenticate(gate.format.generate().text))
     assert unknown.value.rate == ()
     assert unknown.value.organization is None
 
@@ -117,7 +115,7 @@ def test_a_403_and_a_429_carry_the_rate_headers_and_a_401_does_not(draft: bool) 
 def test_a_session_counts_like_a_key() -> None:
     gate = Gate(brand="acme", clock=HandClock(), plans=small(3))
     session = Session("org_1", "ada")
-    run(gate.admit(made(gate)))
+    run(gate.authenticate(made(gate)))
     principal = run(gate.admit_session(session, cost=2))
     assert (principal.organization, principal.session, principal.key) == ("org_1", session, None)
     assert principal.reading.used[0] == 3
@@ -165,8 +163,8 @@ def test_whatever_a_store_raises_is_503_and_told_by_type(
 ) -> None:
     told: list[Event] = []
     gate = Gate(Failing(failure), brand="acme", observer=told.append)
-    token = token_of(gate, gate.format.generate().text)
-    for flow in (gate.admit(token), gate.admit_session(Session("org_1", "ada"))):
+    token = gate.format.generate().text
+    for flow in (gate.authenticate(token), gate.admit_session(Session("org_1", "ada"))):
         with pytest.raises(StoreUnavailable) as caught:
             run(flow)
         assert caught.value.status == 503
@@ -191,7 +189,7 @@ def test_a_store_that_answers_nonsense_is_503(answer: Any) -> None:
 
     gate = Gate(Nonsense(), brand="acme")
     with pytest.raises(StoreUnavailable):
-        run(gate.admit(token_of(gate, gate.format.generate().text)))
+        run(gate.authenticate(gate.format.generate().text))
 
 
 async def test_cancellation_is_not_a_failure_of_the_store() -> None:
@@ -203,7 +201,7 @@ async def test_cancellation_is_not_a_failure_of_the_store() -> None:
             raise AssertionError
 
     gate = Gate(Hanging(), brand="acme", observer=told.append)
-    task = asyncio.create_task(gate.admit(token_of(gate, gate.format.generate().text)))
+    task = asyncio.create_task(gate.authenticate(gate.format.generate().text))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -217,10 +215,10 @@ def test_an_observer_that_fails_decides_nothing() -> None:
 
     gate = Gate(brand="acme", observer=fail)
     created = run(gate.keys.create("org_1", "a"))
-    run(gate.admit(token_of(gate, created.text)))
+    run(gate.authenticate(created.text))
     run(gate.keys.revoke("org_1", created.key.id))
     with pytest.raises(KeyRevoked):
-        run(gate.admit(token_of(gate, created.text)))
+        run(gate.authenticate(created.text))
 
 
 # --- peppers (K9) ---------------------------------------------------------------------------
@@ -235,9 +233,8 @@ def test_k9_rotating_a_pepper_breaks_no_key_and_moves_it_on_its_next_use() -> No
     newest = gate.format.peppers.scheme
     assert run(gate.keys.census()) == {"sha256": 1, old.format.peppers.scheme: 1}
     for text in texts:
-        token = token_of(gate, text)
-        principal = run(gate.admit(token))
-        moved = run(store.find(token.handle))
+        principal = run(gate.authenticate(text))
+        moved = run(store.find(gate.format.parse(text).handle))
         assert moved is not None
         assert moved.scheme == newest
         assert (moved.request_count, moved.revoked_at) == (1, None)
@@ -248,12 +245,12 @@ def test_k9_rotating_a_pepper_breaks_no_key_and_moves_it_on_its_next_use() -> No
         whose = {"organization": "org_1", "id": moved.id}
         assert told == ([Event("plain_key_used", whose)] if text is texts[0] else [])
         told.clear()
-        run(gate.admit(token))
+        run(gate.authenticate(text))
         assert told == []
     assert run(gate.keys.census()) == {newest: 2}
     alone = Gate(store, brand="acme", peppers=[NEW])
     for text in texts:
-        assert run(alone.admit(token_of(alone, text))).organization == "org_1"
+        assert run(alone.authenticate(text)).organization == "org_1"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +270,7 @@ def test_k9_processes_of_two_steps_of_a_rotation_serve_each_others_keys(
     told.clear()
     for gate in (before, after, before, after, before):  # The last one: the deploy is rolled back.
         for text in texts:
-            run(gate.admit(token_of(gate, text)))
+            run(gate.authenticate(text))
         run(gate.keys.seal())
     moved = [event for event in told if event.name == "key_rehashed"]
     # At most once each: processes of two steps move no key to and fro.
@@ -289,7 +286,7 @@ def test_k9_a_service_without_peppers_learns_its_first_one_before_it_is_used() -
     texts = [run(gate.keys.create("org_1", "a")).text for gate in (plain, peppered)]
     for gate in (plain, peppered, plain):
         for text in texts:
-            assert run(gate.admit(token_of(gate, text))).organization == "org_1"
+            assert run(gate.authenticate(text)).organization == "org_1"
 
 
 @pytest.mark.parametrize(
@@ -309,9 +306,9 @@ def test_k9_dropping_a_pepper_breaks_only_the_keys_still_on_it() -> None:
         new.format.peppers.scheme: 1,
     }
     with pytest.raises(KeyNotFound):
-        run(new.admit(token_of(new, lost)))
-    run(new.admit(token_of(new, kept)))
-    run(old.admit(token_of(old, lost)))
+        run(new.authenticate(lost))
+    run(new.authenticate(kept))
+    run(old.authenticate(lost))
 
 
 def test_a_rehash_that_fails_still_lets_the_key_in() -> None:
@@ -322,7 +319,7 @@ def test_a_rehash_that_fails_still_lets_the_key_in() -> None:
     store, told = NoRehash(), list[Event]()
     text = run(Gate(store, brand="acme", peppers=[OLD]).keys.create("org_1", "a")).text
     gate = Gate(store, brand="acme", peppers=[NEW, OLD], observer=told.append)
-    assert run(gate.admit(token_of(gate, text))).organization == "org_1"
+    assert run(gate.authenticate(text)).organization == "org_1"
     assert told == [Event("store_failed", {"error": "OSError"})]
 
 
@@ -334,7 +331,7 @@ def test_a_rehash_that_somebody_else_won_is_not_told() -> None:
     store, told = Lost(), list[Event]()
     text = run(Gate(store, brand="acme", peppers=[OLD]).keys.create("org_1", "a")).text
     gate = Gate(store, brand="acme", peppers=[NEW, OLD], observer=told.append)
-    run(gate.admit(token_of(gate, text)))
+    run(gate.authenticate(text))
     assert told == []
 
 
@@ -345,7 +342,7 @@ def test_a_refused_key_is_not_rehashed() -> None:
     gate = Gate(store, brand="acme", peppers=[NEW, OLD])
     run(gate.keys.revoke("org_1", created.key.id))
     with pytest.raises(Unauthenticated):
-        run(gate.admit(token_of(gate, created.text)))
+        run(gate.authenticate(created.text))
     found = run(store.find(created.key.handle))
     assert found is not None
     assert found.scheme == old.format.peppers.scheme
@@ -455,12 +452,12 @@ def test_a_clock_that_a_test_moves_rules_everything() -> None:
     key = run(gate.keys.create("org_1", "a", expires_in_days=1)).key
     assert (key.created_at, key.expires_at) == (NOW - NOW % 1000, NOW + DAY)
     token = made(gate)
-    run(gate.admit(token))
+    run(gate.authenticate(token))
     with pytest.raises(RateLimitExceeded) as caught:
-        run(gate.admit(token))
+        run(gate.authenticate(token))
     assert caught.value.retry_after == 60
     clock.now += MINUTE
-    run(gate.admit(token))
+    run(gate.authenticate(token))
     assert run(gate.keys.now()) == clock.now
     assert gate.anonymous.charge("a").now == clock.now
     assert run(gate.keys.revoke("org_1", key.id)).revoked_at == clock.now
@@ -471,12 +468,12 @@ def test_a_cost_below_one_gives_nothing_back(cost: int) -> None:
     """Whoever computes a cost wrongly must not hand out quota."""
     gate = Gate(brand="acme", clock=HandClock(), plans=small(2))
     token = made(gate)
-    run(gate.admit(token))
+    run(gate.authenticate(token))
     with pytest.raises((ValueError, ConfigurationError)):
-        run(gate.admit(token, cost=cost))
+        run(gate.authenticate(token, cost=cost))
     with pytest.raises((ValueError, ConfigurationError)):
         run(gate.admit_session(Session("org_1", "ada"), cost=cost))
-    assert run(gate.admit(token)).reading.used[0] == 2
+    assert run(gate.authenticate(token)).reading.used[0] == 2
 
 
 @pytest.mark.parametrize("cost", [2**53, 2**63, 10**30])
@@ -487,11 +484,11 @@ def test_a_cost_that_no_state_can_hold_is_refused_and_spoils_nothing(cost: int) 
     run(gate.organizations.place("org_1", "enterprise", **dict.fromkeys(LIMITS)))
     token = made(gate)
     with pytest.raises(ConfigurationError):
-        run(gate.admit(token, cost=cost))
+        run(gate.authenticate(token, cost=cost))
     with pytest.raises(ConfigurationError):
         run(gate.admit_session(Session("org_1", "ada"), cost=cost))
     clock.now += 1
-    assert run(gate.admit(token)).reading.used == (1, 1, 1)
+    assert run(gate.authenticate(token)).reading.used == (1, 1, 1)
 
 
 async def test_closing_closes_the_store() -> None:
@@ -503,3 +500,57 @@ async def test_closing_closes_the_store() -> None:
 
     await Gate(Closing(), brand="acme").close()
     assert closed == [True]
+
+
+# --- authenticate: one way in ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["{}", "Bearer {}", "bearer {}", "  Bearer   {} "])
+@pytest.mark.parametrize("convert", [str, str.encode])
+def test_a_key_or_a_whole_header_value_as_text_or_bytes(
+    form: str, convert: Callable[[str], str | bytes]
+) -> None:
+    gate = Gate(brand="acme")
+    credential = convert(form.format(made(gate)))
+    for count in (1, 2):
+        principal = run(gate.authenticate(credential, requires="jobs:read", cost=2))
+        assert principal.key is not None
+        assert (principal.organization, principal.key.request_count) == ("org_1", count)
+
+
+@pytest.mark.parametrize("credential", ["", " ", b""], ids=repr)
+def test_an_empty_credential_is_a_missing_one(credential: str | bytes) -> None:
+    with pytest.raises(MissingAuth):
+        run(Gate(brand="acme").authenticate(credential))
+
+
+@pytest.mark.parametrize("credential", ["x", "Bearer", "Basic abc", "Bearer a b", "ключ", "\ud800"])
+def test_a_malformed_credential_is_401(credential: str) -> None:
+    with pytest.raises(InvalidFormat):
+        run(Gate(brand="acme").authenticate(credential))
+
+
+def test_a_credential_of_a_wrong_type_is_a_type_error_and_no_outage(tmp_path: Path) -> None:
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme")
+    key = made(gate)
+    for wrong in (None, 7, gate.format.parse(key), [key], Session("org_1", "ada")) * 2:
+        with pytest.raises(TypeError, match="the text of a key or an Authorization value"):
+            run(gate.authenticate(wrong))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert run(gate.authenticate(key)).organization == "org_1"
+    run(gate.close())
+
+
+def test_a_scope_that_no_key_can_be_granted_is_a_mistake_of_the_program() -> None:
+    gate = Gate(brand="acme")
+    key = made(gate)
+    with pytest.raises(ConfigurationError, match="jobs:raed"):
+        run(gate.authenticate(key, requires="jobs:raed"))
+
+
+def test_a_key_that_was_revoked_is_refused_although_it_was_verified_lately() -> None:
+    gate = Gate(brand="acme")
+    created = run(gate.keys.create("org_1", "a key"))
+    run(gate.authenticate(created.text))
+    run(gate.keys.revoke("org_1", created.key.id))
+    with pytest.raises(KeyRevoked):
+        run(gate.authenticate(created.text))

@@ -13,8 +13,8 @@ import lockgate
 # From the ground up. A module may import from its own floor and from those below it.
 FLOORS = (
     {"core", "errors"},
-    {"events", "metrics", "stores", "sync", "waiting"},
-    {"gate", "principal", "services", "sessions"},
+    {"events", "metrics", "stores", "sync"},
+    {"gate", "migrations", "principal", "services", "sessions", "sync_gate"},
     {"asgi", "web", "wsgi"},
     {
         "django",

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Rule
 from lockgate.asgi import GateMiddleware
 from lockgate.errors import KeyLimitReached, NotFound
-from lockgate.starlette import error_handlers, lockgate_routes, requires
+from lockgate.starlette import error_handlers, operations, requires
 from lockgate.stores.base import IoMode
 from lockgate.web.shadow import Shadow
 
@@ -36,7 +36,7 @@ async def test_the_gates_of_the_operations_warn_of_nothing(
 ) -> None:
     """Each stands before one route that it knows: no audit is missing."""
     bench = Bench()
-    app = Starlette(routes=lockgate_routes(bench.gate))
+    app = Starlette(routes=operations(bench.gate))
     assert (await ask(app, path=KEYS, key=bench.key())).status == 200
     assert not [record.getMessage() for record in caplog.records if record.name == "lockgate"]
 
@@ -50,7 +50,7 @@ def plain(text: str = "ok") -> Any:
 
 def bare(bench: Bench) -> Starlette:
     """The operations with no middleware in front."""
-    return Starlette(routes=[*lockgate_routes(bench.gate)], exception_handlers=error_handlers)
+    return Starlette(routes=[*operations(bench.gate)], exception_handlers=error_handlers)
 
 
 def behind(
@@ -61,7 +61,7 @@ def behind(
 
 
 def guarded(bench: Bench, **fields: Any) -> ASGIApp:
-    return behind(bench, lockgate_routes(bench.gate), **fields)
+    return behind(bench, operations(bench.gate), **fields)
 
 
 # --- the operations, with and without a middleware in front ----------------------------------
@@ -168,7 +168,7 @@ async def test_d17_wrong_methods_name_the_right_ones(build: Any) -> None:
 
 async def test_the_operations_cannot_be_mounted_without_sessions() -> None:
     with pytest.raises(ConfigurationError, match=r"sessions=SignedCookie"):
-        lockgate_routes(Gate(brand="acme"))
+        operations(Gate(brand="acme"))
 
 
 async def test_without_sessions_no_rule_is_taken() -> None:
@@ -195,7 +195,7 @@ async def test_d37_the_prefix_is_one_parameter() -> None:
 @pytest.mark.parametrize("rules", [None, {"* /v2/{rest:path}": Rule()}])
 async def test_mounted_where_the_guard_knows_no_rule_they_are_closed(rules: Any) -> None:
     bench = Bench()
-    app = behind(bench, [Mount("/v2", routes=lockgate_routes(bench.gate))], rules)
+    app = behind(bench, [Mount("/v2", routes=operations(bench.gate))], rules)
     session, poor = bench.session(), bench.key("models:read")
     body = {"name": "x"}
     created = await ask(app, "POST", f"/v2{KEYS}", key=poor, session=session, json_body=body)
@@ -212,7 +212,7 @@ async def test_mounted_where_a_rule_opens_everything_they_are_closed() -> None:
     bench = Bench()
     app = behind(
         bench,
-        [Mount("/v2", routes=lockgate_routes(bench.gate))],
+        [Mount("/v2", routes=operations(bench.gate))],
         {"* /v2/{rest:path}": PUBLIC},
     )
     body, evil = {"name": "x"}, [("origin", "https://evil.example")]
@@ -229,7 +229,7 @@ async def test_mounted_where_a_rule_opens_everything_they_are_closed() -> None:
 
 async def test_mounted_deeper_without_a_middleware_they_guard_themselves() -> None:
     bench = Bench()
-    app = Starlette(routes=[Mount("/v2", routes=lockgate_routes(bench.gate))])
+    app = Starlette(routes=[Mount("/v2", routes=operations(bench.gate))])
     path = f"/v2{KEYS}"
     assert (await ask(app, path=path)).status == 401
     assert (await ask(app, path=path, key=bench.key("models:read"))).status == 403
@@ -254,7 +254,7 @@ async def test_shadow_mode_leaves_the_operations_closed() -> None:
 
 async def test_shadow_mode_leaves_operations_closed_where_no_rule_knows_them() -> None:
     bench = Bench()
-    app = behind(bench, [Mount("/v2", routes=lockgate_routes(bench.gate))], shadow="all")
+    app = behind(bench, [Mount("/v2", routes=operations(bench.gate))], shadow="all")
     assert (await ask(app, "GET", f"/v2{KEYS}")).status == 401
     assert (await ask(app, "POST", f"/v2{KEYS}", json_body={"name": "x"})).status == 401
 
@@ -426,12 +426,13 @@ async def test_our_requires(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/loop", "/thread", "/class"])
-async def test_our_requires_on_a_public_route_and_without_a_middleware(path: str) -> None:
+async def test_our_requires_on_a_public_route_and_without_a_gate_is_told(path: str) -> None:
     bench = Bench()
     app = behind(bench, DECORATED, {f"GET {path}": PUBLIC})
-    for application in (app, Starlette(routes=DECORATED)):
-        answer = await ask(application, path=path, key=bench.key())
-        assert (answer.status, answer.code) == (401, "MISSING_AUTH")
+    with pytest.raises(ConfigurationError, match=f"GET {path}' is <Rule: public>, and its endpo"):
+        await ask(app, path=path, key=bench.key())
+    with pytest.raises(ConfigurationError, match=r"No gate .* call protect\(app, gate\)"):
+        await ask(Starlette(routes=DECORATED), path=path, key=bench.key())
 
 
 async def test_our_requires_on_a_websocket() -> None:
@@ -606,7 +607,7 @@ async def test_a_refusal_in_a_websocket_endpoint_denies_the_handshake() -> None:
 async def test_inside_the_applications_middleware_stack() -> None:
     bench = Bench()
     app = Starlette(
-        routes=[Route("/health", plain()), Route("/x", plain()), *lockgate_routes(bench.gate)],
+        routes=[Route("/health", plain()), Route("/x", plain()), *operations(bench.gate)],
         middleware=[Middleware(GateMiddleware, bench.gate, {"GET /health": PUBLIC})],
         exception_handlers=error_handlers,
     )

@@ -333,8 +333,8 @@ def coloured(part: str, io: IoMode) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("face", "io", "remedy"),
     [
-        (GateMiddleware, "async", "'none', 'blocking' or 'either'"),
-        (AsgiMiddleware, "sync", "'none', 'async' or 'either'"),
+        (GateMiddleware, "async", "'none', 'sync' or 'both'"),
+        (AsgiMiddleware, "sync", "'none', 'async' or 'both'"),
     ],
     ids=["wsgi", "asgi"],
 )

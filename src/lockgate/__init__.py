@@ -9,7 +9,7 @@ from .events import Event
 from .gate import Gate
 from .principal import Principal
 from .services.approval import RegistrationRequest
-from .services.concurrency_slot import ConcurrencySlot
+from .services.concurrency import ConcurrencySlot
 from .services.registration import Registration
 from .stores import MemoryStore, Store, open_store
 from .sync import run

@@ -1,26 +1,48 @@
-"""The ASGI face: one middleware before any ASGI application."""
+"""The ASGI adapter: a gate before any ASGI application, HTTP and WebSockets.
+
+app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:read"})
+"""
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .core.access_rule import Rule
 from .core.rate_limit_headers import shadowed
-from .errors import ConfigurationError, Refusal
+from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
-from .web.asgi_request import AsgiCaller, beside, decline, introduce, refuse, with_rate
-from .web.audit import ServedRoute, logger, report
+from .principal import Caller
+from .web.asgi_request import (
+    AsgiCaller,
+    ClientGone,
+    beside,
+    body_reader,
+    decline,
+    introduce,
+    principal_of,
+    refuse,
+    respond,
+    with_rate,
+)
+from .web.audit import Audit, ServedRoute, audit_routes, logger, report
 from .web.guard import PREFLIGHT, Guard
+from .web.operations.operation import Endpoint, Reply
+from .web.operations.table import answer, endpoints, refused
+from .web.protection import audit, combined_rules
 from .web.request import GUARD, RATED, RULE, SLOT, leave, passed
+from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
-from .web.starlette_app import answer_refusals, starlette_in
 from .web.starlette_cors import Preflights
+from .web.starlette_errors import answer_refusals, starlette_in
 from .web.starlette_routes import RouteChecks, router_in, routes_of
+
+__all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
 
 _STARTS: Final = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
@@ -30,14 +52,11 @@ _STARTS: Final = frozenset(
 class GateMiddleware:
     """Puts a gate before an ASGI application: HTTP and WebSockets, every path, closed by default.
 
-    Wrap the whole application, so that even its answer to a crash carries the rate headers::
-
-        app = GateMiddleware(app, gate, {"GET /health": PUBLIC, "GET /models": "models:read"})
-
-    The application finds the caller as ``request.state.principal`` (a
-    :class:`~lockgate.Principal`; None on public routes), and as Starlette's ``request.user`` and
-    ``request.auth``; the :class:`~lockgate.ConcurrencySlot` that a rule gives it is in the scope
-    as ``lockgate.slot``.
+    :func:`protect` makes it. It stands before the whole application, so that even the answer to a
+    crash carries the rate headers. The application finds the caller as
+    ``request.state.principal`` (a :class:`~lockgate.Principal`; None on public routes), and as
+    Starlette's ``request.user`` and ``request.auth``; the :class:`~lockgate.ConcurrencySlot` that
+    a rule gives it is in the scope as ``lockgate.slot``.
 
     Args:
         app: the application.
@@ -69,7 +88,8 @@ class GateMiddleware:
         routes: Callable[[], Iterable[ServedRoute]] | Starlette | None = None,
     ) -> None:
         gate.pair("async")
-        self.app: Final = app
+        self.app = app
+        """The application; it may be replaced before the first request."""
         self.guard: Final = Guard(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
         self._strict: Final = strict
@@ -81,7 +101,7 @@ class GateMiddleware:
         if inner is not None:
             answer_refusals(inner)
         self._checks: Final = (
-            None if router is None else RouteChecks(self.guard, router, self._start)
+            None if router is None else RouteChecks(self.guard, router, self.start)
         )
         self._routes: Final = routes if router is None else partial(routes_of, router)
         if strict and self._routes is None:
@@ -107,7 +127,7 @@ class GateMiddleware:
         if self._rooted is not None and self._rooted.root_path:
             scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
         if len(self._listed) != self._count:
-            self._start()
+            self.start()
         caller = AsgiCaller(scope)
         guard, gate = self.guard, self._gate
         rated: list[Guard] = scope.setdefault(RATED, [])
@@ -163,7 +183,15 @@ class GateMiddleware:
         finally:
             leave(scope, before)
 
-    def _start(self) -> None:
+    def audit(self) -> Audit:
+        """Return what each route requires, and what is left undecided.
+
+        Raises:
+            ConfigurationError: the endpoints and the rules contradict each other.
+        """
+        return audit_routes(self.guard, () if self._routes is None else self._routes())
+
+    def start(self) -> None:
         """Audit the routes, if they are others than before; check each that has no check yet."""
         if self._routes is not None:
             served = list(self._routes())
@@ -189,7 +217,7 @@ class GateMiddleware:
             kind = scope["type"]
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
         try:
-            self._start()
+            self.start()
         except ConfigurationError as mistake:
             await receive()
             await send(_not_started(mistake))
@@ -202,7 +230,7 @@ class GateMiddleware:
                 return  # The server has been told.
             if message["type"] == "lifespan.startup.complete":
                 try:
-                    self._start()
+                    self.start()
                 except ConfigurationError as mistake:
                     failed = True
                     await send(_not_started(mistake))
@@ -221,3 +249,183 @@ class GateMiddleware:
 
 def _not_started(mistake: ConfigurationError) -> Message:
     return {"type": "lifespan.startup.failed", "message": str(mistake)}
+
+
+def protect(
+    app: ASGIApp,
+    gate: Gate,
+    *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
+    host: str | None = None,
+    strict: bool = False,
+    shadow: Shadow | None = None,
+    routes: Callable[[], Iterable[ServedRoute]] | Starlette | None = None,
+) -> GateMiddleware:
+    """Put a gate before any ASGI application, closed by default; serve what is returned.
+
+    A gate with sessions also serves lockgate's own operations, unless the application does.
+
+    Args:
+        app: the application.
+        gate: decides.
+        public: the routes that need no key, each ``"METHOD /path"``.
+        rules: by ``"METHOD /path"``, parameters written ``{name}``, what other routes require: a
+            scope or a :class:`~lockgate.Rule`. A path that no rule names needs a valid key.
+        host: the one host that the rules without a host are for; None: every host.
+        strict: refuse to start while the audit finds anything: a route that no rule names, a rule
+            that names no route.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+        routes: the Starlette or FastAPI application behind a layer that does not keep it as
+            ``.app``; or a function that gives the routes of another kind of application.
+
+    Raises:
+        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+            block the event loop, or a strict audit of routes that are not known.
+    """
+    combined = combined_rules(app, gate, public, rules)
+    known = routes if isinstance(routes, Starlette) else app
+    if gate.sessions is not None and not serves_operations(known, gate):
+        app = _WithOperations(app, operations(gate))
+    return GateMiddleware(
+        app, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes
+    )
+
+
+def requires(
+    scope: str | None = None, *, cost: int = 1, slot: bool = False
+) -> Callable[[ASGIApp], ASGIApp]:
+    """Decorate an ASGI application behind a gate with what a caller must bring.
+
+    A gate sees such a declaration in the routes of Starlette and FastAPI. Behind any other router,
+    write a cost and a slot into the rules.
+
+    Args:
+        scope: the scope that a key needs; None: any key will do.
+        cost: the units that the request takes from each window, at least 1.
+        slot: whether the request holds a slot for concurrent jobs until it is answered.
+
+    Raises:
+        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+    """
+    rule = Rule(scope, cost=cost, slot=slot)
+
+    def decorate(app: ASGIApp) -> ASGIApp:
+        @wraps(app)
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                if not watched(scope):
+                    admitted(rule, scope, app)
+            except Refusal as refusal:
+                await refuse(refusal, scope, send)
+            else:
+                await app(scope, receive, send)
+
+        mark(app, guarded, rule)
+        return guarded
+
+    return decorate
+
+
+def operations(gate: Gate) -> ASGIApp:
+    """Return lockgate's own operations under the gate's prefix, as an ASGI application.
+
+    They are guarded even without :func:`protect`, so they cannot be mounted open.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so no key could be created.
+    """
+    return Router(operation_routes(gate), redirect_slashes=False, default=_answer_not_found)
+
+
+def operation_routes(gate: Gate) -> list[Route]:
+    """Return lockgate's own operations as routes of Starlette; see :func:`operations`."""
+    return [Route(path, app) for path, app in operation_apps(gate).items()]
+
+
+async def reply_of(
+    operation: ASGIApp,
+    scope: Scope,
+    params: Mapping[str, object],
+    read: Callable[[], Awaitable[bytes]],
+) -> Reply:
+    """Return the reply of an operation to a request, for a framework to send.
+
+    Args:
+        operation: one of :func:`operation_apps`.
+        scope: of the request.
+        params: the parameters of its path.
+        read: reads its body.
+    """
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": await read(), "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await operation({**scope, "path_params": params}, receive, send)
+    start, body = sent
+    return Reply(start["status"], tuple(start["headers"]), body["body"])
+
+
+def operation_apps(gate: Gate) -> dict[str, ASGIApp]:
+    """Return lockgate's own operations as a guarded ASGI application per path.
+
+    Each takes the parameters of its path from ``path_params`` of the scope.
+    """
+    return {path: _Operations(gate, by) for path, by in endpoints(gate).items()}
+
+
+def serves_operations(app: object, gate: Gate) -> bool:
+    """Return whether a Starlette or FastAPI application has a route for an operation."""
+    paths = endpoints(gate)
+    return any(route.path in paths and route.gate is not None for route in routes_of(app))
+
+
+class _Operations:
+    """The operations on one path, guarded, as an ASGI application."""
+
+    def __init__(self, gate: Gate, by_method: dict[str, Endpoint]) -> None:
+        self._gate = gate
+        self._by_method = by_method
+        self._guarded = GateMiddleware(self._answer, gate)
+        self._guarded.guard.audited = True  # It has no other routes.
+        setattr(self, OPERATIONS, gate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._guarded(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            reply = await answer(
+                self._gate,
+                self._by_method,
+                AsgiCaller(scope),
+                principal_of(scope),
+                scope.get("path_params", {}),
+                body_reader(receive),
+            )
+        except ClientGone:
+            return
+        except Refusal as refusal:
+            reply = refused(refusal)
+        await respond(reply, scope, send)
+
+
+class _WithOperations:
+    """An application, and lockgate's operations where the rule of an operation was charged."""
+
+    def __init__(self, app: ASGIApp, operations: ASGIApp) -> None:
+        self.app = app
+        self._operations = operations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        rule: Rule | None = scope.get(RULE)
+        app = self._operations if rule is not None and rule.own else self.app
+        await app(scope, receive, send)
+
+
+async def _answer_not_found(scope: Scope, _: Receive, send: Send) -> None:
+    await refuse(NotFound(), scope, send)

@@ -1,27 +1,21 @@
-"""The Django adapter: a gate before the application, and a check of each view that it resolves.
+"""The Django adapter.
 
 MIDDLEWARE = [..., "lockgate.django.RouteMiddleware"]  # in the settings, as the last one
 
-application = protect(get_wsgi_application(), gate, {"GET /models": "models:read"})  # in wsgi.py
+@requires("models:read", cost=2)  # in views.py
+def models(request): ...
+
+application = protect(get_wsgi_application(), gate, public=["GET /health"])  # in wsgi.py
 """
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from inspect import unwrap
-from typing import Any, Final, cast, overload
-from wsgiref.types import StartResponse, WSGIEnvironment
+from io import BytesIO
+from typing import Any, Final, TypeVar, cast, overload
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.conf import settings
-from django.core.handlers.asgi import ASGIHandler
-from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
-from django.urls import URLPattern, URLResolver, get_resolver
-from django.urls.converters import get_converters
-from django.urls.resolvers import LocalePrefixPattern
-from django.utils.translation import override
 from starlette.types import ASGIApp, Scope
 
 from . import asgi, wsgi
@@ -29,16 +23,42 @@ from .core.access_rule import Rule
 from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
 from .gate import Gate
-from .principal import Principal
+from .principal import Caller, Principal
+from .web import request as views
 from .web.asgi_request import AsgiCaller
-from .web.audit import ANY_METHOD, ServedRoute, report, view_of
+from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.guard import PREFLIGHT, Guard
+from .web.operations.operation import Reply
 from .web.operations.table import refused
-from .web.request import GUARD, PRINCIPAL, RULE, Caller
+from .web.protection import audit, combined_rules, extra
+from .web.request import GUARD, PRINCIPAL, RULE
+from .web.requirements import admitted, mark, required, watched
 from .web.shadow import Shadow
 from .web.wsgi_request import WsgiCaller, text
 
-__all__ = ["RouteMiddleware", "principal", "protect", "routes"]
+with extra("django", "django"):
+    from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+    from django.conf import settings
+    from django.core.handlers.asgi import ASGIHandler
+    from django.core.handlers.wsgi import WSGIHandler
+    from django.http import HttpRequest, HttpResponse
+    from django.http.response import HttpResponseBase
+    from django.urls import URLPattern, URLResolver, get_resolver
+    from django.urls.converters import get_converters
+    from django.urls.resolvers import LocalePrefixPattern
+    from django.utils.translation import override
+
+__all__ = [
+    "Caller",
+    "RouteMiddleware",
+    "audit",
+    "principal",
+    "protect",
+    "requires",
+    "routes",
+]
+
+View = TypeVar("View", bound=Callable[..., Any])
 
 _NAME: Final = f"{__name__}.RouteMiddleware"
 _CONVERTER: Final = re.compile(r"(?<!\?P)<(?:(\w+):)?(\w+)>")
@@ -74,26 +94,33 @@ class RouteMiddleware:
             self.process_view = _process_view_async
 
     def __call__(self, request: HttpRequest) -> Any:
-        """Hand a request on, unless it is a preflight."""
+        """Hand a request on; answer a preflight, and lockgate's own operations."""
         if self._awaits:
             return self._answer(request)
-        if _held(request).get(RULE) is PREFLIGHT:
+        rule: Rule | None = _held(request).get(RULE)
+        if rule is PREFLIGHT:
             return _nothing()
+        if rule is not None and rule.own:
+            return _operate(request)
         return self._get_response(request)
 
     async def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        if _held(request).get(RULE) is PREFLIGHT:
+        rule: Rule | None = _held(request).get(RULE)
+        if rule is PREFLIGHT:
             return _nothing()
+        if rule is not None and rule.own:
+            return await _operate_async(request)
         response: HttpResponseBase = await self._get_response(request)
         return response
 
 
 @overload
 def protect(
-    application: WSGIHandler,
+    app: WSGIHandler,
     gate: Gate,
-    rules: Mapping[str, Rule | str] | None = None,
     *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
@@ -102,10 +129,11 @@ def protect(
 
 @overload
 def protect(
-    application: ASGIHandler,
+    app: ASGIHandler,
     gate: Gate,
-    rules: Mapping[str, Rule | str] | None = None,
     *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
@@ -113,46 +141,102 @@ def protect(
 
 
 def protect(
-    application: WSGIHandler | ASGIHandler,
+    app: WSGIHandler | ASGIHandler,
     gate: Gate,
-    rules: Mapping[str, Rule | str] | None = None,
     *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
 ) -> wsgi.GateMiddleware | asgi.GateMiddleware:
-    """Put a gate before a Django application; serve what is returned.
+    """Put a gate before a Django application, closed by default; serve what is returned.
 
-    Views find the caller by :func:`principal`.
+    Views find the caller by :func:`principal`. A gate with sessions also serves lockgate's own
+    operations: :class:`RouteMiddleware` answers them, behind all other middleware.
 
     Args:
-        application: from ``get_wsgi_application()`` or ``get_asgi_application()``.
+        app: from ``get_wsgi_application()`` or ``get_asgi_application()``.
         gate: decides.
-        rules: by ``"METHOD /path"``, parameters written ``{name}``; see
-            :class:`~lockgate.asgi.GateMiddleware`.
+        public: the routes that need no key, each ``"METHOD /path"``.
+        rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
+            their views declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
 
     Raises:
-        ConfigurationError: the settings do not name :class:`RouteMiddleware`, a rule cannot be, a
-            strict audit found something, or the store does not suit the application.
+        ConfigurationError: an argument is of the wrong kind, the settings do not name
+            :class:`RouteMiddleware`, a rule cannot be, a strict audit found something, or the store
+            does not suit the application.
     """
+    combined = combined_rules(app, gate, public, rules)
+    if not isinstance(app, WSGIHandler | ASGIHandler):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+        raise ConfigurationError(
+            "lockgate.django.protect takes what get_wsgi_application() or get_asgi_application() "
+            f"returns, not {type(app).__name__}."
+        )
     if _NAME not in settings.MIDDLEWARE:
         raise ConfigurationError(
             f"The application does not check its routes: add {_NAME!r} to the settings' "
             "MIDDLEWARE, as the last one."
         )
-    guarded: wsgi.GateMiddleware | asgi.GateMiddleware
-    if isinstance(application, ASGIHandler):
-        service = cast(ASGIApp, application)
-        guarded = asgi.GateMiddleware(service, gate, rules, host=host, shadow=shadow)
-        guarded.preflights = service
-    else:
-        guarded = _WsgiGate(application, gate, rules, host=host, shadow=shadow)
-    report(guarded.guard, routes(), strict=strict)
+    if isinstance(app, ASGIHandler):
+        service = cast(ASGIApp, app)
+        awaited = asgi.GateMiddleware(
+            service, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes
+        )
+        awaited.preflights = service
+        awaited.start()
+        return awaited
+    guarded = _WsgiGate(app, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes)
+    guarded.start()
     return guarded
+
+
+def requires(
+    scope: str | None = None, *, cost: int = 1, slot: bool = False
+) -> Callable[[View], View]:
+    """Decorate a view, or a method of a class of views, with what a caller must bring.
+
+    The declaration is a rule of the gate before the application, so a refused request never reaches
+    Django.
+
+    Args:
+        scope: the scope that a key needs; None: any key will do.
+        cost: the units that the request takes from each window, at least 1.
+        slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+
+    Raises:
+        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+    """
+    rule = Rule(scope, cost=cost, slot=slot)
+
+    def decorate(view: View) -> View:
+        def check(args: tuple[object, ...]) -> HttpResponse | None:
+            request = next(arg for arg in args if hasattr(arg, "path_info"))
+            held = _held(cast(HttpRequest, request))
+            try:
+                if not watched(held):
+                    admitted(rule, held, view)
+            except Refusal as refusal:
+                return _answer_with(refused(refusal))
+            return None
+
+        @wraps(view)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            return check(args) or view(*args, **kwargs)
+
+        @wraps(view)
+        async def guarded_async(*args: Any, **kwargs: Any) -> Any:
+            return check(args) or await view(*args, **kwargs)
+
+        chosen = guarded_async if iscoroutinefunction(view) else guarded  # pyright: ignore[reportDeprecated]
+        mark(view, chosen, rule)
+        return cast(View, chosen)
+
+    return decorate
 
 
 def principal(request: HttpRequest) -> Principal | None:
@@ -173,7 +257,8 @@ def routes() -> Iterator[ServedRoute]:
         found |= dict.fromkeys(_walk(patterns, ""))
     for template, view in found:
         for method in _methods(view):
-            yield ServedRoute(method, template, view=_identity(view, method))
+            asked = required(view, method)
+            yield ServedRoute(method, template, None, asked, _identity(view, method))
 
 
 class _WsgiGate(wsgi.GateMiddleware):
@@ -189,26 +274,63 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     guard: Guard | None = held.get(GUARD)
     if guard is None:
         logger.error("No gate is before this application: serve what protect() returns.")
-        return _answer_with(NotFound())
+        return _answer_with(refused(NotFound()))
     if request.resolver_match is None:
         return None
-    caller: Callable[[], Caller] = partial(_wsgi_caller, request)
+    caller: Callable[[], views.Caller] = partial(_wsgi_caller, request)
     if "REQUEST_METHOD" not in held:
         caller = partial(AsgiCaller, cast(Scope, held))
     template = template_of(request.resolver_match.route)
     try:
         guard.verify_route(held[RULE], request.method or "GET", template, caller)
     except Refusal as refusal:
-        return _answer_with(refusal)
+        return _answer_with(refused(refusal))
     return None
 
 
-def _answer_with(refusal: Refusal) -> HttpResponse:
-    reply = refused(refusal)
+@lru_cache(maxsize=8)
+def _wsgi_operations(gate: Gate) -> WSGIApplication:
+    return wsgi.operations(gate)
+
+
+@lru_cache(maxsize=8)
+def _asgi_operations(gate: Gate) -> ASGIApp:
+    return asgi.operations(gate)
+
+
+def _operate(request: HttpRequest) -> HttpResponse:
+    environ = _held(request)
+    operations = _wsgi_operations(environ[GUARD].gate)
+    if hasattr(request, "_body"):  # A middleware has read it.
+        environ = dict(environ)
+        environ["wsgi.input"] = BytesIO(request.body)
+        environ["CONTENT_LENGTH"] = str(len(request.body))
+    response = HttpResponse()
+    del response["Content-Type"]
+
+    def start(status: str, headers: list[tuple[str, str]], _: object = None, /) -> Any:
+        response.status_code = int(status[:3])
+        for name, value in headers:
+            response[name] = value
+
+    response.content = b"".join(operations(environ, start))
+    return response
+
+
+async def _operate_async(request: HttpRequest) -> HttpResponse:
+    scope = _held(request)
+
+    async def read() -> bytes:
+        return request.body  # Django has received it before any middleware.
+
+    return _answer_with(await asgi.reply_of(_asgi_operations(scope[GUARD].gate), scope, {}, read))
+
+
+def _answer_with(reply: Reply) -> HttpResponse:
     return HttpResponse(reply.body, status=reply.status, headers=dict(text(reply.headers)))
 
 
-def _wsgi_caller(request: HttpRequest) -> Caller:
+def _wsgi_caller(request: HttpRequest) -> views.Caller:
     """The request as it came: Django writes the path into the environment decoded."""
     path = request.path_info.encode().decode("latin-1")
     return WsgiCaller({**_held(request), "PATH_INFO": path})

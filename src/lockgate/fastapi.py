@@ -1,47 +1,154 @@
-"""The FastAPI face: a router of lockgate's operations, a dependency for callers, error bodies.
+"""The FastAPI adapter.
 
-app = FastAPI(exception_handlers=error_handlers)
-app.include_router(lockgate_router(gate))
+@app.get("/models")
+async def models(caller: Caller = requires("models:read", cost=2)): ...
 
-@app.get("/jobs")
-async def jobs(caller: Annotated[Principal, Depends(require("jobs:read"))]): ...
-
-app = GateMiddleware(app, gate, {"GET /health": PUBLIC})
+protect(app, gate, public=["GET /health"])
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, TypeVar, cast
 
-from fastapi import APIRouter, Depends, Security
-from fastapi.openapi.models import APIKey, APIKeyIn, HTTPBearer, SecuritySchemeType
-from fastapi.openapi.models import SecurityBase as Scheme
-from fastapi.security.base import SecurityBase
-from starlette.requests import HTTPConnection
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
 
 from . import starlette
+from .asgi import serves_operations
 from .core.access_rule import Rule
+from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
-from .principal import Principal
+from .principal import Caller
 from .sessions import SESSION_COOKIE
-from .web.asgi_request import principal_of, slot_for
-from .web.fastapi_errors import error_handlers
-from .web.operations.openapi import answers, parameters
+from .web.bodies import PROBLEMS_AT_MOST, field_at
+from .web.guard import Guard
+from .web.operations.openapi import add_access, answers, parameters
 from .web.operations.operation import Endpoint
-from .web.operations.table import check, endpoints_of
-from .web.requirements import REQUIRES
+from .web.operations.table import endpoints_of
+from .web.protection import EXTENSION, audit, combined_rules, extra
+from .web.request import GUARD
+from .web.requirements import REQUIRES, admitted
+from .web.shadow import Shadow
+from .web.starlette_errors import error_handlers as starlette_handlers
+from .web.starlette_errors import from_the_router, response_to
 
-__all__ = ["error_handlers", "lockgate_router", "require"]
+with extra("fastapi", "lockgate[fastapi]"):
+    from fastapi import APIRouter, FastAPI
+    from fastapi.exception_handlers import (
+        http_exception_handler,
+        request_validation_exception_handler,
+    )
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.openapi.models import APIKey, APIKeyIn, HTTPBearer, SecuritySchemeType
+    from fastapi.openapi.models import SecurityBase as Scheme
+    from fastapi.params import Security
+    from fastapi.security.base import SecurityBase
+
+__all__ = ["Caller", "audit", "error_handlers", "operations", "protect", "requires"]
+
+App = TypeVar("App", bound=FastAPI)
+
+_ROUTERS: Final = {NotFound.status, MethodNotAllowed.status}
+_DEFAULTS: Final = (http_exception_handler, request_validation_exception_handler)
+
+_Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 
 
-class _Documented(SecurityBase):
-    """A security scheme for the document; the gate has judged the credential already."""
+def protect(
+    app: App,
+    gate: Gate,
+    *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
+    host: str | None = None,
+    strict: bool = False,
+    shadow: Shadow | None = None,
+) -> App:
+    """Put a gate before a FastAPI application: every path, closed by default.
+
+    As :func:`lockgate.starlette.protect`. What FastAPI finds wrong with a request is answered with
+    400 ``VALIDATION_ERROR``, unless the application has a handler of its own, and the OpenAPI
+    document tells what each operation requires and how it is refused.
+
+    Args:
+        app: the application.
+        gate: decides.
+        public: the routes that need no key, each ``"METHOD /path"``; the documentation is
+            ``"GET /docs"`` and ``"GET /openapi.json"``.
+        rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
+            their endpoints declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
+        host: the one host that the rules without a host are for; None: every host.
+        strict: refuse to start while the audit finds anything: a route that no rule names, a rule
+            that names no route.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+
+    Returns:
+        The application itself.
+
+    Raises:
+        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+            block the event loop, or the application has a gate or serves requests already.
+    """
+    combined = combined_rules(app, gate, public, rules)
+    starlette.check_application(app, FastAPI)
+    if gate.sessions is not None and not serves_operations(app, gate):
+        app.include_router(operations(gate))
+        app.router.routes.insert(0, app.router.routes.pop())  # Before any route for every path.
+    for kind, handler in list(app.exception_handlers.items()):
+        if handler in _DEFAULTS:
+            app.exception_handlers[kind] = error_handlers[kind]
+    starlette.install(app, gate, combined, error_handlers, host=host, strict=strict, shadow=shadow)
+    _extend_document(app)
+    return app
+
+
+def requires(scope: str | None = None, *, cost: int = 1, slot: bool = False) -> Any:
+    """Declare what a caller of an endpoint must bring; the parameter's value is the caller.
+
+    Write it as a parameter's default, in ``Annotated[Caller, requires(...)]``, or into
+    ``dependencies=[...]`` of a route, a router or an application. The declaration is a rule of the
+    gate before the application, so a refused request never reaches FastAPI.
+
+    Args:
+        scope: the scope that a key needs; None: any key will do.
+        cost: the units that the request takes from each window, at least 1.
+        slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+
+    Returns:
+        A dependency, typed as Any like those of FastAPI's own ``Depends``.
+
+    Raises:
+        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+    """
+    scopes = [] if scope is None else [scope]
+    return Security(_Requirement(Rule(scope, cost=cost, slot=slot)), scopes=scopes)
+
+
+class _Scheme(SecurityBase):
+    """A security scheme for the document; the gate has verified the credential already."""
 
     def __init__(self, name: str, model: Scheme) -> None:
         self.scheme_name = name
         self.model = model
 
+
+class _Documented(_Scheme):
+    """The scheme of an operation that has no endpoint."""
+
     async def __call__(self) -> None:
         pass
+
+
+class _Requirement(_Scheme):
+    """The dependency that gives the caller of an endpoint."""
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__("key", HTTPBearer(description="An API key."))
+        self._rule = rule
+        setattr(self, REQUIRES, rule)
+
+    async def __call__(self, connection: HTTPConnection) -> Caller:
+        return admitted(self._rule, connection.scope, connection.scope.get("endpoint"))
 
 
 _SCHEMES: Final = {
@@ -60,55 +167,18 @@ _SCHEMES: Final = {
 }
 
 
-Caller = Callable[..., Awaitable[Principal] | AsyncGenerator[Principal]]
-"""A dependency that gives the caller."""
+def operations(gate: Gate) -> APIRouter:
+    """Return lockgate's own operations under the gate's prefix, for ``app.include_router(...)``.
 
-
-def require(scope: str | None = None, *, slot: bool = False) -> Caller:
-    """A dependency that gives the caller: ``Depends(require("jobs:read"))``.
-
-    The scope is shown in the documentation page. A caller without it gets lockgate's own refusal:
-    403 ``INSUFFICIENT_SCOPE``, or 401 ``MISSING_AUTH`` where a rule makes the route public, for
-    there no key is looked at. The gate's middleware stands before the application, and knows who
-    is calling.
-
-    Args:
-        scope: the scope that a key needs; None: any key will do.
-        slot: whether a slot for concurrent jobs is held until the response is sent; where none is
-            free, the refusal is 429 ``CONCURRENT_LIMIT_EXCEEDED``.
+    :func:`protect` includes them in an application that does not have them. They are guarded even
+    without it, so they cannot be mounted open.
 
     Raises:
-        ConfigurationError: the scope is no exact scope.
-    """
-    rule = Rule(scope)
-
-    async def caller(
-        connection: HTTPConnection,
-        _: Annotated[None, Security(_SCHEMES["key"], scopes=[scope] if scope else [])],
-    ) -> Principal:
-        return check(rule, principal_of(connection.scope))
-
-    async def holder(
-        connection: HTTPConnection, principal: Annotated[Principal, Depends(caller)]
-    ) -> AsyncGenerator[Principal]:
-        async with slot_for(connection.scope, principal):
-            yield principal
-
-    setattr(caller, REQUIRES, rule)
-    return holder if slot else caller
-
-
-def lockgate_router(gate: Gate) -> APIRouter:
-    """lockgate's own operations, under the gate's prefix, for ``app.include_router(...)``.
-
-    They are guarded even where no middleware is in front, so they cannot be mounted open.
-
-    Raises:
-        ConfigurationError: the gate has no session verifier, so nobody could create a key.
+        ConfigurationError: the gate has no session verifier, so no key could be created.
     """
     router = APIRouter(tags=["API keys"])
-    # The same routes as under Starlette answer. What follows is never reached: it describes them.
-    router.routes.extend(starlette.lockgate_routes(gate))
+    # The same routes as under Starlette answer. The others are never reached: they describe them.
+    router.routes.extend(starlette.operations(gate))
     for endpoint in endpoints_of(gate):
         _describe(router, gate.prefix + endpoint.path, endpoint)
     return router
@@ -138,3 +208,54 @@ def _describe(router: APIRouter, path: str, endpoint: Endpoint) -> None:
 
 def _unreached() -> None:
     pass
+
+
+def _extend_document(app: FastAPI) -> None:
+    """Have an application's OpenAPI document tell what each operation requires."""
+    describe = app.openapi
+    extended: dict[str, Any] | None = None
+
+    def openapi() -> dict[str, Any]:
+        nonlocal extended
+        document = describe()
+        if document is not extended:
+            audit(app)  # The endpoints of routes that were added since are known.
+            add_access(document, getattr(app.state, EXTENSION).guard.book)
+            extended = document
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+async def _raised(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for HTTPException"
+    detail = cast(object, error.detail)  # FastAPI takes anything that JSON can hold.
+    if error.status_code in _ROUTERS and isinstance(detail, str):
+        return await from_the_router(request, error)
+    return await http_exception_handler(request, error)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError), "registered for RequestValidationError"
+    guard: Guard | None = request.scope.get(GUARD)
+    gate = None if guard is None else guard.gate
+    redact = str if gate is None else gate.format.redact
+    problems = [
+        # In a text that is no JSON there are no fields: FastAPI tells where it breaks off.
+        Problem("", "The body is not JSON.")
+        if found["type"] == "json_invalid"
+        else Problem(field_at(found["loc"][1:], gate), f"{redact(found['msg'])}.")
+        for found in error.errors()[:PROBLEMS_AT_MOST]
+    ]
+    return response_to(InvalidRequest(problems))
+
+
+error_handlers: dict[int | type[Exception], _Handler] = {
+    **cast(dict[int | type[Exception], _Handler], starlette_handlers),
+    HTTPException: _raised,
+    RequestValidationError: _invalid,
+}
+"""For the ``exception_handlers`` of an application that is mounted inside a protected one: its
+endpoints may raise any :class:`~lockgate.Refusal`; its router's 404 and 405, and what FastAPI finds
+wrong with a request, look like lockgate's. Any other ``HTTPException`` is answered as FastAPI
+answers it."""

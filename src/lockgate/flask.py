@@ -1,110 +1,108 @@
-"""The Flask face: an extension that guards the whole application, its operations, scopes at views.
+"""The Flask adapter.
 
-lockgate = FlaskGate(gate, {"GET /health": PUBLIC})
+@app.get("/models")
+@requires("models:read", cost=2)
+def models(): ...
 
-def create_app():
-    app = Flask(__name__)
-    lockgate.init_app(app)
-    app.register_blueprint(lockgate_blueprint(gate))
-    return app
+protect(app, gate, public=["GET /health"])
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import Any, Final, TypeVar, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from flask import Flask, Response, current_app, g, request
-from flask.typing import RouteCallable
-
 from .core.access_rule import Rule
-from .errors import ConfigurationError, Refusal
+from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
-from .web.audit import Audit, audit, report
-from .web.flask_blueprint import lockgate_blueprint
-from .web.flask_errors import handle_errors, response_to
-from .web.operations.table import check
-from .web.request import RULE
-from .web.requirements import mark
+from .principal import Caller
+from .web.operations.operation import Endpoint, ReadBody
+from .web.operations.table import endpoints, refused
+from .web.protection import EXTENSION, audit, combined_rules, extra
+from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
-from .web.werkzeug_routes import declared, routes, verify
-from .web.wsgi_request import WsgiCaller, principal_of
-from .wsgi import GateMiddleware
+from .web.wsgi_request import WsgiCaller, body_reader, principal_of, text, unreadable
+from .wsgi import PARAMS, GateMiddleware, guarded_operation
 
-__all__ = ["FlaskGate", "lockgate_blueprint", "requires"]
+with extra("flask", "lockgate[flask]"):
+    from flask import Blueprint, Flask, Response, current_app, g, request
+    from flask.blueprints import BlueprintSetupState
+    from flask.typing import RouteCallable
+    from werkzeug.exceptions import HTTPException
+    from werkzeug.exceptions import MethodNotAllowed as WrongMethod
+    from werkzeug.exceptions import NotFound as NoRoute
 
+    from .web.werkzeug_routes import routes, url_rule, verify
+
+__all__ = ["Caller", "audit", "operations", "protect", "requires"]
+
+App = TypeVar("App", bound=Flask)
 View = TypeVar("View", bound=RouteCallable)
 
-_EXTENSION: Final = "lockgate"
 
-
-class FlaskGate:
-    """Guards Flask applications: the whole of each, closed by default.
+def protect(
+    app: App,
+    gate: Gate,
+    *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
+    host: str | None = None,
+    strict: bool = False,
+    shadow: Shadow | None = None,
+) -> App:
+    """Put a gate before a Flask application: every path, closed by default.
 
     Views find the caller as ``flask.g.principal`` (a :class:`~lockgate.Principal`; None on public
-    routes), and may raise any :class:`~lockgate.Refusal`. What the router does not know is
-    answered as lockgate answers it; an application that has pages of its own for 404 and 405
-    registers them after :meth:`init_app`.
+    routes), and may raise any :class:`~lockgate.Refusal`. The router's 404 and 405 are answered as
+    lockgate answers them; an application with pages of its own registers their handlers after this
+    call. A gate with sessions also serves lockgate's own operations.
 
     Args:
+        app: the application; routes may be added before the call, or after it where it is not
+            strict.
         gate: decides.
-        rules: by ``"METHOD /path"``, parameters written ``{name}``, what a request must bring;
-            what :func:`requires` says at the views is added to them.
+        public: the routes that need no key, each ``"METHOD /path"``.
+        rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
+            their views declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
         host: the one host that the rules without a host are for; None: every host.
-        strict: refuse to serve while the audit finds anything: a route that no rule names, a rule
-            that names no route. Call :meth:`init_app` once the application has all its routes.
+        strict: raise while the audit finds anything: a route that no rule names, a rule that names
+            no route. Protect the application once it has all its routes.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+
+    Returns:
+        The application itself.
+
+    Raises:
+        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the gate's store
+            needs an event loop, the application has a gate already, or a strict audit found
+            something. Routes that are added later are audited with the first request.
     """
-
-    def __init__(
-        self,
-        gate: Gate,
-        rules: Mapping[str, Rule | str] | None = None,
-        *,
-        host: str | None = None,
-        strict: bool = False,
-        shadow: Shadow | None = None,
-    ) -> None:
-        self.gate: Final = gate
-        self.rules: Final = dict(rules or {})
-        self.host: Final = host
-        self.strict: Final = strict
-        self.shadow: Final = shadow
-
-    def init_app(self, app: Flask) -> None:
-        """Guard an application; its routes may be added before, or after where it is not strict.
-
-        Raises:
-            ConfigurationError: the rules do not fit together, the gate's store needs an event
-                loop, or a strict audit found something. What is added later is looked at with the
-                first request, and by :meth:`audit`.
-        """
-        face = _Face(self, app)
-        app.extensions[_EXTENSION] = face
-        app.wsgi_app = face  # type: ignore[method-assign]
-        # Before any function that the application has put there: one of them may answer.
-        app.before_request_funcs.setdefault(None, []).insert(0, face.check)
-        handle_errors(app)
-
-    def audit(self, app: Flask) -> Audit:
-        """What each route of an application requires, and what somebody should look at.
-
-        Raises:
-            ConfigurationError: the rules and what views require contradict each other.
-        """
-        return audit(self.middleware(app).guard, routes(app))
-
-    def middleware(self, app: Flask, inner: Any = None) -> GateMiddleware:
-        """The gate before an application, its views' rules included."""
-        rules = dict(self.rules)
-        for route, rule in declared(app):
-            if rules.setdefault(route, rule) != rule:
-                raise ConfigurationError(
-                    f"The rule '{route}' is {rules[route]!r}, and its view requires {rule!r}: "
-                    "take one out."
-                )
-        return _Middleware(app, inner, self.gate, rules, host=self.host, shadow=self.shadow)
+    combined = combined_rules(app, gate, public, rules)
+    if not isinstance(app, Flask):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+        raise ConfigurationError(
+            f"lockgate.flask.protect takes a Flask application, not {type(app).__name__}: take "
+            "lockgate.wsgi.protect for an application inside other layers."
+        )
+    if EXTENSION in app.extensions:
+        raise ConfigurationError("The application has a gate already: call protect() once.")
+    guarded = _FlaskGate(app, gate, combined, host=host, strict=strict, shadow=shadow)
+    if gate.sessions is not None and _BLUEPRINT not in app.blueprints:
+        app.register_blueprint(operations(gate))
+    if strict:
+        guarded.report()
+    else:
+        guarded.audit()  # Contradictions in the routes so far are told at once.
+    app.extensions[EXTENSION] = guarded
+    app.wsgi_app = guarded  # type: ignore[method-assign]
+    # Before any function that the application has put there: one of them may answer.
+    app.before_request_funcs.setdefault(None, []).insert(0, guarded.check)
+    app.register_error_handler(Refusal, response_to)
+    app.register_error_handler(NoRoute, lambda _: response_to(NotFound()))
+    app.register_error_handler(
+        WrongMethod, lambda wrong: response_to(MethodNotAllowed(wrong.valid_methods or ()))
+    )
+    return app
 
 
 def requires(
@@ -112,13 +110,13 @@ def requires(
 ) -> Callable[[View], View]:
     """Decorate a view, ``async`` or not, with what a caller must bring.
 
-    It becomes a rule of the gate before the application, so a refused request never reaches the
-    view's other decorators. Put it directly below ``@app.get(...)``.
+    The declaration is a rule of the gate before the application, so a refused request never reaches
+    the view's other decorators. Put it directly below ``@app.get(...)``.
 
     Args:
         scope: the scope that a key needs; None: any key will do.
-        cost: what the request takes from each window.
-        slot: whether a slot for concurrent jobs is held until the response is sent.
+        cost: the units that the request takes from each window, at least 1.
+        slot: whether the request holds a slot for concurrent jobs until it is answered whole.
 
     Raises:
         ConfigurationError: the scope is no exact scope, or the cost is less than 1.
@@ -130,15 +128,11 @@ def requires(
 
         @wraps(view)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            face: _Face | None = current_app.extensions.get(_EXTENSION)
-            if face is None:
-                raise ConfigurationError("No gate is before this application: call init_app.")
-            if face.shadow != "all":
-                try:
-                    check(rule, principal_of(request.environ))
-                except Refusal as refusal:
-                    return response_to(refusal)
-                _check_charge(rule, request.environ[RULE])
+            try:
+                if not watched(request.environ):
+                    admitted(rule, request.environ, request.endpoint)
+            except Refusal as refusal:
+                return response_to(refusal)
             return (current_app.ensure_sync(view) if waits else view)(*args, **kwargs)
 
         mark(view, guarded, rule)
@@ -147,56 +141,35 @@ def requires(
     return decorate
 
 
-def _check_charge(rule: Rule, charged: Rule) -> None:
-    """Check that the gate charged the cost, and took the slot, that a view requires."""
-    if charged.cost < rule.cost or (rule.slot and not charged.slot):
-        raise ConfigurationError(
-            f"The view {request.endpoint!r} requires {rule!r}, and the gate charged {charged!r}: "
-            "put @requires directly below the route, or use functools.wraps in the decorators "
-            "between them."
-        )
+def response_to(refusal: Refusal) -> Response:
+    """Turn a refusal into a response."""
+    reply = refused(refusal)
+    return Response(reply.body, reply.status, text(reply.headers))
 
 
-class _Face:
-    """Stands before one application. What its views require is known with the first request."""
+class _FlaskGate(GateMiddleware):
+    """Stands before one application."""
 
-    def __init__(self, extension: FlaskGate, app: Flask) -> None:
-        self.shadow: Final = extension.shadow
-        self._extension = extension
-        self._app = app
-        self._inner = app.wsgi_app
-        self._complete: GateMiddleware | None = None
-        made = extension.middleware(app, self._inner)  # Mistakes are told right away.
-        if extension.strict:
-            report(made.guard, routes(app), strict=True)
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        complete = self._complete
-        if complete is None:
-            complete = self._extension.middleware(self._app, self._inner)
-            report(complete.guard, routes(self._app), strict=self._extension.strict)
-            self._complete = complete
-        return complete(environ, start_response)
-
-    def check(self) -> None:
-        """Check the route that Flask matched, and tell its view of the caller."""
-        g.principal = principal_of(request.environ)
-        verify(request.environ, request, self._app, WsgiCaller)
-
-
-class _Middleware(GateMiddleware):
     def __init__(
         self,
-        flask: Flask,
-        inner: Any,
+        app: Flask,
         gate: Gate,
         rules: Mapping[str, Rule | str],
         *,
         host: str | None,
+        strict: bool,
         shadow: Shadow | None,
     ) -> None:
-        super().__init__(inner, gate, rules, host=host, shadow=shadow)
-        self._flask = flask
+        served = partial(routes, app)
+        super().__init__(
+            app.wsgi_app, gate, rules, host=host, strict=strict, shadow=shadow, routes=served
+        )
+        self._flask = app
+
+    def check(self) -> None:
+        """Check the route that Flask matched, and give its view the caller."""
+        g.principal = principal_of(request.environ)
+        verify(request.environ, request, self._flask, WsgiCaller)
 
     def answer_preflight(
         self, environ: WSGIEnvironment, start_response: StartResponse
@@ -209,8 +182,10 @@ class _Middleware(GateMiddleware):
     def refuse(
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
-        """Refuse a page of another origin by way of ``after_request``: its browser shows it no
-        answer without the headers that an extension such as Flask-CORS adds there.
+        """Refuse a page of another origin by way of ``after_request``.
+
+        Its browser shows it no answer without the headers that an extension such as Flask-CORS
+        adds there.
         """
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)
@@ -218,7 +193,7 @@ class _Middleware(GateMiddleware):
         return response(environ, start_response)
 
     def _processed(self, response: Response, environ: WSGIEnvironment) -> Response:
-        """A response as the application's ``after_request`` functions leave it."""
+        """Return a response as the application's ``after_request`` functions leave it."""
         plain = response.status_code, response.get_data(), response.headers.copy()
         try:
             with self._flask.request_context(environ):
@@ -227,3 +202,70 @@ class _Middleware(GateMiddleware):
             self._flask.logger.exception("after_request failed at a refusal: it goes without.")
         status, body, headers = plain
         return Response(body, status, headers)
+
+
+# --- lockgate's own operations ------------------------------------------------------------
+
+_BLUEPRINT: Final = "lockgate"
+
+
+def operations(gate: Gate) -> Blueprint:
+    """Return lockgate's own operations under the gate's prefix, for ``register_blueprint(...)``.
+
+    :func:`protect` registers them with an application that does not have them. They are guarded
+    even without it, so they cannot be mounted open.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so no key could be created; or,
+            when the blueprint is registered, it is given a prefix other than the gate's.
+    """
+    blueprint = Blueprint(_BLUEPRINT, __name__)
+    for path, by_method in endpoints(gate).items():
+        blueprint.record(_mount(gate, path, by_method))
+    return blueprint
+
+
+def _mount(
+    gate: Gate, path: str, by_method: Mapping[str, Endpoint]
+) -> Callable[[BlueprintSetupState], None]:
+    guarded = guarded_operation(gate, by_method, _reader)
+
+    def view(**params: str) -> Any:
+        request.environ[PARAMS] = params
+        return current_app.response_class.from_app(guarded, request.environ)
+
+    setattr(view, OPERATIONS, gate)
+
+    def mount(state: BlueprintSetupState) -> None:
+        if state.url_prefix:
+            raise ConfigurationError(
+                f"Register the blueprint without url_prefix={state.url_prefix!r}: "
+                "lockgate's operations move with the gate's prefix."
+            )
+        name = f"{_BLUEPRINT}.{next(iter(by_method.values())).handler.__name__}"
+        state.app.view_functions[name] = view
+        # A rule without methods takes them all: the operations answer 405 themselves.
+        state.app.url_map.add(state.app.url_rule_class(url_rule(path), endpoint=name))
+
+    return mount
+
+
+def _reader(environ: WSGIEnvironment) -> ReadBody:
+    """Read the body, also where Flask keeps it since something before the view has read it."""
+
+    async def read(limit: int) -> bytes:
+        if "stream" not in request.__dict__:  # Made at the first access to any of the body.
+            return await body_reader(environ)(limit)
+        if (request.content_length or 0) > limit:
+            raise PayloadTooLarge(limit)
+        try:
+            body = request.get_data()
+        except HTTPException:  # The application's own limit.
+            raise
+        except Exception as failure:  # OSError, or a parse error of the server's own.
+            raise unreadable() from failure
+        if len(body) > limit:
+            raise PayloadTooLarge(limit)
+        return body
+
+    return read

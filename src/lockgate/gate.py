@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal, cast
+from functools import cached_property
+from typing import Final, Literal, TypeVar, cast
 
 from .core.accounts import Account
 from .core.api_keys import ApiKey
@@ -10,7 +11,7 @@ from .core.client_address import ClientAddresses
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.imported_keys import ImportedKeyFormat, ImportedToken
 from .core.key_format import KeyFormat, Token
-from .core.plans import ANONYMOUS, LARGEST, Plan, PlanBook
+from .core.plans import ANONYMOUS, LARGEST, Plan, PlanBook, is_whole
 from .core.rate_limit_headers import (
     all_headers,
     all_text,
@@ -20,7 +21,7 @@ from .core.rate_limit_headers import (
 )
 from .core.row_seals import is_current, resealed_key
 from .core.same_origin import origin_of
-from .core.scopes import Catalogue, Requirement
+from .core.scopes import Catalogue, Requirement, requirement
 from .core.sliding_window import Reading
 from .errors import (
     ConfigurationError,
@@ -37,8 +38,7 @@ from .errors import (
 from .events import Events, Observer, logger
 from .principal import Principal
 from .services.anonymous_limits import AnonymousLimits
-from .services.concurrency import ConcurrencySlots, Holder
-from .services.concurrency_slot import ConcurrencySlot
+from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.forwarded_headers import ForwardedHeaders
 from .services.imported_keys import ImportedKeys
 from .services.keys import ID_MAX_LENGTH, Keys
@@ -56,6 +56,7 @@ from .stores.open import open_store
 from .stores.resilience.deadlines import DEADLINE, within
 from .stores.resilience.local_limits import Fallback, LocalLimits
 from .stores.resilience.resilient import resilient
+from .sync_gate import SyncGate
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
@@ -71,10 +72,12 @@ _ACCEPTS: Final = (
     "gate.keys.census() counts no 'sha256' and no 'unsealed' any more."
 )
 
-# What is a name of this module is found at once, on the way of each request.
-_LIMITED: Final = Verdict.LIMITED
-# A NamedTuple's own constructor takes three times as long.
+# Bound at module level: a global lookup is cheaper than an attribute lookup per request.
+_ADMITTED: Final = Verdict.ADMITTED
+# tuple.__new__ takes a third of the time of a NamedTuple's own constructor.
 _principal = cast(Callable[[type[Principal], Iterable[object]], Principal], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+
+Client = TypeVar("Client")
 
 
 class Gate:
@@ -217,88 +220,150 @@ class Gate:
         """The same, as WSGI has it."""
         self._warn()
 
-    async def admit(
+    @cached_property
+    def sync(self) -> SyncGate:
+        """The verbs of this gate as plain functions, where no event loop runs.
+
+        Raises:
+            ConfigurationError: the store needs an event loop.
+        """
+        return SyncGate(self)
+
+    async def authenticate(
         self,
-        token: Token,
-        requires: Requirement | None = None,
+        credential: str | bytes,
+        requires: str | Requirement | None = None,
         cost: int = 1,
         address: str = "",
     ) -> Principal:
-        """Let a key in: verify it, charge its organization, then look at its scopes (D19).
+        """Verify a key, charge its organization, then check its scopes (D19).
+
+        The one way in for keys: the middleware goes through :meth:`admit_header`, as this does.
 
         Args:
-            token: from ``gate.format.read``.
-            requires: the scope that is needed.
-            cost: what the request takes from each window.
-            address: the caller's, to whom wrong keys of another system are charged that were hashed
-                slowly there.
+            credential: the text of a key, or a whole ``Authorization`` value (``Bearer ...``).
+            requires: the scope that the key needs; None: any valid key will do.
+            cost: units to take from each window, from 1 to 2**53 - 1.
+            address: the client's address. Wrong keys of another system that cost a slow password
+                hash are charged to it.
 
         Raises:
             Unauthenticated: no such key, revoked, or expired. Nothing is counted.
             RateLimitExceeded: a window is full. Nothing is counted.
             InsufficientScope: the scope is missing. The request is counted.
             StoreUnavailable: the store did not answer.
+            ConfigurationError: the cost is out of range, or no key can be granted the scope.
+            TypeError: the credential is neither text nor bytes.
         """
-        if not 1 <= cost <= LARGEST:
-            raise ConfigurationError(f"A cost is from 1 to 2**53 - 1, not {cost}.")
+        if isinstance(credential, str):
+            credential = credential.encode("utf-8", "replace")
+        elif not isinstance(credential, bytes):
+            raise TypeError(
+                "authenticate() takes the text of a key or an Authorization value, as str or "
+                f"bytes, not {type(credential).__name__}."
+            )
+        _check_cost(cost)
+        needed = requirement(requires) if isinstance(requires, str) else requires
+        if needed is not None:
+            self.catalogue.check_requirement(needed)
+        value = credential.strip(b" \t")
+        if value and b" " not in value:
+            value = b"Bearer " + value
+        values = [value] if value else []
+        return await self.admit_header(values, self.known.find(values), needed, cost, str, address)
+
+    async def admit_header(
+        self,
+        authorizations: Sequence[bytes],
+        known: Token | None,
+        requires: Requirement | None,
+        cost: int,
+        address_of: Callable[[Client], str],
+        client: Client,
+    ) -> Principal:
+        """Admit a request by its ``Authorization`` values, as :meth:`authenticate` says.
+
+        Args:
+            authorizations: every value of the header.
+            known: the token that ``gate.known`` holds for them; None: parse them.
+            requires: the scope that the key needs.
+            cost: units to take from each window.
+            address_of: returns the address of ``client``; called only if a slow hash is needed.
+            client: the caller, as ``address_of`` takes it.
+        """
+        token = self.format.read(authorizations) if known is None else known
         now = self.clock() if self.clock else None
         try:
             admission = await self.store.admit(token, cost, self.plans, now)
-            unread = admission.key is None and isinstance(token, ImportedToken)
-            principal = None if unread else self.judge(admission, requires, cost)
+            verdict, key, plan, reading = admission
+            if (
+                verdict is _ADMITTED
+                and key is not None
+                and plan is not None
+                and (requires is None or requires.lacking(key.scopes) is None)
+            ):
+                self._admitted(plan.name)
+                principal = _principal(Principal, (key.organization, key, None, plan, reading))
+                if known is not None:
+                    return principal
+                return await self._remember(authorizations[0], token, principal, key)
+            refusal = self._refusal(admission, requires, cost)
         except LockgateError:
             raise
         except Exception as failure:
             raise unavailable(self.events, failure) from failure
         finally:
-            if token.rejected is not None:
+            if known is None and token.rejected is not None:
                 self.rejections.report(token.rejected)
-        if principal is None:
-            assert isinstance(token, ImportedToken), "another is judged"
-            try:
-                await self.legacy.upgrade(token, address)
-            except RateLimitExceeded as refusal:
-                self.attach_rate_headers(refusal, refusal.measured)
-                raise
-            finally:
-                if token.rejected is not None:
-                    self.rejections.report(token.rejected)
-            return await self.admit(token, requires, cost, address)
-        key = principal.key
-        if key is not None and not is_current(key, self._peppers):
-            return principal._replace(key=await self._rehash(token, key))
+        if not isinstance(refusal, Unauthenticated):
+            raise refusal
+        if known is not None:  # The row may have moved to another digest (K9).
+            self.known.forget(authorizations[0])
+        elif key is None and isinstance(token, ImportedToken):
+            await self._upgrade(token, address_of(client))
+        else:
+            raise refusal
+        return await self.admit_header(authorizations, None, requires, cost, address_of, client)
+
+    async def _remember(
+        self, authorization: bytes, token: Token, principal: Principal, key: ApiKey
+    ) -> Principal:
+        """Move a key that was just verified to the newest pepper, and remember its token."""
+        if not is_current(key, self._peppers):
+            key = await self._rehash(token, key)
+            principal = principal._replace(key=key)
+        self.known.remember(authorization, token, key)
         return principal
 
-    def judge(
-        self, admission: Admission, requires: Requirement | None = None, cost: int = 1
-    ) -> Principal:
-        """Say who comes in by what a store answered.
+    async def _upgrade(self, token: ImportedToken, address: str) -> None:
+        """Move the row of an imported key to a digest of ours, after its slow check."""
+        try:
+            await self.legacy.upgrade(token, address)
+        except RateLimitExceeded as refusal:
+            self.attach_rate_headers(refusal, refusal.measured)
+            raise
+        finally:
+            if token.rejected is not None:
+                self.rejections.report(token.rejected)
 
-        Args:
-            admission: the answer.
-            requires: the scope that is needed.
-            cost: what was asked for, which a refusal may name.
-
-        Raises:
-            Unauthenticated, RateLimitExceeded, InsufficientScope: as :meth:`admit` says.
-        """
+    def _refusal(self, admission: Admission, requires: Requirement | None, cost: int) -> Refusal:
+        """Turn an admission that lets no request in into its refusal."""
         verdict, key, plan, reading = admission
         if key is None:
-            raise KeyNotFound
+            return KeyNotFound()
         if plan is None or reading is None:
             ended = _ENDED[verdict]()
             ended.organization = key.organization
-            raise ended
-        if verdict is _LIMITED:
-            refusal = rate_limit_exceeded(plan.windows, reading, cost)
+            return ended
+        principal = Principal(key.organization, key, None, plan, reading)
+        if verdict is Verdict.LIMITED:
+            limited = rate_limit_exceeded(plan.windows, reading, cost)
             if key.expires_at is not None:
-                refusal.until = min(refusal.until, key.expires_at)
-            raise self.refused(refusal, Principal(key.organization, key, None, plan, reading))
-        principal = _principal(Principal, (key.organization, key, None, plan, reading))
-        if requires is not None and (lacking := requires.lacking(key.scopes)) is not None:
-            raise self.refused(InsufficientScope(lacking), principal)
-        self._admitted(plan.name)
-        return principal
+                limited.until = min(limited.until, key.expires_at)
+            return self.refused(limited, principal)
+        lacking = None if requires is None else requires.lacking(key.scopes)
+        assert lacking is not None, "or it is admitted"
+        return self.refused(InsufficientScope(lacking), principal)
 
     async def admit_session(self, session: Session, cost: int = 1) -> Principal:
         """Let a verified session in: it counts on its organization's windows, like a key (D9).
@@ -308,8 +373,7 @@ class Gate:
             RateLimitExceeded: a window is full.
             StoreUnavailable: the store did not answer.
         """
-        if not 1 <= cost <= LARGEST:
-            raise ConfigurationError(f"A cost is from 1 to 2**53 - 1, not {cost}.")
+        _check_cost(cost)
         organization = session.organization
         if organization is None or not 1 <= len(organization) <= ID_MAX_LENGTH:
             raise NoOrganization
@@ -363,7 +427,7 @@ class Gate:
         """See that store and session verifier suit a face, which asks when it is made.
 
         Args:
-            face: ``async`` awaits in an event loop, as under ASGI; ``blocking`` waits in a thread,
+            face: ``async`` awaits in an event loop, as under ASGI; ``sync`` waits in a thread,
                 as under WSGI.
 
         Raises:
@@ -443,6 +507,11 @@ class Gate:
                 logger.warning("%s", _ACCEPTS.format(name))
 
 
+def _check_cost(cost: int) -> None:
+    if not (is_whole(cost) and 1 <= cost <= LARGEST):
+        raise ConfigurationError(f"A cost is a whole number from 1 to 2**53 - 1, not {cost!r}.")
+
+
 def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -> None:
     """See that arguments of a gate fit, before anything is opened.
 
@@ -456,5 +525,5 @@ def _check(key_cap: int | None, prefix: str, sessions: SessionVerifier | None) -
     if sessions is not None and not hasattr(sessions, "io"):
         raise ConfigurationError(
             f"{type(sessions).__name__} does not say whether it waits: give the class "
-            "io = 'none', 'blocking', 'async' or 'either', as stores have."
+            "io = 'none', 'sync', 'async' or 'both', as stores have."
         )

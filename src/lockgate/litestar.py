@@ -1,32 +1,47 @@
-"""The Litestar adapter: a gate before the application, and a check of each route that it matches.
+"""The Litestar adapter.
+
+@get("/models", guards=[requires("models:read", cost=2)])
+async def models() -> ...
 
 service = Litestar([models], middleware=[RouteMiddleware])
-app = protect(service, gate, {"GET /models": "models:read"})
+app = protect(service, gate, public=["GET /health"])
 """
 
 import re
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from types import MethodType
 from typing import Any, Final, cast
 
-from litestar import Litestar, types
-from litestar.routes import ASGIRoute, HTTPRoute
 from starlette.types import ASGIApp, Scope, Send
 
-from .asgi import GateMiddleware
+from .asgi import GateMiddleware, operation_apps, reply_of
 from .core.access_rule import Rule
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
+from .principal import Caller
 from .web.asgi_request import AsgiCaller, refuse
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.guard import Guard
+from .web.operations.table import endpoints
+from .web.protection import audit, combined_rules, extra
 from .web.request import GUARD, RULE
+from .web.requirements import OPERATIONS, REQUIRES, admitted, watched
 from .web.shadow import Shadow
+from .web.wsgi_request import text
 
-__all__ = ["RouteMiddleware", "protect", "routes"]
+with extra("litestar", "litestar"):
+    from litestar import Litestar, Request, Response, types
+    from litestar import route as http_route
+    from litestar.connection import ASGIConnection
+    from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+    from litestar.routes import ASGIRoute, HTTPRoute
+
+__all__ = ["Caller", "RouteMiddleware", "audit", "operations", "protect", "requires", "routes"]
 
 _NAME: Final = re.compile(r"\{[^}]*\}")
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
+_CONVERTER: Final = re.compile(r"\{(\w+):(?!path\})\w+\}")
 _TEMPLATES: Final = "lockgate.templates"
 """Where an application's state holds the paths of each route, by what the router tells of it."""
 
@@ -57,6 +72,10 @@ class RouteMiddleware:
             try:
                 for template in _templates(scope):
                     guard.verify_route(scope[RULE], method, template, partial(AsgiCaller, scope))
+                handler = scope["route_handler"]
+                for rule in _declared(handler):
+                    if rule is not None and guard.shadow != "all":
+                        admitted(rule, scope, handler.handler_name)
             except Refusal as refusal:  # Litestar would answer it with 500.
                 await refuse(refusal, scope, send)
                 return True
@@ -66,56 +85,142 @@ class RouteMiddleware:
 def protect(
     app: Litestar,
     gate: Gate,
-    rules: Mapping[str, Rule | str] | None = None,
     *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
 ) -> GateMiddleware:
-    """Put a gate before a Litestar application; serve what is returned.
+    """Put a gate before a Litestar application, closed by default; serve what is returned.
 
-    Handlers find the caller as ``request.scope["state"]["principal"]``.
+    Handlers find the caller as ``request.scope["state"]["principal"]``. A gate with sessions also
+    serves lockgate's own operations.
 
     Args:
         app: the application, made with ``middleware=[RouteMiddleware]``.
         gate: decides.
-        rules: by ``"METHOD /path"``; see :class:`~lockgate.asgi.GateMiddleware`.
+        public: the routes that need no key, each ``"METHOD /path"``.
+        rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
+            their handlers declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
 
     Raises:
-        ConfigurationError: the application has no RouteMiddleware, a rule cannot be, or the
-            store would block the event loop.
+        ConfigurationError: an argument is of the wrong kind, the application has no
+            RouteMiddleware, a rule cannot be, or the store would block the event loop.
     """
+    combined = combined_rules(app, gate, public, rules)
+    if not isinstance(app, Litestar):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+        raise ConfigurationError(
+            f"lockgate.litestar.protect takes a Litestar application, not {type(app).__name__}: "
+            "take lockgate.asgi.protect for an application inside other layers."
+        )
     used = [getattr(one, "middleware", one) for one in app.middleware]
     if RouteMiddleware not in used:
         raise ConfigurationError(
             "The application does not check its routes: make it by "
             "Litestar(..., middleware=[lockgate.litestar.RouteMiddleware])."
         )
+    if gate.sessions is not None and not any(route.gate for route in routes(app)):
+        for handler in operations(gate):
+            app.register(handler)
     service = cast(ASGIApp, app)  # Litestar has types of its own for what ASGI says.
     served = partial(routes, app)
     guarded = GateMiddleware(
-        service, gate, rules, host=host, strict=strict, shadow=shadow, routes=served
+        service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served
     )
     if app.cors_config is not None:  # Litestar's CORS layer answers before any route is found.
         guarded.preflights = service
     return guarded
 
 
+def requires(
+    scope: str | None = None, *, cost: int = 1, slot: bool = False
+) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None]]:
+    """Return a Litestar guard: ``guards=[requires("models:read")]`` of a handler or a layer.
+
+    The declaration is a rule of the gate before the application, so a refused request never reaches
+    Litestar.
+
+    Args:
+        scope: the scope that a key needs; None: any key will do.
+        cost: the units that the request takes from each window, at least 1.
+        slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+
+    Raises:
+        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+    """
+    rule = Rule(scope, cost=cost, slot=slot)
+
+    async def check(
+        connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
+    ) -> None:
+        held = cast(Scope, connection.scope)
+        if not watched(held):
+            admitted(rule, held, handler.handler_name)
+
+    setattr(check, REQUIRES, rule)
+    return check
+
+
+def operations(gate: Gate) -> list[HTTPRouteHandler]:
+    """Return lockgate's own operations under the gate's prefix, for ``Litestar([...])``.
+
+    :func:`protect` adds them to an application that does not have them. They are guarded even
+    without it, so they cannot be mounted open.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so no key could be created.
+    """
+    apps = operation_apps(gate)
+    return [_handler(gate, path, apps[path], [*by]) for path, by in endpoints(gate).items()]
+
+
+def _handler(gate: Gate, path: str, operation: ASGIApp, methods: list[str]) -> HTTPRouteHandler:
+    async def operate(request: Request[Any, Any, Any]) -> Response[bytes]:
+        scope = cast(Scope, request.scope)
+        reply = await reply_of(operation, scope, request.path_params, request.body)
+        headers = dict(text(reply.headers))
+        media_type = headers.pop("content-type", "application/json")
+        return Response(
+            reply.body, status_code=reply.status, headers=headers, media_type=media_type
+        )
+
+    setattr(operate, OPERATIONS, gate)
+    taken: Any = [*methods, "HEAD"] if "GET" in methods else methods
+    template = _PARAMETER.sub(r"{\1:str}", path)
+    return http_route(template, http_method=taken, status_code=200, include_in_schema=False)(
+        operate
+    )
+
+
 def routes(app: Litestar) -> Iterator[ServedRoute]:
-    """Every route that an application serves."""
+    """List every route that an application serves."""
     for route in app.routes:
         path = _path(route)
-        if isinstance(route, HTTPRoute):
-            for handler in route.route_handlers:
-                for method in sorted(set(map(str, handler.http_methods)) - {"HEAD", "OPTIONS"}):
-                    yield ServedRoute(method, path, view=_view(handler))
-        else:
-            method = ANY_METHOD if isinstance(route, ASGIRoute) else "GET"
-            yield ServedRoute(method, path, view=_view(route.route_handler))
+        handlers: list[Any] = (
+            list(route.route_handlers) if isinstance(route, HTTPRoute) else [route.route_handler]
+        )
+        for handler in handlers:
+            gate = getattr(handler.fn, OPERATIONS, None)
+            for method in _methods(route, handler):
+                for rule in _declared(handler):
+                    yield ServedRoute(method, path, None, rule, _view(handler), gate)
+
+
+def _methods(route: object, handler: Any) -> list[str]:
+    if isinstance(route, HTTPRoute):
+        return sorted(set(map(str, handler.http_methods)) - {"HEAD", "OPTIONS"})
+    return [ANY_METHOD if isinstance(route, ASGIRoute) else "GET"]
+
+
+def _declared(handler: Any) -> list[Rule | None]:
+    """Return the rules that the guards of a handler declare; [None]: there are none."""
+    rules = [getattr(guard, REQUIRES, None) for guard in handler.resolve_guards()]
+    return [rule for rule in rules if rule is not None] or [None]
 
 
 def _view(handler: Any) -> Hashable:
@@ -162,7 +267,8 @@ def _unnamed(template: str) -> str:
 
 
 def _path(route: Any) -> str:
-    return f"{route.path.rstrip('/')}/{{path:path}}" if _is_mount(route) else route.path
+    path = f"{route.path.rstrip('/')}/{{path:path}}" if _is_mount(route) else str(route.path)
+    return _CONVERTER.sub(r"{\1}", path)
 
 
 def _is_mount(route: object) -> bool:

@@ -1,6 +1,6 @@
 """The principal: who is calling, as the application sees it."""
 
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from .core.api_keys import ApiKey
 from .core.plans import Plan
@@ -77,6 +77,19 @@ class Principal(NamedTuple):
     def __get_pydantic_core_schema__(cls, *_: object) -> NoReturn:
         """Refuse to be made of a request, as FastAPI makes other tuples, or to be an answer."""
         raise ConfigurationError(
-            "A Principal is neither read from a request nor sent: take it as "
-            "Annotated[Principal, Depends(require(...))], and answer with what a caller may see."
+            "A Principal is neither read from a request nor sent: take it as a parameter "
+            "'caller: Caller = requires(...)', and answer with what a caller may see."
         )
+
+
+class Caller(Principal):
+    """A principal that came with a key, as every endpoint with ``requires`` takes it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def key(self) -> ApiKey:  # pyright: ignore[reportIncompatibleVariableOverride] - narrower
+            """The key, its usage with this request counted."""
+            ...

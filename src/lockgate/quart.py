@@ -1,64 +1,98 @@
-"""The Quart adapter: a gate before the application, and a check of each route that it matches.
+"""The Quart adapter.
 
-app = Quart(__name__)
-protect(app, gate, {"GET /models": "models:read"})
+@app.get("/models")
+@requires("models:read", cost=2)
+async def models(): ...
+
+protect(app, gate, public=["GET /health"])
 """
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
+from typing import Any, Final, TypeVar, cast
 
-from quart import Quart, g, request, websocket
-from quart.wrappers import Request, Response, Websocket
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .asgi import GateMiddleware
+from .asgi import GateMiddleware, operation_apps, reply_of
 from .core.access_rule import Rule
-from .errors import MethodNotAllowed, NotFound, Refusal
+from .errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
 from .gate import Gate
+from .principal import Caller
 from .web.asgi_request import AsgiCaller
 from .web.guard import PREFLIGHT
+from .web.operations.operation import Reply
 from .web.operations.table import refused
+from .web.protection import EXTENSION, audit, combined_rules, extra
 from .web.request import PRINCIPAL, RULE
+from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
-from .web.werkzeug_routes import routes, verify
 from .web.wsgi_request import text
 
-__all__ = ["protect"]
+with extra("quart", "quart"):
+    from quart import Blueprint, Quart, current_app, g, has_websocket_context, request, websocket
+    from quart.blueprints import BlueprintSetupState
+    from quart.wrappers import Request, Response, Websocket
+
+    from .web.werkzeug_routes import routes, url_rule, verify
+
+__all__ = ["Caller", "audit", "operations", "protect", "requires"]
+
+App = TypeVar("App", bound=Quart)
+View = TypeVar("View", bound=Callable[..., Any])
+
+_BLUEPRINT: Final = "lockgate"
 
 
 def protect(
-    app: Quart,
+    app: App,
     gate: Gate,
-    rules: Mapping[str, Rule | str] | None = None,
     *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
-) -> GateMiddleware:
-    """Put a gate before a Quart application; its routes may be added before or after.
+) -> App:
+    """Put a gate before a Quart application: every path, closed by default.
 
-    The application stays the object to serve. Views find the caller as ``quart.g.principal`` (a
-    :class:`~lockgate.Principal`; None on public routes), and may raise any
-    :class:`~lockgate.Refusal`.
+    Views find the caller as ``quart.g.principal`` (a :class:`~lockgate.Principal`; None on public
+    routes), and may raise any :class:`~lockgate.Refusal`. A gate with sessions also serves
+    lockgate's own operations.
 
     Args:
-        app: the application.
+        app: the application; routes may be added before or after.
         gate: decides.
-        rules: by ``"METHOD /path"``; see :class:`~lockgate.asgi.GateMiddleware`.
+        public: the routes that need no key, each ``"METHOD /path"``.
+        rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
+            their views declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
 
+    Returns:
+        The application itself.
+
     Raises:
-        ConfigurationError: a rule cannot be, or the store would block the event loop.
+        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+            block the event loop, or the application has a gate already.
     """
-    service = cast(ASGIApp, app.asgi_app)
+    combined = combined_rules(app, gate, public, rules)
+    if not isinstance(app, Quart):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+        raise ConfigurationError(
+            f"lockgate.quart.protect takes a Quart application, not {type(app).__name__}: take "
+            "lockgate.asgi.protect for an application inside other layers."
+        )
+    if EXTENSION in app.extensions:
+        raise ConfigurationError("The application has a gate already: call protect() once.")
+    service, served = cast(ASGIApp, app.asgi_app), partial(routes, app)
     guarded = GateMiddleware(
-        service, gate, rules, host=host, strict=strict, shadow=shadow, routes=partial(routes, app)
+        service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served
     )
     guarded.preflights = partial(_answer_preflight, app)
+    if gate.sessions is not None and _BLUEPRINT not in app.blueprints:
+        app.register_blueprint(operations(gate))
+    app.extensions[EXTENSION] = guarded
     app.asgi_app = cast(Any, guarded)  # type: ignore[method-assign]
     # Before any function that the application has put there: one of them may answer.
     app.before_request_funcs.setdefault(None, []).insert(0, partial(_check_request, app))
@@ -66,7 +100,81 @@ def protect(
     app.register_error_handler(Refusal, _answer)
     app.register_error_handler(404, lambda _: _answer(NotFound()))
     app.register_error_handler(405, _wrong_method)
-    return guarded
+    return app
+
+
+def requires(
+    scope: str | None = None, *, cost: int = 1, slot: bool = False
+) -> Callable[[View], View]:
+    """Decorate a view, ``async`` or not, HTTP or WebSocket, with what a caller must bring.
+
+    The declaration is a rule of the gate before the application, so a refused request never reaches
+    the view's other decorators. Put it directly below ``@app.get(...)``.
+
+    Args:
+        scope: the scope that a key needs; None: any key will do.
+        cost: the units that the request takes from each window, at least 1.
+        slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+
+    Raises:
+        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+    """
+    rule = Rule(scope, cost=cost, slot=slot)
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            shown: Any = websocket if has_websocket_context() else request
+            try:
+                if not watched(shown.scope):
+                    admitted(rule, shown.scope, view)
+            except Refusal as refusal:
+                return _answer(refusal)
+            return await current_app.ensure_async(view)(*args, **kwargs)
+
+        mark(view, guarded, rule)
+        return cast(View, guarded)
+
+    return decorate
+
+
+def operations(gate: Gate) -> Blueprint:
+    """Return lockgate's own operations under the gate's prefix, for ``register_blueprint(...)``.
+
+    :func:`protect` registers them with an application that does not have them. They are guarded
+    even without it, so they cannot be mounted open.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so no key could be created; or,
+            when the blueprint is registered, it is given a prefix other than the gate's.
+    """
+    blueprint = Blueprint(_BLUEPRINT, __name__)
+    for path, operation in operation_apps(gate).items():
+        blueprint.record(_mount(path, operation, gate))
+    return blueprint
+
+
+def _mount(path: str, operation: ASGIApp, gate: Gate) -> Callable[[BlueprintSetupState], None]:
+    async def view(**params: str) -> Response:
+        async def read() -> bytes:
+            return cast(bytes, await request.get_data())
+
+        return _response(await reply_of(operation, cast(Any, request).scope, params, read))
+
+    setattr(view, OPERATIONS, gate)
+
+    def mount(state: BlueprintSetupState) -> None:
+        if state.url_prefix:
+            raise ConfigurationError(
+                f"Register the blueprint without url_prefix={state.url_prefix!r}: "
+                "lockgate's operations move with the gate's prefix."
+            )
+        name = f"{_BLUEPRINT}.{path}"
+        state.app.view_functions[name] = view
+        # A rule without methods takes them all: the operations answer 405 themselves.
+        state.app.url_map.add(state.app.url_rule_class(url_rule(path), endpoint=name))
+
+    return mount
 
 
 async def _answer_preflight(app: Quart, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +203,10 @@ async def _check(app: Quart, scope: Scope, matched: Request | Websocket) -> None
 
 def _answer(error: Exception) -> Response:
     assert isinstance(error, Refusal), "registered for Refusal"
-    reply = refused(error)
+    return _response(refused(error))
+
+
+def _response(reply: Reply) -> Response:
     return Response(reply.body, reply.status, dict(text(reply.headers)))
 
 

@@ -1,89 +1,142 @@
-"""The Starlette face: routes to mount, a decorator for endpoints, error bodies."""
+"""The Starlette adapter.
 
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+@requires("models:read", cost=2)
+async def models(request): ...
+
+app = Starlette(routes=[Route("/models", models)])
+protect(app, gate, public=["GET /health"])
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
+from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, ExceptionHandler
 
-from .asgi import GateMiddleware
+from .asgi import GateMiddleware, operation_routes, serves_operations
 from .core.access_rule import Rule
-from .errors import ConfigurationError, Refusal, SlotLost
+from .errors import ConfigurationError, Refusal
 from .gate import Gate
-from .web.asgi_request import AsgiCaller, ClientGone, body_reader, principal_of, respond, slot_for
-from .web.operations.operation import Endpoint
-from .web.operations.table import answer, check, endpoints, refused
-from .web.requirements import mark
+from .principal import Caller
+from .web.protection import EXTENSION, audit, combined_rules
+from .web.requirements import admitted, mark, watched
+from .web.shadow import Shadow
 from .web.starlette_errors import answer_refusal, error_handlers
 
-__all__ = ["error_handlers", "lockgate_routes", "requires"]
+__all__ = ["Caller", "audit", "error_handlers", "operations", "protect", "requires"]
 
 P = ParamSpec("P")
+App = TypeVar("App", bound=Starlette)
 
 
-def lockgate_routes(gate: Gate) -> list[Route]:
-    """lockgate's own operations, under the gate's prefix, for ``Starlette(routes=[...])``.
+def protect(
+    app: App,
+    gate: Gate,
+    *,
+    public: Iterable[str] = (),
+    rules: Mapping[str, Rule | str] | None = None,
+    host: str | None = None,
+    strict: bool = False,
+    shadow: Shadow | None = None,
+) -> App:
+    """Put a gate before a Starlette application: every path, closed by default.
 
-    They are guarded even where no middleware is in front, so they cannot be mounted open.
+    The gate stands outside all middleware of the application. The application answers refusals and
+    its router's 404 and 405 as lockgate does, unless it has handlers of its own, and serves
+    lockgate's own operations where the gate has sessions. Endpoints find the caller as
+    ``request.state.principal``. Routes and middleware may be added until the server starts.
+
+    Args:
+        app: the application.
+        gate: decides.
+        public: the routes that need no key, each ``"METHOD /path"``.
+        rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
+            their endpoints declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
+        host: the one host that the rules without a host are for; None: every host.
+        strict: refuse to start while the audit finds anything: a route that no rule names, a rule
+            that names no route.
+        shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+
+    Returns:
+        The application itself.
 
     Raises:
-        ConfigurationError: the gate has no session verifier, so nobody could create a key.
+        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+            block the event loop, or the application has a gate or serves requests already.
     """
-    routes: list[Route] = []
-    for path, operations in endpoints(gate).items():
-        guarded = GateMiddleware(_Operations(gate, operations), gate)
-        guarded.guard.audited = True  # There is this route alone, and its operations check again.
-        routes.append(Route(path, guarded))
-    return routes
+    combined = combined_rules(app, gate, public, rules)
+    check_application(app, Starlette)
+    if gate.sessions is not None and not serves_operations(app, gate):
+        app.router.routes[:0] = operations(gate)
+    install(app, gate, combined, error_handlers, host=host, strict=strict, shadow=shadow)
+    return app
 
 
-class _Operations:
-    """The operations on one path, as an ASGI application."""
+def check_application(app: object, kind: type[Starlette]) -> None:
+    """Check that an application can be given a gate.
 
-    def __init__(self, gate: Gate, operations: dict[str, Endpoint]) -> None:
-        self._gate = gate
-        self._operations = operations
+    Raises:
+        ConfigurationError: it is of another kind, has a gate already, or has served a request.
+    """
+    if not isinstance(app, kind):
+        raise ConfigurationError(
+            f"This protects a {kind.__name__} application, not {type(app).__name__}: take "
+            "lockgate.asgi.protect for an application inside other layers."
+        )
+    if hasattr(app.state, EXTENSION):
+        raise ConfigurationError("The application has a gate already: call protect() once.")
+    if app.middleware_stack is not None:
+        raise ConfigurationError(
+            "The application has served a request already: call protect() before it starts."
+        )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            reply = await answer(
-                self._gate,
-                self._operations,
-                AsgiCaller(scope),
-                principal_of(scope),
-                scope.get("path_params", {}),
-                body_reader(receive),
-            )
-        except ClientGone:
-            return
-        except Refusal as refusal:
-            reply = refused(refusal)
-        await respond(reply, scope, send)
+
+def install(
+    app: Starlette,
+    gate: Gate,
+    rules: Mapping[str, Rule | str],
+    handlers: Mapping[Any, ExceptionHandler],
+    *,
+    host: str | None,
+    strict: bool,
+    shadow: Shadow | None,
+) -> None:
+    """Put a gate outside the middleware stack of an application; see :func:`protect`."""
+    for kind, handler in handlers.items():
+        app.exception_handlers.setdefault(kind, handler)
+    guarded = GateMiddleware(app, gate, rules, host=host, strict=strict, shadow=shadow)
+    build = app.build_middleware_stack
+
+    def build_guarded() -> ASGIApp:
+        guarded.app = build()
+        return guarded
+
+    app.build_middleware_stack = build_guarded  # type: ignore[method-assign]
+    setattr(app.state, EXTENSION, guarded)
 
 
 def requires(
-    scope: str | None = None, *, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: bool = False
 ) -> Callable[[Callable[P, Any]], Callable[P, Awaitable[Any]]]:
     """Decorate an endpoint, ``async`` or not, HTTP or WebSocket, with what a caller must bring.
 
-    The refusal is lockgate's own: 403 ``INSUFFICIENT_SCOPE``, 429 ``CONCURRENT_LIMIT_EXCEEDED``, or
-    401 ``MISSING_AUTH`` where the route is public and nobody showed a key. The endpoint takes
-    ``request`` or ``websocket``.
+    The declaration is a rule of the gate before the application, so a refused request never reaches
+    the endpoint. The endpoint takes ``request`` or ``websocket``.
 
     Args:
         scope: the scope that a key needs; None: any key will do.
-        slot: whether a slot for concurrent jobs is held while the endpoint runs. A body that is
-            streamed after that needs ``Rule(..., slot=True)``, which holds it until it is sent.
+        cost: the units that the request takes from each window, at least 1.
+        slot: whether the request holds a slot for concurrent jobs until it is answered whole.
 
     Raises:
-        ConfigurationError: the scope is no exact scope.
+        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
     """
-    rule = Rule(scope, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot)
 
     def decorate(endpoint: Callable[P, Any]) -> Callable[P, Awaitable[Any]]:
         call = endpoint if iscoroutinefunction(endpoint) else partial(run_in_threadpool, endpoint)
@@ -92,21 +145,28 @@ def requires(
         async def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
             connection = _connection(args, kwargs)
             try:
-                async with AsyncExitStack() as held:
-                    try:
-                        principal = check(rule, principal_of(connection.scope))
-                        if slot:
-                            await held.enter_async_context(slot_for(connection.scope, principal))
-                    except Refusal as refusal:
-                        return await answer_refusal(connection, refusal)
-                    return await call(*args, **kwargs)
-            except SlotLost as lost:
-                return await answer_refusal(connection, lost)
+                if not watched(connection.scope):
+                    admitted(rule, connection.scope, endpoint)
+            except Refusal as refusal:
+                return await answer_refusal(connection, refusal)
+            return await call(*args, **kwargs)
 
         mark(endpoint, guarded, rule)
         return guarded
 
     return decorate
+
+
+def operations(gate: Gate) -> list[Route]:
+    """Return lockgate's own operations under the gate's prefix, for ``Starlette(routes=[...])``.
+
+    :func:`protect` adds them to an application that does not have them. They are guarded even
+    without it, so they cannot be mounted open.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, so no key could be created.
+    """
+    return operation_routes(gate)
 
 
 def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> "HTTPConnection[Any]":

@@ -1,6 +1,13 @@
-"""Drive a flow that never suspends, without an event loop: for WSGI, scripts and shells."""
+"""Serve callers with and without an event loop by the same flows.
 
-from collections.abc import Coroutine
+:func:`run` drives a flow that never suspends: for WSGI, scripts and shells. :func:`outcome`,
+:func:`pause` and :func:`together` await where an event loop runs and block where none does; an
+object that uses them says ``io = "both"``.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from .errors import ConfigurationError
@@ -8,15 +15,23 @@ from .errors import ConfigurationError
 T = TypeVar("T")
 
 
-def run(flow: Coroutine[Any, Any, T]) -> T:
-    """Run a flow to its end at once and give its value: ``run(gate.keys.list("org_1"))``.
+def loop_runs() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
-    A flow over a store with ``io`` ``none`` or ``blocking`` never suspends, so it needs no event
-    loop: this costs less than a microsecond.
+
+def run(flow: Coroutine[Any, Any, T]) -> T:
+    """Run a flow to its end and return its value: ``run(gate.keys.list("org_1"))``.
+
+    A flow over a store whose ``io`` is ``none``, ``sync`` or, without an event loop, ``both`` never
+    suspends: driving it costs less than a microsecond.
 
     Raises:
-        ConfigurationError: the flow suspended: its store is an asynchronous one. Await the flow in
-            the event loop, or give the gate a blocking store.
+        ConfigurationError: the flow suspended, so it needs an event loop.
     """
     try:
         flow.send(None)
@@ -26,5 +41,36 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
     flow.close()
     raise ConfigurationError(
         "run() was given a flow that waits for an event loop: await it there, "
-        "or give the gate a store whose io is 'none' or 'blocking'."
+        "or give the gate a store whose io is 'none', 'sync' or 'both'."
     )
+
+
+async def outcome(future: "Future[T]", timeout: float | None = None) -> T:
+    """Return the result of a future, which may be shared: a cancelled caller does not cancel it.
+
+    Raises:
+        TimeoutError: it took longer than ``timeout`` seconds; the work goes on.
+        CancelledError: of ``concurrent.futures``: the future was cancelled, its caller was not.
+    """
+    if not loop_runs():
+        return future.result(timeout)
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if future.cancelled() and (task is None or not task.cancelling()):
+            raise CancelledError from None
+        raise
+
+
+async def pause() -> None:
+    """Yield to other tasks of the event loop, if asyncio runs one."""
+    if loop_runs():
+        await asyncio.sleep(0)
+
+
+async def together(flows: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of flows: concurrently in an event loop, otherwise one by one."""
+    if not loop_runs():
+        return [await flow for flow in flows]
+    return await asyncio.gather(*flows)

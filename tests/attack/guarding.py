@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lockgate import Gate, Rule
+from starlette.applications import Starlette
+
+from lockgate import Gate, Rule, starlette
 from lockgate.asgi import GateMiddleware as AsgiGate
 from lockgate.wsgi import GateMiddleware as WsgiGate
 
@@ -16,7 +18,9 @@ Rules = Mapping[str, Rule | str]
 
 
 def guard_asgi(app: Any, gate: Gate, rules: Rules) -> Any:
-    """Guard any ASGI application; Starlette's and FastAPI's are recognised."""
+    """Guard any ASGI application; Starlette's and FastAPI's by their own adapter."""
+    if isinstance(app, Starlette):
+        return starlette.protect(app, gate, rules=rules)
     return AsgiGate(app, gate, rules)
 
 
@@ -26,26 +30,24 @@ def guard_wsgi(app: Any, gate: Gate, rules: Rules) -> Any:
 
 
 def guard_flask(app: Any, gate: Gate, rules: Rules) -> Any:
-    from lockgate.flask import FlaskGate
+    from lockgate.flask import protect
 
-    FlaskGate(gate, rules).init_app(app)
-    return app
+    return protect(app, gate, rules=rules)
 
 
 def guard_quart(app: Any, gate: Gate, rules: Rules) -> Any:
     from lockgate import quart
 
-    quart.protect(app, gate, rules)
-    return app
+    return quart.protect(app, gate, rules=rules)
 
 
 def guard_django(app: Any, gate: Gate, rules: Rules) -> Any:
     from lockgate import django
 
-    return django.protect(app, gate, rules)
+    return django.protect(app, gate, rules=rules)
 
 
 def guard_litestar(app: Any, gate: Gate, rules: Rules) -> Any:
     from lockgate import litestar
 
-    return litestar.protect(app, gate, rules)
+    return litestar.protect(app, gate, rules=rules)

@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 
 from lockgate import PUBLIC, ConfigurationError, Gate, Principal, Rule, run, starlette
 from lockgate.asgi import GateMiddleware as AsgiGate
-from lockgate.fastapi import require
-from lockgate.flask import FlaskGate, requires
+from lockgate.fastapi import requires as fastapi_requires
+from lockgate.flask import protect, requires
 from lockgate.wsgi import GateMiddleware as WsgiGate
 
 # As frameworks and gateways write parameters and tails; as a rule each is a path of itself.
@@ -49,9 +49,9 @@ def starts(app: Any) -> None:
     TestClient(app).get("/")
 
 
-def flask_starts(extension: FlaskGate, app: Flask) -> None:
+def flask_starts(app: Flask, gate: Gate, rules: Rules | None = None, **options: Any) -> None:
     """Take a Flask application up to its first request."""
-    extension.init_app(app)
+    protect(app, gate, rules=rules, **options)
     app.test_client().get("/")
 
 
@@ -72,7 +72,7 @@ def test_a_rule_that_no_request_matches_is_refused_D31(
 @pytest.mark.parametrize("path", NEVER)
 def test_flask_refuses_a_rule_that_no_request_matches_D31(gate: Gate, path: str) -> None:
     with pytest.raises(ConfigurationError):
-        FlaskGate(gate, {f"GET {path}": "jobs:read"}).init_app(Flask("dead"))
+        protect(Flask("dead"), gate, rules={f"GET {path}": "jobs:read"})
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_strict_flask_refuses_what_is_open_or_dead_D31(gate: Gate) -> None:
     both: dict[str, Rule | str] = {"GET /jobs/{id}": "jobs:read", "GET /admin": "account:read"}
     # Flask itself adds /static.
     both["GET /static/{filename:path}"] = PUBLIC
-    flask_starts(FlaskGate(gate, both, **STRICT), app())
+    flask_starts(app(), gate, both, **STRICT)
     named = {route: rule for route, rule in both.items() if route != "GET /admin"}
     with pytest.raises(ConfigurationError, match="/admin"):
-        flask_starts(FlaskGate(gate, named, **STRICT), app())
+        flask_starts(app(), gate, named, **STRICT)
     with pytest.raises(ConfigurationError, match="/elsewhere"):
-        flask_starts(FlaskGate(gate, {**both, "GET /elsewhere": PUBLIC}, **STRICT), app())
+        flask_starts(app(), gate, {**both, "GET /elsewhere": PUBLIC}, **STRICT)
 
 
 # --- requirements at endpoints ------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_flask_requires_above_the_route_is_told_D31(gate: Gate) -> None:
         return "jobs"
 
     with pytest.raises(ConfigurationError, match="jobs"):
-        flask_starts(FlaskGate(gate), app)
+        flask_starts(app, gate)
 
 
 def test_starlette_requires_on_an_endpoint_without_a_route_is_told_D31(gate: Gate) -> None:
@@ -168,7 +168,7 @@ def test_flask_cost_of_a_view_method_is_charged_or_told_D31(gate: Gate) -> None:
     key = run(gate.keys.create("org_1", name="key")).text
     plan = gate.plans.default
     with told_or_done() as done:
-        FlaskGate(gate).init_app(app)
+        protect(app, gate)
         bearer = {"Authorization": f"Bearer {key}"}
         answered = app.test_client().post("/jobs", headers=bearer)
         used = run(gate.store.peek("org_1", plan.windows)).used[0]
@@ -187,7 +187,7 @@ def test_flask_scope_of_a_view_method_is_needed_or_told_D31(gate: Gate) -> None:
     app.add_url_rule("/jobs", view_func=Jobs.as_view("jobs"))
     key = run(gate.keys.create("org_1", name="key", scopes=["jobs:read"])).text
     with told_or_done() as done:
-        FlaskGate(gate).init_app(app)
+        protect(app, gate)
         bearer = {"Authorization": f"Bearer {key}"}
         done.append(app.test_client().post("/jobs", headers=bearer).status_code == 403)
 
@@ -195,7 +195,7 @@ def test_flask_scope_of_a_view_method_is_needed_or_told_D31(gate: Gate) -> None:
 # --- scopes that do not exist -------------------------------------------------------------
 
 
-def misspelled(caller: Annotated[Principal, Depends(require("jobs:raed"))]) -> Principal:
+def misspelled(caller: Annotated[Principal, fastapi_requires("jobs:raed")]) -> Principal:
     return caller
 
 
@@ -209,7 +209,7 @@ def test_fastapi_scope_that_does_not_exist_is_refused_D31(gate: Gate, nested: bo
             return "jobs"
     else:
 
-        @app.get("/jobs", dependencies=[Depends(require("jobs:raed"))])
+        @app.get("/jobs", dependencies=[fastapi_requires("jobs:raed")])
         async def plain_jobs() -> str:
             return "jobs"
 
@@ -227,7 +227,7 @@ def test_flask_scope_that_does_not_exist_is_refused_D31(gate: Gate) -> None:
     app = Flask("misspelt")
     app.add_url_rule("/jobs", "jobs", requires("jobs:raed")(lambda: "jobs"))
     with pytest.raises(ConfigurationError, match="jobs:raed"):
-        flask_starts(FlaskGate(gate), app)
+        flask_starts(app, gate)
 
 
 # --- costs that no plan admits ------------------------------------------------------------

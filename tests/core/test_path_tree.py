@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockgate.core.path_patterns import Pattern
-from lockgate.core.path_tree import PathTree
+from lockgate.core.request_paths import PathTree, Pattern
 
 PIECES = ["a", "K", "\u0131", "ß", "a-b", "{x}", "{x}-b", ""]
 PATTERNS = [

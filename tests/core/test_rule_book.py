@@ -11,8 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from lockgate.core.access_rule import ANY_KEY, PUBLIC, Rule, both
-from lockgate.core.path_patterns import Pattern
-from lockgate.core.path_readings import folded, odd
+from lockgate.core.request_paths import Pattern, folded, odd
 from lockgate.core.rule_book import RuleBook
 from lockgate.core.scopes import Catalogue, Grants, Requirement
 from lockgate.errors import ConfigurationError, InvalidRequest

@@ -4,6 +4,7 @@ import ast
 import asyncio
 import doctest
 import inspect
+import logging
 import re
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def test_the_python_of_a_page_runs(
 ) -> None:
     for name in sorted({*SECRET.findall(page.read_text())}):
         monkeypatch.setenv(name, f"{name} of these tests")
+    monkeypatch.setattr(logging.getLogger("lockgate"), "handlers", [])
     module = ModuleType("page")  # Some frameworks look up the types of a handler in its module.
     monkeypatch.setitem(sys.modules, "page", module)
     names = module.__dict__

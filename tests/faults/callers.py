@@ -102,10 +102,9 @@ class Callers:
             time.sleep(seconds)
 
     async def _ask(self, key: Key) -> str:
-        token = self._gate.format.read([b"Bearer " + key["text"].encode()])
         started = monotonic()
         try:
-            await self._gate.admit(token)
+            await self._gate.authenticate(key["text"])
             outcome = ADMITTED
         except RateLimitExceeded:
             outcome = LIMITED

@@ -36,12 +36,12 @@ def test_d15_a_claim_attaches_and_keys_plan_and_usage_stay(office: Office) -> No
     made = office.register()
     organization = made.account.organization
     run(office.gate.organizations.place(organization, "starter"))
-    token = office.gate.format.parse(made.api_key)
-    run(office.gate.admit(token))
+    token = made.api_key
+    run(office.gate.authenticate(token))
     claimed = run(office.accounts.claims.claim(person(), organization))
     assert (claimed.account.claimed_by, claimed.account.claimed_at) == ("ada", office.clock.now)
     assert [key.id for key in claimed.keys] == [made.key.id]
-    principal = run(office.gate.admit(token))
+    principal = run(office.gate.authenticate(token))
     assert (principal.plan.name, principal.reading.used[0]) == ("starter", 2)
     assert office.told[-1].name == "claimed"
     assert office.told[-1].fields == {
@@ -115,9 +115,9 @@ def test_the_claimer_sees_every_key_and_may_revoke_them_all(office: Office) -> N
     assert all(key.revoked_at == office.clock.now for key in claimed.keys)
     for text in (made.api_key, more.text):
         with pytest.raises(KeyRevoked):
-            run(office.gate.admit(office.gate.format.parse(text)))
+            run(office.gate.authenticate(text))
     mine = run(office.gate.keys.create(organization, "my own"))
-    run(office.gate.admit(office.gate.format.parse(mine.text)))
+    run(office.gate.authenticate(mine.text))
     assert office.told[-2].fields["revoked"] is True
 
 
@@ -252,7 +252,7 @@ def test_d46_a_claim_ends_the_token_and_its_sessions(office: Office) -> None:
     assert run(agents.verify(signed_in.cookie)) is None
     with pytest.raises(TokenNotAccepted):
         run(agents.sign_in(made.dashboard_token, address=ADDRESS))
-    run(office.gate.admit(office.gate.format.parse(made.api_key)))
+    run(office.gate.authenticate(made.api_key))
 
 
 def test_d46_the_claimer_may_keep_the_token_and_end_it_later(office: Office) -> None:

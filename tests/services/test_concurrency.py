@@ -251,9 +251,7 @@ def test_a_principal_brings_its_plan_and_its_organization_alone() -> None:
     bench = Bench()
     run(bench.gate.organizations.place("org_1", "free", concurrent=1))
     keys = [run(bench.gate.keys.create(org, "a key")).text for org in ("org_1", "org_2")]
-    mine, theirs = (
-        run(bench.gate.admit(bench.gate.format.read([f"Bearer {key}".encode()]))) for key in keys
-    )
+    mine, theirs = (run(bench.gate.authenticate(key)) for key in keys)
     lease = run(bench.slots.acquire(mine, "a"))
     with pytest.raises(ConcurrentLimitExceeded):
         run(bench.slots.acquire(mine, "b"))

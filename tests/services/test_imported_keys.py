@@ -126,12 +126,10 @@ class Desk:
         return run(self.gate.legacy.adopt(system, handle=handle, digest=digest, **fields))
 
     def admit(self, text: str, address: str = "192.0.2.1") -> Principal:
-        token = self.gate.format.read([f"Bearer {text}".encode()])
-        return run(self.gate.admit(token, None, 1, address))
+        return run(self.gate.authenticate(text, address=address))
 
     async def admit_async(self, text: str, address: str = "192.0.2.1") -> Principal:
-        token = self.gate.format.read([f"Bearer {text}".encode()])
-        return await self.gate.admit(token, None, 1, address)
+        return await self.gate.authenticate(text, address=address)
 
     def kept(self, key: ApiKey) -> ApiKey:
         return run(self.gate.keys.get(key.organization, key.id))

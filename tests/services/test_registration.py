@@ -38,7 +38,7 @@ def test_d13_an_organization_a_key_and_a_token() -> None:
     assert TOKEN.fullmatch(made.dashboard_token)
     assert (made.dashboard_url, made.billing_url) == (ORIGIN, ORIGIN)
     organization = made.account.organization
-    principal = run(office.gate.admit(office.gate.format.parse(made.api_key)))
+    principal = run(office.gate.authenticate(made.api_key))
     assert principal.organization == organization
     assert principal.plan == office.gate.plans.default
     assert principal.key is not None

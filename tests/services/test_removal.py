@@ -38,7 +38,7 @@ def test_d46_what_nobody_claimed_or_used_for_thirty_days_goes_whole(office: Offi
     assert remove(office) == [organization]
     assert office.told[-1] == ("account_removed", {"organization": organization})
     with pytest.raises(KeyNotFound):
-        run(office.gate.admit(office.gate.format.parse(made.api_key)))
+        run(office.gate.authenticate(made.api_key))
     with pytest.raises(TokenNotAccepted):
         run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
     with pytest.raises(ClaimRefused):
@@ -55,7 +55,7 @@ def test_d46_each_use_keeps_an_account(office: Office, use: str) -> None:
     office.clock.now += 29 * DAY
     match use:
         case "request":
-            run(office.gate.admit(office.gate.format.parse(made.api_key)))
+            run(office.gate.authenticate(made.api_key))
         case "sign-in":
             run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
         case "key":

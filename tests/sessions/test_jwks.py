@@ -30,7 +30,7 @@ from lockgate.core.timestamps import MINUTE
 from lockgate.events import Events
 from lockgate.sessions.jwks import FetchedKeys, NoSigningKeys
 from lockgate.sessions.jwt import JwtSessions
-from lockgate.starlette import lockgate_routes
+from lockgate.starlette import operations
 from tests.web.driving import Bench
 from tests.web.test_sessions import KEYS, Face, by_asgi, by_wsgi
 
@@ -463,7 +463,7 @@ def test_both_colours_by_one_verifier(idp: Provider, face: Face) -> None:
 def lockgate_app(gate: Gate) -> Any:
     from starlette.applications import Starlette
 
-    return Starlette(routes=lockgate_routes(gate))
+    return Starlette(routes=operations(gate))
 
 
 def test_a_failure_is_logged_without_what_was_answered(

@@ -32,7 +32,7 @@ def check_adoption(store: Store) -> None:
 
     def admit(handle: str, secret: str) -> str:
         header = f"Bearer old_{handle}_{secret}".encode()
-        return run(gate.admit(gate.format.read([header]))).organization
+        return run(gate.authenticate(header)).organization
 
     fast = adopt("faster", hashlib.sha512(b"old_faster_right").hexdigest())
     slow = adopt("slower", bcrypt.hashpw(b"old_slower_right", bcrypt.gensalt(4)).decode())

@@ -51,11 +51,11 @@ tokens = []
 for number in range(3):
     run(gate.organizations.place(f"org_{number}", "enterprise", **no_limits))
     text = run(gate.keys.create(f"org_{number}", "a key")).text
-    tokens.append(gate.format.parse(text))
-    run(gate.admit(tokens[-1]))
+    tokens.append(text)
+    run(gate.authenticate(tokens[-1]))
 
 def charge(number, times):
-    principals = [run(gate.admit(tokens[number])) for _ in range(times)]
+    principals = [run(gate.authenticate(tokens[number])) for _ in range(times)]
     assert {principal.organization for principal in principals} == {f"org_{number}"}
     return [principal.key.request_count for principal in principals]
 

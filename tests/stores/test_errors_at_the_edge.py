@@ -13,7 +13,6 @@ from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockgate import Event, Gate, Plan, PlanBook, run
-from lockgate.core.key_format import Token
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.base import Store, StoreError, UnreadableState
 from lockgate.stores.key_value import RecordStore
@@ -123,11 +122,8 @@ class Service:
             run(self.gate.slots.acquire(name, "job"))
         self.told.clear()
 
-    def token(self, organization: str) -> Token:
-        return self.gate.format.read([f"Bearer {self.texts[organization]}".encode()])
-
     def status(self, organization: str) -> int:
-        return self.answer(self.gate.admit(self.token(organization)))
+        return self.answer(self.gate.authenticate(self.texts[organization]))
 
     def answer(self, flow: Any) -> int:
         try:
@@ -155,9 +151,9 @@ def test_an_unreadable_state_refuses_its_own_organization_only_w8(
     if isinstance(store, SqlStore):
         store._key_hints.clear()
     for _ in range(ASKED):
-        flow = gate.slots.held(BAD) if part == "slots" else gate.admit(service.token(BAD))
+        flow = gate.slots.held(BAD) if part == "slots" else gate.authenticate(service.texts[BAD])
         assert service.answer(flow) == 503
-        assert service.answer(gate.admit(service.token(GOOD))) == 200
+        assert service.answer(gate.authenticate(service.texts[GOOD])) == 200
     assert service.names() == {"unreadable_state"}
     assert len(service.told) == ASKED
     for event in service.told:
@@ -170,13 +166,11 @@ def test_an_unreadable_state_refuses_its_own_organization_only_w8(
 async def test_an_unreadable_state_spoils_no_admission_of_the_same_batch_w8(kind: str) -> None:
     store, corrupt = in_sql(kind, "usage")
     gate = Gate(store, brand="acme", plans=BOOK, deadline=UNHURRIED)
-    tokens = {}
-    for name in (BAD, GOOD):
-        made = await gate.keys.create(name, "a key")
-        tokens[name] = gate.format.read([f"Bearer {made.text}".encode()])
-        await gate.admit(tokens[name])
+    texts = {name: (await gate.keys.create(name, "a key")).text for name in (BAD, GOOD)}
+    for text in texts.values():
+        await gate.authenticate(text)
     await asyncio.to_thread(corrupt, b"\x07")
-    flows = [gate.admit(tokens[name]) for name in (BAD, GOOD) * 8]
+    flows = [gate.authenticate(texts[name]) for name in (BAD, GOOD) * 8]
     outcomes = await asyncio.gather(*flows, return_exceptions=True)
     assert [isinstance(one, StoreUnavailable) for one in outcomes] == [True, False] * 8
     await gate.close()
@@ -191,8 +185,9 @@ def test_a_misuse_is_told_as_a_bug_and_opens_no_breaker_g7(
     service = Service(make(kind, parts[0])[0])
     with caplog.at_level(logging.ERROR, "lockgate"):
         for _ in range(ASKED):
-            with pytest.raises((StoreUnavailable, AttributeError)):
-                run(service.gate.admit(service.texts[GOOD]))  # type: ignore[arg-type]
+            text: Any = service.texts[GOOD]  # Where a token belongs.
+            with pytest.raises(StoreUnavailable):
+                run(service.gate.admit_header([text.encode()], text, None, 1, str, ""))
             assert service.status(GOOD) == 200
     assert service.told == [Event("internal_error", {"error": "AttributeError"})] * ASKED
     assert "Traceback" in caplog.text

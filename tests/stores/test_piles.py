@@ -13,7 +13,7 @@ from lockgate.core.api_keys import ApiKey, KeyState, Position
 from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidRequest, KeyLimitReached
 from lockgate.services.keys import KeyPage
-from lockgate.starlette import lockgate_routes
+from lockgate.starlette import operations
 from lockgate.stores.base import PAGE_AT_MOST, Page
 from lockgate.stores.key_value import RecordStore, record
 from lockgate.stores.memory.keys import LocalKeys
@@ -199,7 +199,7 @@ def behind_nothing(bench: Bench) -> Any:
 
     from lockgate.asgi import GateMiddleware
 
-    return GateMiddleware(Starlette(routes=lockgate_routes(bench.gate)), bench.gate)
+    return GateMiddleware(Starlette(routes=operations(bench.gate)), bench.gate)
 
 
 async def test_a_census_of_a_pile_lets_others_have_their_turn(piled: Piled) -> None:

@@ -21,13 +21,13 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from lockgate.asgi import GateMiddleware
-from lockgate.starlette import lockgate_routes
+from lockgate.starlette import operations
 
 
 @pytest.fixture
 def client(lockgate_gate):
     routes = [Route("/models", lambda request: PlainTextResponse("ok"))]
-    routes += lockgate_routes(lockgate_gate)
+    routes += operations(lockgate_gate)
     app = GateMiddleware(Starlette(routes=routes), lockgate_gate, {"GET /models": "models:read"})
     return TestClient(app)
 

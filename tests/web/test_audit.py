@@ -13,8 +13,8 @@ from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from lockgate import PUBLIC, ConfigurationError, Rule
-from lockgate.starlette import lockgate_routes, requires
-from lockgate.web.audit import Audit, audit, report
+from lockgate.starlette import operations, requires
+from lockgate.web.audit import Audit, audit_routes, report
 from lockgate.web.guard import Guard
 from lockgate.web.starlette_routes import routes_of
 
@@ -42,7 +42,7 @@ async def raw(scope: Any, receive: Any, send: Any) -> None: ...
 
 def audited(routes: list[Any], rules: dict[str, Any], **fields: Any) -> Audit:
     bench = Bench()
-    return audit(Guard(bench.gate, rules, **fields), routes_of(Starlette(routes=routes)))
+    return audit_routes(Guard(bench.gate, rules, **fields), routes_of(Starlette(routes=routes)))
 
 
 def test_every_route_is_listed_with_what_it_requires() -> None:
@@ -90,8 +90,8 @@ def test_every_route_is_listed_with_what_it_requires() -> None:
 
 def test_lockgates_own_operations_are_listed_by_method() -> None:
     bench = Bench()
-    app = Starlette(routes=lockgate_routes(bench.gate))
-    report = audit(Guard(bench.gate), routes_of(app))
+    app = Starlette(routes=operations(bench.gate))
+    report = audit_routes(Guard(bench.gate), routes_of(app))
     assert [(r.method, r.path) for r in report.routes] == [
         ("GET", "/api/v1/account/rate-limits"),
         ("GET", "/api/v1/api-keys"),
@@ -169,7 +169,10 @@ def test_a_route_that_is_bound_to_a_host_needs_a_rule_for_this_host() -> None:
 
 def test_a_method_that_no_rule_names_is_told() -> None:
     found = audited([Route("/a", page, methods=["GET", "POST"])], {"GET /a": "jobs:read"})
-    assert found.problems == ["No rule names POST for /a: it is answered with 405."]
+    assert found.problems == [
+        "No rule names POST for /a: it is answered with 405. Put requires() at its endpoint, or "
+        "name it in rules."
+    ]
     assert "405" in str(found)
 
 
@@ -223,17 +226,19 @@ def test_a_gate_for_one_host_says_so(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_what_has_no_routes_to_list() -> None:
     assert routes_of(raw) == []
-    assert audit(Guard(Bench().gate, {"GET /a": "jobs:read"}), []).problems == []
+    assert audit_routes(Guard(Bench().gate, {"GET /a": "jobs:read"}), []).problems == []
 
 
 def test_operations_below_another_prefix_are_told_with_what_to_do() -> None:
     """They are closed to sessions there: the rules name them at the root."""
     bench = Bench()
-    at_root = Starlette(routes=lockgate_routes(bench.gate))
-    mounted = Starlette(routes=[Mount("/shop", routes=lockgate_routes(bench.gate))])
+    at_root = Starlette(routes=operations(bench.gate))
+    mounted = Starlette(routes=[Mount("/shop", routes=operations(bench.gate))])
     other = Starlette(routes=[Route("/shop/api/v1/api-keys", at_root)])
     problems = {
-        name: [p for p in audit(Guard(bench.gate), routes_of(app)).problems if "prefix=" in p]
+        name: [
+            p for p in audit_routes(Guard(bench.gate), routes_of(app)).problems if "prefix=" in p
+        ]
         for name, app in (("root", at_root), ("mounted", mounted), ("other", other))
     }
     assert (problems["root"], problems["other"]) == ([], [])

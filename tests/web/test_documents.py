@@ -21,7 +21,7 @@ from lockgate import Gate, Plan, Registration, run
 from lockgate.asgi import GateMiddleware
 from lockgate.demo.applications import fastapi_application, flask_application, starlette_application
 from lockgate.demo.service import Service
-from lockgate.fastapi import error_handlers, lockgate_router
+from lockgate.fastapi import error_handlers, operations
 from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie(["a session secret of the tests"])
@@ -57,7 +57,7 @@ def gate() -> Gate:
 def plain_fastapi(service: Service) -> Any:
     gate = service.gate
     app = FastAPI(exception_handlers=error_handlers)
-    app.include_router(lockgate_router(gate))
+    app.include_router(operations(gate))
     return GateMiddleware(app, gate)
 
 

@@ -368,8 +368,7 @@ def test_rules_that_do_not_fit_are_said(rules: dict[str, Any], said: str) -> Non
 
 def test_the_rule_of_an_operation_is_held_against_whoever_is_in() -> None:
     bench = Bench()
-    token = bench.gate.format.read([f"Bearer {bench.key('models:read')}".encode()])
-    by_key = run(bench.gate.admit(token))
+    by_key = run(bench.gate.authenticate(bench.key("models:read")))
     with pytest.raises(MissingAuth):
         check(Rule(), None)
     with pytest.raises(SessionRequired):
@@ -416,8 +415,7 @@ def test_made_up_methods_are_not_looked_up_one_by_one(monkeypatch: pytest.Monkey
 def test_an_operation_is_closed_whoever_lets_somebody_in() -> None:
     """Also where no guard knew the rule: the operation holds its own against the caller."""
     bench = Bench()
-    token = bench.gate.format.read([f"Bearer {bench.key('models:read')}".encode()])
-    by_key = run(bench.gate.admit(token))
+    by_key = run(bench.gate.authenticate(bench.key("models:read")))
     operations = endpoints(bench.gate)[KEYS]
 
     async def never(limit: int) -> bytes:
@@ -450,8 +448,7 @@ def test_a_known_key_comes_in_when_its_digest_has_moved_elsewhere() -> None:
     text = bench.key()
     caller = Asking(path="/x", authorization=f"Bearer {text}")
     assert enter(bench, caller)[0] == "in"
-    token = bench.gate.format.read([f"Bearer {text}".encode()])
-    key = run(bench.gate.store.find(token.handle))
+    key = run(bench.gate.store.find(bench.gate.format.parse(text).handle))
     assert key is not None
     plain = sha256(text.encode()).digest()
     old, new = Digest(key.scheme, key.digest), Digest("sha256", plain)

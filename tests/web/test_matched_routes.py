@@ -38,7 +38,7 @@ from werkzeug.test import Client as WsgiClient
 
 from lockgate import PUBLIC, ConfigurationError, Rule, django, litestar, quart
 from lockgate.asgi import GateMiddleware
-from lockgate.flask import FlaskGate
+from lockgate.flask import protect
 from lockgate.flask import requires as flask_requires
 from lockgate.web.audit import ServedRoute
 from lockgate.web.starlette_routes import routes_of
@@ -151,12 +151,12 @@ def application(framework: str, bench: Bench) -> Any:
 
         flask.add_url_rule("/admin", view_func=flask_view)
         flask.wsgi_app = rewriting(flask.wsgi_app)  # type: ignore[method-assign]
-        FlaskGate(bench.gate, RULES).init_app(flask)
+        protect(flask, bench.gate, rules=RULES)
         return flask
     if framework == "django":
-        return django.protect(WSGIHandler(), bench.gate, RULES)
+        return django.protect(WSGIHandler(), bench.gate, rules=RULES)
     if framework == "django-asgi":
-        return django.protect(ASGIHandler(), bench.gate, RULES)
+        return django.protect(ASGIHandler(), bench.gate, rules=RULES)
     if framework == "litestar":
 
         @get("/admin")
@@ -165,7 +165,7 @@ def application(framework: str, bench: Bench) -> Any:
             return "admin"
 
         service = Litestar([handler], middleware=[litestar.RouteMiddleware], logging_config=None)
-        guarded = litestar.protect(service, bench.gate, RULES)
+        guarded = litestar.protect(service, bench.gate, rules=RULES)
         changed: Any = guarded
         changed.app = Rewriting(guarded.app)
         return guarded
@@ -178,7 +178,7 @@ def application(framework: str, bench: Bench) -> Any:
     service_of_quart.add_url_rule("/admin", view_func=view)
     layered: Any = Rewriting(cast(Any, service_of_quart.asgi_app))
     service_of_quart.asgi_app = layered  # type: ignore[method-assign]
-    quart.protect(service_of_quart, bench.gate, RULES)
+    quart.protect(service_of_quart, bench.gate, rules=RULES)
     return service_of_quart
 
 
@@ -256,11 +256,11 @@ def test_a_subdomain_route_needs_the_rule_for_its_host_below_the_server_name(
     client: Any
     if framework == "flask":
         flask = panels(Flask("panels", subdomain_matching=True, static_folder=None))
-        FlaskGate(bench.gate, PANELS, strict=True).init_app(flask)
+        protect(flask, bench.gate, rules=PANELS, strict=True)
         client = WsgiClient(flask)
     else:
         service = panels(Quart("panels", subdomain_matching=True, static_folder=None))
-        quart.protect(service, bench.gate, PANELS)
+        quart.protect(service, bench.gate, rules=PANELS)
         client = TestClient(service)
 
     def ask(key: str, name: str) -> int:
@@ -282,7 +282,7 @@ def test_a_view_of_a_subdomain_declares_a_rule_for_its_host() -> None:
     flask = Flask("panels", subdomain_matching=True, static_folder=None)
     flask.config["SERVER_NAME"] = "example.com"
     flask.get("/panel", subdomain="admin")(flask_requires("account:write")(lambda: "admin"))
-    FlaskGate(bench.gate, strict=True).init_app(flask)
+    protect(flask, bench.gate, strict=True)
     headers = {"Authorization": f"Bearer {bench.key('account:write')}"}
     answer = WsgiClient(flask).get("/panel", base_url="http://admin.example.com", headers=headers)
     assert (answer.status_code, answer.text) == (200, "admin")
@@ -381,12 +381,12 @@ def test_a_django_view_keeps_its_rule_under_every_language(
             listed = {route.path for route in django.routes()}
             assert listed == {english, german, "/{p:path}"}
             assert get_language() == started
-            ask = ask_by(django.protect(handler(), bench.gate, rules), key)
+            ask = ask_by(django.protect(handler(), bench.gate, rules=rules), key)
             assert [ask(english), ask(german), ask("/fr/users")] == [200, 404, 200]
             rules[f"GET {german}"] = "account:read"
-            ask = ask_by(django.protect(handler(), bench.gate, rules, strict=True), key)
+            ask = ask_by(django.protect(handler(), bench.gate, rules=rules, strict=True), key)
             assert [ask(english), ask(german)] == [200, 200]
-            ask = ask_by(django.protect(handler(), bench.gate, rules), bench.key("jobs:read"))
+            ask = ask_by(django.protect(handler(), bench.gate, rules=rules), bench.key("jobs:read"))
             assert [ask(english), ask(german)] == [403, 403]
 
 
@@ -620,7 +620,7 @@ def test_litestar_handlers_whose_paths_it_writes_alike_keep_their_own_rules(turn
         "GET /x/{p:path}": PUBLIC,
         "POST /x/{p:path}": PUBLIC,
     }
-    client = TestClient(litestar.protect(service, bench.gate, rules))
+    client = TestClient(litestar.protect(service, bench.gate, rules=rules))
     assert (client.get("/x/1/2").status_code, reached) == (404, [])
     assert client.post("/x/1/2").status_code == 200
     assert client.get("/x/1").status_code == 401
@@ -638,7 +638,7 @@ def test_a_litestar_handler_of_two_paths_written_alike_needs_the_rules_of_both()
     checks: Any = litestar.RouteMiddleware
     service = Litestar([either], middleware=[checks], openapi_config=None, logging_config=None)
     rules: dict[str, Rule | str] = {"GET /x/{p}": "account:read", "GET /x/{p:path}": PUBLIC}
-    client = TestClient(litestar.protect(service, bench.gate, rules))
+    client = TestClient(litestar.protect(service, bench.gate, rules=rules))
     assert client.get("/x/1/2").status_code == 404
 
 
@@ -663,7 +663,7 @@ async def test_litestar_routes_that_name_a_parameter_differently_are_served(turn
         "POST /items/{id}/{part}": "account:write",
         "POST /other/{id}": "account:read",
     }
-    guarded = litestar.protect(service, bench.gate, rules, strict=True)
+    guarded = litestar.protect(service, bench.gate, rules=rules, strict=True)
     assert (await driving.ask(guarded, path="/items/1/x")).body == b"one"
     key = bench.key("account:write")
     assert (await driving.ask(guarded, "POST", "/items/a/x", key=key)).body == b"two"
@@ -689,7 +689,7 @@ def test_an_empty_origin_is_no_preflight_and_its_rule_is_charged(
     cors = CORSConfig(allow_origins=["https://a"])
     service = Litestar([options], middleware=[checks], cors_config=cors, logging_config=None)
     rules: dict[str, Rule | str] = {"OPTIONS /o": "account:read"}
-    client = TestClient(litestar.protect(service, bench.gate, rules))
+    client = TestClient(litestar.protect(service, bench.gate, rules=rules))
     headers = [*origin, ("access-control-request-method", wanted)]
     assert client.options("/o", headers=headers).status_code == 401
     assert reached == []

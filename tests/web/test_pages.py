@@ -20,8 +20,8 @@ from werkzeug.serving import make_server
 
 from lockgate import PUBLIC, run
 from lockgate.asgi import GateMiddleware
-from lockgate.flask import FlaskGate, lockgate_blueprint
-from lockgate.starlette import lockgate_routes
+from lockgate.flask import protect
+from lockgate.starlette import operations
 from tests.blackbox.browser import Browser
 
 from .driving import Bench
@@ -59,7 +59,7 @@ def by_asgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
         response.headers["set-cookie"] = COOKIE.format(bench.session())
         return response
 
-    routes = [Route(SIGN_IN, sign_in), *lockgate_routes(bench.gate)]
+    routes = [Route(SIGN_IN, sign_in), *operations(bench.gate)]
     guarded = GateMiddleware(Starlette(routes=routes), bench.gate, {f"GET {SIGN_IN}": PUBLIC})
     answering = CORSMiddleware(
         guarded,
@@ -83,8 +83,7 @@ def by_asgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
 def by_wsgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
     """The same under Flask."""
     app = Flask("service")
-    FlaskGate(bench.gate, {f"GET {SIGN_IN}": PUBLIC}).init_app(app)
-    app.register_blueprint(lockgate_blueprint(bench.gate))
+    protect(app, bench.gate, public=[f"GET {SIGN_IN}"])
 
     @app.get(SIGN_IN)
     def sign_in() -> Any:

@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 from lockgate import PUBLIC, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import MINUTE
-from lockgate.starlette import error_handlers, lockgate_routes, requires
+from lockgate.starlette import error_handlers, operations, requires
 
 from .driving import RATE, Bench
 from .serving import exchange, fields_of, served, status_of
@@ -43,7 +43,7 @@ class Served:
             WebSocketRoute("/echo", self.echo),
             WebSocketRoute("/needs", requires("jobs:write")(_needs)),
             WebSocketRoute("/raises", self.raises),
-            *lockgate_routes(self.bench.gate),
+            *operations(self.bench.gate),
         ]
         rules: dict[str, Rule | str] = {
             "GET /health": PUBLIC,

@@ -15,8 +15,8 @@ from starlette.websockets import WebSocket
 
 from lockgate import Rule
 from lockgate.asgi import GateMiddleware
-from lockgate.flask import FlaskGate, lockgate_blueprint
-from lockgate.starlette import lockgate_routes
+from lockgate.flask import protect
+from lockgate.starlette import operations
 
 from .driving import ORIGIN, Bench, Line, ask, websocket_scope
 
@@ -29,7 +29,7 @@ Headers = list[tuple[str, str]]
 
 
 def by_asgi(bench: Bench, method: str, path: str, headers: Headers, body: bytes) -> int:
-    app = GateMiddleware(Starlette(routes=lockgate_routes(bench.gate)), bench.gate)
+    app = GateMiddleware(Starlette(routes=operations(bench.gate)), bench.gate)
     answer = asyncio.run(ask(app, method, path, headers=headers, body=body))
     return answer.status
 
@@ -38,8 +38,7 @@ def by_wsgi(bench: Bench, method: str, path: str, headers: Headers, body: bytes)
     from flask import Flask
 
     app = Flask(__name__)
-    FlaskGate(bench.gate).init_app(app)
-    app.register_blueprint(lockgate_blueprint(bench.gate))
+    protect(app, bench.gate)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "PATH_INFO": path,

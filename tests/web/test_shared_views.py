@@ -31,9 +31,9 @@ from starlette.routing import Route
 from werkzeug.test import Client
 
 from lockgate import PUBLIC, ConfigurationError, Rule, asgi, django, litestar, quart
-from lockgate.flask import FlaskGate
+from lockgate.flask import audit, protect
 from lockgate.web import werkzeug_routes
-from lockgate.web.audit import audit, view_of
+from lockgate.web.audit import audit_routes, view_of
 from lockgate.web.guard import Guard
 
 from .driving import Bench, ask
@@ -83,7 +83,7 @@ def litestar_app(bench: Bench, rules: Rules, **options: Any) -> Any:
         async def models(self) -> str:
             return "models"
 
-    return litestar.protect(made_with_litestar([Models]), bench.gate, rules, **options)
+    return litestar.protect(made_with_litestar([Models]), bench.gate, rules=rules, **options)
 
 
 def made_with_litestar(handlers: Any) -> Litestar:
@@ -100,7 +100,7 @@ def quart_app(bench: Bench, rules: Rules, **options: Any) -> Any:
     async def models() -> str:
         return "models"
 
-    quart.protect(app, bench.gate, rules, **options)
+    quart.protect(app, bench.gate, rules=rules, **options)
 
     async def connected(scope: Any, receive: Any, send: Any) -> None:
         """The application; Quart waits for the end of the connection beside the view."""
@@ -155,12 +155,12 @@ def test_a_django_view_keeps_its_rule_below_decorators_and_with_other_arguments(
     patterns = tuple(django_path(at, view) for at, view in paths)
     checks = ["lockgate.django.RouteMiddleware"]
     with override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=checks):
-        client = Client(django.protect(WSGIHandler(), bench.gate, NAMED))
+        client = Client(django.protect(WSGIHandler(), bench.gate, rules=NAMED))
         assert [client.get(at).status_code for at in ("/models", *TWINS)] == [401, 404, 404]
         key = {"Authorization": f"Bearer {bench.key('models:read')}"}
         assert client.get("/models", headers=key).status_code == 200
         with pytest.raises(ConfigurationError, match="runs the same view"):
-            django.protect(WSGIHandler(), bench.gate, NAMED, strict=True)
+            django.protect(WSGIHandler(), bench.gate, rules=NAMED, strict=True)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -204,8 +204,8 @@ async def test_shadow_mode_runs_the_view_and_tells() -> None:
     assert "route_mismatch" in bench.names()
 
 
-def flask(rules: Rules) -> tuple[Flask, FlaskGate]:
-    app, extension = Flask("shared"), FlaskGate(Bench().gate, rules)
+def flask() -> Flask:
+    app = Flask("shared")
 
     @app.get("/models")
     @app.get("/models.json")
@@ -213,12 +213,11 @@ def flask(rules: Rules) -> tuple[Flask, FlaskGate]:
     def models() -> str:
         return "models"
 
-    return app, extension
+    return app
 
 
 def test_flask_runs_a_view_by_no_path_without_its_rule() -> None:
-    app, extension = flask(NAMED)
-    extension.init_app(app)
+    app = protect(flask(), Bench().gate, rules=NAMED)
     assert [app.test_client().get(path).status_code for path in TWINS] == [404, 404]
 
 
@@ -289,30 +288,28 @@ def test_a_class_that_is_made_two_views_of_keeps_its_rule(
 ) -> None:
     """Unless it is given other arguments; where these cannot be seen, the audit tells."""
     routes = werkzeug_routes.routes(made_of(base, arguments, others, **options))
-    found = audit(Guard(Bench().gate, NAMED), routes)
+    found = audit_routes(Guard(Bench().gate, NAMED), routes)
     told = [p for p in found.problems if "runs the same view" in p]
     assert len(told) == shared
 
 
 def test_flask_runs_a_class_by_no_path_without_its_rule() -> None:
     app = made_of(FlaskView, (), ())
-    FlaskGate(Bench().gate, NAMED).init_app(app)
+    protect(app, Bench().gate, rules=NAMED)
     assert app.test_client().get("/v2/models").status_code == 404
 
 
 def test_the_audit_names_a_path_whose_view_has_a_rule_elsewhere() -> None:
-    app, extension = flask({**NAMED, "GET /static/{name:path}": PUBLIC})
-    problems = extension.audit(app).problems
+    rules: Rules = {**NAMED, "GET /static/{name:path}": PUBLIC}
+    problems = audit(protect(flask(), Bench().gate, rules=rules)).problems
     assert len(problems) == 2
     for path, problem in zip(TWINS, problems, strict=True):
         assert f"GET {path} runs the same view as /models, whose rule it does not have" in problem
 
 
 def test_strict_refuses_such_a_path() -> None:
-    app, extension = flask(NAMED)
-    extension = FlaskGate(extension.gate, NAMED, strict=True)
     with pytest.raises(ConfigurationError, match="runs the same view"):
-        extension.init_app(app)
+        protect(flask(), Bench().gate, rules=NAMED, strict=True)
 
 
 async def test_a_framework_serves_static_files_by_one_view_under_several_rules(
@@ -322,6 +319,6 @@ async def test_a_framework_serves_static_files_by_one_view_under_several_rules(
     bench = Bench()
     pages = [create_static_files_router(f"/{name}", [tmp_path]) for name in ("closed", "open")]
     rules: Rules = {"GET /closed/{p:path}": "models:read", CATCH_ALL: PUBLIC}
-    guarded = litestar.protect(made_with_litestar(pages), bench.gate, rules)
+    guarded = litestar.protect(made_with_litestar(pages), bench.gate, rules=rules)
     assert (await ask(guarded, path="/open/x")).status == 200
     assert (await ask(guarded, path="/closed/x")).status == 401

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from flask import Flask
 from flask_cors import CORS
 from starlette.applications import Starlette
@@ -25,8 +25,9 @@ from werkzeug.test import Client
 from lockgate import ConfigurationError, Principal, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.errors import SlotLost
-from lockgate.fastapi import error_handlers, require
-from lockgate.flask import FlaskGate
+from lockgate.fastapi import error_handlers
+from lockgate.fastapi import requires as fastapi_requires
+from lockgate.flask import protect
 from lockgate.flask import requires as flask_requires
 from lockgate.starlette import requires
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
@@ -36,7 +37,7 @@ from .serving import served
 
 JOB = Rule("jobs:write", slot=True)
 RULES = {"POST /jobs": JOB}
-Holder = Annotated[Principal, Depends(require("jobs:write", slot=True))]
+Holder = Annotated[Principal, fastapi_requires("jobs:write", slot=True)]
 TAKEN = b'{"error":"Too many jobs at a time: 1 of 1 slots are taken; try again in 10 s.",' + (
     b'"code":"CONCURRENT_LIMIT_EXCEEDED","retryAfter":10,'
     b'"limits":{"type":"concurrent","limit":1,"used":1}}'
@@ -406,7 +407,7 @@ def ruled_app(bench: Bench) -> ASGIApp:
 
 def flask_app(bench: Bench) -> Flask:
     app = Flask("service")
-    FlaskGate(bench.gate).init_app(app)
+    protect(app, bench.gate)
 
     @app.post("/jobs")
     @flask_requires("jobs:write", cost=2, slot=True)

@@ -8,11 +8,14 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+import click
+
 from ..core.plans import LIMITS, Plan, PlanBook
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND, iso8601
 from ..errors import ConfigurationError
 from ..testing import plot
-from ..testing.simulation import Simulation, simulate
+from ..testing.simulation import Simulation
+from ..testing.simulation import simulate as simulated
 from ..testing.trace import Arrival
 
 CALLS_AT_MOST: Final = 1_000_000
@@ -20,6 +23,75 @@ START: Final = 20_000 * DAY
 """When made-up traffic begins: a midnight."""
 _UNITS: Final = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 _SPANS: Final = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY}
+
+
+def _span(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    try:
+        return span_of(value)
+    except ValueError:
+        raise click.BadParameter("use a time such as 90s, 10m, 2h or 3d") from None
+
+
+def _rate(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, int]:
+    try:
+        return rate_of(value)
+    except ValueError:
+        raise click.BadParameter("use a rate such as 90/minute or 2/second") from None
+
+
+@click.command()
+@click.option("--plan", "name", default="free", show_default=True, help="plan to start from")
+@click.option("--rpm", type=int, metavar="N", help="another limit a minute")
+@click.option("--rph", type=int, metavar="N", help="another limit an hour")
+@click.option("--rpd", type=int, metavar="N", help="another limit a day")
+@click.option("--exact", is_flag=True, help="keep every call apart")
+@click.option(
+    "--trace", metavar="FILE", help="calls to replay, one time a line; - reads standard input"
+)
+@click.option(
+    "--rate",
+    callback=_rate,
+    metavar="RATE",
+    default="20/minute",
+    show_default=True,
+    help="calls to make up",
+)
+@click.option(
+    "--for",
+    "span",
+    callback=_span,
+    metavar="SPAN",
+    default="1h",
+    help="for how long: 90s, 10m, 2h, 3d",
+)
+@click.option(
+    "--pattern",
+    type=click.Choice(["steady", "random", "bursts"]),
+    default="random",
+    show_default=True,
+    help="evenly, each call independently, or all at the start of each minute",
+)
+@click.option("--seed", type=int, default=0, help="for the same random calls again")
+@click.option("--svg", metavar="FILE", help="write a picture as well")
+def simulate(
+    name: str,
+    trace: str | None,
+    rate: tuple[int, int],
+    span: int,
+    pattern: str,
+    seed: int,
+    svg: str | None,
+    *,
+    exact: bool,
+    **limits: int | None,
+) -> int:
+    """Show what a plan does to traffic."""
+    plan = plan_of(name, limits, exact=exact)
+    arrivals = made_up(pattern, rate, span, seed) if trace is None else read_trace(trace)
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")  # Not every terminal has the plot's characters.
+    return run(plan, arrivals, svg)
 
 
 def run(plan: Plan, arrivals: Iterable[Arrival], svg: str | None) -> int:
@@ -34,7 +106,7 @@ def run(plan: Plan, arrivals: Iterable[Arrival], svg: str | None) -> int:
         if len(calls) == CALLS_AT_MOST:
             raise ConfigurationError(f"These are more than {CALLS_AT_MOST:,} calls: take fewer.")
         calls.append(arrival)
-    simulation = simulate(plan, calls)
+    simulation = simulated(plan, calls)
     print(summary(simulation))
     print(plot.terminal(simulation))
     if svg is not None:

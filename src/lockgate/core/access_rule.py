@@ -1,4 +1,4 @@
-"""What one endpoint asks of a request: scope, cost, slot and the credentials it takes (D31)."""
+"""Access rules: the scope, cost, slot and credentials that one endpoint asks for (D31)."""
 
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -12,19 +12,19 @@ Credential = Literal["key", "session"]
 
 
 class Rule:
-    """What a request must bring, and what it weighs.
+    """The credentials that a request must show, and the cost that it is charged.
 
     Args:
-        requires: the scope that a key needs; None: any valid key will do.
-        cost: what the request takes from each window, at least 1.
+        requires: the scope that a key needs; None: any valid key.
+        cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds one of its organization's slots for concurrent jobs, until
-            it is answered whole (D26).
+            its response is complete (D26).
         accepts: the credentials that are accepted. lockgate's own key operations also take a
             session; an application's take keys only (spec 5.1).
 
     Raises:
-        ConfigurationError: for a requirement that is no exact scope, a cost below 1, or a public
-            rule that has any of these.
+        ConfigurationError: the requirement is not an exact scope, the cost is below 1, or a
+            public rule has a scope, cost or slot.
     """
 
     __slots__ = (
@@ -56,24 +56,24 @@ class Rule:
             )
         if public and (requires is not None or cost > 1 or slot):
             raise ConfigurationError(
-                "A public rule has no scope, no cost and no slot: no key is there to have them."
+                "A public rule has no scope, no cost and no slot: no key is there to hold them."
             )
         self.requires: Requirement | None = None if requires is None else requirement(requires)
         self.cost: Final = cost
         self.slot: Final = slot
         self.accepts: Final = accepts
         self.allow: tuple[str, ...] | None = None
-        """Set on the rule of a method that its path does not take: the methods that it does."""
+        """The methods that the path accepts, on the rule of a method that it does not accept."""
         self.plain = not slot
-        """Whether the rule takes no slot, and its path takes the method."""
+        """Whether the rule takes no slot, and its path accepts the method."""
         self.takes_key: Final = "key" in accepts
         self.takes_session: Final = "session" in accepts
         self.public: Final = public
         self.own: Final = own
-        """A rule of lockgate's own operations: no shadow mode opens them."""
+        """Whether the rule guards one of lockgate's operations: shadow mode never opens them."""
 
     def includes(self, other: "Rule") -> bool:
-        """Whether a request admitted by this rule has shown and paid all that another one asks."""
+        """Return whether a request admitted by this rule meets all demands of another rule."""
         if other.public or self.public or other.allow is not None:
             return other.public
         return (
@@ -104,14 +104,14 @@ class Rule:
 
 
 PUBLIC: Final = Rule(public=True)
-"""No key is needed, and none is looked at."""
+"""Admits without a key, and verifies none."""
 
 ANY_KEY: Final = Rule()
-"""A valid key, whatever its scopes: what holds where no rule is named (D31)."""
+"""Admits any valid key, whatever its scopes: the default where no rule is named (D31)."""
 
 
 def both(one: Rule, other: Rule) -> Rule:
-    """A rule as strict as two guarded ones together; ANY_KEY itself only where both are that."""
+    """Return a rule as strict as two guarded ones; ANY_KEY itself only where both are ANY_KEY."""
     if one is ANY_KEY:
         one, other = other, one
     if one.includes(other):
@@ -130,13 +130,13 @@ def both(one: Rule, other: Rule) -> Rule:
 
 
 def not_allowed(by_method: Mapping[str, Rule]) -> Rule:
-    """The rule for a method that a path does not take: any credential of the path, then 405."""
+    """Return the rule for a method that a path does not accept: any credential of it, then 405."""
     session = any(rule.takes_session for rule in by_method.values())
     return _refusing(tuple(sorted(by_method)), session=session)
 
 
 def nowhere(rule: Rule) -> Rule:
-    """The rule where readings of a path disagree whether it takes a method: 404, once admitted."""
+    """Return the rule where readings of a path disagree about a method: 404, once admitted."""
     return _refusing((), session=rule.takes_session)
 
 
@@ -147,7 +147,7 @@ def _refusing(allow: tuple[str, ...], *, session: bool) -> Rule:
 
 
 def bound(rule: Rule) -> Rule:
-    """A copy to keep with one pattern, so that the rule of a request tells which one it was."""
+    """Copy a rule for one pattern, so that the rule of a request identifies its pattern."""
     return copy(rule)
 
 

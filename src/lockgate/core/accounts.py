@@ -1,7 +1,7 @@
-"""The account of an organization that an agent registered, and who claimed it (D13 to D15).
+"""Accounts: organizations that agents registered, and the users that claimed them (D13 to D15).
 
-An account knows whom to bill, the digest of its dashboard token, and the user who claimed it. Most
-organizations have none: they were made by the host application, not by an agent.
+An account holds a billing e-mail, the digest of a dashboard token, and the user that claimed it.
+Most organizations have no account: the host application made them, not an agent.
 """
 
 import re
@@ -37,18 +37,18 @@ class Account(NamedTuple):
     """The MAC over the token, the billing e-mail and the claim; None: the row has none."""
     created_at: int
     claimed_by: str | None = None
-    """The user who claimed the organization; set once and for ever."""
+    """The user that claimed the organization; never changes once set."""
     claimed_at: int | None = None
     token_revoked_at: int | None = None
     """When the dashboard token was revoked; set once and for ever."""
     sign_outs: int = 0
-    """How often the sessions of its agent were ended: one that began at another count is over."""
+    """How often its agent's sessions were ended. A session that began at another count is over."""
     signed_in_at: int | None = None
     """When its agent last began a session with the dashboard token; it never goes back."""
 
     @property
     def kept(self) -> Digest:
-        """What is kept of its token's text, and the seal of its row."""
+        """The digest of its token's text, and the seal of its row."""
         return Digest(self.scheme, self.digest, self.seal)
 
     @property
@@ -73,7 +73,7 @@ class AccountDraft(NamedTuple):
     seal: str | None = None
 
     def created(self, now: int) -> Account:
-        """The account as it is when registered at ``now``, in whole milliseconds like a key."""
+        """Return the account as registered at ``now``, in whole milliseconds like a key."""
         return Account(*self, created_at=now - now % MILLISECOND)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class AccountDraft(NamedTuple):
 
 
 def may_be_registered(organization: str) -> bool:
-    """Whether an organization's id looks like those that registration draws.
+    """Return whether an organization's id has the form that registration generates.
 
     Only such an id is looked up among the accounts, so that a session for any other organization
     costs no call of the store.
@@ -103,7 +103,7 @@ def last_use(account: Account, keys: Iterable[ApiKey]) -> int:
 def read_company(
     account_type: str, company_name: str | None
 ) -> tuple[str | None, dict[str, list[str]]]:
-    """Trim a company's name and say, by field, what is wrong with it and the account's type (D13).
+    """Trim a company's name, and return its problems and those of the account's type (D13).
 
     A company has a name of 1 to 200 characters; a personal account has none.
     """

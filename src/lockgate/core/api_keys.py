@@ -1,4 +1,4 @@
-"""The API key as it is kept, its states, and what may be said of a new one (spec 2, D4 to D8)."""
+"""API key records: stored fields, states, and the checks of a new key (spec 2, D4 to D8)."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _VISIBLE_FORMATS: Final = frozenset(
 )
 """Signs of category Cf that are drawn (Unicode's ``Prepended_Concatenation_Mark``)."""
 _BLANKS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Characters of other categories that are drawn as nothing."""
+"""Characters of other categories that are invisible."""
 _DIRECTIONS: Final = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
@@ -38,7 +38,7 @@ the scripts of Redis hold exactly (year 2255)."""
 
 
 class KeyState(Enum):
-    """What a key is at an instant; a revoked key is revoked whether or not it also expired (D4)."""
+    """The state of a key at an instant; revoked goes before expired (D4)."""
 
     ACTIVE = "active"
     REVOKED = "revoked"
@@ -62,7 +62,7 @@ class ApiKey(NamedTuple):
     scheme: str
     digest: bytes
     seal: str | None
-    """The MAC over the fields that say what the key may do; None: the row has none."""
+    """The MAC over the fields that grant access; None for an unsealed row."""
     created_at: int
     expires_at: int | None
     revoked_at: int | None = None
@@ -71,7 +71,7 @@ class ApiKey(NamedTuple):
 
     @property
     def kept(self) -> Digest:
-        """What is kept of its text, and the seal of its row."""
+        """The digest of its text, and the seal of its row."""
         return Digest(self.scheme, self.digest, self.seal)
 
     def state(self, now: int) -> KeyState:
@@ -117,10 +117,10 @@ class KeyDraft(NamedTuple):
     """When it expires, in microseconds; None: never."""
 
     def created(self, now: int) -> ApiKey:
-        """The key as it is when inserted at ``now``.
+        """Return the key as inserted at ``now``.
 
-        ``created_at`` is in whole milliseconds, as it is shown (D30): what sorts the keys is then
-        what a reader of the list sees.
+        ``created_at`` is in whole milliseconds, as responses show it (D30), so that lists are
+        sorted by the visible value.
         """
         created_at = now - now % MILLISECOND
         return ApiKey(*self[:9], created_at=created_at, expires_at=self.expires_at)
@@ -130,7 +130,7 @@ class KeyDraft(NamedTuple):
 
 
 def read_name(value: str, longest: int = NAME_LENGTH) -> tuple[str, list[str]]:
-    """Trim a display name and say what is wrong with it, if anything (D8)."""
+    """Trim a display name, and return its problems (D8)."""
     name = value.strip()
     if not 1 <= len(name) <= longest:
         return name, [f"Use 1 to {longest} characters."]
@@ -160,7 +160,7 @@ def count_scopes(values: Sequence[str]) -> list[str]:
 
 
 def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], list[str]]:
-    """Drop repeats and say what is wrong with the scopes, each unknown one by its name (D8)."""
+    """Drop repeats, and return the problems of the scopes, each unknown one by its name (D8)."""
     scopes = tuple(dict.fromkeys(values))
     if problems := count_scopes(values):
         return scopes, problems

@@ -17,7 +17,7 @@ _SPARED_AT_MOST: Final = 8
 class BoundedDict(dict[K, V]):
     """A dictionary that forgets one entry for each new one, once it holds ``at_most``.
 
-    Reading is that of a plain dictionary: nothing is moved or counted. The entry to forget is drawn
+    Reading costs the same as in a plain dictionary. The entry to forget is drawn
     at random from among the oldest. So a few more entries in use than there is room for cost a few
     more misses: by age alone, users that come round in turn would miss each time.
 
@@ -44,7 +44,7 @@ class BoundedDict(dict[K, V]):
         super().__setitem__(key, value)
         if is_new:
             self._order.append(key)
-            # Once, unless a thread replaced the order by one that is too long as well.
+            # Once, unless a thread replaced the order by another that is too long.
             while len(self._order) > self._at_most:
                 self._forget_one(self._order)
 

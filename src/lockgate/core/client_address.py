@@ -1,4 +1,4 @@
-"""Who is calling, by network address: what anonymous budgets are counted by (D24)."""
+"""Network addresses of clients, by which anonymous budgets are counted (D24)."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -21,8 +21,8 @@ _SUBNET_BITS: Final = 64
 _SITE_BITS: Final = 48
 _HOPS_AT_MOST: Final = 20
 LONGEST_PEER: Final = 64
-"""Characters of an address, its zone included (RFC 4007, 11.2), or of a peer's name: what is longer
-was made up to fill the memory of whoever keeps it."""
+"""Characters of an address, its zone included (RFC 4007, 11.2), or of a peer's name. Longer ones
+only fill memory."""
 
 
 def on_unix_socket(peer: str | None) -> bool:
@@ -46,11 +46,12 @@ class ClientAddresses:
     """Finds the address of a client, believing ``X-Forwarded-For`` only from trusted proxies.
 
     The header is read from the right, past every trusted hop: what stands further left was
-    written by the client. An IPv6 client counts by its /64, the least that is given to anybody.
+    written by the client. An IPv6 client counts by its /64, the smallest network that providers
+    assign.
 
     Args:
         trusted: addresses or networks (``10.0.0.0/8``) of the proxies in front, and ``unix`` for
-            one that connects through a Unix socket.
+            a proxy that connects through a Unix socket.
     """
 
     def __init__(self, trusted: Iterable[str] = ()) -> None:

@@ -1,8 +1,8 @@
-"""Digests and seals: what a store keeps in place of a key, and the peppers they are made with.
+"""Digests and seals: the stored forms of a key, and the peppers that key them.
 
 A digest stands for the text of a key (D3). A seal is a MAC over the rest of the row, so that a
-writer of the database can neither mint a key nor give one to another organization; what it covers
-is in :mod:`lockgate.core.row_seals`.
+writer of the database can neither mint a key nor give one to another organization;
+:mod:`lockgate.core.row_seals` names the sealed fields.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ class Digest(NamedTuple):
 Digester = Callable[[bytes], bytes]
 PLAIN_SCHEME: Final = "sha256"
 PEPPER_SCHEME: Final = "hmac-sha256:"
-"""What the scheme of a pepper starts with; the pepper's id follows."""
+"""The start of a pepper's scheme; the pepper's id follows."""
 _VERIFIED_AT_MOST: Final = 131_072
 """As many as there are key hints: :data:`lockgate.stores.redis.key_hints.AT_MOST`."""
 
@@ -35,7 +35,7 @@ _VERIFIED_AT_MOST: Final = 131_072
 class Peppers:
     """How keys are digested and rows are sealed: HMAC-SHA-256 under a pepper (D3).
 
-    A digest is fast on purpose: keys are random, so a slow password hash adds nothing but a way to
+    A digest is fast on purpose: keys are random, so a slow password hash would only be a way to
     keep the service busy. The scheme of a pepper is derived from the pepper itself, so every key
     names the pepper it was made with, and peppers rotate as a list. Without any pepper keys are
     digested by plain SHA-256, and rows have no seal.
@@ -44,7 +44,7 @@ class Peppers:
         peppers: at least 16 random bytes each, the newest first. New keys use the newest; keys of
             the others stay good and move to the newest when they are next used (K9).
         next_pepper: will be the newest: keys under it are good and stay under it, and no key moves
-            to it yet. So processes that have it beside those that use it already lose no key.
+            to it yet. So a rolling rotation breaks no key.
         accept_plain: accept plain SHA-256 beside peppers.
         accept_unsealed: accept rows without a seal beside peppers.
 
@@ -80,13 +80,13 @@ class Peppers:
         if not peppers or accept_plain:
             digesters[PLAIN_SCHEME] = plain
         self.digesters: Final[Mapping[str, Digester]] = digesters
-        """How to digest by each scheme that is accepted; by another, nothing matches."""
+        """The digest function of each accepted scheme; no key matches by another scheme."""
         newest = _pepper_id(peppers[0]) if peppers else ""
         following = "" if next_pepper is None else _pepper_id(next_pepper)
         self.scheme: Final = PEPPER_SCHEME + newest if newest else PLAIN_SCHEME
         """The scheme of new keys."""
         self.current_schemes: Final = frozenset({self.scheme, PEPPER_SCHEME + following})
-        """The schemes that keys are not moved away from: that of new keys, and the next one."""
+        """The schemes that keys stay on: the scheme of new keys, and the next one."""
         self.nobody: Final = Digest(self.scheme, bytes(hashlib.sha256().digest_size))
         """A digest that no key has."""
         self.accept_plain: Final = accept_plain
@@ -94,9 +94,9 @@ class Peppers:
         self.seals: Final = bool(peppers)
         """Whether rows are sealed at all."""
         self.newest: Final = newest
-        """The id of the pepper that new seals are made with; empty: there is none."""
+        """The id of the pepper for new seals; empty without peppers."""
         self.current_seals: Final = frozenset({newest, following} - {""})
-        """The ids of the peppers whose seals are not made anew: the newest, and the next one."""
+        """The ids of the peppers whose seals are not renewed: the newest, and the next one."""
         self._sealers = sealers
         self._oldest = peppers[-1] if peppers else b""
         self._verified = BoundedDict[str, tuple[object, ...]](_VERIFIED_AT_MOST)
@@ -115,7 +115,7 @@ class Peppers:
         """Whether this is the seal of the row that is written as this message.
 
         Args:
-            seal: as it was read from a store: it may be anything.
+            seal: of any type, as read from a store.
             message: the row.
         """
         if not isinstance(seal, str):
@@ -136,13 +136,13 @@ class Peppers:
         return self._verified.get(handle) == sealed
 
     def remember(self, handle: str, sealed: tuple[object, ...]) -> None:
-        """Remember a row whose seal verified, so that it is verified once in this process."""
+        """Remember a row whose seal verified, so that this process verifies it once."""
         self._verified[handle] = sealed
 
     def pseudonym(self, purpose: str, text: str) -> str:
         """A keyed hash of a client address or an e-mail: 128 hexadecimal digits.
 
-        It is keyed with the oldest pepper, so adding a pepper leaves it as it is. Without a pepper
+        It is keyed with the oldest pepper, so adding a pepper does not change it. Without a pepper
         it is SHA-512.
         """
         message = text.encode("utf-8", "surrogatepass")
@@ -160,7 +160,7 @@ def _pepper_id(pepper: bytes) -> str:
 
 
 def subkey(pepper: bytes, label: bytes) -> bytes:
-    """A key for one purpose, derived from a pepper: a MAC of one purpose is none of another."""
+    """Derive a key for one purpose from a pepper; no other purpose accepts its MACs."""
     return hmac.digest(pepper, b"lockgate: " + label, "sha256")
 
 

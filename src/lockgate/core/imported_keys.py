@@ -1,9 +1,9 @@
 """Keys that another system made: how they look, which part is their handle, how they were hashed.
 
-A key is found by its handle, as ours are; the handle that is kept is a digest of the system's name
-and the part of the key, so it never meets a handle of ours or of another system. What is kept
-besides is what the other system kept. Fast digests are compared where ours are; a slow one says
-that it is, and is checked outside (see :mod:`lockgate.services.imported_keys`).
+A key is found by its handle, as lockgate's keys are. The stored handle is a digest of the system's
+name and the part of the key, so it never meets another handle. The stored digest is the other
+system's. Fast digests are compared like lockgate's; a slow one says that it is, and is checked
+outside (see :mod:`lockgate.services.imported_keys`).
 """
 
 import base64
@@ -58,16 +58,16 @@ class ImportedKeyFormat:
     """How the keys of another system look, and how it hashed them.
 
     Args:
-        name: what the system is called here: 1 to 20 of ``a-z0-9-``, a letter first. It goes into
-            what is kept of each key, so it stays as it is.
-        pattern: a regular expression for a whole key, with a group ``handle``. What is repeated in
+        name: lockgate's name of the system: 1 to 20 of ``a-z0-9-``, a letter first. It goes into
+            the record of each key, so it must not change.
+        pattern: a regular expression for a whole key, with a group ``handle``. Each repeat in
             it is one character or class, and at most two repeats are of no fixed length: so no text
             that a caller thinks up takes long to match.
         schemes: how keys were hashed: of :data:`FAST` and :data:`SLOW`.
         handle: the name of the group that is the handle; or a function from the match to the
             handle, where it is no part of the key.
         secret: the name of the group that was hashed; None: the whole key.
-        prepare: what the system made of that before it hashed it, such as adding a pepper.
+        prepare: transforms that text as the system did before hashing, such as adding a pepper.
         hmac_key: the key of ``hmac-sha256`` and ``hmac-sha512``.
 
     Raises:
@@ -116,7 +116,7 @@ class ImportedKeyFormat:
         self.digesters: Final[Mapping[str, Digester]] = {
             self.kept_scheme(scheme): _digester(scheme, hmac_key) for scheme in fast
         }
-        """How to digest what was hashed, by each fast scheme as it is kept."""
+        """The digest function of each fast scheme, by its stored name."""
 
     def looks_like(self, text: str) -> bool:
         """Whether a text is a key of this system."""
@@ -134,7 +134,7 @@ class ImportedKeyFormat:
         return ImportedToken(self.kept_handle(handle), text, hashed, self, peppers)
 
     def prepared(self, hashed: str) -> bytes:
-        """What the other system hashed."""
+        """Return the bytes that the other system hashed."""
         ready = hashed if self._prepare is None else self._prepare(hashed)
         return ready.encode() if isinstance(ready, str) else ready
 
@@ -148,7 +148,7 @@ class ImportedKeyFormat:
         return f"legacy:{self.name}:{scheme}"
 
     def slow_scheme(self, kept: str) -> str | None:
-        """The slow scheme behind one that a store keeps; None: it is none of this system's."""
+        """Return the slow scheme behind a stored scheme; None for a scheme of another system."""
         scheme = kept.removeprefix(self.kept_scheme(""))
         return scheme if scheme in SLOW else None
 
@@ -173,7 +173,7 @@ class ImportedKeyFormat:
 
 
 class ImportedToken(Token):
-    """A key of another system that somebody presented."""
+    """A presented key of another system."""
 
     __slots__ = ("_hashed", "legacy")
 
@@ -185,7 +185,7 @@ class ImportedToken(Token):
         self.legacy: Final = legacy
 
     def matches(self, scheme: str, digest: bytes) -> bool:
-        """Whether this is the key with that digest: ours, or a fast one of its own system."""
+        """Return whether the key has this digest, under lockgate's scheme or the system's."""
         digester = self.legacy.digesters.get(scheme)
         if digester is None:
             return super().matches(scheme, digest)

@@ -44,9 +44,9 @@ def _draw(length: int) -> str:
 
 
 class Token:
-    """A well-formed key that somebody presented. It never shows itself (R7).
+    """A well-formed key as presented. It never shows itself (R7).
 
-    One :meth:`without_secret` knows only what it matched before, and matches nothing else.
+    A token :meth:`without_secret` knows only the digest that it matched before.
     """
 
     __slots__ = ("_peppers", "_secret", "handle", "matched", "rejected", "sealed")
@@ -62,9 +62,9 @@ class Token:
         self._secret = secret
         self._peppers = peppers
         self.matched: Final = None if matched is None else matched.kept
-        """What it is known to match: in constant time, that was."""
+        """The digest that it is known to match, once compared in constant time."""
         self.sealed: Final = None if matched is None else sealed_fields(matched)
-        """The fields of the row that was accepted with it, those that its seal covers."""
+        """The sealed fields of the row that was accepted with it."""
         self.rejected: Rejected | None = None
         """The row that would have been this key's, if its digest or seal were accepted."""
 
@@ -124,7 +124,7 @@ class Token:
             self.rejected = rejected_by_digest(row)
 
     def matches_nobody(self) -> bool:
-        """Do the work of a comparison where no key was found, so that time tells nothing (K10)."""
+        """Do the work of a comparison without a key, so that the time reveals no match (K10)."""
         scheme, digest, _ = self._peppers.nobody
         return self.matches(scheme, digest)
 
@@ -186,7 +186,7 @@ class KeyFormat:
         environment: ``live``, or another word of the same kind such as ``test``.
         peppers: how the keys are digested.
         others: how the keys of other systems look that are good here as well.
-        draw: gives so many random characters of base62.
+        draw: returns that number of random characters of base62.
 
     Attributes:
         scanner: a regular expression for secret scanners: finds such keys in any text.
@@ -215,7 +215,7 @@ class KeyFormat:
         self.scanner: Final = rf"\b{start}{any_of}{{8}}_{any_of}{{43}}\b"
         handle, body, end = f"{any_of}{{8}}", f"{any_of}{{37}}", f"{any_of}{{6}}"
         key = rf"(({start}({handle})_{body})({end}))"
-        # White space around a value is none of it (RFC 9110, 5.5); not every server takes it away.
+        # White space around a value does not belong to it (RFC 9110, 5.5).
         self._bearer = re.compile(rf"[ \t]*(?i:bearer) +{key}[ \t]*".encode())
 
     def redact(self, text: str) -> str:
@@ -248,8 +248,8 @@ class KeyFormat:
         """Read the key from all ``Authorization`` values of a request, however many there are.
 
         Raises:
-            MissingAuth: there is none.
-            InvalidFormat: anything but one ``Bearer`` and a well-formed key with the right
+            MissingAuth: no value.
+            InvalidFormat: any value but one ``Bearer`` and a well-formed key with the right
                 checksum (D18).
         """
         if len(authorizations) != 1:

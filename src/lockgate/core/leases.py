@@ -13,11 +13,11 @@ class Lease(NamedTuple):
 
     job: str
     owner: str
-    """Who took the slot: only this owner can renew it."""
+    """The owner's text: only this owner can renew it."""
     deadline: int
     """The instant from which the lease is over, in microseconds."""
     span: int
-    """What it was last granted, in microseconds; no deadline lies further ahead than this."""
+    """The span of its last grant, in microseconds; no deadline lies further ahead than this."""
 
 
 Leases = tuple[Lease, ...]
@@ -25,7 +25,7 @@ Leases = tuple[Lease, ...]
 
 
 class SlotReading(NamedTuple):
-    """What a slot store answers to an acquire."""
+    """Answer an acquire: the verdict, and the figures of a refusal."""
 
     lease: Lease | None
     """The lease of this job; None when every slot is taken."""
@@ -68,7 +68,7 @@ def renew(leases: Leases, job: str, owner: str, now: int, span: int) -> tuple[Le
 
 
 def release(leases: Leases, job: str, owner: str, now: int) -> tuple[bool, Leases]:
-    """Free the slot of this job and owner, and no other; doing it twice changes nothing (L5)."""
+    """Free the slot of this job and owner, and no other. Idempotent (L5)."""
     leases = live(leases, now)
     kept = tuple(lease for lease in leases if (lease.job, lease.owner) != (job, owner))
     return len(kept) < len(leases), kept

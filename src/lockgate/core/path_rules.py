@@ -1,13 +1,13 @@
-"""Which rule holds for a path, in every reading that an application may have of it (D31).
+"""Find the access rule of a path, in every reading that an application may have of it (D31).
 
 The most specific pattern that matches a path decides, together with the methods that it names: any
 other method is answered with 405, even where a more general pattern names it. So an endpoint never
 runs under a rule that was written for its neighbours.
 
-Two spellings are matched along with the one that came, because many routers treat them alike: the
+Two spellings are matched along with the path itself, because many routers treat them alike: the
 path with its last slash added or removed, and the path in another letter case. A pattern that only
 another spelling matches counts too, unless it is more general than the pattern of the path itself.
-A path that :func:`~lockgate.core.path_readings.odd` distrusts is held to all its readings.
+A path that :func:`~lockgate.core.request_paths.odd` distrusts is held to all its readings.
 """
 
 import re
@@ -16,9 +16,7 @@ from functools import reduce
 from typing import Final, cast
 
 from .access_rule import ANY_KEY, Rule, both, not_allowed, nowhere
-from .path_patterns import Pattern
-from .path_readings import odd, readings
-from .path_tree import PathTree, fold
+from .request_paths import PathTree, Pattern, fold, odd, readings
 
 
 class MethodRules(dict[str, Rule]):
@@ -36,7 +34,7 @@ class MethodRules(dict[str, Rule]):
         self.otherwise = anything or not_allowed(self)
 
     def __missing__(self, method: str) -> Rule:
-        """The rule of a method that is not named.
+        """Return the rule of a method that the path does not name.
 
         Some servers and frameworks write a method in upper case by themselves (D31): in another
         letter case it is held to the rule of that method as well.
@@ -46,7 +44,7 @@ class MethodRules(dict[str, Rule]):
 
 
 class Entry:
-    """What one pattern requires of each method."""
+    """One pattern with its rule for each method."""
 
     __slots__ = ("alone", "by_method", "pattern", "settled")
 
@@ -54,11 +52,12 @@ class Entry:
         self.pattern: Final = pattern
         self.by_method: Final = MethodRules(by_method)
         self.alone = False
-        """Whether no other pattern with parameters can match a spelling of what this one matches,
-        but for more general ones."""
+        """Whether only more general patterns with parameters can match other spellings of the
+        paths that this pattern matches."""
         self.settled: frozenset[Entry | None] = frozenset()
-        """What another spelling may match without being considered: nothing, this entry, and more
-        general ones; empty where patterns cross, for then a match does not tell of the others."""
+        """The entries, None for no match, that another spelling may match without changing the
+        rule: this one and more general ones. Empty where patterns cross, since one match then does
+        not exclude another."""
 
 
 _UNNAMED: Final = Entry(Pattern("", ()), {"*": ANY_KEY})
@@ -94,10 +93,10 @@ class PathRules:
             if not any(_cross(e.pattern, entry.pattern) for e in others):
                 entry.settled = frozenset({None, entry, *wider})
         self.exact: Final = {text: self._merged(text) for text in self._literal}
-        """For each literal path the rule of each method, all spellings considered."""
+        """The rule of each method for each literal path, all spellings considered."""
 
     def match(self, method: str, path: str) -> Rule:
-        """The rule for a request, by its decoded path; ANY_KEY where no pattern matches it.
+        """Return the rule for a decoded path; ANY_KEY where no pattern matches it.
 
         Raises:
             InvalidRequest: the path can be read in too many ways.
@@ -122,7 +121,7 @@ class PathRules:
         return None if found is None else self._open[cast(int, found.lastindex) - 1]
 
     def strictest(self, method: str, paths: Iterable[str]) -> Rule:
-        """Everything that any reading of a path requires; public only if every reading is."""
+        """Return a rule with the demands of every reading; public only if every reading is."""
         return agreed(
             [
                 strictest([entry.by_method[method] for entry in self._concerned(path)])
@@ -131,16 +130,16 @@ class PathRules:
         )
 
     def names(self, path: str) -> bool:
-        """Whether a pattern matches a path exactly as it is written."""
+        """Return whether a pattern matches a path exactly as it is written."""
         return path in self._literal or self._find(self._first, path) is not None
 
     def inside(self, pattern: Pattern) -> list[Entry]:
-        """The entries that name single paths of a route; a last slash makes no difference."""
+        """Return the entries that name single paths of a route, whatever their last slash."""
         stem = pattern.stem
         return [entry for entry in self.entries if stem.covers(entry.pattern.stem)]
 
     def named(self, pattern: Pattern) -> Entry | None:
-        """The entry of this very pattern; letter case and a last slash make no difference."""
+        """Return the entry of a pattern, whatever its letter case and last slash."""
         segments = pattern.stem.segments
         return next((e for e in self.entries if e.pattern.stem.segments == segments), None)
 
@@ -154,7 +153,7 @@ class PathRules:
         return merged
 
     def _concerned(self, path: str) -> list[Entry]:
-        """The entries of a path, and of other spellings of it unless they are more general."""
+        """Return the entries of a path, and of its other spellings unless they are more general."""
         own = self._most_specific(path, exactly=True)
         twin = path[:-1] if path.endswith("/") else f"{path}/"
         spelled = self._most_specific(path, exactly=False)
@@ -168,7 +167,7 @@ class PathRules:
         return [*(own or [_UNNAMED]), *further]
 
     def _most_specific(self, path: str, *, exactly: bool) -> list[Entry]:
-        """The entries that match a path, without those that contain another one of them."""
+        """Return the entries that match a path, without entries more general than another match."""
         if exactly:
             literal = self._literal.get(path)
             if literal is not None:
@@ -187,9 +186,9 @@ class PathRules:
 
 
 def agreed(rules: Sequence[Rule]) -> Rule:
-    """One rule from these of all readings of a path, the path as it came first.
+    """Merge the rules of all readings of a path, the path itself first.
 
-    A method that the path takes as it came, and another reading of it does not, is for nothing.
+    A method that the path itself accepts and another reading does not is answered with 404.
     """
     if rules[0].allow is None and any(rule.allow is not None for rule in rules):
         return nowhere(rules[0])
@@ -197,7 +196,7 @@ def agreed(rules: Sequence[Rule]) -> Rule:
 
 
 def strictest(rules: Sequence[Rule]) -> Rule:
-    """One rule as strict as all of them; a method that one of them does not take is not taken."""
+    """Merge rules into one as strict as all; a method that one does not accept is not accepted."""
     for rule in reversed(rules):  # The most specific spelling comes last.
         if rule.allow is not None:
             return rule
@@ -210,10 +209,10 @@ def _stem(path: str) -> str:
 
 
 def _contains(one: Pattern, other: Pattern) -> bool:
-    """Whether a pattern is strictly more general than another one."""
+    """Return whether a pattern is strictly more general than another."""
     return one.covers(other) and not other.covers(one)
 
 
 def _cross(one: Pattern, other: Pattern) -> bool:
-    """Whether two patterns match a common path, and neither contains the other."""
+    """Return whether two patterns overlap, and neither contains the other."""
     return one.segments != other.segments and not (one.covers(other) or other.covers(one))

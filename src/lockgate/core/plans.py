@@ -26,7 +26,7 @@ class Plan:
     resolution, never early; None keeps every hit and is always exact (D21).
 
     Raises:
-        ConfigurationError: for a name that is not lower-case or a limit that is none.
+        ConfigurationError: the name is not lower-case, or a limit is not a whole number.
     """
 
     name: str
@@ -95,11 +95,11 @@ class Organization(NamedTuple):
 
 
 UNSEEN: Final = Organization("", "")
-"""Stands for one of which nothing is remembered: none has an empty id."""
+"""Stands for an organization without a record: no organization has an empty id."""
 
 
 class PlanBook:
-    """The plans of a service by name, the default one, and those whose numbers are custom.
+    """The plans of a service by name, its default plan, and the plans with custom numbers.
 
     Args:
         plans: the plans with numbers of their own.
@@ -157,7 +157,7 @@ class PlanBook:
     def place(
         self, organization: str, plan: str, overrides: Mapping[str, int | None]
     ) -> Organization:
-        """Put an organization on a plan, with limits of its own where ``overrides`` names them.
+        """Return an organization on a plan, with its own limits where ``overrides`` names them.
 
         Raises:
             ConfigurationError: for an unknown plan or limit, a number that is no limit, or a
@@ -178,8 +178,8 @@ class PlanBook:
     def plan_of(self, organization: Organization | None) -> Plan:
         """The plan that holds for an organization, its own limits applied.
 
-        An organization that was never placed, or whose plan this book no longer knows, has the
-        default plan: the smallest promise, and no error on a path where nobody can mend it.
+        An organization without a plan, or whose plan this book no longer knows, has the default
+        plan: the smallest promise, and no error on the path of a request.
         """
         if organization is None:
             return self.default

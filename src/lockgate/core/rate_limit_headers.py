@@ -19,7 +19,8 @@ OURS = RATE_HEADERS | DRAFT_HEADERS
 """All that an application does not set itself."""
 
 NOT_TO_STORE = frozenset({401, 403, 429})
-"""The statuses of answers that no cache may keep, whoever gives them (D38)."""
+"""The statuses of answers that no cache may keep, whether a handler or lockgate gives them
+(D38)."""
 
 
 TextHeader = tuple[str, str]
@@ -61,7 +62,7 @@ rate_text: Final = _rate_as(str)
 def shadowed(rate: Iterable[Header]) -> tuple[Header, ...]:
     """The same headers under names of their own, ``x-shadow-ratelimit-limit`` and so on.
 
-    While a gate only watches, another limiter may be the one that decides.
+    In shadow mode another limiter may be the one in force.
     """
     return tuple((b"x-shadow-" + name.removeprefix(b"x-"), value) for name, value in rate)
 
@@ -82,12 +83,12 @@ def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
 
 
 def all_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
-    """Those of :func:`rate_headers`, and those of :func:`draft_headers`."""
+    """Return the headers of :func:`rate_headers` and :func:`draft_headers`."""
     return (*rate_headers(plan, reading), *draft_headers(plan, reading))
 
 
 def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
-    """Those of :func:`all_headers`, as text."""
+    """Return the headers of :func:`all_headers` as text."""
     drafted = draft_headers(plan, reading)
     return (
         *rate_text(plan, reading),
@@ -114,7 +115,7 @@ def rate_limit_exceeded(
     retry_after = max(1, whole_seconds(wait))
     refusal = RateLimitExceeded(window.name, window.limit, used, retry_after, cost)
     refusal.since = refusal.until = now
-    # Where nothing is left nothing is counted either, until the first of it leaves.
+    # A full window counts no more hits until its first cell expires.
     if cost <= window.limit == used and reading.remaining == 0:
         a_second_less = now + wait - (retry_after - 1) * SECOND
         refusal.until = min(a_second_less, reading.reset)

@@ -1,10 +1,9 @@
-"""Row seals: what the MAC beside a digest covers, and what a row without a good one means (D3).
+"""Row seals: the fields under the MAC beside a digest, and the verdict on a row without it (D3).
 
-A store is not trusted with what a key may do: anyone who can write to the database could otherwise
-copy the digest of a key of their own into another organization's row, widen its scopes or prolong
-its life. So a row carries a seal, made with the newest pepper over the fields below. A process
-verifies it when it reads a row that it does not remember, and treats a row whose seal does not
-verify as if it were not there.
+Without seals, a writer of the database could copy the digest of a key into another organization's
+row, widen its scopes or prolong its life. So a row carries a seal, made with the newest pepper over
+the fields below. A process verifies the seal of each row that it does not remember, and treats a
+row without a good one as missing.
 
 Each field is written with its length before it, so no two rows are written alike. The first field
 says what kind of row it is, and the key of the MAC is derived from the pepper for this purpose.
@@ -33,7 +32,7 @@ class Rejection(Enum):
     UNSEALED = "unsealed"
     """It has no seal."""
     SEAL = "wrong_seal"
-    """Its seal is not that of its fields."""
+    """The seal does not match the fields."""
 
 
 class Rejected(NamedTuple):
@@ -46,7 +45,7 @@ class Rejected(NamedTuple):
     prefix: str
     """How the key begins, to recognise it by; for a dashboard token its handle."""
     scheme: str
-    """Of the digest; or what it is sealed with, where the seal is at fault, as a census says."""
+    """The scheme of the digest; where the seal is at fault, that of the seal."""
 
 
 sealed_fields: Final = itemgetter(*map(ApiKey._fields.index, (
@@ -56,14 +55,14 @@ sealed_fields: Final = itemgetter(*map(ApiKey._fields.index, (
 
 
 def key_row(key: ApiKey | KeyDraft) -> bytes:
-    """A key's row as it is sealed."""
+    """Return the sealed fields of a key's row as bytes."""
     expires = "" if key.expires_at is None else str(key.expires_at)
     kept = key.handle, key.organization, key.scheme, key.digest
     return _written(("key", *kept, expires, *key.scopes))
 
 
 def account_row(account: Account | AccountDraft) -> bytes:
-    """An account's row as it is sealed: its token, its billing e-mail, and whose it is."""
+    """Return the sealed fields of an account's row as bytes: token, billing e-mail, owner."""
     claimed_by = account.claimed_by if isinstance(account, Account) else None
     claim = ("unclaimed",) if claimed_by is None else ("claimed", claimed_by)
     token = account.organization, account.handle, account.scheme, account.digest
@@ -107,7 +106,7 @@ def is_current(row: ApiKey | Account, peppers: Peppers) -> bool:
 
 
 def judge_seal(row: ApiKey | Account, peppers: Peppers) -> Rejection | None:
-    """Why a row is rejected by its seal; None: it is good, or nothing is sealed here."""
+    """Return why the seal of a row rejects it; None for a good seal, or without sealing."""
     if not peppers.seals:
         return None
     if row.seal is None:
@@ -120,7 +119,7 @@ def judge_seal(row: ApiKey | Account, peppers: Peppers) -> Rejection | None:
 
 
 def rejected_by_digest(row: ApiKey | Account) -> Rejected:
-    """What to tell of a row whose digest is of a scheme that is not accepted."""
+    """Return the rejection of a row whose digest has a scheme that is not accepted."""
     why = Rejection.PLAIN if row.scheme == PLAIN_SCHEME else Rejection.PEPPER
     return _rejected(row, why, row.scheme)
 
@@ -137,14 +136,14 @@ def _rejected(row: ApiKey | Account, why: Rejection, scheme: str) -> Rejected:
 
 
 def seal_scheme(seal: str | None) -> str:
-    """How a census names what a row is sealed with."""
+    """Return the name of a seal's pepper in a census."""
     return UNSEALED_ROWS if seal is None else f"seal:{str(seal).partition(':')[0][:8]}"
 
 
 Counted = tuple[str | None, str | None, int]
 """A digest scheme, a seal or the start of one up to the ``:``, and how many such rows there are.
 
-None for the scheme: the digest is good for nothing any more, and the seal still is."""
+None for the scheme: the digest no longer admits, and the seal is still verified."""
 
 
 def counted_key(key: ApiKey) -> Counted:
@@ -153,7 +152,7 @@ def counted_key(key: ApiKey) -> Counted:
 
 
 def counted_account(account: Account) -> Counted:
-    """An account as :func:`tally` counts it: who claimed it needs its seal, whatever the token."""
+    """Return how :func:`tally` counts an account: its claim needs the seal even without a token."""
     return None if account.token_revoked_at is not None else account.scheme, account.seal, 1
 
 

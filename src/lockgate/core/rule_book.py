@@ -1,4 +1,4 @@
-"""Which rule holds for a request: by host, method and path, closed by default (D31)."""
+"""Find the access rule of a request by host, method and path; closed by default (D31)."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -6,9 +6,8 @@ from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from .access_rule import ANY_KEY, Rule, bound, nowhere
-from .path_patterns import Pattern
-from .path_readings import odd, readings
 from .path_rules import Entry, PathRules, agreed, strictest
+from .request_paths import Pattern, odd, readings
 from .scopes import Catalogue
 
 _METHOD = re.compile(r"\*|[A-Z]+")
@@ -16,29 +15,29 @@ _PARAMETER = re.compile(r"\{[A-Za-z_]\w*(?::\w+)?\}")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 _AUTHORITY = re.compile(rf"({_HOST.pattern})(?::[0-9]+)?")
 _LONGEST_PATH: Final = 4096
-"""Characters. Every rule may look at a path before any key or budget is looked at."""
+"""Characters. Every rule may match a path before any key or budget is checked."""
 _TOO_LONG: Final = nowhere(ANY_KEY)
 _SLASH: Final = ord("/")
 _PERCENT: Final = ord("%")
-"""A number is looked for in bytes five times as fast as other bytes are."""
+"""``in`` finds a number in bytes five times as fast as a subsequence."""
 _ENCODED_SLASH: Final = b"%2f"
 
 
 Served = tuple[str, Pattern, str | None]
-"""A route of an application: its method (``*``: every one), the stem of its path, its host."""
+"""A route of an application: its method (``*``: any), the stem of its path, its host."""
 
 
 class RouteRules(NamedTuple):
     """The rules that may admit a request to one route of an application, for one method."""
 
     own: Rule
-    """The rule that is named for the route; its ``allow`` is set where that names other methods."""
+    """The rule named for the route; its ``allow`` is set where it names other methods only."""
     others: Mapping[int, Rule]
-    """By their ids, the rules for single paths, or single hosts, that the route serves as well.
-    They are kept here: the id of a rule that is gone may be that of the next one."""
+    """The rules for single paths, or single hosts, that the route also serves, by ``id()``.
+    Kept here, since the id of a deleted rule may be used again."""
 
     def admit(self, rule: Rule) -> bool:
-        """Whether a request admitted by a rule may reach the route's handler."""
+        """Return whether a request admitted by a rule may reach the route's handler."""
         return id(rule) in self.others or rule.includes(self.own)
 
 
@@ -50,13 +49,13 @@ class RuleBook:
             that is required. ``GET`` holds for HEAD and for WebSocket handshakes too; ``*`` is any
             method. The most specific path that matches decides, with the methods that it names.
             In a host, ``{name}`` stands for one label. A rule without a host holds on every host
-            that has no rule of its own for the path.
-        catalogue: the scopes that exist; a rule that requires another one is refused.
-        host: the one host that the rules without a host are for; None: every host.
+            without a rule for the path.
+        catalogue: the scopes that exist; a rule that requires any other scope is refused.
+        host: the host of the rules that name none; None: every host.
 
     Raises:
-        ConfigurationError: for a rule that cannot be read or can never match, and for two rules
-            that can match the same request, neither more specific, and differ.
+        ConfigurationError: a rule cannot be read or can never match; or two different rules match
+            the same request, and neither is more specific.
     """
 
     def __init__(
@@ -86,24 +85,24 @@ class RuleBook:
         """Whether some rules are for one host only."""
 
     def __iter__(self) -> Iterator[tuple[str, str, Rule]]:
-        """Every rule as it was named: method, path (behind its host), rule."""
+        """Yield every rule as it was named: method, path (behind its host), rule."""
         return iter(self._named)
 
     def match(self, method: str, path: str, raw: bytes = b"", hosts: Sequence[bytes] = ()) -> Rule:
-        """The rule for a request; :data:`ANY_KEY` where none is named.
+        """Return the rule for a request; :data:`ANY_KEY` where none is named.
 
         A path that routers and servers may read differently is held to the rules of all its
-        readings, and is public only if every one is (D31).
+        readings, and is public only if every reading is (D31).
 
         Args:
-            method: as it came. Another letter case of it is another method.
+            method: as sent. Another letter case of it is another method.
             path: decoded, as the application will see it.
-            raw: the target as it came on the wire, where the server passes it on; with two slashes
+            raw: the target as sent on the wire, where the server passes it on; with two slashes
                 in front, another reading of the path.
             hosts: every ``Host`` of the request, needed where some rules are for one host only.
 
         Raises:
-            InvalidRequest: the target does not start with ``/``, can be read in too many ways.
+            InvalidRequest: the target does not start with ``/``, or has too many readings.
         """
         if len(path) > _LONGEST_PATH:
             return _TOO_LONG
@@ -114,7 +113,7 @@ class RuleBook:
             if (_PERCENT in raw and _ENCODED_SLASH in raw.lower()) or raw[:2] == b"//":
                 texts = readings(path, raw)
         if texts is None and not self._hosts:
-            by_method = self._exact.get(path)  # As match() begins, without another call.
+            by_method = self._exact.get(path)  # Inlined from PathRules.match().
             if by_method is not None:
                 return by_method[method]
             if path[:1] == "/" or not path:
@@ -130,7 +129,7 @@ class RuleBook:
         return agreed([self._on_host(found, method, text) for text in texts])
 
     def _on_host(self, paths: PathRules, method: str, text: str) -> Rule:
-        """The rule for one reading of a path: what is bound to the host decides, if it names it.
+        """Return the rule for one reading of a path; rules of the host come first.
 
         Where the host has a rule for another spelling only, both rules hold.
         """
@@ -148,14 +147,14 @@ class RuleBook:
         routes: Collection[Served] = (),
         shared: Sequence[Rule] = (),
     ) -> RouteRules:
-        """The rules that may admit a request to a route.
+        """Return the rules that may admit a request to a route.
 
         Args:
             method: of the request.
             template: the route's path, parameters written ``{name}`` or ``{name:converter}``.
             host: the host that the route is bound to, parameters written alike; None: any. Only
                 rules for that host open such a route.
-            routes: the application's routes. A rule that names one of them is for that one alone,
+            routes: the application's routes. A rule that names one of them is for that route alone,
                 even where another route takes its requests. A rule that names the method is for a
                 route of that method, one by ``*`` for a route of any.
             shared: for a route that no rule names, the rules of its view's other routes, which
@@ -193,7 +192,7 @@ class RuleBook:
         return RouteRules(own, {id(rule): rule for rule in inside})
 
     def named(self, method: str, template: str, host: str | None = None) -> list[Rule]:
-        """The rules that name a route by its own path; those of more general paths left out.
+        """Return the rules that name a route by its own path, without rules of more general paths.
 
         Args:
             method: of the request; ``*`` is every method that no rule of the path names.
@@ -205,16 +204,16 @@ class RuleBook:
         return [entry.by_method[method] for entry in entries if entry is not None]
 
     def _of_route(self, host: str | None) -> Sequence[tuple[re.Pattern[str] | None, PathRules]]:
-        """The rules for the host that a route is bound to; those of all hosts, if it is to none."""
+        """Return the rules for the host that a route is bound to; all rules if it has none."""
         if host is None:
             return [(None, self._anywhere), *self._hosts]
         return [(name, paths) for name, paths in self._hosts if name.fullmatch(_sample(host))][:1]
 
     def _of_host(self, hosts: Sequence[bytes]) -> PathRules | None:
-        """The rules for the host of a request; None if it names none, several or an odd one.
+        """Return the rules for the host of a request; None for a missing, repeated or odd ``Host``.
 
-        Routers compare host names in ways of their own: what is not plainly a name and perhaps a
-        port may be any of the hosts.
+        Routers differ in how they compare host names: a value that is not plainly a name with an
+        optional port may be any of the hosts.
         """
         name = _AUTHORITY.fullmatch(hosts[0].decode("latin-1").lower()) if len(hosts) == 1 else None
         if name is None:
@@ -225,17 +224,17 @@ class RuleBook:
 
 
 def _bound(routes: Iterable[Served], name: re.Pattern[str]) -> list[Pattern]:
-    """The stems of the routes that are bound to the hosts that a rule names."""
+    """Return the stems of the routes that are bound to the hosts that a rule names."""
     return [stem for _, stem, host in routes if host is not None and name.fullmatch(_sample(host))]
 
 
 def _is_served(entry: Entry, method: str, served: Set[str]) -> bool:
-    """Whether an entry has a route of its own for what it says of a method.
+    """Return whether a route serves exactly the path of an entry, for a method.
 
     Args:
         entry: of the rules.
         method: of the request.
-        served: the methods of the routes of this very path.
+        served: the methods of the routes of exactly this path.
     """
     if method not in entry.by_method:
         return bool(served)
@@ -243,12 +242,12 @@ def _is_served(entry: Entry, method: str, served: Set[str]) -> bool:
 
 
 def same_host(one: str, other: str) -> bool:
-    """Whether two host templates are the same but for the names of their parameters."""
+    """Return whether two host templates are the same, names of parameters aside."""
     return _sample(one).lower() == _sample(other).lower()
 
 
 def _read(key: str) -> tuple[str, str, Pattern]:
-    """Method, host (empty: any) and path of a rule."""
+    """Parse the key of a rule into method, host (empty: any) and path."""
     method, _, target = key.partition(" ")
     host, slash, path = target.partition("/")
     if not _METHOD.fullmatch(method) or (host and not _HOST.fullmatch(_sample(host))) or not slash:

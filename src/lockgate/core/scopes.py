@@ -1,4 +1,5 @@
-"""Scopes: what a key was granted, what an operation requires, and which scopes exist (spec 5.3).
+"""Scopes: grants to keys, requirements of operations, and the catalogue of existing ones (spec
+5.3).
 
 A grant is an exact scope (``jobs:read``), everything below a prefix (``jobs:*`` covers
 ``jobs:read`` and ``jobs:render:start``, not ``jobs``), or everything (``*``). A requirement is
@@ -34,7 +35,7 @@ class Requirement:
     """The one scope that an operation needs, with every grant that covers it.
 
     Raises:
-        ConfigurationError: for a wildcard, or anything that is no scope.
+        ConfigurationError: the text is a wildcard, or not a scope.
     """
 
     __slots__ = ("also", "covering", "scope")
@@ -142,7 +143,7 @@ class Catalogue(NamedTuple):
         """Refuse a requirement that no key could be granted by name: most likely a typing error.
 
         Raises:
-            ConfigurationError: naming the scope and those that exist.
+            ConfigurationError: the scope does not exist; the message names the existing ones.
         """
         if needed.scope in self.scopes:
             return

@@ -21,5 +21,5 @@ def iso8601(instant: int) -> str:
 
 
 def whole_seconds(micros: int) -> int:
-    """Round microseconds up to whole seconds, so that no one is told to come back too early."""
+    """Round microseconds up to whole seconds, so that no wait is told too short."""
     return -(-micros // SECOND)

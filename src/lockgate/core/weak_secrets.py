@@ -1,4 +1,4 @@
-"""Secrets that protect nothing: too short, with next to no variety, or published by lockgate."""
+"""Weak secrets: too short, with next to no variety, or published by lockgate."""
 
 import re
 from typing import Final
@@ -31,7 +31,7 @@ def refuse_weak(kind: str, secret: bytes | str, make: str) -> None:
     """Refuse a secret that can be guessed. The message never repeats it.
 
     Args:
-        kind: what it is, for the message: ``pepper`` or ``session secret``.
+        kind: the word for it in the message: ``pepper`` or ``session secret``.
         secret: the secret; text counts as UTF-8.
         make: an expression that makes a good one.
 

@@ -10,8 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from .. import asgi
-from ..starlette import error_handlers, lockgate_routes
+from ..starlette import protect
 from ..sync import run
 from ..web import asgi_request
 from ..web.bodies import BODY_LIMIT
@@ -20,31 +19,25 @@ from .service import Operation, Service, Visit, sent
 
 def starlette_application(service: Service) -> ASGIApp:
     """The service as a Starlette application."""
-    app = Starlette(
-        routes=[
-            *lockgate_routes(service.gate),
-            *(Route(path, _endpoint(by), methods=[*by]) for path, by in service.by_path.items()),
-        ],
-        exception_handlers=error_handlers,
-    )
+    routes = [Route(at, _endpoint(by), methods=[*by]) for at, by in service.by_path.items()]
+    app = Starlette(routes=routes)
     # A redirect to the path with its slash would be built from the caller's own Host header.
     app.router.redirect_slashes = False
-    return asgi.GateMiddleware(app, service.gate, service.rules)
+    return protect(app, service.gate, rules=service.rules)
 
 
 def fastapi_application(service: Service) -> ASGIApp:
     """The service as a FastAPI application; it describes itself as the others do."""
     from fastapi import FastAPI
 
-    from ..fastapi import error_handlers, lockgate_router
+    from ..fastapi import protect
 
-    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=error_handlers)
-    app.include_router(lockgate_router(service.gate))
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
     for path, by in service.by_path.items():
         # FastAPI, unlike the others, does not answer HEAD where it answers GET.
         methods = [*by, "HEAD"] if "GET" in by else [*by]
         app.add_api_route(path, _endpoint(by), methods=methods)
-    return asgi.GateMiddleware(app, service.gate, service.rules)
+    return protect(app, service.gate, rules=service.rules)
 
 
 def flask_application(service: Service) -> WSGIApplication:
@@ -52,15 +45,13 @@ def flask_application(service: Service) -> WSGIApplication:
     from flask import Flask, request
     from flask import Response as FlaskResponse
 
-    from ..flask import FlaskGate, lockgate_blueprint
+    from ..flask import protect
     from ..web.wsgi_request import body_reader, principal_of
 
     app = Flask(__name__, static_folder=None)
     # A redirect would be built from the caller's own Host header; OPTIONS is 405 as elsewhere.
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    FlaskGate(service.gate, service.rules).init_app(app)
-    app.register_blueprint(lockgate_blueprint(service.gate))
 
     def view_of(operations: Mapping[str, Operation]) -> Any:
         def view(**params: str) -> FlaskResponse:
@@ -76,7 +67,7 @@ def flask_application(service: Service) -> WSGIApplication:
     for number, (path, by) in enumerate(service.by_path.items()):
         rule = path.replace("{", "<").replace("}", ">")
         app.add_url_rule(rule, str(number), view_of(by), methods=[*by])
-    return app
+    return protect(app, service.gate, rules=service.rules)
 
 
 APPLICATIONS: Final[Mapping[str, Callable[[Service], Any]]] = {

@@ -1,4 +1,4 @@
-"""``lockgate demo``: the service behind a gate, served until somebody stops it."""
+"""``lockgate demo``: serve the demo behind a gate until it is stopped."""
 
 import json
 import os
@@ -34,7 +34,7 @@ _MAKE: Final = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
 PLANS: Final = ("free", "starter", "creator", "enterprise")
 ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
 REGISTRATIONS_PER_HOUR: Final = 1_000
-"""By client address: whoever tries the demo is at one."""
+"""By client address: everyone who tries the demo shares one."""
 
 
 def demo(
@@ -53,10 +53,10 @@ def demo(
         host: the address to listen on.
         port: the port to listen on; 0 picks one.
         store: the URL of the store.
-        framework: what the application is made with.
+        framework: the framework of the application.
         deadline: how many seconds a request waits for a shared store.
         as_json: whether to print one line of JSON instead of an invitation.
-        serve: by which server; None: by the one that the demo has for such an application.
+        serve: the server; None: the demo's usual server for such an application.
 
     Raises:
         ConfigurationError: the store's URL names no store, or other machines can reach the address
@@ -96,8 +96,8 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
         deadline=deadline,
     )
     if gate.store.io != "async":
-        # A store that cannot be used: say so, serve nothing. It has the time to make its tables,
-        # which calls on the way of requests have not.
+        # Report a store that cannot be used, and serve nothing. Creating its tables may take longer
+        # than the deadline of a request.
         run(gate.keys.list("demo"))
     service = Service(gate)
     announce = partial(_announce, gate, sessions, url, as_json=as_json)
@@ -146,7 +146,7 @@ def development_secrets() -> list[str]:
 def _refuse_development_secrets(host: str, listener: socket.socket) -> None:
     """Refuse to serve other machines with published secrets.
 
-    The address is the one that the socket is bound to: a name may have resolved to any.
+    The address is the bound address of the socket: a name may have resolved to any.
 
     Raises:
         ConfigurationError: a development secret is in use, and the address is not loopback.
@@ -181,7 +181,7 @@ def _url(host: str, port: int) -> str:
 
 
 def other_names(url: str) -> list[str]:
-    """What a browser on this machine may call the demo as well, where it listens there."""
+    """Return other names of the demo for a browser on this machine, where it listens there."""
     parts = urlsplit(url)
     try:
         address = ip_address(parts.hostname or "")

@@ -1,6 +1,6 @@
-"""The demo's dashboard: what is behind ``dashboard_url``, where agents sign in and owners claim.
+"""The demo's dashboard at ``dashboard_url``, where agents sign in and owners claim.
 
-One page that holds all it needs. What it may load and run is said by digests of its own parts.
+One self-contained page. Its policy names the digests of its own scripts and styles.
 """
 
 import re
@@ -25,7 +25,7 @@ class Page(NamedTuple):
 
 def dashboard(api: str) -> Page:
     """The page, for operations below this prefix."""
-    body = files("lockgate.cli").joinpath("dashboard.html").read_bytes()
+    body = files("lockgate.demo").joinpath("dashboard.html").read_bytes()
     body = body.replace(b"{{api}}", escape(api).encode())
     parts = {kind.decode(): sha256(part).digest() for kind, part in _INLINE.findall(body)}
     allowed = (f"{kind}-src 'sha256-{b64encode(of).decode()}'" for kind, of in parts.items())

@@ -39,7 +39,7 @@ class Jobs:
 
     Renders are known to this process alone. A timelapse is known wherever the store is: its slot
     bears its id, so that any demo on that store shows and cancels it. Its lease is renewed in the
-    background, the last time to the instant at which the job ends: nobody has to give it back.
+    background, the last time to the instant at which the job ends: no release is needed.
     """
 
     def __init__(self, slots: ConcurrencySlots) -> None:

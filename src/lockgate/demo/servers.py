@@ -20,7 +20,7 @@ THREADS: Final = 8
 
 
 class Loaded(NamedTuple):
-    """The demo in memory: an application, and what it wants to do at the turns of its life."""
+    """The demo in memory: an application, and its hooks at start and shutdown."""
 
     app: Any
     """For ASGI or WSGI, by its framework."""
@@ -42,7 +42,7 @@ def serve_asgi(load: Callable[[], Loaded], listener: socket.socket) -> None:
 
 
 def uvicorn_server(loaded: Loaded, options: dict[str, Any]) -> uvicorn.Server:
-    """A server for the demo, with uvicorn's own options beside those that the demo needs."""
+    """Return a server for the demo, with uvicorn's options besides the demo's."""
 
     class Server(uvicorn.Server):
         """Says so once it is listening."""

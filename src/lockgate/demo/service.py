@@ -24,13 +24,13 @@ class Visit(NamedTuple):
 
     @property
     def caller(self) -> Principal:
-        """Who is calling."""
+        """The authenticated caller; only for routes that need a key."""
         assert self.principal is not None, "no route that is public asks who is calling"
         return self.principal
 
 
 def sent(value: Any) -> tuple[bytes, Mapping[str, str]]:
-    """The body of an answer and its headers: a page as it is, anything else as JSON."""
+    """Return the body and headers of an answer: a page unchanged, any other value as JSON."""
     if isinstance(value, dashboard.Page):
         return value
     return written(value), {"content-type": "application/json"}
@@ -44,7 +44,7 @@ class Operation(NamedTuple):
     rule: Rule
     handler: Callable[[Visit], Coroutine[Any, Any, tuple[int, Any]]]
     summary: str | None
-    """What the description of the service says of it; None: nothing, for it is a page."""
+    """The summary in the service's description; None for a page, which it leaves out."""
 
 
 class NewJob(BaseModel):
@@ -113,7 +113,7 @@ class Service:
         return 200, {"status": "ok"}
 
     async def capabilities(self, _: Visit) -> tuple[int, Any]:
-        """Say what the service knows."""
+        """List the scopes of the service."""
         scopes = sorted(self.gate.catalogue.scopes)
         return 200, {"plans": self.gate.plans.names, "scopes": scopes}
 
@@ -135,7 +135,7 @@ class Service:
         return 201, {"id": str(uuid4())}
 
     async def empty(self, _: Visit) -> tuple[int, Any]:
-        """List what nobody has put there."""
+        """Return an empty list."""
         return 200, {"data": []}
 
     async def account(self, visit: Visit) -> tuple[int, Any]:
@@ -161,6 +161,6 @@ class Service:
         return 200, await self.jobs.cancel(visit.caller.organization, visit.params["id"])
 
     async def close(self) -> None:
-        """End what runs, and let go of the store."""
+        """End running jobs, and close the store."""
         await self.jobs.stop()
         await self.gate.close()

@@ -7,7 +7,7 @@ from inspect import isawaitable
 from threading import BoundedSemaphore, Thread
 from typing import Final
 
-from ..waiting import outcome
+from ..sync import outcome
 
 _HANGING_AT_MOST: Final = 16
 

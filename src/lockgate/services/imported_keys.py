@@ -16,7 +16,7 @@ from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
-from ..waiting import outcome
+from ..sync import outcome
 from .keys import checked
 from .password_checks import PasswordChecks
 from .password_hashes import PasswordHashes

@@ -30,7 +30,7 @@ from ..errors import ConfigurationError, HandleTaken, InvalidRequest, NotFound, 
 from ..events import Events
 from ..stores.base import PAGE_AT_MOST, Page, Store
 from ..stores.memory.windows import Clock
-from ..waiting import pause
+from ..sync import pause
 from .cursors import read_cursor, write_cursor
 from .retention import Retention
 from .store_errors import asking

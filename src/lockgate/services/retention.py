@@ -9,7 +9,7 @@ from ..events import Events
 from ..stores.base import Removal, Store
 from ..stores.memory.windows import Clock
 from ..stores.runtime.background import BackgroundTask
-from ..waiting import pause
+from ..sync import pause
 from .store_errors import asking
 
 _FIRST: Final = MINUTE // SECOND

@@ -50,7 +50,7 @@ def pair(face: Literal["async", "sync"], part: object, io: IoMode) -> None:
     """See that a part suits whoever is going to ask it.
 
     Args:
-        face: ``async`` awaits in an event loop, ``blocking`` waits in a thread.
+        face: ``async`` awaits in an event loop, ``sync`` waits in a thread.
         part: a store, or a session verifier.
         io: how it waits.
 
@@ -61,10 +61,10 @@ def pair(face: Literal["async", "sync"], part: object, io: IoMode) -> None:
     if face == "async" and io == "sync":
         raise ConfigurationError(
             f"{name} waits in the calling thread here, and would block the event loop: "
-            "use one whose io is 'none', 'async' or 'either', as of a store from a URL."
+            "use one whose io is 'none', 'async' or 'both', as of a store from a URL."
         )
     if face == "sync" and io == "async":
         raise ConfigurationError(
             f"{name} needs an event loop here, and there is none: "
-            "use one whose io is 'none', 'blocking' or 'either', as of a store from a URL."
+            "use one whose io is 'none', 'sync' or 'both', as of a store from a URL."
         )

@@ -1,4 +1,4 @@
-"""Who a session is; :mod:`lockgate.sessions.jwt`, an extra, verifies JSON Web Tokens."""
+"""Sessions and their verifiers; :mod:`lockgate.sessions.jwt` (extra ``jwt``) verifies tokens."""
 
 from .claim_map import ClaimMap
 from .session import (

@@ -24,7 +24,7 @@ class AgentCookie:
 
     Args:
         secrets: at least 16 bytes each, the newest first; the newest signs, all verify. They
-            may be those of another signed cookie: neither is ever taken for the other.
+            may be shared with another signed cookie: the salts keep the two apart.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the claims of a token say about who has signed in."""
+"""Read a :class:`~lockgate.sessions.Session` from the claims of a token."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class ClaimMap(NamedTuple):
     def session(self, claims: Claims) -> Session | None:
         """The session that the claims describe; None: they name no user, or what cannot be one.
 
-        Without an organization it is the session of a person who acts for what they have claimed
+        Without an organization it is the session of a person, for the organizations they claimed
         (D15). An e-mail counts as verified only where the claim is ``true``: not a text, not 1.
         """
         organization, user = find(claims, self.organization), find(claims, self.user)
@@ -42,9 +42,9 @@ class ClaimMap(NamedTuple):
 
 
 def find(claims: Claims, claim: Claim) -> object:
-    """What a claim says; None: nothing.
+    """Return the value of a claim; None if it is absent.
 
-    A name is tried as it is before it is read as a path: custom claims are often named by URLs.
+    A name is tried literally before it is read as a path: custom claims are often named by URLs.
     """
     if callable(claim):
         return claim(claims)

@@ -6,12 +6,19 @@ pinned by configuration: ``jku``, ``x5u`` and ``jwk`` in a token are not even lo
 
 import json
 import logging
+import re
+import socket
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from threading import Thread
-from typing import Any, Final
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPSConnection
+from ipaddress import ip_address
+from threading import Thread, Timer
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from jwt import PyJWK
 
@@ -19,13 +26,16 @@ from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import IoMode
 from ..stores.runtime.process_hooks import own_lock
-from ..waiting import outcome
-from .fetch import Address, fetch, read_address
+from ..sync import outcome
 
 _RETRY: Final = 5.0
 """Seconds until a fetch that failed is tried again, where the keys at hand are too old."""
 _LOST: Final = 60.0
-"""Seconds after which nobody believes in a fetch any more: its thread died with a fork."""
+"""Seconds until a fetch is given up: its thread may have been lost in a fork."""
+
+_LARGEST: Final = 256 * 1024
+"""Bytes of a JWKS."""
+_OK: Final = 200
 
 Keys = tuple[PyJWK, ...]
 
@@ -41,7 +51,7 @@ class Withdrawn(ValueError):
 def read_keys(document: Any, algorithms: Collection[str]) -> Keys:
     """The keys of a JWKS that may verify a signature of these algorithms.
 
-    A key's own type, curve, ``alg``, ``use`` and ``key_ops`` decide what it is for; keys for
+    A key's own type, curve, ``alg``, ``use`` and ``key_ops`` decide its purpose; keys for
     something else are passed over, and so are private and symmetric ones (RFC 7517, 5).
 
     Raises:
@@ -72,7 +82,7 @@ def _read_key(entry: Any) -> PyJWK | None:
 
 
 def pick(keys: Keys, kid: str | None, algorithm: str) -> PyJWK | None:
-    """The one key that a token means; None if there is none, or several that it could be.
+    """Return the one key that a token means; None if no key fits, or several do.
 
     A token without ``kid`` is judged by the key for its algorithm where there is exactly one.
     """
@@ -94,7 +104,7 @@ class SigningKeys(ABC):
         """The key that a token means, or None.
 
         Raises:
-            NoSigningKeys: nobody can say, for there are no keys.
+            NoSigningKeys: no keys are available, so the token cannot be judged.
         """
 
     @abstractmethod
@@ -133,13 +143,13 @@ class GivenKeys(SigningKeys):
 class FetchedKeys(SigningKeys):
     """Keys fetched from the provider's JWKS address, and kept.
 
-    Each fetch runs in a thread of its own; there is never more than one, whoever needs it waits for
+    Each fetch runs in its own thread, at most one at a time; all callers wait for
     the same. An unknown ``kid`` may mean that the provider has a new key, so it leads to a fetch,
     but to no more than one in each cool-down: it takes no key to make up a ``kid``.
 
     Args:
         url: ``https://...``; ``http://`` for this machine only.
-        algorithms: what the keys are to be for.
+        algorithms: the algorithms that the keys must serve.
         max_age: seconds after which the keys are fetched again.
         stale_for: seconds after that for which they still serve while the provider fails.
         cool_down: seconds from one fetch to the next.
@@ -203,7 +213,8 @@ class FetchedKeys(SigningKeys):
         return None if self._fetched_at is None else self._clock() - self._fetched_at
 
     def _patience(self) -> float:
-        """How long to wait for the fetch that is under way: one that hangs delays nobody twice."""
+        """Return the seconds to wait for the running fetch: a hanging one delays no caller
+        twice."""
         return max(0.0, self._give_up_at - time.monotonic())
 
     def _usable(self) -> bool:
@@ -211,7 +222,7 @@ class FetchedKeys(SigningKeys):
         return age is not None and age < self._max_age + self._stale_for
 
     def _fetch_if_due(self, *, fresh: bool) -> "Future[None] | None":
-        """The fetch that is under way, or one that starts now; None: it is too early for one."""
+        """Return the running fetch, or start one; None during the cool-down."""
         with self._lock:
             if self._fetching is not None and time.monotonic() < self._give_up_at + _LOST:
                 return self._fetching
@@ -247,3 +258,89 @@ class FetchedKeys(SigningKeys):
                     self._keys, self._fetched_at = keys, self._clock() if keys else None
                 self._fetching = None
         fetching.set_result(None)
+
+
+class NotFetched(Exception):
+    """The address gave no document: says why."""
+
+
+class Address(NamedTuple):
+    """Where a document lives."""
+
+    secure: bool
+    host: str
+    port: int | None
+    target: str
+
+
+def read_address(url: str) -> Address:
+    """Read a URL that is to be trusted: ``https``, or ``http`` on this very machine.
+
+    Raises:
+        ConfigurationError: any other URL, or one that names a user.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), "", None
+    secure = parts.scheme == "https"
+    known = secure or (parts.scheme == "http" and _is_this_machine(host))
+    target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+    if not host or not known or "@" in parts.netloc or not re.fullmatch(r"[!-~]+", host + target):
+        raise ConfigurationError(
+            f"Signing keys cannot be fetched from {url!r}: use an https:// address, "
+            "without a user; http:// only for this machine."
+        )
+    return Address(secure, host, port, target)
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def fetch(address: Address, timeout: float) -> bytes:
+    """Return the document at an address. Redirections are not followed.
+
+    Args:
+        address: from :func:`read_address`.
+        timeout: seconds to connect, and as many again for the whole answer: a server that sends
+            a byte now and then is hung up on.
+
+    Raises:
+        NotFetched: the answer is not 200, or too large.
+        OSError, http.client.HTTPException: no answer, or none that can be read.
+    """
+    connection = _connection(address, timeout)
+    with closing(connection):
+        connection.connect()
+        hang_up = Timer(timeout, _hang_up, [connection.sock])
+        hang_up.daemon = True
+        hang_up.start()
+        try:
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+            connection.request("GET", address.target, headers=headers)
+            with closing(connection.getresponse()) as response:
+                if response.status != _OK:
+                    raise NotFetched(f"the answer was {response.status}")
+                document = response.read(_LARGEST + 1)
+        finally:
+            hang_up.cancel()
+    if len(document) > _LARGEST:
+        raise NotFetched(f"the answer is over {_LARGEST} bytes")
+    return document
+
+
+def _connection(address: Address, timeout: float) -> HTTPConnection:
+    if address.secure:
+        context = ssl.create_default_context()
+        return HTTPSConnection(address.host, address.port, timeout=timeout, context=context)
+    return HTTPConnection(address.host, address.port, timeout=timeout)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

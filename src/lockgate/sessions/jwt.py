@@ -1,7 +1,7 @@
 """Sessions of an identity provider: JSON Web Tokens, verified by its published keys (D12).
 
-The rules are those of RFC 8725: the algorithms are configured, the key decides which of them it is
-for, issuer and audience are checked, and nothing that a token points at is followed.
+The rules are those of RFC 8725: the algorithms are configured, the key decides between them, issuer
+and audience are checked, and no URL in a token is fetched.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
 """The algorithms that are accepted: none of them takes a shared secret."""
 
 _TYPES: Final = frozenset({"jwt", "at+jwt"})
-"""What a session's token may say that it is: not, say, a ``logout+jwt`` (RFC 8725, 3.11)."""
+"""The accepted ``typ`` values: not, say, a ``logout+jwt`` (RFC 8725, 3.11)."""
 
 LiveCheck = Callable[[Claims], bool | Awaitable[bool]]
 """Says whether a session has not been signed out, by the token's claims (``sid``, ``jti``).
@@ -45,9 +45,9 @@ class JwtSessions:
         audience: what ``aud`` must contain: one of these. A token that has an ``aud`` is refused
             where none is configured.
         authorized_parties: what ``azp`` must be: one of these, such as the origins of your pages.
-        unaddressed: accept tokens that do not say for whom they are. Only where the issuer serves
+        unaddressed: accept tokens without an audience. Only where the issuer serves
             no other application than this one.
-        algorithms: those of RS256, ES256 and EdDSA that are accepted.
+        algorithms: the accepted ones of RS256, ES256 and EdDSA.
         claims: which claims name organization, user and e-mail.
         leeway: seconds by which the issuer's clock may differ.
         session_is_live: asked for every token that is good otherwise: False refuses it. So
@@ -56,7 +56,7 @@ class JwtSessions:
         stale_for: seconds after that for which they still serve while the issuer cannot be reached.
         cool_down: the least seconds between two fetches, however many tokens name unknown keys.
         timeout: seconds that a request waits for a fetch.
-        observer: is told ``signing_keys_fetched`` and ``signing_keys_failed``.
+        observer: receives ``signing_keys_fetched`` and ``signing_keys_failed``.
 
     Raises:
         ConfigurationError: something does not fit together; the message says what to change.
@@ -126,7 +126,7 @@ class JwtSessions:
         """The session that a token stands for; None if it is not accepted.
 
         Raises:
-            NoSigningKeys: the issuer's keys were not to be had, so nobody can say.
+            NoSigningKeys: the issuer's keys are not available, so the token cannot be judged.
         """
         claims = await self._verified(cookie)
         session = None if claims is None else self._claims.session(claims)

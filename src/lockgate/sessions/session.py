@@ -1,4 +1,4 @@
-"""A session: who has signed in to the dashboard, and how that is verified (D12)."""
+"""Sessions of signed-in users, and the protocol of their verifiers (D12)."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _SESSION: Final = re.compile(rb"(?:^|;)\s*" + SESSION_COOKIE.encode() + rb"\s*=(
 
 
 class Session(NamedTuple):
-    """Somebody who has signed in."""
+    """A signed-in user, or an agent."""
 
     organization: str | None
     """The organization that the session acts for. None: the identity provider names none, and it
@@ -39,9 +39,8 @@ class SessionVerifier(Protocol):
 
     @property
     def io(self) -> IoMode:
-        """What verifying does, in the words of a store: ``none`` and ``blocking`` never suspend,
-        ``async`` does, ``either`` does where an event loop runs. A class may just say
-        ``io = "none"``."""
+        """How verifying waits, as for a store: ``none`` and ``sync`` never suspend, ``async`` does,
+        ``both`` does in an event loop. A class may just set ``io = "none"``."""
         ...
 
     async def verify(self, cookie: str) -> Session | None:
@@ -72,7 +71,7 @@ def session_cookie(cookies: Sequence[bytes]) -> str | None:
     """The session cookie among all ``Cookie`` values of a request; an empty one counts as none.
 
     Raises:
-        SessionInvalid: there are two, so that nobody can tell which is meant, or it is not text.
+        SessionInvalid: the cookie occurs twice, or is not ASCII.
     """
     found = [value for header in cookies for value in _SESSION.findall(header)]
     if len(found) > 1:

@@ -1,22 +1,19 @@
-"""What a store must do. The docstrings are the contract.
+"""The store contract: the docstrings say what each verb must do.
 
-Four small stores, by what they keep; :class:`Store` is all four in one place, and adds the one
-verb that requests go through, :meth:`Store.admit`. Stores speak in atomic verbs: nothing is read,
-decided upon and written back.
+Four small stores each keep one thing; :class:`Store` combines them, and adds the verb of requests,
+:meth:`Store.admit`. All verbs are atomic: a caller never reads, decides and writes back.
 
-Every method is ``async def``. A store whose methods never suspend declares ``io = "none"`` (pure
-memory) or ``io = "blocking"`` (it waits in the calling thread), and serves WSGI as well; one that
-awaits declares ``io = "async"``; one that does as its caller does, awaiting where an event loop
-runs and waiting where none does, declares ``io = "either"``.
+Every method is ``async def``. ``io`` declares how it waits: ``none`` never waits (pure memory),
+``sync`` waits in the calling thread, ``async`` awaits, and ``both`` awaits in an event loop and
+waits in the thread elsewhere. WSGI takes all but ``async``.
 
-Time: a shared store goes by its own server's clock, never by that of the process (D27). Every
+Time: a shared store uses its own server's clock, never that of the process (D27). Every
 method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
 None means the store's clock.
 
 Ids of organizations and jobs, and owners of slots, are opaque: any non-empty string of up to 128
-characters (D36). Users are as opaque, and have up to 255. Windows are also kept for what is no
-organization: such an owner is 129 to 192 characters of ASCII long, so that it can never be an
-organization's.
+characters (D36). Users are as opaque, and have up to 255. Windows are also kept for other owners,
+such as addresses: 129 to 192 characters of ASCII, so that none can be an organization's id.
 
 A store that cannot answer raises one of these errors, or an ``OSError`` (``TimeoutError`` is one),
 and the gate answers 503 ``STORE_UNAVAILABLE``. Any other exception is a bug of lockgate or of the
@@ -48,7 +45,7 @@ IoMode = Literal["none", "sync", "async", "both"]
 
 
 class Verdict(Enum):
-    """What an admission came to."""
+    """The outcome of an admission."""
 
     ADMITTED = "admitted"
     LIMITED = "limited"
@@ -58,9 +55,9 @@ class Verdict(Enum):
 
 
 class Admission(NamedTuple):
-    """What :meth:`Store.admit` answers.
+    """The answer of :meth:`Store.admit`.
 
-    ``key`` is None when the verdict is UNKNOWN; ``plan`` and ``reading`` are there when it is
+    ``key`` is None when the verdict is UNKNOWN; ``plan`` and ``reading`` are set when it is
     ADMITTED or LIMITED. The key shows its usage with this request counted.
     """
 
@@ -82,7 +79,7 @@ class StoreError(Exception):
 
 
 class OutcomeUnknown(StoreError):
-    """A call was sent and no answer came: it took effect, or it did not (D33)."""
+    """A call was sent and no reply came: it took effect, or it did not (D33)."""
 
 
 class PartUnavailable(StoreError):
@@ -131,23 +128,23 @@ def reading_state(organization: str | None, where: str) -> Generator[None]:
 
 
 class Usage(NamedTuple):
-    """Requests to add to a key: how many, and when the last of them was (D6)."""
+    """Requests to add to a key, and the instant of the last of them (D6)."""
 
     requests: int
     last_used_at: int
 
 
 class Rows(NamedTuple):
-    """What :meth:`Store.scan` answers."""
+    """The answer of :meth:`Store.scan`."""
 
     keys: Sequence[ApiKey]
     accounts: Sequence[Account]
     cursor: str | None
-    """Where to go on; None: there is no more."""
+    """The position of the next step; None: this was the last one."""
 
 
 Reseal = tuple[str | None, str | None]
-"""The seal that a row has, and the one that it gets."""
+"""The seal that a row has, and the seal that replaces it."""
 UNSEALED: Reseal = (None, None)
 
 
@@ -184,24 +181,24 @@ PAGE_AT_MOST: Final = 1000
 
 
 class PartStore(ABC):
-    """What each of the four is, whatever it keeps."""
+    """The base of the four stores."""
 
     io: IoMode
-    """``none`` and ``blocking`` never suspend; ``async`` does; ``either`` does in an event loop."""
+    """How the store waits; see above."""
 
-    async def close(self) -> None:  # noqa: B027 - many have nothing to let go of
-        """Let go of what the store holds: connections, threads, files. Once is enough."""
+    async def close(self) -> None:  # noqa: B027 - many stores hold no resources
+        """Release connections, threads and files. Idempotent."""
 
 
 class KeyStore(PartStore):
-    """Keeps keys. Nothing ever makes a revoked one good again (K3).
+    """Keeps keys. No verb re-enables a revoked key (K3).
 
     A key is deleted only with its account (:meth:`AccountStore.remove_unclaimed`), or when it ended
     long ago (:meth:`remove_ended`), and its handle stays taken.
 
-    An organization may have many thousands of keys that ended (revoked or expired). No verb takes
-    longer on their account: lists and removals touch as many rows as they are asked for, counting
-    for the cap touches live keys only.
+    An organization may have many thousands of keys that ended (revoked or expired). They make no
+    verb slower: lists and removals read as many rows as they return, and the cap counts live keys
+    only.
     """
 
     @abstractmethod
@@ -219,20 +216,19 @@ class KeyStore(PartStore):
 
     @abstractmethod
     async def find(self, handle: str) -> ApiKey | None:
-        """The key with this handle, whichever its organization and state."""
+        """Return the key with this handle, of any organization and state; None without one."""
 
     @abstractmethod
     async def get(self, organization: str, id: str) -> ApiKey | None:
-        """The key with this id, if it belongs to the organization (K6)."""
+        """Return the key with this id if it belongs to the organization, else None (K6)."""
 
     @abstractmethod
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        """Return keys of the organization, whichever their state: newest first, then by id (D10).
+        """Return keys of the organization in any state: newest first, then by id (D10).
 
-        At most ``limit`` of them (1 to :data:`PAGE_AT_MOST`), those that follow ``after`` in this
-        order: the ``created_at`` and the id of a key, which need not be there any more. Fewer than
-        ``limit``: there are no more. The call reads and decodes these keys and no others, by an
-        index.
+        At most ``limit`` of them (1 to :data:`PAGE_AT_MOST`), after the position ``after``: the
+        ``created_at`` and the id of a key, which may have been removed since. A shorter page is the
+        last. The call reads and decodes these keys only, by an index.
         """
 
     @abstractmethod
@@ -253,26 +249,26 @@ class KeyStore(PartStore):
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
-        """Set ``revoked_at`` if it is not set yet, and return the key as it is then.
+        """Set ``revoked_at`` if it is not set yet, and return the key as changed.
 
-        A key that is revoked already is left as it is (D4). None: the organization has no such
-        key. When this has returned, no admission that starts later succeeds, on any process that
-        shares the store (K4).
+        A revoked key stays unchanged (D4). None: the organization has no such key. Once this has
+        returned, no admission that starts later succeeds, on any process that shares the store
+        (K4).
         """
 
     @abstractmethod
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         """Replace digest and seal if both still are ``old``, in one atomic step (K3, K9).
 
-        Nothing else of the key changes. Whatever changes a sealed field of a row changes its seal
-        as well, so a seal made for the fields as they were is never kept with others.
+        The other fields stay unchanged. A verb that changes a sealed field of a row changes its
+        seal in the same step, so a seal never stands beside fields that it was not made for.
         """
 
     @abstractmethod
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
         """Add to the usage of keys by handle; ``last_used_at`` never goes back (K7).
 
-        What concerns one key is one atomic step. Handles that do not exist are passed over.
+        The change to one key is one atomic step. Handles that do not exist are ignored.
         """
 
     @abstractmethod
@@ -281,23 +277,23 @@ class KeyStore(PartStore):
     ) -> Removal:
         """Remove keys, with their usage, that ended at least ``age`` microseconds ago (D45).
 
-        One step, bounded in time, of a walk that begins without a cursor and goes on with that of
-        the step before. When a step returns no cursor, every key is removed that was due when the
-        walk began. Several processes may walk at once: each key is counted by one of them.
+        One step, bounded in time, of a walk that begins without a cursor and continues with the
+        cursor of the step before. When a step returns no cursor, all keys that were due when the
+        walk began are removed. Several processes may walk at once: one of them counts each key.
 
-        A removed key is found by no verb; its handle stays taken for ever (HandleTaken). As with
-        :meth:`revoke_if_live`, this holds on every process once the call has returned. What is
-        removed is decided in the step that removes it, so no key goes that is not due.
+        No verb finds a removed key; its handle stays taken for ever (HandleTaken). As with
+        :meth:`revoke_if_live`, this holds on every process once the call has returned. Each step
+        decides by the present state, so it removes only keys that are due.
         """
 
     @abstractmethod
     async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
-        """Count live keys by digest scheme, to see if a pepper is in use.
+        """Count live keys by digest scheme, to see whether a pepper is in use.
 
-        Dashboard tokens that are not revoked count as well: they are digested with the peppers too.
-        One step, bounded in time, of a walk as in :meth:`remove_ended`: the sum over its steps
-        counts every key and token that is there during all of it exactly once.
-        A row whose seal is of another pepper than its digest also counts under
+        Dashboard tokens that are not revoked count as well: the peppers digest them too. One step,
+        bounded in time, of a walk as in :meth:`remove_ended`: the steps together count every key
+        and token that exists during the whole walk exactly once.
+        A row sealed with another pepper than its digest's also counts under
         ``seal:<pepper id>``, one without a seal under ``unsealed``; so does an account whose token
         is revoked. :func:`lockgate.core.row_seals.tally` counts.
         """
@@ -312,14 +308,15 @@ class WindowStore(PartStore):
     ) -> Reading:
         """Apply :func:`lockgate.core.sliding_window.hit` to the organization's state, atomically.
 
-        A call whose reply is lost takes effect once or not at all (D33).
+        A call without a reply takes effect once or not at all (D33).
         """
 
     @abstractmethod
     async def peek(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
-        """Apply :func:`lockgate.core.sliding_window.peek`: not one byte of state changes (W5)."""
+        """Apply :func:`lockgate.core.sliding_window.peek`, without changing a byte of state
+        (W5)."""
 
 
 class SlotStore(PartStore):
@@ -335,33 +332,31 @@ class SlotStore(PartStore):
         span: int,
         now: int | None = None,
     ) -> SlotReading:
-        """Take a slot for a job for ``span`` microseconds, or find the one that it has."""
+        """Take a slot for a job for ``span`` microseconds, or return the one that it holds."""
 
     @abstractmethod
     async def renew(
         self, organization: str, job: str, owner: str, span: int, now: int | None = None
     ) -> Lease | None:
-        """Prolong a live lease of this owner to ``span`` from now; None: there is none (L4)."""
+        """Prolong a live lease of this owner to ``span`` from now; None: no such lease (L4)."""
 
     @abstractmethod
     async def release(
         self, organization: str, job: str, owner: str, now: int | None = None
     ) -> bool:
-        """Free the slot of this job and owner; False: there was nothing to free (L5)."""
+        """Free the slot of this job and owner; False if it was free already (L5)."""
 
     @abstractmethod
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        """The live leases, in the order in which they were taken."""
+        """Return the live leases, in the order in which they were taken."""
 
 
 class AccountStore(PartStore):
-    """Keeps organizations, which plan each is on and the limits of its own; and the accounts of
-    those that an agent registered.
-    """
+    """Keeps the plans and limits of organizations, and the accounts that agents registered."""
 
     @abstractmethod
     async def organization(self, id: str) -> Organization | None:
-        """The organization, or None if it was never put on a plan."""
+        """Return the organization, or None if it was never put on a plan."""
 
     @abstractmethod
     async def put_organization(self, organization: Organization) -> None:
@@ -373,22 +368,21 @@ class AccountStore(PartStore):
     ) -> tuple[Account, ApiKey]:
         """Keep a new account together with its organization's first key, both created now.
 
-        All or nothing (R1): whatever fails or is killed on the way, every verb finds both of them
-        afterwards, or neither. The key's organization is the account's; it is put on no plan, so
-        the default one holds for it.
+        All or nothing (R1): after any failure every verb finds both of them, or neither. The key's
+        organization is the account's; it has no plan of its own, so the default plan applies.
 
         Raises:
             HandleTaken: another key has or had the key's handle, another account has the token's
-                handle, or the organization has an account already. Nothing is kept.
+                handle, or the organization has an account already. The store is unchanged.
         """
 
     @abstractmethod
     async def account(self, organization: str) -> Account | None:
-        """The account of an organization, or None if no agent registered it."""
+        """Return the account of an organization, or None if no agent registered it."""
 
     @abstractmethod
     async def account_by_token(self, handle: str) -> Account | None:
-        """The account whose dashboard token has this handle, revoked or not."""
+        """Return the account whose dashboard token has this handle, revoked or not."""
 
     @abstractmethod
     async def unclaimed_by_email(
@@ -397,12 +391,12 @@ class AccountStore(PartStore):
         """Return unclaimed accounts with exactly this billing e-mail: oldest first, then by
         organization.
 
-        At most ``limit`` accounts are returned, and about as many are read, however many there are.
+        At most ``limit`` accounts are returned, and about as many are read, whatever their number.
 
         Args:
             billing_email: in lower case, as accounts keep it.
             limit: 1 or more.
-            after: return only accounts that come after this position; None: from the first on.
+            after: return only accounts after this position; None: from the first on.
         """
 
     @abstractmethod
@@ -424,14 +418,14 @@ class AccountStore(PartStore):
         seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
-        """Make an account the user's if it is unclaimed, and return it as it is then.
+        """Give an unclaimed account to a user, and return the account as changed.
 
         One atomic step, with one winner (R3): ``claimed_by`` and ``claimed_at`` are set together
-        and never again, so a later claimer sees in the answer whose it is, and has changed
-        nothing. None: the organization has no account.
+        and never change, so a later claimer sees the owner in the answer and has changed nothing.
+        None: the organization has no account.
 
         The same step replaces the account's seal, which must be the first of ``seals``, by the
-        second. If it is another, the account is not claimed and is returned as it is.
+        second. With any other seal the account stays unclaimed and is returned unchanged.
 
         If the account is the user's then, by this call or an earlier one, the same step also
 
@@ -441,7 +435,7 @@ class AccountStore(PartStore):
           this has returned succeeds, on any process that shares the store (K4).
 
         A key that is inserted at the same time exists before the whole step, or is inserted after
-        it: then its creator finds ``token_revoked_at`` set, where the step sets it.
+        it: then its creator finds ``token_revoked_at`` set, if the step sets it.
         """
 
     @abstractmethod
@@ -454,23 +448,23 @@ class AccountStore(PartStore):
         An account goes if it is unclaimed, its organization was never put on a plan, and its
         :func:`~lockgate.core.accounts.last_use` is at most ``now - idle``. All keys of the
         organization go with it, in one atomic step: a claim, a sign-in or an admission at the same
-        time finds everything or nothing, and where it came first, nothing is removed. No admission
-        by one of these keys that starts after this has returned succeeds (K4). The handles of the
-        keys stay taken. Windows and slots are left alone: they end by themselves (W10).
+        time finds everything or nothing; if it came first, nothing is removed. No admission by one
+        of these keys that starts after this has returned succeeds (K4). The handles of the keys
+        stay taken. Windows and slots remain: they expire by themselves (W10).
 
         Args:
-            idle: how long an account must have been unused, in microseconds.
-            limit: how many accounts to look at, at most. Accounts that were found in use are looked
-                at again when they can be idle, so that they never keep the others from their turn.
-            now: the present; None: the store's clock.
+            idle: the least time without use, in microseconds.
+            limit: how many accounts to read, at most. Accounts in use are read again once they can
+                be idle, so that they never delay the others.
+            now: the present instant; None: the store's clock.
         """
 
     @abstractmethod
     async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        """Note that the agent of an account begins a session; return the account as it is then.
+        """Record that the agent of an account begins a session; return the account as changed.
 
-        Atomic: ``signed_in_at`` becomes ``now``, or stays if it is later. None: the organization
-        has no account, or its dashboard token was revoked; nothing is changed.
+        Atomic: ``signed_in_at`` becomes ``now``, or stays if it is later. None, without a change:
+        the organization has no account, or its dashboard token was revoked.
         """
 
     @abstractmethod
@@ -481,32 +475,32 @@ class AccountStore(PartStore):
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         """Replace a dashboard token's digest and seal if both still are ``old`` (K9).
 
-        Nothing else of the account changes.
+        The other fields stay unchanged.
         """
 
 
 class Store(KeyStore, WindowStore, SlotStore, AccountStore):
-    """All four stores in one place."""
+    """All four stores in one."""
 
     enforces_deadline: bool = False
-    """Whether a call that blocks ends by itself at its deadline, as by the timeout of a socket (see
-    :func:`~lockgate.stores.resilience.deadlines.left`). The calls of any other store are made in a
-    thread that can be left behind."""
+    """Whether a blocking call ends by itself at its deadline, as by a socket's timeout (see
+    :func:`~lockgate.stores.resilience.deadlines.left`). Calls of any other store are made in a
+    thread that can be abandoned."""
     local_version: object = None
-    """That of all keys and plans, if every change is made in this process: another object once the
-    verb that changes something returns. None: others change them as well."""
+    """Identity token, replaced before a verb that changes keys or plans returns; None if other
+    processes can change them too."""
 
     @abstractmethod
     async def now(self) -> int:
-        """The store's clock, in microseconds since the epoch."""
+        """Return the time of the store's clock, in microseconds since 1970."""
 
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
         """Verify a key, charge its organization's windows and count its usage (R6, D19).
 
-        This one composes the verbs above; a store that can do it all in one atomic step, where no
-        revocation can come between, overrides it.
+        This composes the verbs above; a store that can do it in one atomic step, which no
+        revocation can divide, overrides it.
         """
         key = await self.find(token.handle)
         if key is None:
@@ -528,25 +522,24 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
 
     @abstractmethod
     async def scan(self, cursor: str | None, limit: int) -> Rows:
-        """Some keys and accounts of all organizations, to go through all of them in steps.
+        """Return some keys and accounts of all organizations, to walk all of them in steps.
 
-        Each key and account that is there from the first step to the last is in one step at least;
-        it may be in several.
+        Each key and account that exists during the whole walk is in at least one step.
 
         Args:
-            cursor: None begins; then what the step before answered.
-            limit: about how many rows a step is to read.
+            cursor: None begins; then the cursor of the step before.
+            limit: about the number of rows to read in a step.
         """
 
     async def change_counter(self) -> int | None:
-        """A number that grows with every change that somebody made to keys or plans.
+        """Return a number that grows with every change to keys or plans.
 
-        Revocations, digests, plans and limits: whatever may turn an answer given before into
-        another. It is one number for all who share the store, and has grown before the verb that
-        changed something returns. Whoever remembers answers asks for it once in a while.
+        Revocations, digests, plans, limits: any change that may alter an earlier answer. All
+        processes that share the store share the number, and it has grown before the changing verb
+        returns. Callers that remember answers read it periodically.
 
-        None, as here: the store keeps no such number, and answers are remembered for a second at
-        most.
+        None, the default: the store has no such number, and answers are remembered for at most a
+        second.
         """
         return None
 
@@ -565,28 +558,29 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         :class:`StoreUnavailable` at once.
 
         Args:
-            events: told when a breaker opens, tries and closes, and of which server.
-            deadline: seconds for a call on the way of a request.
+            events: receives the changes of each breaker, with its server.
+            deadline: seconds for a call of a request.
 
         Returns:
-            True: the store judges its failures itself. False, as here: one breaker before it does.
+            True: the store judges its failures itself. False, the default: the caller has one
+            breaker.
         """
         return False
 
     def cancel_waits(self) -> None:
-        """Wait for nobody any more, as the process is about to stop: calls that wait for what
-        somebody else holds fail, as far as the store can break them off. Any thread may say so."""
+        """Fail calls that wait for a lock or a server, as far as the store can: the process is
+        about to stop. Any thread may call this."""
         return
 
     async def flush(self) -> None:
-        """Write what is only counted in this process so far, as the process may be about to stop.
-        It fails quietly: whoever calls has nothing to do about it."""
+        """Write usage that only this process has counted, before it stops. Never raises: the caller
+        could not act on a failure."""
         return
 
     def reset_connections(self) -> None:
-        """Use no connection again that is in use now: calls on them had to be left behind.
+        """Replace all connections in use: calls on them were abandoned.
 
-        It is called where the calls were made, and waits for nothing.
+        Called where the calls were made; it never waits.
         """
         return
 

@@ -19,14 +19,14 @@ def open_store(url: str) -> Store:
     ``postgresql://user:password@host/database``, ``mysql://`` and ``mariadb://`` in a database
     (the extra ``lockgate[sql]``); ``redis://host:6379``, ``redis+cluster://host,host`` and
     ``redis+sentinel://host,host/service`` in Redis or Valkey, by TLS as ``rediss`` (the extra
-    ``lockgate[redis]``). Nothing is connected before the first call, which decides whether
-    to await or to block: by whether an event loop runs where it is made.
+    ``lockgate[redis]``). The first call connects. Each call awaits if an event loop runs around it,
+    and blocks otherwise.
 
     Two URLs with a blank between them, a database and Redis, keep keys in the first and serve
     admissions from the second: see :class:`~lockgate.stores.cached.store.CachedStore`.
 
     Raises:
-        ConfigurationError: for a URL that names no store, or one whose driver is not installed; it
+        ConfigurationError: the URL names no store, or its driver is not installed; the message
             never repeats the URL's password.
     """
     first, _, second = url.strip().partition(" ")
@@ -45,18 +45,18 @@ def open_store(url: str) -> Store:
         return _sql(url)
     if kind in _REDIS:
         return _redis(url)
-    # Without its "://" the text may be anything, a password included.
+    # Without "://" the text may be anything, a password included: it is not repeated.
     named = f"{scheme}://" if separator else "a text without '://'"
     known = ", ".join(f"{name}://" for name in ("memory", *_SQL, *_REDIS))
     raise ConfigurationError(f"No store is known for {named}: use {known}.")
 
 
-def _pair(truth: Store, cache: Store) -> Store:
-    if not isinstance(truth, PrimaryStore) or not isinstance(cache, CacheStore):
+def _pair(primary: Store, cache: Store) -> Store:
+    if not isinstance(primary, PrimaryStore) or not isinstance(cache, CacheStore):
         raise ConfigurationError(
             "Two stores are a database and then Redis: 'postgresql://host/database redis://host'."
         )
-    return CachedStore(truth, cache)
+    return CachedStore(primary, cache)
 
 
 def _sql(url: str) -> Store:

@@ -1,6 +1,6 @@
 """The testing kit: hold stores to their contract, and limits to their word.
 
-What is here needs nothing but lockgate. ``lockgate.testing.suite`` (a pytest class),
+These names need no extra. ``lockgate.testing.suite`` (a pytest class),
 ``lockgate.testing.state_machine`` and ``lockgate.testing.strategies`` (Hypothesis) need the extra
 ``lockgate[testing]``.
 """

@@ -1,4 +1,4 @@
-"""A call of a store's verb, what it answered, and how both are written in a trace."""
+"""A call of a store's verb, its answer, and how a trace shows both."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -44,7 +44,8 @@ WALKS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "census": lambda steps: Census(_total(step.counts for step in steps), None),
     "remove_ended": lambda steps: Removal(sum(step.removed for step in steps), None),
 }
-"""Verbs that do a step of a walk, and what all steps come to: a call of one is the whole walk."""
+"""Verbs that do one step of a walk, with the sum of all steps: a call of one does the whole
+walk."""
 _STEPS_AT_MOST: Final = 10_000
 
 
@@ -87,7 +88,7 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def raised(error: Exception) -> Raised:
-    """An exception as an answer: those of lockgate by their type, others with what they say."""
+    """Return an exception as an answer: lockgate's by their type, others with their message."""
     name = type(error).__name__
     if type(error).__module__.startswith("lockgate"):
         return Raised(name)
@@ -173,8 +174,8 @@ def _reading(reading: Reading) -> str:
 def alike(expected: object, got: object) -> bool:
     """Whether an answer is the right one, and of the right type in each of its parts.
 
-    ``Decimal(3)``, ``3.0`` and 3 are equal, and so are a key and a plain tuple; but a body in JSON
-    is none with the first, another with the second, and a plain tuple has no fields.
+    ``Decimal(3)``, ``3.0`` and 3 are equal, and so are a key and a plain tuple; but the types
+    differ in JSON, and a plain tuple has no fields.
     """
     if expected != got or not isinstance(got, type(expected)):
         return False

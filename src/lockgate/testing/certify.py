@@ -12,7 +12,7 @@ from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets, whole
 T = TypeVar("T")
 
 MakeStore: TypeAlias = Callable[[], PartStore | Awaitable[PartStore]]
-"""Makes a store with nothing in it, each time another one. May be ``async``."""
+"""Makes an empty store, a new one each time. May be ``async``."""
 
 
 async def certify(
@@ -21,16 +21,16 @@ async def certify(
     parts: Collection[Part] = PARTS,
     leftovers: Leftovers | None = None,
 ) -> None:
-    """Hold a store to the contract, check by check, each on a store of its own.
+    """Check a store against the contract, each check on a new store.
 
     ``await`` it where the store awaits; ``lockgate.run`` it where the store blocks. Many callers at
     once are then tasks of this event loop, or threads.
 
     Args:
         make_store: makes an empty store.
-        parts: what the store keeps, if not everything.
-        leftovers: says how many organizations a store still keeps windows or slots of at an
-            instant; without it nobody knows what the store forgets (W10).
+        parts: the parts that the store keeps, if not all.
+        leftovers: returns the number of organizations of which a store still keeps windows or slots
+            at an instant; without it W10 cannot be checked.
 
     Raises:
         Broken: naming the first sentence that the store breaks, the simplest checks first.

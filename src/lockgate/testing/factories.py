@@ -61,7 +61,7 @@ def minute(limit: int | None) -> tuple[Window, ...]:
 
 
 def book(limit: int | None) -> PlanBook:
-    """Everybody has this limit a minute and no other."""
+    """Return a book with one plan: this limit a minute, and no other."""
     plan = Plan("minute", rpm=limit, rph=None, rpd=None, concurrent=None)
     return PlanBook([plan], custom=(), default="minute")
 
@@ -121,7 +121,7 @@ class Factory:
         company: str | None = None,
         agent: str = "an agent",
     ) -> AccountDraft:
-        """A draft of an account with a dashboard token of its own."""
+        """Return a draft of an account with a new dashboard token."""
         token = self.key()
         digest = self.format.digest(token)
         draft = AccountDraft(organization, agent, email, company, token.handle, *digest)

@@ -1,4 +1,4 @@
-"""A gate with somebody behind it: an organization on each plan, with a key and a session."""
+"""A gate for tests: an organization on each plan, with a key and a session."""
 
 from secrets import token_urlsafe
 from typing import Any, Final, NamedTuple
@@ -10,7 +10,7 @@ from ..stores.memory.store import MemoryStore
 from .clock import HandClock
 
 CUSTOM_LIMIT: Final = 1_000
-"""Each limit of an organization on a plan without numbers of its own."""
+"""Each limit of an organization on a plan with custom numbers."""
 
 
 class Tenant(NamedTuple):
@@ -26,12 +26,12 @@ class Tenant(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request with the key carries."""
+        """The headers of a request with the key."""
         return {"Authorization": f"Bearer {self.key}"}
 
     @property
     def cookies(self) -> dict[str, str]:
-        """What a request from the dashboard carries."""
+        """The cookies of a request from the dashboard."""
         return {SESSION_COOKIE: self.session}
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class Tenant(NamedTuple):
 
 
 def settings(clock: HandClock) -> dict[str, Any]:
-    """What a gate of a test is made with: memory, a clock moved by hand, signed sessions."""
+    """Return the arguments of a gate for tests: memory, a clock moved by hand, signed sessions."""
     return {
         "store": MemoryStore(clock),
         "brand": "test",

@@ -69,8 +69,8 @@ class Broken(AssertionError):
 
     Attributes:
         sentence: its id, a key of :data:`GUARANTEES`.
-        said: what the store did, and what it should have done.
-        trace: the calls that show it, one a line, the last of them the one that went wrong.
+        said: the store's behaviour, and the right one.
+        trace: the calls that show it, one a line, the failing one last.
     """
 
     def __init__(self, sentence: str, said: str, trace: Iterable[str] = ()) -> None:
@@ -86,7 +86,7 @@ class Broken(AssertionError):
 
 
 def folded(lines: Iterable[str]) -> list[str]:
-    """The lines, those that follow their equal replaced by how often they came."""
+    """Replace repeated lines by one with their number."""
     runs: list[tuple[str, int]] = []
     for line in lines:
         if runs and runs[-1][0] == line:

@@ -1,11 +1,11 @@
 """Histories of calls that overlapped, and the search for an order that explains their answers.
 
-A history is linearizable when its calls can be put one after the other, none before one that had
-ended when it began, so that the model answers as the store did (W3). A call whose answer was lost
-may take effect anywhere after it began, or not at all.
+A history is linearizable when its calls have a sequential order that respects their times and in
+which the model answers as the store did (W3). A call whose answer was lost may take effect at any
+time after it began, or not at all.
 
-The search is that of J. M. Wing and C. Gong (1993) with the memory that G. Lowe (2017) added to it:
-a set of calls that have been ordered, with the world that they left, is looked at once.
+The search is that of J. M. Wing and C. Gong (1993) with G. Lowe's memory (2017): a set of ordered
+calls with the world that they left is examined once.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -31,12 +31,12 @@ class Event(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Whether nobody knows what it came to."""
+        """Whether its outcome is unknown."""
         return isinstance(self.answer, Lost)
 
 
 class Recorder:
-    """Hands calls on to a store and notes when they began, when they ended and what they gave."""
+    """Passes calls on to a store, and records their begin, end and answer."""
 
     def __init__(self, store: object) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Recorder:
 
     @property
     def history(self) -> list[Event]:
-        """What was recorded, by when it began; a call that has not ended is a lost one."""
+        """Return the recorded calls by their begin; a call without an end is a lost one."""
         return sorted((Event(*event) for event in self._events), key=lambda event: event.began)
 
     def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -58,7 +58,8 @@ class Recorder:
             event: list[Any] = [call, perf_counter_ns(), inf, LOST]
             self._events.append(event)
             answer = await call.on(self._store)
-            # A store that fails in its own words has lost the answer: nobody knows what it did.
+            # A store that fails with its driver's exception has lost the answer: the outcome is
+            # unknown.
             if not (isinstance(answer, Raised) and ":" in answer.error):
                 event[3] = answer
                 event[2] = perf_counter_ns()
@@ -68,9 +69,9 @@ class Recorder:
 
 
 def order_of(history: Sequence[Event], world: World | None = None) -> list[Event] | None:
-    """An order of the calls that explains every answer; None: there is none.
+    """Return an order of the calls that explains every answer; None without one.
 
-    A search that takes too long gives the history as it stands: what is not refuted is believed.
+    A search that takes too long returns the history unchanged, which counts as correct.
     """
     world = world or World()
     everything = frozenset(range(len(history)))
@@ -93,7 +94,7 @@ def order_of(history: Sequence[Event], world: World | None = None) -> list[Event
 def _next(
     history: Sequence[Event], left: frozenset[int], world: World, order: tuple[int, ...]
 ) -> list[tuple[frozenset[int], World, tuple[int, ...]]]:
-    """Every way to go on by one call that nothing which is left had to come before."""
+    """Return every continuation by one call that no remaining call had to precede."""
     first_end = min(history[index].ended for index in left)
     ways: list[tuple[frozenset[int], World, tuple[int, ...]]] = []
     for index in left:
@@ -116,12 +117,12 @@ def assert_linearizable(
     """See that some order of the calls explains the history.
 
     Args:
-        history: the calls, as :class:`Recorder` notes them.
-        world: what was kept before the first of them.
-        sentence: the one to name if there is no such order.
+        history: the calls, as :class:`Recorder` records them.
+        world: the world before the first of them.
+        sentence: the guarantee to name if no order exists.
 
     Raises:
-        Broken: with the calls that had begun when the first answer came that nothing explains.
+        Broken: with the calls that had begun at the first answer that no order explains.
     """
     if order_of(history, world) is not None:
         return

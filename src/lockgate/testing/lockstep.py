@@ -23,7 +23,7 @@ class Lockstep:
 
     Args:
         store: the store that is held to the contract.
-        sentence: the one that is being looked at; None: find out by the answer.
+        sentence: the guarantee under test; None: derive it from the answer.
     """
 
     def __init__(self, store: object, sentence: str | None = None) -> None:

@@ -1,8 +1,8 @@
-"""The whole contract as a value: what every verb answers, and what is kept after it.
+"""The whole contract as a value: each verb's answer, and the world after it.
 
 A :class:`World` never changes; a verb is a function from one to an answer and the next. It is made
-of the pure rules and nothing else, with the time an argument of every verb, so that stores can be
-held to it step by step, and a search can go back to where it was.
+of the pure rules alone, with the time an argument of every verb, so that stores can be compared
+step by step, and a search can return to an earlier world.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ class World(NamedTuple):
 
 
 def expect(world: World, call: Call) -> tuple[Any, World]:
-    """What a store must answer to a call, and what it keeps then."""
+    """Return the right answer to a call, and the world after it."""
     verb: Callable[..., tuple[Any, World]] = VERBS[call.verb]
     try:
         return verb(world, *call.arguments, **dict(call.options))

@@ -22,7 +22,7 @@ _BAR: Final = 26
 
 
 def terminal(simulation: Simulation, width: int = BUCKETS) -> str:
-    """What was admitted and refused over time, and how full each window was, in block letters."""
+    """Draw admissions and refusals over time, and the load of each window, in block letters."""
     parts = simulation.timeline(width)
     if not parts:
         return "Nobody called."
@@ -121,7 +121,7 @@ def _panel(
     legend: Sequence[tuple[str, str]],
     parts: Sequence[Bucket],
 ) -> Tree.Element:
-    """An empty chart with its words; what is drawn into it has its corner for origin."""
+    """Return an empty chart with its words; its corner is the origin of the drawing."""
     panel = _add(document, "g", transform=f"translate({_LEFT} {top + _TOP:g})")
     _add(panel, "text", title, x=0, y=-18, font_size=16)
     for number, (name, colour) in enumerate(legend):

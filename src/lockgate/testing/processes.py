@@ -1,4 +1,4 @@
-"""Processes on one store, each with a clock of its own that may be wrong."""
+"""Processes on one store, each with its own clock, which may be wrong."""
 
 import json
 import os
@@ -28,10 +28,10 @@ MORE: Final = 7
 SLOTS: Final = 20
 CAP: Final = 20
 _BY_THE_CLOCK: Final = frozenset({"W1", "W2", "W13", "K1", "L1", "L2", "L3"})
-"""Sentences that a store breaks as well when it goes by the clock of whoever calls."""
+"""Guarantees that a store also breaks when it uses its callers' clocks."""
 _PATIENCE: Final = 60.0
 
-# Before anything else is imported, so that nobody has taken the right clock from there.
+# Before any other import, so that no module has taken the right clock from there.
 _START: Final = """
 import sys, time
 skew = float(sys.argv[1])
@@ -68,7 +68,7 @@ class Worker:
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Wait for what came of it."""
+        """Wait for the answer."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -88,7 +88,7 @@ class Worker:
 
 
 def asked(workers: Sequence[Worker], what: str, *details: Any) -> list[dict[str, int]]:
-    """Let all of them do something at once; what came of it in each, and how often."""
+    """Let all workers do something at once; return each one's outcomes with their numbers."""
     for index, worker in enumerate(workers):
         worker.send(what, index, *details)
     return [worker.answer() for worker in workers]
@@ -106,10 +106,10 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
     """See that processes on one store keep its limits together, and see each other's changes.
 
     Args:
-        store: the store, with nothing in it.
+        store: the empty store.
         reopen: opens the same store in another process.
-        skew: by so many seconds the clocks of the processes differ from each other; for stores
-            whose own server's clock decides.
+        skew: the seconds by which the clocks of the processes differ, for stores with a server's
+            clock.
 
     Raises:
         Broken: they do not.

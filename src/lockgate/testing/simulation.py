@@ -1,4 +1,4 @@
-"""What a plan does to traffic: the rule applied to a trace, without server, store or clock."""
+"""The effect of a plan on traffic: the rule applied to a trace, without server, store or clock."""
 
 from typing import NamedTuple
 
@@ -38,11 +38,11 @@ class Bucket(NamedTuple):
     admitted: int
     refused: int
     used: tuple[int, ...]
-    """The most that each window counted meanwhile; what it last counted, where nobody called."""
+    """The most that each window counted in it; its last count, without a call."""
 
 
 class Simulation(NamedTuple):
-    """What came of a trace of calls under a plan."""
+    """The outcome of a trace of calls under a plan."""
 
     plan: Plan
     outcomes: tuple[Outcome, ...]
@@ -59,11 +59,11 @@ class Simulation(NamedTuple):
 
     @property
     def longest_wait(self) -> int:
-        """The longest wait that anybody was told, in microseconds."""
+        """Return the longest wait of any refusal, in microseconds."""
         return max((outcome.reading.wait for outcome in self.outcomes), default=0)
 
     def windows(self) -> list[Usage]:
-        """Each window of the plan: its limit, the most in any span, and what it refused."""
+        """Return each window of the plan: its limit, the most in any span, and its refusals."""
         admitted, by = self.admitted, [outcome.reading.refused_by for outcome in self.outcomes]
         return [
             Usage(window.name, window.limit, worst(admitted, window.span).admitted, by.count(index))
@@ -71,7 +71,7 @@ class Simulation(NamedTuple):
         ]
 
     def timeline(self, buckets: int = 60) -> list[Bucket]:
-        """The simulation in so many parts of equal length."""
+        """Return the simulation in ``buckets`` parts of equal length."""
         if not self.outcomes:
             return []
         start, end = self.outcomes[0].arrival.at, self.outcomes[-1].arrival.at
@@ -96,10 +96,10 @@ class Simulation(NamedTuple):
 
 
 def simulate(plan: Plan, arrivals: Trace) -> Simulation:
-    """What the callers of one organization would see.
+    """Return the outcome of each call of one organization under a plan.
 
     Args:
-        plan: what it may use.
+        plan: the organization's plan.
         arrivals: its calls, as instants in microseconds or as arrivals with their cost, in any
             order.
 

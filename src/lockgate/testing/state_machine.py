@@ -59,7 +59,7 @@ class StoreMachine(RuleBasedStateMachine):
     """
 
     parts: ClassVar[Collection[Part]] = PARTS
-    """What the store keeps."""
+    """The parts that the store keeps."""
 
     @staticmethod
     def make_store() -> PartStore | Awaitable[PartStore]:
@@ -112,8 +112,8 @@ class StoreMachine(RuleBasedStateMachine):
     def the_clock_steps_back(self, by: int) -> None:
         """The time of later calls is an earlier one.
 
-        Only in walks of less than a day: after one a store may have forgotten what was over, and
-        what would count once more by a clock that steps back so late.
+        Only in walks of less than a day: later a store may have forgotten state that a clock
+        stepping back would count again.
         """
         self._steady = False
         self.now -= by
@@ -128,7 +128,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("windows"))
     @rule(organization=ORGANIZATION, plan=PLAN)
     def peek(self, organization: str, plan: Plan) -> None:
-        """Somebody reads the status."""
+        """Read the status."""
         self._call("peek", organization, plan.windows, self.now)
 
     @precondition(needs("slots"))
@@ -155,9 +155,8 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("keys"))
     @rule(which=WHICH, cap=st.none() | st.integers(1, 2))
     def insert(self, which: int, cap: int | None) -> None:
-        """A key is created, or one that is there already once more.
-
-        That one without a cap: where both say no, which of them is told is up to the store.
+        """Create a key, or repeat an existing one.
+        The latter without a cap: where both refuse, the store may choose which refusal it raises.
         """
         draft = self._keys[which][1]
         world = self._witness.world
@@ -188,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("keys"))
     @rule(which=WHICH, organization=ORGANIZATION, limit=st.integers(1, 3))
     def read(self, which: int, organization: str, limit: int) -> None:
-        """Somebody reads keys, and lists them in pages that begin anywhere."""
+        """Read keys, and list them in pages that begin anywhere."""
         key = self._keys[which][1]
         self._call("find", key.handle)
         self._call("get", organization, key.id)
@@ -299,8 +298,8 @@ def lockstep(
     """Walk stores beside the model, as long as the settings say.
 
     Args:
-        make_store: makes an empty store, for each walk another one.
-        parts: what the store keeps, if not everything.
+        make_store: makes an empty store, a new one for each walk.
+        parts: the parts that the store keeps, if not all.
         profile: Hypothesis settings; by default the profile that is loaded.
 
     Raises:

@@ -22,7 +22,7 @@ _GAPS: Final = sorted({n + d for n in (0, SECOND, MINUTE, HOUR, DAY) for d in (-
 
 @st.composite
 def keys(draw: st.DrawFn, format: KeyFormat = _FORMAT) -> NewKey:
-    """Well-formed keys of a format: ``key.text`` is what a caller presents."""
+    """Draw well-formed keys of a format: ``key.text`` is the text that a caller presents."""
 
     def some(length: int) -> str:
         return draw(st.text(BASE62, min_size=length, max_size=length))
@@ -37,7 +37,7 @@ def scopes(catalogue: Catalogue | None = None) -> st.SearchStrategy[list[str]]:
 
 
 def organization_ids() -> st.SearchStrategy[str]:
-    """Ids of organizations, those that stores trip over among them (D36)."""
+    """Draw ids of organizations, the ones that stores stumble over among them (D36)."""
     return st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=128)
 
 

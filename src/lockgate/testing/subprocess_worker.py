@@ -1,4 +1,4 @@
-"""Another process that has opened a store: what it does when it is told to."""
+"""A second process with an open store, which runs the commands that it reads."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ CALLERS: Final = 3
 
 
 def work() -> None:
-    """What such a process does: open the store, and what it is told."""
+    """Open the store, and run commands until the input ends."""
     reopen: Callable[[], Store] = pickle.loads(b64decode(json.loads(sys.stdin.readline())[0]))  # noqa: S301 - from our own parent
     store = reopen()
     with asyncio.Runner() as runner:
@@ -80,7 +80,7 @@ _DOES: Final[dict[str, Callable[..., Coroutine[Any, Any, dict[str, int]]]]] = {
 
 
 async def _by_callers(store: Store, one: Callable[[], Awaitable[str]]) -> dict[str, int]:
-    """The outcomes of some callers who do the same again and again, and how often each came."""
+    """Return the outcomes of some callers that repeat a call, with their numbers."""
 
     async def caller() -> list[str]:
         return [await one() for _ in range(TIMES)]

@@ -29,25 +29,25 @@ class StoreSuite:
     """Every check of the contract, and a walk in lockstep with the pure rules.
 
     A store that awaits is run in an event loop (asyncio), one that blocks without. One whose ``io``
-    is ``either`` is run in both: one caller in an event loop, many callers as tasks and as threads,
+    is ``both`` is run in both: one caller in an event loop, many callers as tasks and as threads,
     the walk without. The walk is as long as the Hypothesis profile says: load another with
     ``--hypothesis-profile``.
     """
 
     parts: ClassVar[tuple[Part, ...]] = PARTS
-    """What the store keeps, if not everything."""
+    """The parts that the store keeps, if not all."""
 
     one_walk_in: ClassVar[int] = 1
-    """For slow stores: take one of so many walks that the Hypothesis profile asks for."""
+    """For slow stores: run one in this many of the walks that the Hypothesis profile asks for."""
 
     def make_store(self) -> PartStore | Awaitable[PartStore]:
-        """A store with nothing in it, another one each time. May be ``async def``."""
+        """Return an empty store, a new one each time. May be ``async def``."""
         raise NotImplementedError("say how to make an empty store: def make_store(self) -> Store")
 
     def leftovers(self, store: Store, now: int) -> Awaitable[int] | int:
         """Of how many organizations the store keeps windows or slots at ``now``.
 
-        Optional: only who overrides this has W10 checked, for the contract has no verb to ask.
+        Optional: W10 is checked only if this is overridden, for the contract has no verb to ask.
         """
         raise NotImplementedError
 
@@ -57,7 +57,7 @@ class StoreSuite:
             metafunc.parametrize("check", list(self._checks()))
 
     def test_contract(self, check: str) -> None:
-        """One check, on a store of its own."""
+        """Run one check on a new store."""
         chosen = self._checks()[check]
         io = self._hold(chosen, None)
         if io == "both" and chosen.crowded:
@@ -87,8 +87,8 @@ class SharedStoreSuite(StoreSuite):
     """The same for a store that processes share, with three of them on one store."""
 
     skew: ClassVar[float] = 0.0
-    """Seconds by which the clocks of the processes differ, where the store has a clock of its own:
-    300.0 proves that no caller's clock matters (W12)."""
+    """Seconds by which the clocks of the processes differ, for a store with its own clock: 300.0
+    proves that no caller's clock matters (W12)."""
 
     def reopen(self, store: Store) -> Reopen:
         """Something that pickle can carry to another process and that opens the same store there,

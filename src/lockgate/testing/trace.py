@@ -38,7 +38,7 @@ def worst(trace: Trace, window: int | timedelta) -> Span:
     """The window of this length, however placed, that held most (the first of those).
 
     Args:
-        trace: what was admitted.
+        trace: the admitted calls.
         window: its length, in microseconds or as a ``timedelta``.
     """
     span = _micros(window)
@@ -58,12 +58,12 @@ def assert_never_exceeds(trace: Trace, limit: int, window: int | timedelta) -> N
     """See that no window of this length, however placed, holds more than the limit.
 
     Args:
-        trace: what was admitted, as instants in microseconds or as arrivals with their cost.
+        trace: the admitted calls, as instants in microseconds or as arrivals with their cost.
         limit: the most that may be in it.
         window: its length, in microseconds or as a ``timedelta``.
 
     Raises:
-        AssertionError: with the window that holds most, and what is in it.
+        AssertionError: with the fullest window, and its cost.
     """
     found = worst(trace, window)
     if found.admitted <= limit:

@@ -12,8 +12,8 @@ from ..core.rate_limit_headers import NOT_TO_STORE, OURS
 from ..errors import Header, PayloadTooLarge, Refusal
 from ..gate import Gate
 from ..principal import Principal
-from ..services.concurrency_slot import ConcurrencySlot
-from ..waiting import pause
+from ..services.concurrency import ConcurrencySlot
+from ..sync import pause
 from .operations.operation import Reply
 from .operations.table import refused
 from .request import GUARD, PRINCIPAL, SLOT, below

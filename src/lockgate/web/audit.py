@@ -6,10 +6,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from ..core.access_rule import ANY_KEY, Rule
-from ..core.path_patterns import Pattern
+from ..core.request_paths import Pattern
 from ..core.rule_book import same_host
 from ..errors import ConfigurationError
+from ..gate import Gate
 from .guard import Guard
+from .operations.table import endpoints
+from .requirements import declared
 
 logger = logging.getLogger("lockgate")
 
@@ -30,6 +33,8 @@ class ServedRoute(NamedTuple):
 
     view: Hashable = None
     """Tells the view that runs from others; None: it is a framework's own, or not known."""
+    gate: Gate | None = None
+    """The gate whose operations the route serves; None: it serves something else."""
 
     @property
     def target(self) -> str:
@@ -113,22 +118,33 @@ class Audit(NamedTuple):
         return "\n".join([*map(str, self.routes), f"guarded by nothing: {unguarded or 'none'}"])
 
 
-def audit(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
-    """Compare an application's routes with a guard's rules, and tell the guard of the routes.
+def audit_routes(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
+    """Compare an application's routes with a guard's rules.
+
+    The guard is told of the routes, and of the rules that their endpoints declare.
 
     Raises:
-        ConfigurationError: an endpoint requires a scope that does not exist.
+        ConfigurationError: an endpoint requires a scope that does not exist, its declaration and
+            a rule contradict each other, or the operations are those of another gate.
     """
     served = sorted(set(routes), key=lambda route: (route.target, route.method))
-    guard.serve((route.method, route.path, route.host, route.view) for route in served)
     _check_scopes(guard, served)
+    _check_gates(guard, served)
+    guard.declare(
+        declared(
+            guard.given,
+            ((r.method, r.path, r.host, r.requires) for r in served if r.requires is not None),
+        )
+    )
+    guard.serve((route.method, route.path, route.host, route.view) for route in served)
     own = [(method, path, rule) for method, path, rule in guard.book if rule.own]
     # FastAPI's router has one route that answers, and one for each operation that describes it.
     audited = list(dict.fromkeys(found for route in served for found in _audited(guard, route)))
     problems = [
         f"No rule names {r.method} {r.path}: any valid key is admitted, whatever its scopes."
         if r.rule.allow is None
-        else f"No rule names {r.method} for {r.path}: it is answered with 405."
+        else f"No rule names {r.method} for {r.path}: it is answered with 405. Put requires() at "
+        "its endpoint, or name it in rules."
         for r in audited
         if not r.named
     ]
@@ -156,7 +172,7 @@ def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None
         ConfigurationError: in strict mode, for anything that the audit finds; and always for a
             requirement that no key can satisfy.
     """
-    found = audit(guard, routes)
+    found = audit_routes(guard, routes)
     logger.info("routes and what they require:\n%s", found)
     if guard.shadow is not None:
         refused = "no limit is enforced" if guard.shadow == "limits" else "nothing is refused"
@@ -196,6 +212,17 @@ def _check_scopes(guard: Guard, served: Iterable[ServedRoute]) -> None:
                 guard.gate.catalogue.check_requirement(route.requires.requires)
             except ConfigurationError as problem:
                 raise ConfigurationError(f"{route.method} {route.target}: {problem}") from None
+
+
+def _check_gates(guard: Guard, served: Iterable[ServedRoute]) -> None:
+    """Check that lockgate's operations beside the application's routes are those of its gate."""
+    for route in served:
+        gate = route.gate
+        if gate is not None and gate is not guard.gate and route.path in endpoints(gate):
+            raise ConfigurationError(
+                f"{route.path} serves the operations of another gate than the one that protects "
+                "the application: give both the same Gate, or leave operations() to protect()."
+            )
 
 
 def _costs(guard: Guard) -> Iterator[str]:

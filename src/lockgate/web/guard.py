@@ -1,20 +1,20 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from functools import partial
 from logging import WARNING
 from typing import Any, Final, cast
 
 from ..core.access_rule import ANY_KEY, Rule
-from ..core.path_patterns import Pattern
 from ..core.plans import Plan
 from ..core.rate_limit_headers import rate_limit_exceeded
+from ..core.request_paths import Pattern
 from ..core.rule_book import RouteRules, RuleBook, Served
 from ..core.sliding_window import Reading
 from ..errors import (
     ConfigurationError,
     InsufficientScope,
-    LockgateError,
     MethodNotAllowed,
     MissingAuth,
     NoOrganization,
@@ -27,8 +27,8 @@ from ..errors import (
 from ..gate import Gate
 from ..principal import Principal
 from ..services.acting_organization import acting
-from ..services.concurrency_slot import ConcurrencySlot
-from ..services.store_errors import asking, unavailable
+from ..services.concurrency import ConcurrencySlot
+from ..services.store_errors import asking
 from ..sessions import session_cookie, verifies_offline
 from .cached_refusals import CachedRefusals
 from .operations import table
@@ -85,7 +85,12 @@ class Guard:
                 "operations with the gate's prefix."
             )
         self.gate: Final = gate
-        self.book: Final = RuleBook({**(rules or {}), **own}, gate.catalogue, host)
+        self._rules: Final = {**(rules or {}), **own}
+        self.given: Final = RuleBook(self._rules, gate.catalogue, host)
+        """The rules without those that endpoints declare."""
+        self.book = self.given
+        """The rules that hold."""
+        self._declared: dict[str, Rule] = {}
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
         self.denials: Final = CachedRefusals(gate)
@@ -96,10 +101,11 @@ class Guard:
         """Those that rules and routes name."""
         self._served: set[Served] = set()
         self._views: list[tuple[str, str, str | None, Hashable]] = []
+        self._address_of: Final = partial(address_of, gate)
         self._known: Final = gate.known
         self._store: Final = gate.store
 
-    async def enter(self, caller: Caller) -> Entry:  # noqa: PLR0912 - each call more is 2 % here
+    async def enter(self, caller: Caller) -> Entry:
         """Let a request in.
 
         Raises:
@@ -117,29 +123,22 @@ class Guard:
             return self._anonymous(caller, rule)
         authorizations = caller.authorizations
         try:
-            token = self._known.find(authorizations) if rule.takes_key else None
-            if token is None:
-                principal = await self._enter_unknown(caller, rule, authorizations)
+            if not rule.takes_key or (rule.takes_session and not authorizations):
+                principal = await self._enter_by_session(caller, rule)
+            elif (token := self._known.find(authorizations)) is None:
+                principal = await self._look_up(caller, rule, authorizations)
             else:
                 if self.denials.known:
                     await self.denials.peek(token, rule)
-                store, now = self._store, gate.clock() if gate.clock else None
-                local_version = store.local_version
+                local_version = self._store.local_version
                 try:
-                    # As gate.admit() does it, whose other half is for keys that are read.
-                    admission = await store.admit(token, rule.cost, gate.plans, now)
-                    principal = gate.judge(admission, rule.requires, rule.cost)
-                except Unauthenticated:
-                    self._known.forget(authorizations[0])
-                    principal = await self._enter_by_key(caller, rule, authorizations, known=True)
+                    principal = await gate.admit_header(
+                        authorizations, token, rule.requires, rule.cost, self._address_of, caller
+                    )
                 except RateLimitExceeded as refusal:
                     if not self.shadow:
                         self.denials.remember(token, rule, refusal, local_version)
                     raise
-                except LockgateError:
-                    raise
-                except Exception as failure:
-                    raise unavailable(gate.events, failure) from failure
         except table.Repeated:
             raise
         except Refusal as refusal:
@@ -267,6 +266,21 @@ class Guard:
         self.audited = True
         self._routes.clear()
 
+    def declare(self, rules: Mapping[str, Rule]) -> None:
+        """Add the rules that endpoints declare, in place of those declared before.
+
+        Args:
+            rules: by ``"METHOD /path"``; a rule of the same key in ``given`` is replaced.
+
+        Raises:
+            ConfigurationError: the rules contradict each other.
+        """
+        if rules != self._declared:
+            everything = {**self._rules, **rules}
+            self.book = RuleBook(everything, self.gate.catalogue, self.given.host)
+            self._declared = dict(rules)
+            self._routes.clear()
+
     def rules_of_view(
         self, method: str, template: str, host: str | None = None
     ) -> list[tuple[str, Rule]]:
@@ -333,34 +347,20 @@ class Guard:
     def _slot(self, rule: Rule, principal: Principal) -> ConcurrencySlot | None:
         return self.gate.slot(principal) if rule.slot and not self.shadow else None
 
-    async def _enter_unknown(
-        self, caller: Caller, rule: Rule, authorizations: list[bytes]
-    ) -> Principal:
-        if rule.takes_session and not (rule.takes_key and authorizations):
-            return await self._enter_by_session(caller, rule)
-        if not rule.takes_key:
-            raise NotFound
-        return await self._enter_by_key(caller, rule, authorizations)
-
-    async def _enter_by_key(
-        self, caller: Caller, rule: Rule, authorizations: list[bytes], *, known: bool = False
-    ) -> Principal:
-        gate = self.gate
-        token = gate.format.read(authorizations)
-        address = address_of(gate, caller)
-        proving: AbstractContextManager[None] = nullcontext()
-        if not known:  # Else its digest may have moved to another pepper (K9).
-            self._refuse_spent(rule, address)
-            if not self.shadow or rule.own:
-                proving = gate.failures.proving(address)
-        with proving:
-            principal = await gate.admit(token, rule.requires, rule.cost, address)
-        if principal.key is not None:
-            self._known.remember(authorizations[0], token, principal.key)
-        return principal
+    async def _look_up(self, caller: Caller, rule: Rule, authorizations: list[bytes]) -> Principal:
+        """Admit a key that this process has not verified lately, at its address's expense."""
+        failures, address = self.gate.failures, address_of(self.gate, caller)
+        self._refuse_spent(rule, address)
+        enforced = not self.shadow or rule.own
+        with failures.proving(address) if enforced else nullcontext():
+            return await self.gate.admit_header(
+                authorizations, None, rule.requires, rule.cost, self._address_of, caller
+            )
 
     async def _enter_by_session(self, caller: Caller, rule: Rule) -> Principal:
         gate = self.gate
+        if not rule.takes_session:
+            raise NotFound
         cookie = session_cookie(caller.header(b"cookie"))
         if cookie is None:
             raise MissingAuth if rule.takes_key else SessionRequired

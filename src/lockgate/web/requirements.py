@@ -1,30 +1,40 @@
-"""What endpoints say of themselves with ``requires``, found again when an application starts."""
+"""What endpoints declare with ``requires``: collected at start-up, checked when they run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from ..core.access_rule import Rule
-from ..errors import ConfigurationError
+from ..core.access_rule import ANY_KEY, Rule, both
+from ..core.request_paths import Pattern
+from ..core.rule_book import RuleBook, same_host
+from ..errors import ConfigurationError, MissingAuth
+from ..principal import Caller
+from .guard import Guard
+from .operations.table import check
+from .request import COST, GUARD, PRINCIPAL, RULE, SLOT
 
 REQUIRES: Final = "__lockgate_rule__"
-"""Where an endpoint, or a dependency of one, keeps the rule that it asks for."""
+"""The attribute of an endpoint, or of a dependency, that holds the rule it declares."""
+OPERATIONS: Final = "__lockgate_operations__"
+"""The attribute of an endpoint of lockgate's own operations that holds their gate."""
 _GUARDED: Final = "__lockgate_guarded__"
-"""Where a function keeps what ``requires`` made of it, which must be served instead."""
+"""The attribute of a function that holds its decorated form, which must be served instead."""
 _SERVED: Final = "__lockgate_served__"
-"""Where what ``requires`` made keeps that an application serves it."""
+"""The attribute of a decorated function that an application serves."""
 
 
 def mark(function: Callable[..., Any], guarded: Callable[..., Any], rule: Rule) -> None:
-    """Note at both functions that ``requires`` made the second one of the first."""
+    """Note at both functions that ``requires`` made the second of the first."""
     setattr(guarded, REQUIRES, rule)
-    try:
+    with suppress(AttributeError):  # A method or a partial has no attributes of its own.
         setattr(function, _GUARDED, guarded)
-    except AttributeError:
-        return  # A method or a partial: it has no attributes of its own, and goes unnoticed.
 
 
 def required(endpoint: object, method: str) -> Rule | None:
-    """What an endpoint asks for; one that is a class, or a view made of one, at its method."""
+    """Return the rule that an endpoint declares; None: it declares none.
+
+    The rule of a class, or of a view made of a class, is that of its method.
+    """
     rule: Rule | None = getattr(endpoint, REQUIRES, None)
     if rule is not None:
         return rule
@@ -33,10 +43,10 @@ def required(endpoint: object, method: str) -> Rule | None:
 
 
 def check_decorators(endpoints: Iterable[tuple[str, object]]) -> None:
-    """Check that no application serves a function in place of what ``requires`` made of it.
+    """Check that no application serves a function in place of its decorated form.
 
-    So it is where ``@requires`` stands above the line that makes a route: the route has the bare
-    function then.
+    That happens where ``@requires`` stands above the line that makes a route: the route then has
+    the bare function.
 
     Args:
         endpoints: what an application serves: where, and by which function.
@@ -55,3 +65,119 @@ def check_decorators(endpoints: Iterable[tuple[str, object]]) -> None:
                 f"{where} serves a function without its decorator: put @requires directly above "
                 "the function, below the line that makes it a route."
             )
+
+
+def declared(
+    given: RuleBook, routes: Iterable[tuple[str, str, str | None, Rule]]
+) -> dict[str, Rule]:
+    """Combine the rules that endpoints declare with the given rules for the same routes.
+
+    A request needs all that either asks. A declared rule for a path that no rule can name is left
+    out: the endpoint checks its scope.
+
+    Args:
+        given: the rules that were written out.
+        routes: method, path, host and declared rule of each endpoint that declares one.
+
+    Returns:
+        Rules by ``"METHOD /path"``, with the key of a given rule that they replace.
+
+    Raises:
+        ConfigurationError: a given rule makes such an endpoint public, or a rule with a cost or a
+            slot is declared for a path that no rule can name.
+    """
+    found: dict[str, Rule] = {}
+    for method, path, host, rule in routes:
+        if not _can_be_named(path, rule):
+            continue
+        key = _key(given, method, path, host)
+        if key not in found:
+            standing = given.for_route(method, path, host).own
+            if standing.public and given.named(method, path, host):
+                raise ConfigurationError(
+                    f"The rule '{key}' is {standing!r}, and its endpoint requires {rule!r}: "
+                    "take one out."
+                )
+            silent = standing is ANY_KEY or standing.public or standing.allow is not None
+            found[key] = rule if silent else both(standing, rule)
+        else:
+            found[key] = both(found[key], rule)
+    return found
+
+
+def admitted(rule: Rule, held: Mapping[str, Any], endpoint: object) -> Caller:
+    """Check, where an endpoint runs, that its caller has shown and paid what it declares.
+
+    Args:
+        rule: the one that the endpoint declares.
+        held: the scope or environment of the request.
+        endpoint: its name, or the function itself, for a message.
+
+    Returns:
+        The caller, whose ``key`` is never None.
+
+    Raises:
+        ConfigurationError: no gate is before the application, or the gate did not charge the cost
+            or take the slot.
+        MissingAuth: the request came without a key, by a public rule or in shadow mode.
+        InsufficientScope: the scopes of the key do not cover that of the rule.
+    """
+    guard = guard_of(held)
+    principal = held.get(PRINCIPAL) if guard.shadow == "all" else check(rule, held.get(PRINCIPAL))
+    if principal is None or principal.key is None:
+        raise MissingAuth
+    charged: Rule = held[RULE]
+    spent: int = held.get(COST, charged.cost)
+    lost = rule.slot and SLOT not in held and guard.shadow is None
+    if guard.shadow != "all" and (spent < rule.cost or lost):
+        name = getattr(endpoint, "__name__", endpoint)
+        raise ConfigurationError(
+            f"The endpoint {name!r} requires {rule!r}, and the gate charged {charged!r}: put "
+            "@requires directly below the route, and use functools.wraps in decorators above it; "
+            "where the gate cannot see the routes, write the cost and the slot into rules=."
+        )
+    return Caller._make(principal)
+
+
+def watched(held: Mapping[str, Any]) -> bool:
+    """Return whether a gate in shadow mode lets every request through, as a decorator asks."""
+    return guard_of(held).shadow == "all"
+
+
+def guard_of(held: Mapping[str, Any]) -> Guard:
+    """Return the guard that admitted a request.
+
+    Raises:
+        ConfigurationError: no gate is before the application.
+    """
+    guard: Guard | None = held.get(GUARD)
+    if guard is None:
+        raise ConfigurationError(
+            "No gate is before this application: call protect(app, gate), and serve and test what "
+            "it returns."
+        )
+    return guard
+
+
+def _key(given: RuleBook, method: str, path: str, host: str | None) -> str:
+    """Return the key of the given rule for a route, or the key that such a rule would have."""
+    segments = Pattern.of(path).segments
+    for name, target, _ in given:
+        its_host, _, rest = target.partition("/")
+        same_place = same_host(its_host, host or "") and Pattern.of(f"/{rest}").segments == segments
+        if name == method and same_place:
+            return f"{name} {target}"
+    return f"{method} {host or ''}{path}"
+
+
+def _can_be_named(path: str, rule: Rule) -> bool:
+    try:
+        Pattern.of(path)
+    except ConfigurationError:
+        if rule.cost > 1 or rule.slot:
+            raise ConfigurationError(
+                f"No rule can name {path!r}, so its endpoint can have no cost and no slot: let "
+                "'{name:path}' be the whole last segment."
+            ) from None
+        return False
+    return True

@@ -1,22 +1,26 @@
-"""What a Starlette application answers to errors: bodies like lockgate's, whoever raised them."""
+"""The answers of a Starlette or FastAPI application to refusals and to its router's errors."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, Final, cast
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ExceptionHandler
 from starlette.websockets import WebSocket
 
-from ..errors import MethodNotAllowed, NotFound, Refusal
+from ..errors import LockgateError, MethodNotAllowed, NotFound, Refusal
 from .asgi_request import refuse
 from .operations.table import refused
 
+_LAYERS_AT_MOST: Final = 50
+_ANY_REFUSAL: Final = (Refusal, LockgateError)
+
 
 def response_to(refusal: Refusal) -> Response:
-    """A refusal as a response."""
+    """Turn a refusal into a response."""
     reply = refused(refusal)
     response = Response(reply.body, reply.status)
     response.raw_headers += reply.headers
@@ -33,7 +37,7 @@ async def answer_refusal(connection: "HTTPConnection[Any]", error: Exception) ->
 
 
 async def from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
-    """Answer what the router does not know as lockgate does, anything else as Starlette does."""
+    """Answer the 404 and 405 of the router as lockgate does, any other error as Starlette does."""
     assert isinstance(error, HTTPException), "registered for HTTPException"
     if error.status_code == NotFound.status:
         own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
@@ -53,3 +57,21 @@ error_handlers: Mapping[Any, ExceptionHandler] = {
 }
 """For ``Starlette(exception_handlers=error_handlers)``: endpoints may raise any
 :class:`~lockgate.Refusal`, and the router's own 404 and 405 look like lockgate's."""
+
+
+def answer_refusals(app: Starlette) -> None:
+    """Have an application answer the refusals of its endpoints, unless it has an own handler.
+
+    Its answer to a crash would come before a refusal could be answered by the gate.
+    """
+    if app.exception_handlers.keys().isdisjoint(_ANY_REFUSAL):
+        app.add_exception_handler(Refusal, error_handlers[Refusal])
+
+
+def starlette_in(app: Any) -> Starlette | None:
+    """Return the Starlette or FastAPI application behind any layers; None: there is none."""
+    for _ in range(_LAYERS_AT_MOST):
+        if isinstance(app, Starlette):
+            return app
+        app = getattr(app, "app", None)
+    return None

@@ -22,8 +22,8 @@ from .asgi_request import AsgiCaller, refuse
 from .audit import ServedRoute, view_of
 from .guard import Guard
 from .request import GUARD, OUTER, RULE
-from .requirements import REQUIRES, check_decorators, required
-from .starlette_app import answer_refusals, starlette_in
+from .requirements import OPERATIONS, REQUIRES, check_decorators, required
+from .starlette_errors import answer_refusals, starlette_in
 
 _METHODS: Final = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 _LAYERS_AT_MOST: Final = 50
@@ -181,7 +181,9 @@ def _served(router: Router) -> Iterator[ServedRoute]:
         for method in place.methods:
             asked = [required(endpoint, method), *_dependencies(route)]
             view = view_of(endpoint)
-            yield from (ServedRoute(method, place.path, place.host, rule, view) for rule in asked)
+            gate = getattr(endpoint, OPERATIONS, None)
+            for rule in asked:
+                yield ServedRoute(method, place.path, place.host, rule, view, gate)
 
 
 def _dependencies(route: BaseRoute) -> Iterator[Rule]:

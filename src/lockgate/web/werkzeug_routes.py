@@ -9,13 +9,10 @@ from typing import Any, Final, Protocol
 from werkzeug.routing import Map
 from werkzeug.routing import Rule as UrlRule
 
-from ..core.access_rule import Rule
-from ..core.path_patterns import Pattern
-from ..errors import ConfigurationError
 from .audit import ServedRoute, arguments_of, view_of
 from .guard import Guard
 from .request import GUARD, RULE, Caller
-from .requirements import check_decorators, required
+from .requirements import OPERATIONS, check_decorators, required
 
 _PARAMETER: Final = re.compile(r"<(?:(\w+)(?:\(.*?\))?:)?(\w+)>")
 
@@ -61,22 +58,13 @@ def routes(app: Application) -> Iterator[ServedRoute]:
         view = None if route.redirect_to is not None else _view(endpoint)
         for method in _methods(route):
             asked = required(endpoint, method)
-            yield ServedRoute(method, _path(route), host_of(app, route), asked, view)
+            gate = getattr(endpoint, OPERATIONS, None)
+            yield ServedRoute(method, _path(route), host_of(app, route), asked, view, gate)
 
 
-def declared(app: Application) -> Iterator[tuple[str, Rule]]:
-    """The rules that the views of an application declare, by ``"METHOD /path"``.
-
-    A route of a form that rules do not have is left out: its view checks the scope by itself.
-
-    Raises:
-        ConfigurationError: such a view has a cost or takes a slot, which only a rule can say.
-    """
-    for route in app.url_map.iter_rules():
-        for method in _methods(route):
-            rule = required(app.view_functions.get(route.endpoint), method)
-            if rule is not None and _can_be_named(_path(route), rule):
-                yield f"{method} {host_of(app, route) or ''}{_path(route)}", rule
+def url_rule(path: str) -> str:
+    """Return the path of one of lockgate's operations as werkzeug writes it."""
+    return re.sub(r"\{(\w+)\}", r"<\1>", path)
 
 
 def host_of(app: Application, route: UrlRule) -> str | None:
@@ -134,19 +122,6 @@ def _view(endpoint: Any) -> Hashable:
 
 def _methods(route: UrlRule) -> Iterable[str]:
     return sorted((route.methods or {"*"}) - {"HEAD", "OPTIONS"})
-
-
-def _can_be_named(path: str, rule: Rule) -> bool:
-    try:
-        Pattern.of(path)
-    except ConfigurationError:
-        if rule.cost > 1 or rule.slot:
-            raise ConfigurationError(
-                f"No rule can name {path!r}, so its view can have no cost and no slot: "
-                "let '<path:...>' be the whole last segment."
-            ) from None
-        return False
-    return True
 
 
 def _path(route: UrlRule) -> str:

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from lockgate import Event, Gate, Plan, PlanBook, run
-from lockgate.core.key_format import Token
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from tests.outages import PROPERTY, Figures
 from tests.servers import redis_server
@@ -70,7 +69,7 @@ class Load:
         self.counted = 0
         """What the store says was admitted for that one."""
         self._awaiting = awaiting
-        self._tokens: dict[str, Token] = {}
+        self._tokens: dict[str, str] = {}
         self._over = threading.Event()
         self._ready = threading.Event()
         callers = 1 if awaiting else CALLERS
@@ -81,13 +80,13 @@ class Load:
         await self.gate.organizations.place("tight", "tight")
         for organization in (WIDE, "tight"):
             made = await self.gate.keys.create(organization, "a key")
-            self._tokens[organization] = self.gate.format.read([b"Bearer " + made.text.encode()])
+            self._tokens[organization] = made.text
             await self._ask(organization)
 
     async def _ask(self, organization: str) -> None:
         started = monotonic()
         try:
-            await self.gate.admit(self._tokens[organization])
+            await self.gate.authenticate(self._tokens[organization])
             outcome = "admitted"
         except RateLimitExceeded:
             outcome = "limited"
@@ -122,7 +121,7 @@ class Load:
         await self._finish()
 
     async def _finish(self) -> None:
-        key = (await self.gate.admit(self._tokens[WIDE])).key
+        key = (await self.gate.authenticate(self._tokens[WIDE])).key
         assert key is not None
         self.counted = key.request_count - 1
         await self.gate.close()

@@ -60,9 +60,7 @@ class Traffic:
         self._over = threading.Event()
         work = [self._await] if mode == "awaiting" else [self._block] * 3
         made = {id: run(self.gate.keys.create(id, "a key")).text for id in organizations}
-        self._tokens = {
-            id: self.gate.format.read([b"Bearer " + text.encode()]) for id, text in made.items()
-        }
+        self._tokens = made
         self._threads = [
             threading.Thread(target=each, args=(organizations[number :: len(work)],))
             for number, each in enumerate(work)
@@ -74,7 +72,7 @@ class Traffic:
     async def _ask(self, id: str) -> None:
         started = time.monotonic()
         try:
-            await self.gate.admit(self._tokens[id])
+            await self.gate.authenticate(self._tokens[id])
         except StoreUnavailable as failure:
             self.refused.append(repr(failure.__cause__))
         else:
@@ -457,20 +455,20 @@ def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
     home = own.nodes[node_with(own, slot)]
     with Traffic(store, mode, [healthy]) as traffic:
         made = run(traffic.gate.keys.create(lost, "a key"))
-        token = traffic.gate.format.read([b"Bearer " + made.text.encode()])
+        token = made.text
         for node in own.nodes:
             tell(node, "CLUSTER", "DELSLOTS", slot)
         try:
             for _ in range(5):
                 with pytest.raises(StoreUnavailable):
-                    run(traffic.gate.admit(token))
+                    run(traffic.gate.authenticate(token))
                 with pytest.raises(PartUnavailable):
                     run(store.hit(lost, BOOK.default.windows, 1))
             traffic.goes_on()
         finally:
             tell(home, "CLUSTER", "ADDSLOTS", slot)
             own.wait(lambda: all(map(is_whole, own.nodes)))
-        assert run(traffic.gate.admit(token)).organization == lost
+        assert run(traffic.gate.authenticate(token)).organization == lost
     assert traffic.refused == []
     assert "breaker_opened" not in traffic.events
 

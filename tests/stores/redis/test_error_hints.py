@@ -61,10 +61,10 @@ def no_sentinel(own: RedisServer) -> str:
 
 
 REFUSALS: list[tuple[Callable[[RedisServer], str], str]] = [
-    (nobody, "nobody answers there"),
-    (stranger, "it does not take this user with this password"),
-    (stranger_to_a_cluster, "it does not take this user with this password"),
-    (reader, "give it the rights"),
+    (nobody, "no server answers there"),
+    (stranger, "it rejects this user and password"),
+    (stranger_to_a_cluster, "it rejects this user and password"),
+    (reader, "grant the rights"),
     (no_such_database, "it has no such database"),
     (no_cluster, "use redis:// in the store's URL"),
     (one_of_a_cluster, "use redis+cluster:// in the store's URL"),
@@ -115,7 +115,7 @@ def test_what_no_server_here_says(failure: Exception, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "what"), [(SSLError(), "certificate"), (gaierror(), "see host and port")]
+    ("cause", "what"), [(SSLError(), "certificate"), (gaierror(), "check host and port")]
 )
 def test_what_the_system_says_below_the_driver(cause: Exception, what: str) -> None:
     failure = ConnectionError("connecting")

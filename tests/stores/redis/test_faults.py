@@ -251,17 +251,17 @@ def test_a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for() -> None:
 def test_a_server_that_was_killed_comes_back_with_what_it_wrote(own: RedisServer) -> None:
     gate = Gate(RedisStore(own.url()), brand="acme", plans=BOOK)
     created = run(gate.keys.create("org_1", "a key"))
-    token = gate.format.read([b"Bearer " + created.text.encode()])
+    token = created.text
     for _ in range(3):
-        run(gate.admit(token))
+        run(gate.authenticate(token))
     own.stop(signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
-            run(gate.admit(token))
+            run(gate.authenticate(token))
     own.start()
-    took = eventually(lambda: run(gate.admit(token)), StoreUnavailable)
+    took = eventually(lambda: run(gate.authenticate(token)), StoreUnavailable)
     assert took < 10
-    assert run(gate.admit(token)).reading.used == (5, 5, 5)
+    assert run(gate.authenticate(token)).reading.used == (5, 5, 5)
     run(gate.close())
 
 
@@ -283,7 +283,7 @@ def test_a_server_that_loads_is_waited_for() -> None:
         run(store.hit("org_1", WINDOWS, 1))
         with slow.client() as client:
             # It answers each time that it has read 2 MiB.
-            client.mset({f"key {number}": os.urandom(200_000) for number in range(40)})
+            client.mset({f"key {number}": os.urandom(200_000) for number in range(80)})
             client.save()
         slow.stop(signal.SIGKILL)
         slow.options += ["--key-load-delay", "20000"]

@@ -94,7 +94,7 @@ class Caller:
         self.gate = gate
         self._loop = asyncio.new_event_loop() if awaiting else None
         made = self.do(gate.keys.create("org_1", "a key"))
-        self._token = gate.format.read([b"Bearer " + made.text.encode()])
+        self._token = made.text
 
     def do(self, flow: Any) -> Any:
         return run(flow) if self._loop is None else self._loop.run_until_complete(flow)
@@ -102,7 +102,7 @@ class Caller:
     def counted(self) -> int | None:
         """The key's count, this request included; None: 503."""
         try:
-            key = self.do(self.gate.admit(self._token)).key
+            key = self.do(self.gate.authenticate(self._token)).key
         except StoreUnavailable:
             return None
         return int(key.request_count)

@@ -15,12 +15,13 @@ import pytest
 from sqlalchemy import make_url, text
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
-from lockgate.core.key_format import Token
 from lockgate.core.plans import DEFAULT_RESOLUTION
 from lockgate.errors import KeyLimitReached, RateLimitExceeded, StoreUnavailable
 from lockgate.events import Events
 from lockgate.sessions import Session
 from lockgate.stores.base import Store
+from lockgate.stores.cached.base import CacheStore, PrimaryStore
+from lockgate.stores.resilience import guarded
 from lockgate.stores.resilience.deadlines import Overdue, within
 from lockgate.stores.resilience.guarded import Guarded
 from lockgate.stores.sql.engines import blocking_engine
@@ -56,6 +57,12 @@ def abandoned() -> Iterator[None]:
         gc.collect()
 
 
+def test_every_verb_with_the_deadline_of_a_request_is_a_verb_of_a_store() -> None:
+    """A verb that is renamed must be renamed there, or it waits longer than a request may."""
+    kinds = Store, PrimaryStore, CacheStore
+    assert {verb for verb in guarded._URGENT if not any(hasattr(k, verb) for k in kinds)} == set()
+
+
 class Bench:
     """A gate on a database of its own, and a key, called in one colour."""
 
@@ -71,7 +78,7 @@ class Bench:
         self.gate = Gate(url, brand="acme", **options)
         made = self.do(self.gate.keys.create("org_1", "a key"))
         self.id: str = made.key.id
-        self.token: Token = self.gate.format.read([b"Bearer " + made.text.encode()])
+        self.token = made.text
         self.admit()
 
     def do(self, flow: Any) -> Any:
@@ -79,7 +86,7 @@ class Bench:
 
     def admit(self) -> int:
         """The key's count, this request included."""
-        key = self.do(self.gate.admit(self.token)).key
+        key = self.do(self.gate.authenticate(self.token)).key
         assert key is not None
         return int(key.request_count)
 
@@ -87,7 +94,7 @@ class Bench:
         """The seconds that it takes to be refused because the store is away."""
         started = monotonic()
         with pytest.raises(StoreUnavailable):
-            self.do(self.gate.admit(self.token))
+            self.do(self.gate.authenticate(self.token))
         return monotonic() - started
 
     def recovers_in(self, seconds: float = 10) -> float:

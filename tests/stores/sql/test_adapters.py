@@ -369,7 +369,7 @@ def test_a_server_where_nobody_listens(service: Service, served: Backend) -> Non
     closed = make_url(served.url).set(port=1, password="hunter2hunter2")
     service.guard(closed.render_as_string(hide_password=False))
     assert service.ask(stranger(service)) == 503
-    assert told(service) == ["nobody answers there"]
+    assert told(service) == ["no server answers there"]
 
 
 def await_the_rules(url: str) -> None:

@@ -17,8 +17,8 @@ from lockgate.stores.runtime.batching import ThreadBatcher
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.admission import TOGETHER_AT_MOST, Charge, Hit, Outcome
 from lockgate.stores.sql.codec import write_id
+from lockgate.stores.sql.executor import SyncExecutor
 from lockgate.stores.sql.statements import Cursor, places_for
-from lockgate.stores.sql.sync_executor import SyncExecutor
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of
 from .backends import Backend
@@ -152,10 +152,10 @@ async def test_organizations_of_which_no_key_was_used_share_a_statement(backend:
 def test_a_kept_connection_that_breaks_is_replaced(backend: Backend) -> None:
     store = backend.open()
     run(store.hit("org_1", BOOK.default.windows, 1, NOW))
-    lane = store._lanes.here()
-    assert isinstance(lane, SyncExecutor)
-    assert lane._hand is not None
-    lane._hand.driver.close()
+    executor = store._executors.here()
+    assert isinstance(executor, SyncExecutor)
+    assert executor._cursor is not None
+    executor._cursor.driver.close()
     run(store.hit("org_1", BOOK.default.windows, 1, NOW))
     assert run(store.peek("org_1", BOOK.default.windows, NOW)).used[0] == 2
     run(store.close())

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
 from lockgate.asgi import GateMiddleware
 from lockgate.stores.base import IoMode
-from lockgate.stores.sql import SqlStore, async_executor, sync_executor
+from lockgate.stores.sql import SqlStore, executor
 
 from ..making import BOOK, NOW, at_once, draft
 from .backends import BACKENDS, Backend, await_locks, database
@@ -132,8 +132,7 @@ def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
 @pytest.fixture
 def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which nothing ends within the grace."""
-    monkeypatch.setattr(async_executor, "GRACE", 0.1)
-    monkeypatch.setattr(sync_executor, "GRACE", 0.1)
+    monkeypatch.setattr(executor, "GRACE", 0.1)
 
 
 @pytest.mark.usefixtures("little_grace")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockgate import run
-from lockgate.cli.command import main
+from lockgate.cli import main
 from lockgate.stores.sql import SqlStore
 
 from ..making import BOOK, draft_of, new_key, token_of

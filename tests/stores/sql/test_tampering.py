@@ -12,7 +12,7 @@ from flask import Flask
 from sqlalchemy import update
 
 from lockgate.core.api_keys import ApiKey
-from lockgate.flask import FlaskGate, lockgate_blueprint
+from lockgate.flask import protect
 from lockgate.stores.sql import SqlStore
 from tests.web.driving import Bench
 
@@ -59,8 +59,7 @@ def test_a_row_that_cannot_be_shown_is_503_and_named(
     bench = Bench(store=f"sqlite:///{tmp_path}/keys.db", peppers=[b"a pepper of the tests, long"])
     bench.key()
     app = Flask("service")
-    FlaskGate(bench.gate).init_app(app)
-    app.register_blueprint(lockgate_blueprint(bench.gate))
+    protect(app, bench.gate)
     with closing(sqlite3.connect(tmp_path / "keys.db")) as database, database:
         database.execute(f"update lockgate_keys set {column} = ?", (value,))
         ((id,),) = database.execute("select id from lockgate_keys")

@@ -15,7 +15,7 @@ from lockgate.asgi import GateMiddleware
 from lockgate.core.accounts import Account
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.sessions import Session, SignedCookie
-from lockgate.starlette import lockgate_routes
+from lockgate.starlette import operations
 from lockgate.web.operations.openapi import describe
 
 from ..driving import Answer, ask
@@ -46,7 +46,7 @@ class Desk:
             registration=Registration(**{"session_secrets": [SECRET], **registration}),
             observer=self.told.append,
         )
-        self.alone: ASGIApp = Starlette(routes=lockgate_routes(self.gate))
+        self.alone: ASGIApp = Starlette(routes=operations(self.gate))
         self.app: ASGIApp = GateMiddleware(self.alone, self.gate)
 
     async def register(self, **fields: object) -> dict[str, str]:
@@ -193,7 +193,7 @@ async def test_other_methods_and_a_gate_without_registration_are_closed() -> Non
     key = (await desk.register())["api_key"]
     assert (await ask(desk.app, "GET", REGISTER, key=key)).status == 405
     closed = Gate(brand="acme", sessions=PEOPLE, public_url=ORIGIN)
-    app = GateMiddleware(Starlette(routes=lockgate_routes(closed)), closed)
+    app = GateMiddleware(Starlette(routes=operations(closed)), closed)
     for path in (REGISTER, SIGN_IN, SIGN_OUT, CLAIM):
         assert (await ask(app, "POST", path, json_body=BODY)).status == 401
 
@@ -583,7 +583,7 @@ async def test_the_same_holds_at_a_gate_without_registration(registers: bool) ->
     gate = desk.gate
     if not registers:
         gate = Gate(desk.gate.store, brand="acme", sessions=PEOPLE, public_url=ORIGIN)
-    app = GateMiddleware(Starlette(routes=lockgate_routes(gate)), gate)
+    app = GateMiddleware(Starlette(routes=operations(gate)), gate)
     forged = person("eve", organization=organization)
     answer = await ask(app, "GET", KEYS, session=forged)
     assert (answer.status, answer.json()["code"]) == (403, "NO_ORGANIZATION")

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from lockgate import PUBLIC, Rule
 from lockgate.asgi import GateMiddleware
-from lockgate.starlette import error_handlers, lockgate_routes
+from lockgate.starlette import error_handlers, operations
 from lockgate.web.operations.openapi import describe
 
 from ..driving import Bench, ask
@@ -121,7 +121,7 @@ def fits(value: object, schema: dict[str, Any], schemas: dict[str, Any]) -> bool
 async def test_what_is_answered_is_what_is_described() -> None:
     bench = Bench(rpm=9)
     app = GateMiddleware(
-        Starlette(routes=lockgate_routes(bench.gate), exception_handlers=error_handlers),
+        Starlette(routes=operations(bench.gate), exception_handlers=error_handlers),
         bench.gate,
     )
     found = describe(bench.gate, "A service")

@@ -1,12 +1,4 @@
-"""Two stores as one: keys, plans and slots in a database, admissions in a cache before it.
-
-The database is the truth. The cache serves admissions from copies, which are made when a key is
-first seen and voided when it changes. Four things keep a revoked key out: a change voids the
-copies before it is answered (K4); a copy that was read before that is not installed after it (K5);
-twice a second what the truth says has changed is compared with what the cache was told, so that
-nothing is missed where a process died in between, or where the cache forgot; and from the moment
-that a server of the cache takes another's place, until that is compared, the truth is asked.
-"""
+"""A database as primary store, with a cache before it that serves admissions."""
 
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar, cast
@@ -19,8 +11,7 @@ from ...core.key_format import Token
 from ...core.plans import Organization, PlanBook
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, StoreUnavailable
-from ...sync import run
-from ...waiting import together
+from ...sync import run, together
 from ..base import (
     REFUSED_BY_STATE,
     UNKNOWN,
@@ -44,44 +35,67 @@ from .usage_buffer import UsageBuffer
 
 T = TypeVar("T")
 
-_FILLS_AT_MOST: Final = 3
-_FALLEN_AT_MOST: Final = 10_000
+_MAX_FILLS: Final = 3
+_MAX_LOCAL: Final = 10_000
 _FORGOTTEN_AT_ONCE: Final = 64
 
 
 class CachedStore(Wrapper):
-    """Keeps everything in one store, and lets another serve admissions.
+    """Keeps keys, plans, accounts and slots in a primary, and serves admissions from a cache.
+
+    The cache holds windows, and copies of keys and plans. A copy is good only under the fill token
+    of its organization, a random text. A revoked key stays out by this protocol:
+
+    1. **Fill** (:meth:`_fill`): a key without a copy is read from the primary and verified. Then
+       the fill token is taken, the key is read again, and ``install`` keeps the copy only if the
+       token still stands.
+    2. **Change** (:meth:`_change`): a change goes to the primary; then ``forget`` deletes the fill
+       token, and with it every copy of the organization; then the caller has the answer. No
+       admission that starts later finds a copy (K4). A fill that read the key before the change
+       holds a deleted token, so it installs nothing (K5).
+    3. **Compare** (:meth:`compare`), twice a second: the primary lists the organizations that
+       changed since the change counter that the cache has caught up to, and their copies are
+       forgotten. That covers a process that died between the two halves of step 2, a cache that
+       was out of reach, and a cache that lost data.
+    4. **Confirm** (:meth:`_confirmed`): from the moment that a server of the cache takes another's
+       place, until step 3 has completed, the primary confirms each admission by a copy. So does a
+       process that has just started.
+    5. **Fallback** (:meth:`_verified`): while the cache is away, the primary alone verifies the
+       key, and local limits apply.
+
+    Only the primary ever sets ``revoked_at``, and no step writes a key back to it, so revoked is
+    forever (K3).
 
     Args:
-        truth: keeps keys, plans, accounts and slots.
-        cache: keeps windows, and copies.
-        limits: what holds while the cache is away; None: nobody is admitted then.
+        primary: keeps keys, plans, accounts and slots.
+        cache: keeps windows and copies.
+        limits: the local limits while the cache is away; None: such requests are refused.
 
     Raises:
-        ConfigurationError: one of them blocks and the other awaits.
+        ConfigurationError: one store blocks and the other awaits.
     """
 
     def __init__(
         self,
-        truth: PrimaryStore,
+        primary: PrimaryStore,
         cache: CacheStore,
         limits: LocalLimits | None = None,
     ) -> None:
-        super().__init__(truth)
-        self.truth: Final = truth
+        super().__init__(primary)
+        self.primary: Final = primary
         self.cache: Final = cache
-        self.io = _both(truth.io, cache.io)
+        self.io = _both(primary.io, cache.io)
         self._limits = limits
-        self._fallen = BoundedDict[str, tuple[str, tuple[Window, ...]]](_FALLEN_AT_MOST)
-        """Of handles of keys that were limited here, the organization and its windows."""
-        self._compared_with: object = None
-        """What served the copies that were compared, if another can take its place."""
-        self._counts: Final = UsageBuffer()
-        self._upkeep: Final = BackgroundTask(self._tend, often=2)
+        self._limited_locally = BoundedDict[str, tuple[str, tuple[Window, ...]]](_MAX_LOCAL)
+        """The organization and windows of each handle that was limited locally."""
+        self._compared_servers: object = None
+        """``served_by`` of the cache at the latest comparison; None before the first."""
+        self._usage: Final = UsageBuffer()
+        self._background: Final = BackgroundTask(self._run, often=2)
         at_process_end(self)
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self.truth, verb)(*args, **kwargs)
+        return await getattr(self.primary, verb)(*args, **kwargs)
 
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
@@ -89,8 +103,8 @@ class CachedStore(Wrapper):
         admission = await self._admit(token, cost, plans, now)
         verdict, key, _, reading = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
-            self._counts.add(key.handle, reading.now)
-            self._upkeep.used()
+            self._usage.add(key.handle, reading.now)
+            self._background.used()
         return admission
 
     async def hit(
@@ -114,10 +128,10 @@ class CachedStore(Wrapper):
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         await self.write_usage()
-        return await self.truth.get(organization, id)
+        return await self.primary.get(organization, id)
 
     async def change_counter(self) -> int | None:
-        # The cache's: the truth's moves while copies from before are still believed.
+        # The primary's counter moves before the copies are forgotten, so it would be too early.
         return await self.cache.change_counter()
 
     async def freshness(self) -> Freshness:
@@ -125,7 +139,7 @@ class CachedStore(Wrapper):
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         await self.write_usage()
-        return await self.truth.list(organization, limit, after)
+        return await self.primary.list(organization, limit, after)
 
     async def list_live(
         self,
@@ -135,23 +149,23 @@ class CachedStore(Wrapper):
         now: int | None = None,
     ) -> Page:
         await self.write_usage()
-        return await self.truth.list_live(organization, limit, after, now)
+        return await self.primary.list_live(organization, limit, after, now)
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
-        removal = await self.truth.remove_ended(age, now, cursor)
+        removal = await self.primary.remove_ended(age, now, cursor)
         if removal.removed:
-            await self.compare()  # Copies of removed keys are void.
+            await self.compare()  # Forgets the copies of the removed keys.
         return removal
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
-        return await self._changing(organization, self.truth.revoke_if_live(organization, id, now))
+        return await self._change(organization, self.primary.revoke_if_live(organization, id, now))
 
     async def put_organization(self, organization: Organization) -> None:
-        await self._changing(organization.id, self.truth.put_organization(organization))
+        await self._change(organization.id, self.primary.put_organization(organization))
 
     async def claim_if_unclaimed(
         self,
@@ -163,53 +177,53 @@ class CachedStore(Wrapper):
         seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
-        claim = self.truth.claim_if_unclaimed(
+        claim = self.primary.claim_if_unclaimed(
             organization, user, revoke=revoke, keep_token=keep_token, seals=seals, now=now
         )
-        return await self._changing(organization, claim)
+        return await self._change(organization, claim)
 
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
         await self.write_usage()
-        removed: tuple[str, ...] = await self.truth.remove_unclaimed(idle, limit, now)
-        # What fails here, compare() does within a second.
+        removed: tuple[str, ...] = await self.primary.remove_unclaimed(idle, limit, now)
+        # If this fails, compare() does it within a second.
         for organization in removed:
             await self.cache.forget(organization)
         return removed
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        moved = await self.truth.rehash_if(handle, old, new)
-        if moved and (key := await self.truth.find(handle)) is not None:
+        moved = await self.primary.rehash_if(handle, old, new)
+        if moved and (key := await self.primary.find(handle)) is not None:
             await self.cache.forget(key.organization)
         return moved
 
     async def write_usage(self) -> None:
-        """Write what was counted here into the truth (D6)."""
-        used = self._counts.take()
+        """Write the usage that this process has counted to the primary (D6)."""
+        used = self._usage.take()
         if used:
-            await self._upkeep.finish(self._counts.write(used, self.truth))
+            await self._background.finish(self._usage.write(used, self.primary))
 
     async def compare(self) -> None:
-        """Void the copies of whoever changed since the cache was last told (K4).
+        """Forget the copies of organizations that changed since the last comparison (K4).
 
-        Usually they are void already. They are not where whoever changed them died before it could
-        say so, could not reach the cache, or where the cache lost what it was told.
+        Usually the changing process has forgotten them. It has not if it died before, could not
+        reach the cache, or the cache lost data since.
         """
         served_by = self.cache.served_by
         told = await self.cache.caught_up()
-        changes = await self.truth.changes(told)
+        changes = await self.primary.changes(told)
         failure: Exception | None = None
         for start in range(0, len(changes.organizations), _FORGOTTEN_AT_ONCE):
             some = changes.organizations[start : start + _FORGOTTEN_AT_ONCE]
             failures = await together(map(self._forget, some))
-            # One that cannot be voided keeps none of the others.
+            # A failure for one organization delays no other.
             failure = next(filter(None, failures), failure)
         if failure is not None:
             raise failure
         if changes.change_counter != told:
             await self.cache.catch_up(told, changes.change_counter)
-        self._compared_with = served_by
+        self._compared_servers = served_by
 
     async def flush(self) -> None:
         await self.write_usage()
@@ -217,53 +231,54 @@ class CachedStore(Wrapper):
     def ended(self) -> None:
         """Write the usage of a process that ends without closing the store.
 
-        No thread can be started any more, hence no deadline be kept: only where nothing is amiss.
+        At interpreter exit no thread can start, so deadlines cannot be enforced: skip this if the
+        primary has been failing.
         """
-        self._upkeep.stop()
-        truth = self.truth
-        if isinstance(truth, Guarded):
-            if truth.breaker.failures:
+        self._background.stop()
+        primary = self.primary
+        if isinstance(primary, Guarded):
+            if primary.breaker.failures:
                 return
-            truth = cast(PrimaryStore, truth.inner)
-        # The connections of one that awaits were those of event loops.
-        if truth.io != "async" and (used := self._counts.take()):
-            run(truth.add_usage(used))
+            primary = cast(PrimaryStore, primary.inner)
+        # An async store's connections belong to event loops that have ended.
+        if primary.io != "async" and (used := self._usage.take()):
+            run(primary.add_usage(used))
 
     def cancel_waits(self) -> None:
-        self.truth.cancel_waits()
+        self.primary.cancel_waits()
         self.cache.cancel_waits()
 
     async def close(self) -> None:
-        """Write the usage that is left, then close both."""
-        await self._upkeep.close()
+        """Write the remaining usage, then close both stores."""
+        await self._background.close()
         await self.write_usage()
         try:
             await self.cache.close()
         finally:
-            await self.truth.close()
+            await self.primary.close()
 
     async def _admit(self, token: Token, cost: int, plans: PlanBook, now: int | None) -> Admission:
         limits = self._limits
-        if limits is not None and limits.owing and token.handle in self._fallen:
-            organization, windows = self._fallen[token.handle]
+        if limits is not None and limits.owing and token.handle in self._limited_locally:
+            organization, windows = self._limited_locally[token.handle]
             if organization not in limits.away:
                 await limits.flush(organization, windows, self.cache.hit, now)
         try:
             admission = await self.cache.admit(token, cost, plans, now)
-            for _ in range(_FILLS_AT_MOST):
+            for _ in range(_MAX_FILLS):
                 if admission.verdict is not Verdict.UNKNOWN:
                     break
                 refused = await self._fill(token)
                 if refused is not None:
                     return refused
                 admission = await self.cache.admit(token, cost, plans, now)
-            else:  # It changes faster than it can be copied.
+            else:  # The key changes faster than it can be copied.
                 return await self._verified(token, cost, plans, now)
         except Exception as failure:
             if not is_outage(failure) or self._limits is None:
                 raise
             return await self._verified(token, cost, plans, now, failure)
-        if self.cache.served_by is not self._compared_with:
+        if self.cache.served_by is not self._compared_servers:
             admission = await self._confirmed(token, admission)
         verdict, key, plan, _ = admission
         if limits is not None and key is not None and plan is not None:
@@ -274,7 +289,7 @@ class CachedStore(Wrapper):
         return admission
 
     async def _confirmed(self, token: Token, admission: Admission) -> Admission:
-        """What the truth says of a key that was admitted by a copy which may be an old one."""
+        """Confirm an admission by a copy that may be outdated: ask the primary about the key."""
         if admission.verdict is not Verdict.ADMITTED:
             return admission
         key = await self._find(token)
@@ -283,22 +298,25 @@ class CachedStore(Wrapper):
         return admission if key.revoked_at is None else Admission(Verdict.REVOKED, key)
 
     async def _fill(self, token: Token) -> Admission | None:
-        """Copy a key into the cache, or say why not. Nobody without the secret has one copied."""
+        """Copy a key into the cache; return the refusal of a key that is wrong or revoked.
+
+        Only a token with the right secret causes a copy.
+        """
         key = await self._find(token)
         if key is None:
             return UNKNOWN
         fill_token = await self.cache.fill_token(key.organization)
-        key = await self.truth.find(token.handle)  # Once more: now it is as new as the fence.
+        key = await self.primary.find(token.handle)  # Again: this reading is newer than the token.
         if key is None:
             return UNKNOWN
         if key.revoked_at is not None:
             return Admission(Verdict.REVOKED, key)
-        placed = await self.truth.organization(key.organization)
+        placed = await self.primary.organization(key.organization)
         await self.cache.install(key, placed, fill_token)
         return None
 
     async def _find(self, token: Token) -> ApiKey | None:
-        key = await self.truth.find(token.handle)
+        key = await self.primary.find(token.handle)
         if key is None:
             token.matches_nobody()
             return None
@@ -312,20 +330,20 @@ class CachedStore(Wrapper):
         now: int | None,
         failure: Exception | None = None,
     ) -> Admission:
-        """Verify a key by the truth alone, and charge the cache; or, where that failed, this
-        process."""
+        """Verify a key by the primary alone, and charge the cache, or local limits after its
+        failure."""
         key = await self._find(token)
         if key is None:
             return UNKNOWN
         at = now
         if at is None:
-            at = 0 if key.expires_at is None else await self.truth.now()
+            at = 0 if key.expires_at is None else await self.primary.now()
         state = key.state(at)
         if state is not KeyState.ACTIVE:
             return Admission(REFUSED_BY_STATE[state], key)
-        plan = plans.plan_of(await self.truth.organization(key.organization))
+        plan = plans.plan_of(await self.primary.organization(key.organization))
         if failure is not None:
-            self._fallen[token.handle] = key.organization, plan.windows
+            self._limited_locally[token.handle] = key.organization, plan.windows
         charged = key.organization, plan.windows, cost, now
         reading = (
             await self.cache.hit(*charged) if failure is None else self._instead(failure, *charged)
@@ -344,7 +362,7 @@ class CachedStore(Wrapper):
         cost: int,
         now: int | None,
     ) -> Reading:
-        """What holds for limits where the cache failed."""
+        """Decide by local limits after a failure of the cache, or raise it."""
         if self._limits is None or not is_outage(failure):
             raise failure
         reading = self._limits.decide(
@@ -354,33 +372,33 @@ class CachedStore(Wrapper):
             raise StoreUnavailable from failure
         return reading
 
-    async def _changing(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
-        """Change the truth, and void the copies before anybody is told that it is done."""
+    async def _change(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
+        """Change the primary, and forget the copies before the caller has the answer."""
         try:
             return await change
         finally:
             await self.cache.forget(organization)
 
     async def _forget(self, organization: str) -> Exception | None:
-        """Void the copies of an organization, or say why not."""
+        """Forget the copies of an organization; return the failure, if any."""
         try:
             await self.cache.forget(organization)
         except Exception as failed:
             return failed
         return None
 
-    async def _tend(self) -> None:
+    async def _run(self) -> None:
         try:
             await self.compare()
         finally:
             await self.write_usage()
 
 
-def _both(truth: IoMode, cache: IoMode) -> IoMode:
-    if cache in {truth, "both"}:
-        return truth
-    if truth == "both":
+def _both(primary: IoMode, cache: IoMode) -> IoMode:
+    if cache in {primary, "both"}:
+        return primary
+    if primary == "both":
         return cache
     raise ConfigurationError(
-        f"One of the two stores is {truth} and the other {cache}: open both from a URL."
+        f"One of the two stores is {primary} and the other {cache}: open both from a URL."
     )

@@ -1,4 +1,4 @@
-"""Counts: how often keys were used, where that is only known in this process so far (D6)."""
+"""Usage of keys that this process has counted and not yet written (D6)."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from .base import PrimaryStore
 
 
 class UsageBuffer:
-    """Uses of keys that are not written yet."""
+    """Counts the uses of keys until they are written."""
 
     def __init__(self) -> None:
         self._lock = own_lock()
@@ -17,7 +17,7 @@ class UsageBuffer:
         after_fork_in_child(self)
 
     def forked(self) -> None:
-        """Leave what was counted before to the parent, which writes it itself (K7)."""
+        """Drop the counts in a child process: the parent writes them (K7)."""
         self._used: dict[str, Usage] = {}
 
     def add(self, handle: str, at: int) -> None:
@@ -26,19 +26,19 @@ class UsageBuffer:
             self._add(handle, Usage(1, at))
 
     def take(self) -> dict[str, Usage]:
-        """What was counted; it is whoever takes it who has to write it."""
+        """Return the counts and start anew; the caller has to write them."""
         with self._lock:
             used, self._used = self._used, {}
         return used
 
-    async def write(self, used: Mapping[str, Usage], truth: PrimaryStore) -> None:
-        """Write what was taken.
+    async def write(self, used: Mapping[str, Usage], primary: PrimaryStore) -> None:
+        """Write counts from :meth:`take`.
 
-        What was not written is kept for the next time, unless nobody knows: then it counts once or
-        not at all (D33).
+        Failed ones are counted again, unless the outcome is unknown: those count once or not at
+        all (D33).
         """
         try:
-            await truth.add_usage(used)
+            await primary.add_usage(used)
         except (OutcomeUnknown, Overdue):
             return
         except Exception:

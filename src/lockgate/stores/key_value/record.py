@@ -31,7 +31,7 @@ class Record:
     account: Account | None = None
 
     def state(self, windows: tuple[Window, ...]) -> State:
-        """The state of its windows, or that of one which has none yet."""
+        """Return the state of its windows; an empty one before the first hit."""
         return self.windows or empty_state(windows)
 
     def key(self, id: str) -> ApiKey | None:
@@ -80,7 +80,7 @@ class Record:
             yield counted_account(self.account)
 
     def until(self) -> int | None:
-        """From when on nothing here counts any more; None: it is to be kept for ever."""
+        """Return the instant after which the record may be forgotten; None: never."""
         if self.keys or self.placed or self.account:
             return None
         # A day more than the longest window, for a clock that steps back.
@@ -88,7 +88,7 @@ class Record:
         return max([*last, *(lease.deadline + DAY for lease in self.leases)], default=0)
 
     def written(self) -> bytes | None:
-        """The record as bytes; None: there is nothing to keep."""
+        """Return the record as bytes; None for an empty record."""
         if self == Record():
             return None
         value = [
@@ -103,7 +103,7 @@ class Record:
 
     @classmethod
     def read(cls, value: bytes | None) -> Self:
-        """The record that :meth:`written` wrote; None is one of which nothing is known.
+        """Decode the bytes of :meth:`written`; None gives an empty record.
 
         Raises:
             ValueError: the bytes are of a later version of lockgate.

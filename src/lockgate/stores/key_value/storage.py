@@ -27,19 +27,19 @@ _LONGEST_PAUSE: Final = 0.02
 class Records(ABC):
     """Values by name, each with a version that every write changes.
 
-    A version never comes back, not even after its value was taken away or forgotten: if a count
-    began again, who read the old value could write over the new one.
+    A version never comes back, not even after its value was removed or has expired: if the count
+    began again, a caller with the old value could overwrite the new one.
 
     Names are ASCII, at most 80 characters. Values are bytes: 0.3 KB for each key of an
     organization, and up to 8 KB for its windows.
     """
 
     io: IoMode
-    """As :attr:`Store.io`, but not ``either``."""
+    """As :attr:`Store.io`, but not ``both``."""
 
     @abstractmethod
     async def get(self, name: str) -> tuple[bytes, int] | None:
-        """The value and its version, or None if there is none."""
+        """Return the value and its version, or None without one."""
 
     @abstractmethod
     async def put_if(
@@ -66,15 +66,15 @@ class Records(ABC):
         """The present in microseconds; give the server's own clock where there is one (D27)."""
         return wall_clock()
 
-    async def close(self) -> None:  # noqa: B027 - many have nothing to let go of
-        """Let go of connections and files. Once is enough."""
+    async def close(self) -> None:  # noqa: B027 - many stores hold no resources
+        """Release connections and files. Idempotent."""
 
 
 class Shelf:
     """Where a store keeps its records, and the indexes beside them.
 
-    What an index says is looked up in the record before it is believed, so that one which was
-    written by somebody who then died misleads nobody.
+    A reader checks each index entry against the record, so an entry that a process wrote before it
+    died misleads no reader.
     """
 
     def __init__(self, records: Records) -> None:
@@ -114,7 +114,7 @@ class Shelf:
     async def change(
         self, organization: str, work: Callable[[Record, int], T], now: int | None
     ) -> T:
-        """Change an organization's record, as often as somebody else was faster."""
+        """Change an organization's record; repeat while other callers are faster."""
         return await self.change_named(_name("org", organization), work, now, organization)
 
     async def change_named(
@@ -146,7 +146,7 @@ class Shelf:
             present = await self.now()
             at = present if now is None else now
             answer, after, until = change(value, at)
-            # Forgetting goes by the clock of the records, whatever time the caller brought along.
+            # Expiry follows the clock of the records, whatever time the caller passes.
             lasts = None if until is None else until - at + present
             if after == value or await self._put_if(name, after, version, lasts):
                 return answer

@@ -358,7 +358,7 @@ class RecordStore(Store):
         if latest is not None:
             await self._shelf.enter("review", bucket, Position(latest, organization))
             return False
-        # The handles of its keys stay claimed; that of its token is free.
+        # The handles of its keys stay taken; the handle of its token becomes free.
         if account is not None:
             await self._shelf.leave("email", account.billing_email, organization)
             await self._shelf.waive("token", account.handle)

@@ -1,4 +1,4 @@
-"""Accounts kept in this process: those of the memory store."""
+"""The accounts of the memory store."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ..base import Reseal
 
 
 class LocalAccounts:
-    """A table of accounts. Whoever uses it holds a lock around every call.
+    """A table of accounts. Callers hold a lock around every call.
 
     They are kept as plain tuples, which a garbage collection does not walk.
     """
@@ -54,7 +54,7 @@ class LocalAccounts:
         return None if row is None else Account._make(row)
 
     def by_handle(self, handle: str) -> Account | None:
-        """The account whose token has this handle."""
+        """Return the account whose token has this handle."""
         organization = self._organization_by_handle.get(handle)
         return None if organization is None else self.get(organization)
 
@@ -137,7 +137,8 @@ class LocalAccounts:
         return True
 
     def numbered(self, start: int, limit: int) -> tuple[list[Account], int | None]:
-        """Return the accounts of so many numbers, and the next number; None: there is none."""
+        """Return up to ``limit`` accounts by their numbers, and the next number; None after the
+        last."""
         end = start + limit
         names = (self._organizations.get(n) for n in range(start, min(end, self._next)))
         accounts = [Account._make(self._rows[name]) for name in names if name is not None]

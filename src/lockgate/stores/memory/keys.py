@@ -1,4 +1,4 @@
-"""Keys kept in this process: those of the memory store."""
+"""The keys of the memory store."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _SortKey = Callable[[int], tuple[int, str]]
 
 
 class LocalKeys:
-    """A table of keys and its indexes. Whoever uses it holds a lock around every call.
+    """A table of keys and its indexes. Callers hold a lock around every call.
 
     Keys are numbered as they come. An index is a ``bytearray`` of numbers in sorted order, searched
     by bisection: eight bytes for each key, which no garbage collection walks. A list reads the rows
@@ -68,7 +68,7 @@ class LocalKeys:
         return key
 
     def revoke(self, key: ApiKey, now: int) -> ApiKey:
-        """Revoke a key that is here, if it is not revoked yet; return it as it is then."""
+        """Revoke a key of this table unless it is revoked, and return it as changed."""
         if key.revoked_at is not None:
             return key
         place = key.ends_at, key.id
@@ -96,7 +96,7 @@ class LocalKeys:
         return self._read(_slice(order, start, start + limit))
 
     def live(self, organization: str, limit: int, after: Position | None, now: int) -> list[ApiKey]:
-        """Return live keys, those that end last first, then by descending id."""
+        """Return live keys, the latest end first, then by descending id."""
         order = self._unrevoked.get(organization, _NONE)
         with memoryview(order).cast("q") as numbers:
             start = bisect_right(numbers, now, key=self._ends_at)
@@ -110,7 +110,7 @@ class LocalKeys:
         return len(self._live_numbers(organization, now))
 
     def remove_ended(self, until: int, limit: int) -> int:
-        """Remove keys that ended by an instant, at most so many; return their number."""
+        """Remove up to ``limit`` keys that ended by an instant; return their number."""
         with memoryview(self._ending).cast("q") as numbers:
             due = min(limit, bisect_right(numbers, until, key=self._ends_at))
         for number in _slice(self._ending, 0, due):
@@ -145,7 +145,8 @@ class LocalKeys:
         self.removed[handle] = None
 
     def numbered(self, start: int, limit: int) -> tuple[list[ApiKey], int | None]:
-        """Return the keys of so many numbers, and the next number; None: there is none."""
+        """Return up to ``limit`` keys by their numbers, and the next number; None after the
+        last."""
         end = start + limit
         handles = (self._handles.get(number) for number in range(start, min(end, self._next)))
         keys = [self.key(handle) for handle in handles if handle is not None]

@@ -38,7 +38,7 @@ _REMOVED_AT_ONCE: Final = 100
 _COUNTED_AT_ONCE: Final = 1000
 """Keys that a step of a removal takes, and rows that a step of a census reads: some 3 ms each."""
 _SWEPT_AT_ONCE: Final = 2
-"""More than one, so that sweeping is faster than anybody takes slots."""
+"""More than one, so that sweeping is faster than slots are taken."""
 
 # A NamedTuple's own constructor takes three times as long.
 _api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
@@ -50,7 +50,7 @@ class MemoryStore(Store):
 
     One lock guards it all. No verb on the way of a request holds it for more than some
     microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
-    win nothing.
+    gain no concurrency.
 
     Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in two of
     numbers: a garbage collection walks none of them, so a million keys cost no pauses.
@@ -71,7 +71,7 @@ class MemoryStore(Store):
         self._last_used = keys.last_used
         self._placed: dict[str, tuple[str, tuple[tuple[str, int | None], ...]]] = {}
         self._windows = windows = LocalWindows()
-        self._streaks = windows.coalesced
+        self._coalesced = windows.coalesced
         self._leases: dict[str, Leases] = {}
         self._accounts = LocalAccounts()
         self._removed_handles: set[str] = set()
@@ -101,8 +101,8 @@ class MemoryStore(Store):
             placed = self._placed.get(organization)
             plan = plans.default if placed is None else plans.plan(*placed)
             windows = plan.windows
-            streak = self._streaks.get(organization)
-            reading = None if streak is None else streak.extend(windows, now, cost)
+            coalesced = self._coalesced.get(organization)
+            reading = None if coalesced is None else coalesced.extend(windows, now, cost)
             if reading is None:
                 reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:
@@ -355,8 +355,8 @@ class MemoryStore(Store):
         self._leases.pop(organization, None)
         if leases:
             self._leases[organization] = leases
-        # Each call looks at others in turn, and forgets those that nobody asks for any more: the
-        # leases of dead workers, a day after they ended (W10), whatever the clock did meanwhile.
+        # Each call sweeps some other organizations in turn: it forgets the leases of dead workers,
+        # a day after they ended (W10), whatever the clock did meanwhile.
         for _ in range(min(_SWEPT_AT_ONCE, len(self._leases))):
             other = next(iter(self._leases))
             theirs = self._leases.pop(other)

@@ -1,4 +1,4 @@
-"""Windows kept in this process: those of the memory store and of anonymous callers."""
+"""The windows of the memory store and of anonymous callers."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -6,11 +6,12 @@ from time import time_ns
 from typing import Final, NamedTuple
 
 from ...core.bounded_dict import BoundedDict
-from ...core.coalesced_hits import CoalescedHits, begin
 from ...core.sliding_window import (
+    CoalescedHits,
     Reading,
     State,
     Window,
+    coalesce,
     empty_state,
     hit,
     later,
@@ -22,18 +23,18 @@ from ...core.timestamps import DAY
 Clock = Callable[[], int]
 """Gives the present instant, in microseconds."""
 
-_DROPPED_AT_ONCE: Final = 8
-_REFUSALS_AT_MOST: Final = 10_000
-_STREAKS_AT_MOST: Final = 1_000
+_DROPPED_PER_CALL: Final = 8
+_MAX_REFUSALS: Final = 10_000
+_MAX_COALESCED: Final = 1_000
 
 
 def wall_clock() -> int:
-    """The clock of this machine."""
+    """Return the time of this machine, in microseconds since 1970."""
     return time_ns() // 1000
 
 
 class _Refusal(NamedTuple):
-    """A refusal, and between which instants it changes in nothing but the time."""
+    """A refusal, and the instant until which it stays valid."""
 
     windows: tuple[Window, ...]
     cost: int
@@ -42,19 +43,18 @@ class _Refusal(NamedTuple):
 
 
 class LocalWindows:
-    """A table of window states. Whoever uses it holds a lock around every call.
+    """A table of window states. Callers hold a lock around every call.
 
-    Idle states are dropped by generations: a state that is used moves to the present one; every
-    day (the longest window) the present one becomes the past one, and what was still in the past
-    one has not been hit for a whole day, so nothing in it counts any more. Dropping goes a few
-    states a call, so that no request pays for many (W10).
+    Idle states are dropped by generations: a state that is used moves to the present generation.
+    Every day (the longest window) the present generation becomes the past one; the states still in
+    the past one have not been hit for a whole day, so they count no more. Each call drops a few of
+    them, so that no request pays for many (W10).
 
-    A refusal is remembered while nothing of it changes, so that a flood costs next to nothing.
-    Hits that go on with a streak are counted in it, and in the state when it ends.
+    A refusal is remembered while it stays valid, so that a flood costs little.
 
     Args:
         capacity: at this many present states the generations turn early, which forgets the callers
-            that were idle longest; None never forgets what still counts.
+            that were idle longest; None keeps every state that still counts.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -63,9 +63,9 @@ class LocalWindows:
         self._past: dict[str, State] = {}
         self._dropping: list[dict[str, State]] = []
         self._turned_at = 0
-        self._refusals = BoundedDict[str, _Refusal](_REFUSALS_AT_MOST)
+        self._refusals = BoundedDict[str, _Refusal](_MAX_REFUSALS)
         self.coalesced: Final = OrderedDict[str, CoalescedHits]()
-        """Hits that go on with one need not be asked for here."""
+        """The fast path of each owner that has one; a caller may extend it without :meth:`hit`."""
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
@@ -74,10 +74,10 @@ class LocalWindows:
         return owner in self._present or owner in self._past
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
-        """Apply the rule to the owner's state and keep what comes of it."""
-        streak = self.coalesced.get(owner)
-        if streak is not None:
-            reading = streak.extend(windows, now, cost)
+        """Apply the rule to the owner's state, and keep the new state."""
+        coalesced = self.coalesced.get(owner)
+        if coalesced is not None:
+            reading = coalesced.extend(windows, now, cost)
             if reading is not None:
                 return reading
             self._present[owner] = self.coalesced.pop(owner).to_state()
@@ -101,12 +101,12 @@ class LocalWindows:
         reading, state = hit(state, windows, now, cost)
         self._present[owner] = state
         if reading.allowed:
-            streak = begin(state, windows, reading)
-            if streak is not None:
-                if len(self.coalesced) >= _STREAKS_AT_MOST:
+            coalesced = coalesce(state, windows, reading)
+            if coalesced is not None:
+                if len(self.coalesced) >= _MAX_COALESCED:
                     oldest, ended = self.coalesced.popitem(last=False)
                     self._present[oldest] = ended.to_state()
-                self.coalesced[owner] = streak
+                self.coalesced[owner] = coalesced
         else:
             until = stands_until(state, windows, now, cost)
             if until > now:
@@ -114,11 +114,11 @@ class LocalWindows:
         return reading
 
     def take(self, owner: str) -> State | None:
-        """Remove the owner's state and return it; None where there is none."""
+        """Remove the owner's state and return it; None without one."""
         self._refusals.pop(owner, None)
-        streak = self.coalesced.pop(owner, None)
+        coalesced = self.coalesced.pop(owner, None)
         present, past = self._present.pop(owner, None), self._past.pop(owner, None)
-        return streak.to_state() if streak is not None else present or past
+        return coalesced.to_state() if coalesced is not None else present or past
 
     def put(self, owner: str, state: State, now: int) -> None:
         """Add the state of an owner that has none here."""
@@ -131,10 +131,10 @@ class LocalWindows:
         self._present[owner] = state
 
     def peek(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
-        """Read the owner's state, changing nothing."""
-        streak = self.coalesced.get(owner)
-        if streak is not None:
-            state = streak.to_state()
+        """Return the reading of the owner's state, which stays unchanged."""
+        coalesced = self.coalesced.get(owner)
+        if coalesced is not None:
+            state = coalesced.to_state()
         else:
             state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
         return peek(state, windows, now)
@@ -149,8 +149,8 @@ class LocalWindows:
             self._turn(now)
 
     def _flush_coalesced(self) -> None:
-        """End every streak."""
-        self._present.update((owner, streak.to_state()) for owner, streak in self.coalesced.items())
+        """Write the states of all coalesced hits."""
+        self._present.update((owner, hits.to_state()) for owner, hits in self.coalesced.items())
         self.coalesced.clear()
 
     def _turn(self, now: int) -> None:
@@ -164,7 +164,7 @@ class LocalWindows:
 
     def _drop(self) -> None:
         states = self._dropping[-1]
-        for _ in range(min(_DROPPED_AT_ONCE, len(states))):
+        for _ in range(min(_DROPPED_PER_CALL, len(states))):
             states.popitem()
         if not states:
             self._dropping.pop()

@@ -1,27 +1,25 @@
-"""Accounts in Redis: the verbs of accounts, which a store is made of.
+"""Accounts in Redis: the verbs of accounts and the indexes that lead to them.
 
-An account lies with its organization, so both are written in one step, with the first key. Indexes
-by token, e-mail, user and time of review lie elsewhere in a Cluster: they are written before, and
-say only where to look. What they say is compared with the account itself.
+An account lies with its organization, so both are written in one step with the first key. Indexes
+by token, e-mail, user and time of review lie in other slots of a Cluster: they are written first,
+and each entry is only a hint that is compared with the account itself.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ...core.accounts import Account, AccountDraft
 from ...core.api_keys import ApiKey, KeyDraft, Position
 from ...core.digests import Digest
-from ...core.timestamps import HOUR, MILLISECOND, MINUTE, SECOND
+from ...core.timestamps import HOUR, MILLISECOND, SECOND
 from ...errors import HandleTaken
-from ...waiting import together
-from ..base import PAGE_AT_MOST, UNSEALED, Reseal, Store, StoreError, reading_state
+from ...sync import together
+from ..base import PAGE_AT_MOST, UNSEALED, Reseal, StoreError, reading_state
 from .codec import (
     RECORDS,
     Claim,
     read_account,
-    read_claim,
     read_key,
     write_account,
     write_claim,
@@ -30,31 +28,22 @@ from .codec import (
     write_seal,
     write_user,
 )
-from .key_names import REMOVED, Names, read, slot_of, write
+from .key_names import read, slot_of, write
+from .keys import Keys
 from .transport.client import lasting
 from .transport.commands import Call, Script, command, invocation, number
 from .transport.connection import Refused
 
-_REGISTER: Final = Script("clock", "records", "accounts", "register")
-_CLAIM: Final = Script("clock", "records", "accounts", "claim")
-_REMOVE_UNCLAIMED: Final = Script("records", "accounts", "remove_unclaimed")
-_SIGN_IN: Final = Script("clock", "accounts", "sign_in")
-_SIGN_OUT: Final = Script("accounts", "sign_out")
-_REHASH_TOKEN: Final = Script("accounts", "rehash_token")
-_UNCLAIM: Final = Script("unclaim")
-
-_CLAIMED_AT_MOST: Final = MINUTE
-"""How long after its claim a key may be inserted at the latest: no call takes a tenth of it."""
+_REGISTER: Final = Script("accounts.lua", "register")
+_CLAIM: Final = Script("accounts.lua", "claim")
+_REMOVE_UNCLAIMED: Final = Script("accounts.lua", "remove_unclaimed")
+_SIGN_IN: Final = Script("accounts.lua", "sign_in")
+_SIGN_OUT: Final = Script("accounts.lua", "sign_out")
+_REHASH_TOKEN: Final = Script("accounts.lua", "rehash_token")
 
 
-class Accounts(Store):
-    """The verbs of accounts, and the claims of handles that they share with those of keys."""
-
-    _names: Names
-
-    @abstractmethod
-    async def _ask(self, call: Call, organization: str | None = None) -> Any:
-        """Make a call and give its reply."""
+class Accounts(Keys):
+    """The verbs of :class:`~lockgate.stores.base.AccountStore`."""
 
     @lasting
     async def register(
@@ -75,7 +64,7 @@ class Accounts(Store):
                 await self._claim(name, claim)
                 made.append((name, claim))
             for index in (mine, self._names.reviews):
-                # Only an account that is there already has another instant, and keeps it.
+                # An account that exists keeps the instant at which it was entered.
                 await self._ask(_enter(index, created, organization, b"NX"))
             answer = await self._ask(
                 invocation(
@@ -108,7 +97,7 @@ class Accounts(Store):
         name = self._names.token(handle)
         organization = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         account = None if organization is None else await self.account(read(organization))
-        # The organization may have got its account by another token.
+        # The index may be stale: the organization's account may have another token.
         return account if account is not None and account.handle == handle else None
 
     async def unclaimed_by_email(
@@ -124,7 +113,7 @@ class Accounts(Store):
             accounts = await self._accounts_at(positions)
             await self._forget_missing(name, positions, accounts)
             for account in accounts:
-                if account.claimed_by is not None:  # By a caller who died before it said so here.
+                if account.claimed_by is not None:  # The claimer died before it left this index.
                     await self._ask(_leave(name, account.organization))
                 elif account.billing_email == billing_email:
                     found.append(account)
@@ -144,6 +133,7 @@ class Accounts(Store):
             found += [account for account in accounts if account.claimed_by == user]
         return tuple(found)
 
+    @lasting
     async def claim_if_unclaimed(
         self,
         organization: str,
@@ -170,7 +160,7 @@ class Accounts(Store):
             )
         )
         account = None if record is None else read_account(record)
-        # From here on the indexes only say where to look in vain.
+        # The claim holds from here on: an index that is not updated only costs a vain look.
         with suppress(StoreError):
             if account is None or account.claimed_by != user:
                 await self._ask(_leave(mine, organization))
@@ -179,8 +169,11 @@ class Accounts(Store):
                     await self._ask(_enter(mine, account.claimed_at or now, organization))
                 await self._ask(_leave(self._names.email(account.billing_email), organization))
                 await self._ask(_leave(self._names.reviews, organization))
+        if revoke and account is not None:
+            await self._count_change()
         return account
 
+    @lasting
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
@@ -195,6 +188,8 @@ class Accounts(Store):
         )
         names = [read(member) for member in cast(list[bytes], due)]
         removed = [name for name in names if await self._remove_unclaimed(name, edge)]
+        if removed:
+            await self._count_change()
         return tuple(sorted(removed))
 
     async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
@@ -204,7 +199,7 @@ class Accounts(Store):
         while True:
             keys = await self.list(organization, PAGE_AT_MOST, after)
             for key in keys:
-                # A handle was claimed for a while only. Once its key is gone, it stays taken.
+                # A claim without an end: a handle stays taken after its key is removed.
                 claim = write_claim(Claim(organization, key.id))
                 name = self._names.handle(key.handle)
                 await self._ask(command(slot_of(name), b"SET", name, claim, b"XX", repeatable=True))
@@ -250,7 +245,7 @@ class Accounts(Store):
         return bool(await self._ask(call))
 
     async def _later(self, name: bytes, after: Position | None, count: int) -> list[Position]:
-        """Entries of an index after a position, in ascending order."""
+        """Return entries of an index after a position, in ascending order."""
         edge = b"-inf" if after is None else number(after.instant)
         return await self._entries(
             name,
@@ -262,7 +257,7 @@ class Accounts(Store):
         )
 
     async def _earlier(self, name: bytes, before: Position | None, count: int) -> list[Position]:
-        """Entries of an index before a position, in descending order."""
+        """Return entries of an index before a position, in descending order."""
         edge = b"+inf" if before is None else number(before.instant)
         return await self._entries(
             name,
@@ -274,7 +269,7 @@ class Accounts(Store):
     async def _entries(
         self, name: bytes, count: int, which: Callable[[Position], bool], verb: bytes, *edges: bytes
     ) -> list[Position]:
-        """The first entries of a range for which a condition holds; it fails for the first few."""
+        """Return the first entries of a range that meet a condition, which the first few do not."""
         passed = 0
         while True:
             limit = b"WITHSCORES", b"LIMIT", number(passed), number(count)
@@ -288,14 +283,14 @@ class Accounts(Store):
             passed += count
 
     async def _accounts_at(self, positions: list[Position]) -> list[Account]:
-        """The accounts that are there of those that an index names; in one round trip together."""
+        """Return the accounts that exist at the entries of an index, by one shared round trip."""
         accounts = await together(self.account(position.id) for position in positions)
         return [account for account in accounts if account is not None]
 
     async def _forget_missing(
         self, name: bytes, positions: list[Position], accounts: list[Account]
     ) -> None:
-        """Take entries out of an index whose accounts are not there, nor about to be registered."""
+        """Remove index entries without an account, unless a registration may be under way."""
         missing = {entry.id for entry in positions}
         missing -= {account.organization for account in accounts}
         if missing:
@@ -305,49 +300,9 @@ class Accounts(Store):
                     await self._ask(_leave(name, organization))
 
     async def _time(self, slot: int) -> int:
-        """The clock of the server that has a slot, so that what is written first says the same."""
+        """Return the clock of the server of a slot, which also stamps the account."""
         seconds, micros = await self._ask(command(slot, b"TIME", repeatable=True))
         return int(seconds) * SECOND + int(micros)
-
-    async def _claim(self, name: bytes, claim: bytes) -> None:
-        """Claim a handle.
-
-        Raises:
-            HandleTaken: somebody has it.
-        """
-        if await self._ask(command(slot_of(name), b"SET", name, claim, b"NX")) is None:
-            raise HandleTaken
-
-    async def _claim_for_key(self, key: KeyDraft) -> tuple[bytes, bytes]:
-        """Claim the handle of a key that is inserted next, and give the claim by its name.
-
-        Whoever claimed it before may have lost its connection, or died, before it inserted a key.
-        The handles of other systems' keys are not drawn anew, so such a claim has an end.
-
-        Raises:
-            HandleTaken: another key has it, or is just about to.
-        """
-        name, now = self._names.handle(key.handle), await self.now()
-        claim = write_claim(Claim(key.organization, key.id, now))
-        try:
-            await self._claim(name, claim)
-        except HandleTaken:
-            there = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-            if there == REMOVED:
-                raise
-            if there is not None:
-                organization, id, since = read_claim(there)
-                if since is None or now - since < _CLAIMED_AT_MOST:
-                    raise
-                if await self.get(organization, id) is not None:
-                    raise
-                await self._unclaim(name, there)
-            await self._claim(name, claim)
-        return name, claim
-
-    async def _unclaim(self, name: bytes, claim: bytes) -> None:
-        with suppress(StoreError):  # A handle that nobody has is lost: there are 62**8 of them.
-            await self._ask(invocation(_UNCLAIM, slot_of(name), [name], claim))
 
 
 def _enter(name: bytes, at: int, organization: str, *options: bytes) -> Call:

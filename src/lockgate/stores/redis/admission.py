@@ -1,4 +1,9 @@
-"""Admissions: one call of one script, which believes nothing that this process remembers."""
+"""Admission by one script, which verifies what this process remembers of the key.
+
+A process keeps a key hint for each key that it has admitted. ``admit.lua`` compares the hint with
+the record, charges all windows and counts the usage in one step; where the hint differs it charges
+nothing and returns the fresh record.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -42,10 +47,9 @@ from .transport.client import Transport
 from .transport.commands import Call, Script, arguments, command, invocation, number, told_in
 from .transport.connection import Split, reraise
 
-_HIT: Final = Script("hit_keys", "asked", "windows", "reading")
-_HIT_UNLESS_EXPIRED: Final = Script("hit_keys", "asked", "expired", "windows", "reading")
-USE: Final = Script("use")
-_LOOK: Final = Script("hit_keys", "asked", "peek", "windows", "reading")
+_HIT: Final = Script("hit.lua")
+_PEEK: Final = Script("peek.lua")
+ADD_USAGE: Final = Script("keys.lua", "add_usage")
 
 _ADMITTED: Final = Verdict.ADMITTED
 _CHARGE_ARGUMENTS: Final = 5
@@ -58,7 +62,7 @@ _call = cast(Callable[[type[Call], Iterable[object]], Call], tuple.__new__)  # p
 
 
 class Admissions(Store):
-    """The verbs that charge windows, and what they look for before."""
+    """The verbs of :class:`~lockgate.stores.base.WindowStore`, and admission."""
 
     _lanes: PerLoop[Transport]
     _names: Names
@@ -67,21 +71,21 @@ class Admissions(Store):
 
     @abstractmethod
     async def _ask(self, call: Call, organization: str | None = None) -> Any:
-        """Make a call about an organization and give its reply.
+        """Make a call about an organization and return its reply.
 
         Raises:
-            StoreError: the server refused, or no answer came.
+            StoreError: the server refused, or no reply came.
             UnreadableState: it cannot make sense of what it keeps of the organization.
         """
 
-    async def admit(  # noqa: PLR0912 - each coroutine more costs a microsecond
+    async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
         key_hint = self._key_hints.get(token.handle)
         if key_hint is None or (
             token.sealed != key_hint.sealed and not token.accepts(key_hint.key())
         ):
-            key_hint = await self._see(token, plans)
+            key_hint = await self._find_hint(token, plans)
         lane, nodes = self._lanes.here(), self._nodes
         while key_hint is not None:
             if key_hint.revoked is not None:
@@ -91,7 +95,7 @@ class Admissions(Store):
             if charged[0] is not plans:
                 charged = key_hint.under(plans)
             _, plan, mark, begun = charged
-            text = begun + write_request(now, cost, key_hint.void, mark)
+            text = begun + write_request(now, cost, key_hint.expires_at, mark)
             call = _call(Call, (key_hint.slot, text, ADMIT, True, True, 1, None))
             watched, asked_at = bool(nodes.failing), monotonic()
             try:
@@ -109,9 +113,9 @@ class Admissions(Store):
                 answer = await self._admit_by_parts(key_hint, plan, failure.call)
             if type(answer) is not bytes:
                 if answer is None:
-                    raise OutcomeUnknown("nobody knows if this request was admitted before")
+                    raise OutcomeUnknown("this request may have been admitted before")
                 if type(answer) is list:
-                    key_hint = await self._anew(
+                    key_hint = await self._refresh_hint(
                         token, key_hint, plans, *cast(list[bytes | None], answer)
                     )
                     continue
@@ -126,12 +130,12 @@ class Admissions(Store):
         return UNKNOWN
 
     async def _admit_by_parts(self, key_hint: KeyHint, plan: Plan, call: Call) -> Any:
-        """Do what :data:`ADMIT` does, one key at a time, and answer likewise.
+        """Do the work of :data:`ADMIT` one Redis key at a time, with the same answer.
 
-        While a slot is moved, its keys may be on two nodes. Each call below finds its only key,
-        wherever it is. A key that is revoked after the first call is revoked during this request;
-        the windows are charged in one step; a failure after that leaves the usage of the key one
-        request short. So does a request whose reply was lost before, which may have been counted.
+        While a slot moves, its keys may be on two nodes. Each call below names a single one, which
+        Redis finds on either. A revocation after the first call counts as one during this request.
+        The windows are charged in one step. A failure after that leaves the key's usage one request
+        short, as does a request whose first reply was lost, since it may have been counted.
         """
         request, is_again = read_request(call.text)
         key = key_hint.key()
@@ -140,14 +144,13 @@ class Admissions(Store):
         if not key_hint.is_still(place, record, placed):
             return [*kept]
         answer: bytes | None = await self._ask(
-            _request(_HIT_UNLESS_EXPIRED, place, charging(plan.windows).start, request),
-            key.organization,
+            _request(_HIT, place, charging(plan.windows).start, request), key.organization
         )
         if answer is None:
             return None
         if answer[0] == ADMITTED and not is_again:
             values = *fields_of(key.id), b"1", number(told_in(answer))
-            used = invocation(USE, place.slot, [place.organization], *values)
+            used = invocation(ADD_USAGE, place.slot, [place.organization], *values)
             usage = await self._ask(used) or usage
         return answer + (usage or NO_USAGE)
 
@@ -159,14 +162,14 @@ class Admissions(Store):
         asked_at: float,
         tried: str | None = None,
     ) -> None:
-        """See what the failure of a call says about the server that has its slot by now.
+        """Report the failure of a call to the circuit breaker of the server that has its slot.
 
         Args:
-            lane: the way that it went.
+            lane: the transport that made the call.
             call: the call.
-            failure: why it failed.
-            asked_at: when it was made.
-            tried: the server that the call was to try.
+            failure: its exception.
+            asked_at: when it was made, in seconds of the monotonic clock.
+            tried: the server that the call was to probe; None: it was no probe.
         """
         nodes, node = self._nodes, lane.node(call.slot)
         if tried is not None and tried != node:
@@ -182,13 +185,13 @@ class Admissions(Store):
     ) -> Reading:
         answer = await self._charge(_HIT, organization, windows, cost, now)
         if answer is None:
-            raise OutcomeUnknown("nobody knows any more if this hit was counted before")
+            raise OutcomeUnknown("this hit may have been counted before")
         return read_reading(answer)
 
     async def peek(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
-        return read_reading(await self._charge(_LOOK, organization, windows, 1, now))
+        return read_reading(await self._charge(_PEEK, organization, windows, 1, now))
 
     async def _charge(
         self,
@@ -204,7 +207,7 @@ class Admissions(Store):
         return await self._ask(_request(script, place, start, request), organization)
 
     async def _claimed(self, handle: str) -> tuple[str, str] | None:
-        """Whose key has this handle, and which it is."""
+        """Return the organization and id of the key with this handle; None: there is none."""
         name = self._names.handle(handle)
         claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         return None if claim is None or claim == REMOVED else read_claim(claim)[:2]
@@ -212,7 +215,7 @@ class Admissions(Store):
     async def _kept(
         self, organization: str, id: str
     ) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """A key's record and usage, and where its organization was placed."""
+        """Return a key's record and usage, and the plan assignment of its organization."""
         place = self._names.place(organization)
         values = place.organization, *fields_of(id), b"plan"
         record, usage, placed = await self._ask(
@@ -220,10 +223,10 @@ class Admissions(Store):
         )
         return record, usage, placed
 
-    async def _see(self, token: Token, plans: PlanBook) -> KeyHint | None:
-        """Look for a key that this process does not remember, or not so.
+    async def _find_hint(self, token: Token, plans: PlanBook) -> KeyHint | None:
+        """Read a key of which this process has no hint that fits, in two round trips.
 
-        Whoever comes with an unknown handle costs as much as one with a wrong secret (K10).
+        An unknown handle costs as much as a wrong secret (K10).
         """
         handle = token.handle
         claimed = await self._claimed(handle)
@@ -232,9 +235,9 @@ class Admissions(Store):
         if claimed is None or record is None:
             token.matches_nobody()
             return None
-        return self._seen(token, self._hint(organization, record, usage, placed, plans))
+        return self._remember(token, self._hint(organization, record, usage, placed, plans))
 
-    async def _anew(
+    async def _refresh_hint(
         self,
         token: Token,
         key_hint: KeyHint,
@@ -243,12 +246,12 @@ class Admissions(Store):
         usage: bytes | None,
         placed: bytes | None,
     ) -> KeyHint | None:
-        """A key that is not as it was remembered, as it is now."""
+        """Replace a hint that the script found stale; None: the key no longer fits the token."""
         self._key_hints.pop(token.handle, None)
-        if record is None:  # It was removed, or the database restored or emptied.
-            return await self._see(token, plans)
+        if record is None:  # The key was removed, or the server restored or emptied.
+            return await self._find_hint(token, plans)
         organization = key_hint.key().organization
-        return self._seen(token, self._hint(organization, record, usage, placed, plans))
+        return self._remember(token, self._hint(organization, record, usage, placed, plans))
 
     def _hint(
         self,
@@ -262,7 +265,7 @@ class Admissions(Store):
         with reading_state(organization, RECORDS):
             return KeyHint(place, record, usage, placed, plans)
 
-    def _seen(self, token: Token, key_hint: KeyHint) -> KeyHint | None:
+    def _remember(self, token: Token, key_hint: KeyHint) -> KeyHint | None:
         if not token.accepts(key_hint.key()):
             return None
         self._key_hints[token.handle] = key_hint
@@ -270,13 +273,13 @@ class Admissions(Store):
 
 
 def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call:
-    """A request that touches nothing but the windows of an organization."""
+    """Return a call that touches only the windows of an organization."""
     begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
     return Call(place.slot, begun + request, script, True, True)
 
 
 def _of_one_slot(failure: Exception) -> bool:
-    """Whether a slot is on its way or has no server, which says nothing of a server's others."""
-    if isinstance(failure, ClusterDownError):  # The same is said where the whole Cluster is down.
+    """Whether a failure concerns one slot that moves or is not served, and not its server."""
+    if isinstance(failure, ClusterDownError):  # Also raised where the whole Cluster is down.
         return "slot" in str(failure)
     return isinstance(failure, PartUnavailable | AskError | TryAgainError)

@@ -1,4 +1,4 @@
-"""Charges: how a request and its plan are written for ``windows.lua``, and its answer is read."""
+"""Encode a request and its plan for ``admit.lua`` and ``hit.lua``, and decode their answers."""
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -14,7 +14,7 @@ from ...errors import ConfigurationError
 from .transport.commands import request_ids
 
 ADMITTED, LIMITED, EXPIRED = range(1, 4)
-"""What ``windows.lua`` and ``verify.lua`` say first."""
+"""The verdict, which is the first byte of an answer."""
 _LONGEST_SPAN: Final = 2**40 - 1
 _PART: Final = 60
 _WINDOW: Final = Struct("<ddd")
@@ -26,7 +26,7 @@ _made = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__
 
 
 def _by_size() -> dict[int, Callable[[bytes], tuple[Any, ...]]]:
-    """How to unpack a reading of any number of windows, and the usage that comes after it."""
+    """Return, by size in bytes, how to unpack a reading of so many windows with its usage."""
     forms = [Struct(f"<Bqqqbbqq{'q32x' * number}qq") for number in range(32)]
     return {form.size: form.unpack for form in forms}
 
@@ -36,25 +36,25 @@ NO_USAGE: Final = bytes(16)
 
 
 class Charging(NamedTuple):
-    """The windows of a plan as ``windows.lua`` takes them, without the request that comes after."""
+    """The windows of a plan as ``sliding_window.lua`` takes them, without the request."""
 
     start: bytes
     """An unfinished argument: the windows, and how long their state is kept."""
     mark: bytes
-    """What no other plan has."""
+    """A fingerprint of the plan."""
 
 
 @lru_cache(1024)
 def charging(windows: tuple[Window, ...]) -> Charging:
-    """How to charge the windows of a plan.
+    """Encode the windows of a plan.
 
     Raises:
-        ConfigurationError: one of them is longer than Redis can keep.
+        ConfigurationError: a window is longer than 12 days.
     """
     if any(window.span > _LONGEST_SPAN for window in windows):
         raise ConfigurationError("A window in Redis is at most 12 days long.")
-    # A part of a window more, in which a shared cell may live on (D21); and the smallest grain,
-    # for so long a hit may come to join a cell without prolonging anything.
+    # A shared cell outlives its window by at most a part of it (D21). A hit that joins a cell
+    # prolongs no expiry, and may do so for the smallest grain.
     life = max((w.span + max(w.grain, w.span // _PART) for w in windows), default=MILLISECOND)
     grain = min((w.grain for w in windows), default=0)
     packed = b"".join(
@@ -66,14 +66,14 @@ def charging(windows: tuple[Window, ...]) -> Charging:
     return Charging(start, blake2b(packed, digest_size=8).digest())
 
 
-def write_request(now: int | None, cost: int, void: float, mark: bytes) -> bytes:
-    """The end of a call: a new request as ``asked.lua`` reads it.
+def write_request(now: int | None, cost: int, expires_at: float, mark: bytes) -> bytes:
+    """Encode a new request as ``request.lua`` reads it, with which a call ends.
 
     Args:
-        now: when it is made; None: when it gets there.
-        cost: what it weighs.
-        void: from when on it is not admitted, whatever the windows say; infinity: never.
-        mark: the plan's.
+        now: its instant in microseconds; None: the server's clock on arrival.
+        cost: its cost in units.
+        expires_at: the instant from which on it is refused as expired; infinity: never.
+        mark: the fingerprint of the plan.
 
     Raises:
         ConfigurationError: the cost is above 2**53 - 1, more than Lua's numbers can hold.
@@ -83,7 +83,7 @@ def write_request(now: int | None, cost: int, void: float, mark: bytes) -> bytes
     return _REQUEST_AND_END.pack(
         -1 if now is None else now,
         cost,
-        void,
+        expires_at,
         mark,
         request_ids.next(),
         0,
@@ -92,19 +92,19 @@ def write_request(now: int | None, cost: int, void: float, mark: bytes) -> bytes
 
 
 def read_request(text: bytes) -> tuple[bytes, bool]:
-    """The request that a call ends with, and whether it may have been counted before."""
+    """Return the request with which a call ends, and whether it may have been counted before."""
     request = text[-_REQUEST_AND_END.size :]
     *_, since, _ = _REQUEST_AND_END.unpack(request)
     return request, since > 0
 
 
 def read_reading(packed: bytes) -> Reading:
-    """The reading that ``windows.lua`` gives."""
+    """Decode the answer of ``hit.lua`` or ``peek.lua``."""
     return read_admission(packed + NO_USAGE)[0]
 
 
 def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:
-    """The reading that ``admit.lua`` gives, the key's requests and the last of them."""
+    """Decode the answer of ``admit.lua``: reading, requests and instant of the last."""
     total: int
     empty: list[int]
     verdict, now, remaining, reset, tightest, refused_by, wait, total, *empty, requests, last = (

@@ -1,36 +1,43 @@
-"""Copies of keys and plans whose truth is elsewhere: what makes the store a cache as well.
+"""Redis as the cache of a pair, and the change counter that ends remembered refusals.
 
-They lie where records of its own would, so an admission is the same script. The hash of an
-organization that holds copies also holds its fence, and expires as a whole.
+The copies of a pair lie where records of a lone store would, so an admission is the same script.
+The hash of an organization with copies also holds their fill token, and expires as a whole.
 """
 
+from abc import abstractmethod
 from os import urandom
-from typing import Final
+from secrets import randbits
+from typing import Any, Final
 
 from ...core.api_keys import ApiKey
 from ...core.plans import Organization
 from ...core.timestamps import DAY, MILLISECOND
 from ..cached.base import COPIES_LAST, CacheStore
 from ..runtime.per_loop import PerLoop
-from .change_counter import ChangeCounter
 from .codec import Claim, write_claim, write_placement, write_record
-from .key_names import fields_of, slot_of
+from .key_names import Names, fields_of, slot_of
 from .transport.client import Transport, lasting
-from .transport.commands import Script, command, invocation, number
+from .transport.commands import Call, Script, command, invocation, number
 
-_FENCE: Final = Script("copies", "fence")
-_FORGET: Final = Script("copies", "forget")
-_INSTALL: Final = Script("install")
-_REPLACE: Final = Script("replace")
-_FENCE_BYTES: Final = 16
-_MARKED: Final = b"%d" % (DAY // MILLISECOND)
-_LIFE: Final = b"%d" % (COPIES_LAST // MILLISECOND)
+_FILL_TOKEN: Final = Script("cache.lua", "fill_token")
+_FORGET: Final = Script("cache.lua", "forget")
+_INSTALL: Final = Script("cache.lua", "install")
+_REPLACE: Final = Script("cache.lua", "replace")
+_FILL_TOKEN_BYTES: Final = 16
+_COPIES_LAST: Final = b"%d" % (COPIES_LAST // MILLISECOND)
+_COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
+_RANDOM_BITS: Final = 10
 
 
-class Copies(ChangeCounter, CacheStore):
-    """The verbs of a cache."""
+class Cache(CacheStore):
+    """The verbs of :class:`~lockgate.stores.cached.base.CacheStore`."""
 
     _lanes: PerLoop[Transport]
+    _names: Names
+
+    @abstractmethod
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
+        """Make a call and return its reply."""
 
     @property
     def served_by(self) -> object:
@@ -38,9 +45,9 @@ class Copies(ChangeCounter, CacheStore):
 
     async def fill_token(self, organization: str) -> str:
         place = self._names.place(organization)
-        values = urandom(_FENCE_BYTES).hex().encode(), _LIFE
+        values = urandom(_FILL_TOKEN_BYTES).hex().encode(), _COPIES_LAST
         fill_token: bytes = await self._ask(
-            invocation(_FENCE, place.slot, [place.organization], *values, repeatable=True)
+            invocation(_FILL_TOKEN, place.slot, [place.organization], *values, repeatable=True)
         )
         return fill_token.decode()
 
@@ -49,7 +56,7 @@ class Copies(ChangeCounter, CacheStore):
         handle = self._names.handle(key.handle)
         claim = write_claim(Claim(key.organization, key.id))
         await self._ask(
-            command(slot_of(handle), b"SET", handle, claim, b"PX", _LIFE, repeatable=True)
+            command(slot_of(handle), b"SET", handle, claim, b"PX", _COPIES_LAST, repeatable=True)
         )
         values = (
             *(fill_token.encode(), *fields_of(key.id), write_record(key)),
@@ -63,25 +70,41 @@ class Copies(ChangeCounter, CacheStore):
     async def forget(self, organization: str) -> None:
         place = self._names.place(organization)
         await self._ask(invocation(_FORGET, place.slot, [place.organization], repeatable=True))
-        # Who was refused by a copy until here is asked for again within a second.
-        await self._move()
+        await self._count_change()  # Refusals that a copy caused are forgotten within a second.
 
     async def caught_up(self) -> int | None:
-        name = await self._marker()
-        change_counter = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-        return None if change_counter is None else int(change_counter)
+        name = await self._caught_up_name()
+        counter = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        return None if counter is None else int(counter)
 
     @lasting
     async def catch_up(self, before: int | None, change_counter: int) -> bool:
-        name = await self._marker()
-        values = number(before), number(change_counter), _MARKED
+        name = await self._caught_up_name()
+        values = number(before), number(change_counter), _COUNTERS_LAST
         return bool(await self._ask(invocation(_REPLACE, slot_of(name), [name], *values)))
 
-    async def _marker(self) -> bytes:
-        """Where it says up to when copies are right.
+    async def _caught_up_name(self) -> bytes:
+        """Return the name of the counter up to which copies are valid.
 
-        A replica that takes the place of its primary may not have heard of all that was voided
-        there, while another primary of the Cluster says that it was. So what was said counts for
-        the primaries of that time only.
+        The name depends on which primaries serve which slots. A replica that is promoted may lack
+        the latest deletions of copies, and a counter kept by another primary does not know that.
         """
         return self._names.caught_up(await self._lanes.here().arrangement())
+
+    async def change_counter(self) -> int | None:
+        name = self._names.change_counter
+        counter = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        return await self._count_change() if counter is None else int(counter)
+
+    async def _count_change(self) -> int:
+        """Set the change counter to a value that it never had, and return that.
+
+        The value is the server's time with random bits below, so it never repeats, not even after
+        the server lost its data. Verbs call this after the change and before they return; if it
+        fails, the verb fails and can be repeated.
+        """
+        name = self._names.change_counter
+        counter = (await self.now() << _RANDOM_BITS) | randbits(_RANDOM_BITS)
+        values = name, number(counter), b"PX", _COUNTERS_LAST
+        await self._ask(command(slot_of(name), b"SET", *values, repeatable=True))
+        return counter

@@ -1,4 +1,4 @@
-"""How values are written for the scripts, and read from them."""
+"""Encode values for the scripts, and decode records and replies."""
 
 import json
 import sys
@@ -22,13 +22,13 @@ RECORDS: Final = "its keys, plan and account in Redis"
 
 
 def write_digest(digest: Digest) -> tuple[bytes, bytes, bytes]:
-    """A digest's scheme, the digest and the seal of its row, each as one word."""
+    """Encode a digest as three words: scheme, digest and the seal of its row."""
     scheme = quote(digest.scheme, safe=":").encode()
     return scheme, digest.value.hex().encode(), write_seal(digest.seal)
 
 
 def write_seal(seal: str | None) -> bytes:
-    """A seal as one word; an empty one: there is none."""
+    """Encode a seal as one word, empty for None."""
     return quote(seal or "", safe=":").encode()
 
 
@@ -37,40 +37,40 @@ def _read_seal(seal: bytes) -> str | None:
 
 
 def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
-    """A key that is to be inserted, as ``add_key`` of ``records.lua`` takes it."""
+    """Encode a new key as ``add_key`` of ``key_records.lua`` takes it."""
     digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
     return write(draft.id), number(draft.expires_at), *digest, _fixed(draft)
 
 
 def write_record(key: ApiKey) -> bytes:
-    """A key's record, which ``records.lua`` describes."""
+    """Encode the record of a key (``key_records.lua``)."""
     times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
     return b" ".join((*times, *write_digest(key.kept), _fixed(key)))
 
 
 def _fixed(key: ApiKey | KeyDraft) -> bytes:
-    """What never changes of a key."""
+    """Encode the fields of a key that never change."""
     return _json(key[:6])
 
 
 def _json(value: object) -> bytes:
-    """JSON in UTF-8, two surrogates in a row included: escaped, they would be read as one."""
+    """Encode JSON in UTF-8. Surrogates stay unescaped: an escaped pair would be read as one."""
     return write(json.dumps(value, ensure_ascii=False))
 
 
 def write_user(user: str) -> bytes:
-    """A user's id as one word."""
+    """Encode a user's id as one word."""
     return quote(write(user)).encode()
 
 
 def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
-    """An account that is to be registered: its scheme, digest and seal, what never changes."""
+    """Encode a new account: scheme, digest, seal, and the fields that never change."""
     *fixed, scheme, digest, seal = draft
     return *write_digest(Digest(scheme, digest, seal)), _json(fixed)
 
 
 def read_account(record: bytes) -> Account:
-    """An account from its record, which ``accounts.lua`` describes."""
+    """Decode the record of an account (``accounts.lua``)."""
     created, claimed_at, revoked, signed_in_at, *rest = record.split(b" ", 9)
     sign_outs, scheme, digest, seal, user, fixed = rest
     organization, agent_name, billing_email, company_name, handle = cast(
@@ -95,7 +95,7 @@ def read_account(record: bytes) -> Account:
 
 
 def read_key(record: bytes, usage: bytes | None) -> ApiKey:
-    """A key from its record, which ``records.lua`` describes, and its usage."""
+    """Decode the record of a key (``key_records.lua``) and its usage."""
     created, expires, revoked, scheme, digest, seal, fixed = record.split(b" ", 6)
     id, handle, organization, name, prefix, scopes = cast(list[Any], json.loads(fixed))
     requests, last = read_usage(usage)
@@ -118,24 +118,24 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
 
 
 def read_keys(fields: Sequence[bytes | None]) -> list[ApiKey]:
-    """Keys from their records and usage, in turns."""
+    """Decode alternating records and usage; keys without a record are left out."""
     pairs = zip(fields[::2], fields[1::2], strict=True)
     return [read_key(record, usage) for record, usage in pairs if record is not None]
 
 
 def read_counted(record: bytes) -> Counted:
-    """A key's record as a census counts it."""
+    """Decode the fields of a key's record that a census counts."""
     scheme, _, seal = record.split(b" ", 6)[3:6]
     return unquote(scheme.decode()), _read_seal(seal), 1
 
 
 def write_place(position: Position) -> bytes:
-    """A position as a member of an index, which ``records.lua`` describes."""
+    """Encode a position as the member of an index (``key_records.lua``)."""
     return b"%016d%b" % (position.instant, write(position.id))
 
 
 def read_usage(usage: bytes | None) -> tuple[int, int | None]:
-    """Requests, and when the last of them was."""
+    """Decode usage: the number of requests and the instant of the last, in microseconds."""
     if usage is None:
         return 0, None
     requests, last = _USAGE.unpack(usage)
@@ -143,31 +143,31 @@ def read_usage(usage: bytes | None) -> tuple[int, int | None]:
 
 
 class Claim(NamedTuple):
-    """Whose key a handle is, and which."""
+    """The organization and id of the key that has a handle."""
 
     organization: str
     id: str
     since: int | None = None
-    """When it was claimed for a key that was to be inserted next."""
+    """When a key that was not inserted yet claimed the handle, in microseconds."""
 
 
 def write_claim(claim: Claim) -> bytes:
-    """A claim, as JSON."""
+    """Encode a claim."""
     return _json(claim)
 
 
 def read_claim(claim: bytes) -> Claim:
-    """What :func:`write_claim` wrote."""
+    """Decode a claim."""
     return Claim(*cast(list[Any], json.loads(claim)))
 
 
 def write_placement(organization: Organization) -> bytes:
-    """The plan of an organization, and the limits of its own."""
+    """Encode the plan assignment of an organization: the plan and its overrides."""
     return json.dumps((organization.plan, organization.overrides)).encode()
 
 
 def read_placement(id: str, placed: bytes | None) -> Organization | None:
-    """The organization from what :func:`write_placement` wrote; None: it was never placed."""
+    """Decode a plan assignment; None: the organization has none."""
     if not placed:
         return None
     plan, overrides = cast(list[Any], json.loads(placed))
@@ -175,6 +175,6 @@ def read_placement(id: str, placed: bytes | None) -> Organization | None:
 
 
 def read_lease(values: Sequence[Any]) -> Lease:
-    """A lease from what ``lease_of`` of ``slots.lua`` gives."""
+    """Decode a lease as ``lease_of`` of ``leases.lua`` returns it."""
     _, job, owner, deadline, span = values
     return Lease(read(job), read(owner), deadline, span)

@@ -1,4 +1,4 @@
-"""Key hints: what a process remembers of keys, for scripts to compare with what is kept."""
+"""Key hints: what a process remembers of a key, verified by ``admit.lua`` on each use."""
 
 from math import inf
 from typing import Final
@@ -11,25 +11,34 @@ from .codec import read_key, read_placement
 from .key_names import Place, fields_of
 from .transport.commands import Script, arguments
 
-ADMIT: Final = Script("admit_keys", "asked", "verify", "windows", "usage")
+ADMIT: Final = Script("admit.lua")
 _ARGUMENTS: Final = 10
-"""EVALSHA, its digest, the number of keys, two of them, five others."""
+"""EVALSHA, the digest, the number of keys, two keys, five values."""
 AT_MOST: Final = 131_072
-"""Hints of one store in one process: 200 MB, at 1.6 KB each. A key in use beyond costs two more
-round trips whenever its hint was forgotten."""
+"""Hints of one store in one process: 200 MB, at 1.6 KB each. A key whose hint was dropped costs two
+more round trips on its next use."""
 
 
 Charged = tuple[PlanBook, Plan, bytes, bytes]
-"""Plans, the one of them that holds, its mark, and how every call that admits begins."""
+"""The plan book, the plan that holds, its fingerprint, and the start of each call."""
 
 
 class KeyHint:
-    """A key and where its organization was placed, as they were last seen.
+    """A key and the plan assignment of its organization, as last read.
 
-    There are many: what can be had from another field is not kept.
+    A process keeps many, so a value that another field can give is not stored.
     """
 
-    __slots__ = ("_asked", "charged", "organization", "revoked", "sealed", "slot", "unused", "void")
+    __slots__ = (
+        "_asked",
+        "charged",
+        "expires_at",
+        "organization",
+        "revoked",
+        "sealed",
+        "slot",
+        "unused",
+    )
 
     def __init__(
         self,
@@ -40,35 +49,35 @@ class KeyHint:
         plans: PlanBook,
     ) -> None:
         key = read_key(record, usage)
-        # A slot is read ten times as fast as a NamedTuple's field.
+        # Reading a slot takes a tenth of the time of a NamedTuple's field.
         self.slot: Final = place.slot
         self.sealed: Final = sealed_fields(key)
-        """The fields that its seal covers: a token that was accepted by the same is accepted."""
+        """The fields that the seal covers. While they stay equal, a token stays accepted."""
         self.revoked: Final = None if key.revoked_at is None else key
-        """The key with its usage, if it was revoked."""
-        self.void: Final = inf if key.expires_at is None else key.expires_at
-        """From when on it admits nobody."""
+        """The key with its usage, if it was revoked; else None."""
+        self.expires_at: Final = inf if key.expires_at is None else key.expires_at
+        """The instant of its expiry in microseconds, or infinity."""
         self.unused: Final = key[:-2]
         """The key without its usage."""
         self.organization: Final = read_placement(key.organization, placed)
         asked = _asking(place, key.id, record, placed)
         self._asked: Final = len(asked)
-        """Of how a call begins, the bytes before the plan's."""
+        """How many bytes of a call come before the plan's."""
         self.charged = self._charged(plans, asked)
-        """What :meth:`under` gave at last."""
+        """The latest result of :meth:`under`."""
 
     def is_still(self, place: Place, record: bytes | None, placed: bytes | None) -> bool:
-        """Whether this is what is kept, as ``verify.lua`` compares it."""
+        """Whether the record and assignment are still the same, as ``admit.lua`` compares them."""
         asked = self.charged[3][: self._asked]
         return record is not None and asked == _asking(place, self.key().id, record, placed)
 
     def under(self, plans: PlanBook) -> Charged:
-        """How to charge for the key by these plans."""
+        """Return how to charge for the key under a plan book."""
         self.charged = charged = self._charged(plans, self.charged[3][: self._asked])
         return charged
 
     def key(self, requests: int = 0, last_used_at: int | None = None) -> ApiKey:
-        """The key with this usage."""
+        """Return the key with this usage."""
         return ApiKey(*self.unused, requests, last_used_at)
 
     def _charged(self, plans: PlanBook, asked: bytes) -> Charged:
@@ -78,6 +87,6 @@ class KeyHint:
 
 
 def _asking(place: Place, id: str, record: bytes, placed: bytes | None) -> bytes:
-    """How a call that admits by a key begins, up to the plan's part."""
+    """Return the bytes of an admission up to the plan's part."""
     values = *fields_of(id), record, placed or b""
     return ADMIT.start(_ARGUMENTS) + arguments(b"2", place.organization, place.windows, *values)

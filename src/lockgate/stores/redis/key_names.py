@@ -1,7 +1,8 @@
-"""Names of what is kept, and where in the key space of a Cluster it lies.
+"""The names of Redis keys, and their slots in a Cluster.
 
-All that belongs to an organization has the hash of its id in braces, the tag by which a Cluster
-puts it in one slot. So an id can hold whatever it likes, and reach nobody else's (D36, W8).
+All names of an organization hold the hash of its id in braces, the hash tag by which a Cluster puts
+them into one slot. So an id may contain any characters and never reaches another organization's
+keys (D36, W8).
 """
 
 import re
@@ -17,33 +18,33 @@ DEFAULT_PREFIX: Final = "lockgate"
 RECORD: Final = b"key "
 USAGE: Final = b"use "
 REMOVED: Final = b"0"
-"""What the handle of a removed key holds: a number that Redis keeps no copy of."""
+"""The value at the handle of a removed key: Redis shares the objects of small numbers."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _SIXTEEN_BYTES: Final = 16
 
 
 class Place(NamedTuple):
-    """The names of what is kept of one organization, and their slot."""
+    """The names of one organization, and their slot."""
 
     slot: int
     organization: bytes
     """A hash: the plan, the account, and each key's record and usage."""
     windows: bytes
-    """A string: see ``windows.lua``."""
+    """A string (``sliding_window.lua``)."""
     live: bytes
-    """A sorted set: keys that are not revoked, by when they expire; see ``records.lua``."""
+    """A sorted set: unrevoked keys by expiry (``key_records.lua``)."""
     created: bytes
     """A sorted set: all keys, newest first."""
     ended: bytes
-    """A sorted set: revoked keys, by when they ended."""
+    """A sorted set: revoked keys by their end."""
     leases: bytes
-    """A hash: see ``slots.lua``."""
+    """A hash (``leases.lua``)."""
     deadlines: bytes
-    """A sorted set: jobs that hold a slot, by when they let go of it."""
+    """A sorted set: jobs by the deadlines of their leases."""
 
     @property
     def keys(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """The names that ``records.lua`` takes."""
+        """The names that ``add_key`` of ``key_records.lua`` takes."""
         return self.organization, self.live, self.created, self.ended
 
 
@@ -51,10 +52,10 @@ class Names:
     """The names of one store.
 
     Args:
-        prefix: what all of them start with; stores with different ones share nothing.
+        prefix: the start of all names; stores with different prefixes share no data.
 
     Raises:
-        ConfigurationError: the prefix cannot be one.
+        ConfigurationError: the prefix has other characters than these, or more than 64.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -65,33 +66,32 @@ class Names:
         self._prefix: Final = prefix.encode()
         self.pattern: Final = self._prefix + b":{*}"
         """Matches the names of all organizations' hashes."""
-        self.change_counter: Final = self._prefix + b":epoch"
-        """A string: another one after every change to keys or plans."""
+        self.change_counter: Final = self._prefix + b":change_counter"
+        """A string: a number that every change to keys or plans replaces."""
         self.reviews: Final = self._prefix + b":reviews"
-        """A sorted set: organizations of unclaimed accounts, by since when they may be unused."""
+        """A sorted set: organizations of unclaimed accounts by the latest known use."""
         self.acknowledged: Final = self._prefix + b":acknowledged"
-        """A string: written to see how many replicas have all that was written before."""
+        """A string, written to learn how many replicas have acknowledged all earlier writes."""
         self.place = lru_cache(4096)(self._place)
 
     def caught_up(self, arrangement: bytes) -> bytes:
-        """A string: up to which epoch of the truth copies are right, on servers so arranged."""
+        """A string: the change counter of the primary store up to which copies are valid."""
         return b"%b:caught-up:%b" % (self._prefix, arrangement)
 
     def handle(self, handle: str) -> bytes:
-        """A string: whose key has this handle; :data:`REMOVED` where it had one."""
+        """A string: the claim of a handle; :data:`REMOVED` once its key is removed."""
         return b"%b:handle:%b" % (self._prefix, write(handle))
 
     def token(self, handle: str) -> bytes:
-        """A string: whose account has a token with this handle."""
+        """A string: the organization whose account has the token with this handle."""
         return b"%b:token:%b" % (self._prefix, write(handle))
 
     def email(self, billing_email: str) -> bytes:
-        """A sorted set: organizations whose unclaimed accounts may have this e-mail, by when they
-        were created."""
+        """A sorted set: organizations of unclaimed accounts with this e-mail, by creation."""
         return b"%b:unclaimed:%b" % (self._prefix, _hash(billing_email))
 
     def user(self, user: str) -> bytes:
-        """A sorted set: organizations whose accounts this user may have claimed, by when."""
+        """A sorted set: organizations whose accounts this user may have claimed, by claim."""
         return b"%b:claimed:%b" % (self._prefix, _hash(user))
 
     def _place(self, organization: str) -> Place:
@@ -99,18 +99,18 @@ class Names:
 
 
 def place_of(hash: bytes) -> Place:
-    """The names of what is kept of an organization, by that of its hash."""
+    """Return the names of an organization, by the name of its hash."""
     suffixes = b":windows", b":live", b":created", b":ended", b":leases", b":deadlines"
     return Place(key_slot(hash), hash, *(hash + suffix for suffix in suffixes))
 
 
 def fields_of(id: str) -> tuple[bytes, bytes]:
-    """The names of a key's record and of its usage, in the hash of its organization."""
+    """Return the fields of a key's record and usage in the hash of its organization."""
     return RECORD + write(id), USAGE + write(id)
 
 
 def slot_of(name: bytes) -> int:
-    """The slot of a name (Redis Cluster specification)."""
+    """Return the slot of a name (Redis Cluster specification)."""
     return int(key_slot(name))
 
 
@@ -119,10 +119,10 @@ def _hash(text: str) -> bytes:
 
 
 def write(text: str) -> bytes:
-    """An opaque text as bytes; a lone surrogate is a character like any other (D36)."""
+    """Encode an opaque text; a lone surrogate is a character like any other (D36)."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def read(value: bytes) -> str:
-    """The text that :func:`write` wrote."""
+    """Decode an opaque text."""
     return value.decode("utf-8", "surrogatepass")

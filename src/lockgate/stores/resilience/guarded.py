@@ -32,7 +32,7 @@ _URGENT: Final = frozenset(
     {
         *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
         *("acquire", "renew", "release", "held"),
-        *("changes", "fence", "install", "forget", "caught_up", "catch_up"),
+        *("changes", "fill_token", "install", "forget", "caught_up", "catch_up"),
     }
 )
 """What is called on the way of requests. These verbs have the deadline and work the breaker; the

@@ -41,9 +41,9 @@ def resilient(
         return store
     if isinstance(store, CachedStore):
         # The cache has half of the time, so that there is some left to do without it.
-        truth = _GuardedTruth(store.truth, events, deadline)
+        primary = _GuardedTruth(store.primary, events, deadline)
         cache = _GuardedCache(store.cache, events, deadline / 2)
-        return RefusalCache(CachedStore(truth, cache, limits), limits, deadline=deadline)
+        return RefusalCache(CachedStore(primary, cache, limits), limits, deadline=deadline)
     guarded = Resilient(store, events, limits, deadline)
     kind = Straight if store.enforces_deadline else RefusalCache
     return kind(guarded, limits, deadline=deadline)

@@ -1,4 +1,4 @@
-"""Accounts in SQL: what each verb does within its transaction."""
+"""Accounts in SQL: the part of each verb inside its transaction."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,10 +15,10 @@ from .tables import Tables
 
 
 class Accounts:
-    """The statements of accounts, on a connection that whoever calls begins and commits.
+    """The statements of accounts, on a connection whose transaction the caller begins and commits.
 
     Args:
-        tables: where.
+        tables: the tables.
         keys: the statements of their keys.
     """
 
@@ -31,13 +31,13 @@ class Accounts:
     def register(
         self, connection: Connection, account: AccountDraft, key: KeyDraft, now: int
     ) -> tuple[Account, ApiKey]:
-        """Insert an account and a key; their organization is there, and locked."""
+        """Insert an account and a key. Their organization exists and is locked."""
         made = account.created(now)
         connection.execute(insert(self._accounts), write_account(made))
         return made, self._statements_of_keys.add(connection, key.created(now))
 
     def taken(self, connection: Connection, account: AccountDraft, key: KeyDraft) -> bool:
-        """Whether something that is to be unique is there already."""
+        """Return whether a row has one of the values that must be unique."""
         accounts, keys = self._accounts, self._keys
         organization = accounts.c.organization == write_id(account.organization)
         taken = (
@@ -47,17 +47,17 @@ class Accounts:
         return any(connection.scalar(statement) for statement in taken)
 
     def get(self, connection: Connection, organization: str) -> Account | None:
-        """The account of an organization."""
+        """Return the account of an organization."""
         return self._one(connection, self._accounts.c.organization == write_id(organization))
 
     def by_handle(self, connection: Connection, handle: str) -> Account | None:
-        """The account whose token has this handle."""
+        """Return the account of a token by its handle."""
         return self._one(connection, self._accounts.c.handle == handle)
 
     def unclaimed_by_email(
         self, connection: Connection, billing_email: str, limit: int, after: Position | None
     ) -> tuple[Account, ...]:
-        """Unclaimed accounts with this billing e-mail: oldest first, then by organization."""
+        """Return unclaimed accounts of a billing e-mail: oldest first, then by organization."""
         columns = self._accounts.c
         which = [columns.billing_email == write_id(billing_email), columns.unclaimed == 1]
         if after is not None:
@@ -70,7 +70,7 @@ class Accounts:
     def by_user(
         self, connection: Connection, user: str, limit: int, after: Position | None
     ) -> tuple[Account, ...]:
-        """The accounts that a user claimed: latest claim first, then by organization backwards."""
+        """Return accounts that a user claimed: latest first, then by organization, descending."""
         columns = self._accounts.c
         which = [columns.claimed_by == write_id(user)]
         if after is not None:
@@ -81,9 +81,10 @@ class Accounts:
         return tuple(read_account(row) for row in connection.execute(statement))
 
     def lock(self, connection: Connection, organization: str) -> bool:
-        """Lock an organization, as it is where a key is inserted; whether there is one.
+        """Lock an organization, as inserting a key does; return whether it exists.
 
-        So an insert at the same time as a claim is over, and its key revoked, or comes after it.
+        An insert at the same time therefore ends before a claim, which revokes its key, or starts
+        after it.
         """
         table = self._organizations
         mine = select(table.c.id).where(table.c.id == write_id(organization)).with_for_update()
@@ -124,7 +125,7 @@ class Accounts:
         return self._one(connection, mine)
 
     def due(self, connection: Connection, edge: int, limit: int) -> list[str]:
-        """Organizations whose accounts may have been unused since ``edge``, the longest first."""
+        """Return organizations whose accounts may be unused since ``edge``, the longest first."""
         columns = self._accounts.c
         statement = (
             select(columns.organization)
@@ -137,8 +138,8 @@ class Accounts:
     def remove(self, connection: Connection, organization: str, edge: int, *, placed: bool) -> bool:
         """Delete an account and its keys if it is unclaimed, on no plan and unused since ``edge``.
 
-        If it is not, note when it is to be looked at again. The organization is locked, so no key
-        of it is used or inserted meanwhile.
+        Otherwise record when to review it again. The organization is locked, so none of its keys is
+        used or inserted meanwhile.
         """
         mine = self._accounts.c.organization == write_id(organization)
         account = self._one(connection, mine)
@@ -159,7 +160,7 @@ class Accounts:
         return True
 
     def sign_in(self, connection: Connection, organization: str, now: int) -> Account | None:
-        """Note a sign-in, if the token is good."""
+        """Record a sign-in, if the token is not revoked."""
         columns = self._accounts.c
         good = and_(
             columns.organization == write_id(organization), columns.token_revoked_at.is_(None)
@@ -173,20 +174,20 @@ class Accounts:
         return None
 
     def sign_out(self, connection: Connection, organization: str) -> None:
-        """Count that the sessions of an account's agent were ended."""
+        """Count a sign-out, which ends the sessions of the account's agent."""
         columns = self._accounts.c
         mine = columns.organization == write_id(organization)
         more = update(self._accounts).where(mine).values(sign_outs=columns.sign_outs + 1)
         connection.execute(more)
 
     def rehash(self, connection: Connection, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace the digest of a token and the seal if they still are ``old``."""
+        """Replace the digest of a token and the seal, if both still are ``old``."""
         accounts = self._accounts
         unchanged = update(accounts).where(accounts.c.handle == handle, kept_as(accounts, old))
         return connection.execute(unchanged.values(**columns_of(new))).rowcount == 1
 
     def scan(self, connection: Connection, after: str, limit: int) -> Sequence[Account]:
-        """The next accounts after the handle of a token, in the order of these handles."""
+        """Return the next accounts after a token's handle, in the order of these handles."""
         handle = self._accounts.c.handle
         some = select(self._accounts).where(handle > after).order_by(handle).limit(limit)
         return [read_account(row) for row in connection.execute(some)]

@@ -1,7 +1,8 @@
-"""The epoch: one number that every change to keys or plans moves, and who was changed since when.
+"""The change counter: a number that each change to keys or plans moves, and the organizations
+changed since.
 
-One row holds it. A change locks its organization first and this row last, and keeps both to its
-commit: epochs become visible in their order, so whoever has read one has seen all before it.
+One row holds it. A change locks its organization first and this row last, and keeps both locks to
+its commit. Values therefore become visible in order: a reader of one sees all changes before it.
 """
 
 from typing import Any, Final
@@ -17,15 +18,15 @@ _ONLY: Final = 1
 
 
 class ChangeCounter:
-    """The statements of the epoch.
+    """The statements of the change counter.
 
     Args:
-        tables: where.
-        flavour: the kind of database they are in.
+        tables: the tables.
+        database: the kind of database.
     """
 
     def __init__(self, tables: Tables, database: Database) -> None:
-        self._flavour = database
+        self._database = database
         self._epochs = tables.epochs
         organizations = tables.organizations
         value = tables.epochs.c.value
@@ -43,21 +44,21 @@ class ChangeCounter:
         )
 
     def advance(self, connection: Connection, organization: bytes) -> None:
-        """Say that something of an organization changed, in the transaction that locked it."""
-        values = {"now": self._flavour.now(connection)}
+        """Record a change of an organization, in the transaction that locked it."""
+        values = {"now": self._database.now(connection)}
         while connection.execute(self._advance, values).rowcount == 0:
-            connection.execute(self._flavour.insert_missing(self._epochs), {"id": _ONLY})
+            connection.execute(self._database.insert_missing(self._epochs), {"id": _ONLY})
         marked = {"organization": organization, "change_counter": self.read(connection)}
         connection.execute(self._mark, marked)
 
     def read(self, connection: Connection) -> int:
-        """The epoch; 0 before the first change."""
+        """Return the counter; 0 before the first change."""
         return connection.scalar(self._read) or 0
 
     def changes(self, connection: Connection, since: int | None) -> Changes:
-        """The epoch, and who was changed after another one."""
+        """Return the counter, and the organizations changed after an earlier value of it."""
         change_counter = self.read(connection)
         if since is None:
-            since = self._flavour.now(connection) - COPIES_LAST
+            since = self._database.now(connection) - COPIES_LAST
         ids = connection.scalars(self._changed, {"since": since})
         return Changes(change_counter, [read_id(id) for id in ids])

@@ -1,4 +1,4 @@
-"""How values are written in columns."""
+"""Encodes values for columns, and decodes them."""
 
 import json
 from functools import lru_cache
@@ -22,21 +22,21 @@ ROW = "its row in the table of organizations"
 _ACCOUNT_COLUMNS = len(Account._fields)
 
 Uses: TypeAlias = dict[str, tuple[int, int]]
-"""Requests to add to keys, and when the last of them was, by handle: the latest key last."""
+"""Requests to add to keys and the instant of the last one, by handle; the latest key last."""
 
 
 def write_id(id: str) -> bytes:
-    """An opaque id as bytes; a lone surrogate is a character like any other (D36)."""
+    """Encode an opaque id; a lone surrogate is a character like any other (D36)."""
     return id.encode("utf-8", "surrogatepass")
 
 
 def read_id(value: bytes) -> str:
-    """The id that :func:`write_id` wrote."""
+    """Decode an id of :func:`write_id`."""
     return bytes(value).decode("utf-8", "surrogatepass")
 
 
 def write_state(state: State) -> bytes:
-    """The state of an organization's windows: 46 bytes for each, and 16 for each older cell."""
+    """Encode the state of windows: 46 bytes for each window, and 16 for each older cell."""
     parts = [_HEAD.pack(_FORMAT, len(state))]
     for used, oldest, first, last, count, older in state:
         parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
@@ -44,7 +44,7 @@ def write_state(state: State) -> bytes:
 
 
 def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
-    """The state that :func:`write_state` wrote.
+    """Decode a state of :func:`write_state`.
 
     Raises:
         ValueError, struct.error: it is no such state, or one of another version of lockgate.
@@ -67,12 +67,12 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
 
 
 def idle_day(until: int) -> int:
-    """The first whole day, counted from the epoch, after an instant."""
+    """Return the first whole day after an instant, in days since 1970."""
     return until // DAY + 1
 
 
 def write_uses(uses: Uses) -> bytes | None:
-    """Usage that is not in the rows of its keys yet; None where there is none."""
+    """Encode usage that is not yet in the rows of its keys; None: no usage."""
     parts: list[bytes] = []
     for handle, (requests, last) in uses.items():
         name = handle.encode("ascii")
@@ -81,7 +81,7 @@ def write_uses(uses: Uses) -> bytes | None:
 
 
 def read_uses(value: bytes | None, organization: bytes) -> Uses:
-    """The usage that :func:`write_uses` wrote.
+    """Decode usage of :func:`write_uses`.
 
     Raises:
         UnreadableState: the bytes are no such usage.
@@ -101,12 +101,12 @@ def read_uses(value: bytes | None, organization: bytes) -> Uses:
 
 
 def write_leases(leases: Leases) -> bytes | None:
-    """Leases, as JSON; None where there are none. Escaped, two surrogates would be read as one."""
+    """Encode leases as JSON; None: no lease. Escaped, two surrogates would be decoded as one."""
     return write_id(json.dumps(leases, ensure_ascii=False)) if leases else None
 
 
 def read_leases(value: bytes | None) -> Leases:
-    """The leases that :func:`write_leases` wrote."""
+    """Decode leases of :func:`write_leases`."""
     if value is None:
         return ()
     rows: list[tuple[str, str, int, int]] = json.loads(bytes(value))
@@ -114,7 +114,7 @@ def read_leases(value: bytes | None) -> Leases:
 
 
 def read_organization(id: str, plan: str | None, overrides: str | None) -> Organization | None:
-    """An organization from its columns; None: it was never put on a plan.
+    """Decode an organization; None: it was never put on a plan.
 
     Raises:
         UnreadableState: its limits are not as :func:`write_overrides` wrote them.
@@ -139,12 +139,12 @@ def _read_scopes(text: str) -> tuple[str, ...]:
 
 
 def write_overrides(organization: Organization) -> str | None:
-    """The limits of an organization's own, as JSON."""
+    """Encode the overrides of an organization as JSON; None: it has no overrides."""
     return json.dumps(organization.overrides) if organization.overrides else None
 
 
 def write_key(key: ApiKey) -> dict[str, Any]:
-    """A key as the columns of its row."""
+    """Encode a key as the columns of its row."""
     row = key._asdict()
     row["organization"] = write_id(key.organization)
     row["scopes"] = json.dumps(key.scopes)
@@ -153,7 +153,7 @@ def write_key(key: ApiKey) -> dict[str, Any]:
 
 
 def read_key(row: Any, uses: Uses) -> ApiKey:
-    """A key from its row, the columns in the table's order, and from usage beside windows.
+    """Decode a key from its row, in the order of the table, and from usage beside windows.
 
     Raises:
         UnreadableState: its scopes are not those of a key.
@@ -188,7 +188,7 @@ def read_key(row: Any, uses: Uses) -> ApiKey:
 
 
 def write_account(account: Account) -> dict[str, Any]:
-    """An account as the columns of its row."""
+    """Encode an account as the columns of its row."""
     row = account._asdict()
     row["organization"] = write_id(account.organization)
     row["billing_email"] = write_id(account.billing_email)
@@ -199,7 +199,7 @@ def write_account(account: Account) -> dict[str, Any]:
 
 
 def read_account(row: Any) -> Account:
-    """An account from its row, the columns in the table's order."""
+    """Decode an account from its row, in the order of the table."""
     account = Account._make(row[:_ACCOUNT_COLUMNS])
     claimed_by = row[9]
     return account._replace(

@@ -1,8 +1,8 @@
-"""What differs between the databases: beginning, the clock, and which failures may be tried again.
+"""The differences between databases: beginning a transaction, the clock, and passing failures.
 
-Every transaction that writes begins by taking its lock, and only then looks at anything. That makes
-READ COMMITTED enough, and REPEATABLE READ as good: MariaDB takes its snapshot at the first plain
-read, which comes after the lock; SQLite has one writer, who says so with ``BEGIN IMMEDIATE``.
+Every transaction that writes takes its lock first and reads after it. READ COMMITTED is therefore
+enough, and REPEATABLE READ as good: MariaDB takes its snapshot at the first plain read, which comes
+after the lock. SQLite has one writer, which ``BEGIN IMMEDIATE`` makes of a connection.
 """
 
 import sqlite3
@@ -36,114 +36,114 @@ _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
 _MYSQL_DEADLOCK: Final = 1213
 _MARIADB_CHANGED: Final = 1020
-"""Under a snapshot (innodb_snapshot_isolation, from 11.6 on by default), what was read is old."""
+"""The row changed after the snapshot (innodb_snapshot_isolation, from 11.6 on by default)."""
 
 _SCHEMA_LOCK: Final = 7_033_177_426
-"""A number of our own among the advisory locks of the database."""
+"""Our number among the advisory locks of the database."""
 _SCHEMA_PATIENCE: Final = 60
-"""Seconds to wait for whoever else changes the tables."""
+"""Seconds to wait for another process that migrates the tables."""
 _POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 
 _MYSQL_LEVEL: Final = "READ COMMITTED"
 
 _CLOCK: Final = 15
-"""The column of the clock, after those of a key."""
+"""The position of the clock's column, after the columns of a key."""
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _WAL_ATTEMPTS: Final = 100
 _WAL_PAUSE: Final = 0.05
-"""Seconds; with the attempts, as long as any other lock is waited for."""
+"""Seconds; all attempts together take as long as the wait for any other lock."""
 
 
 class Held(NamedTuple):
-    """What a transaction holds, and when it looked."""
+    """The rows that a transaction has locked, and the clock when it read them."""
 
     owners: Rows
-    """Organizations, in the last columns of their rows."""
+    """Organizations, in the last columns of the rows."""
     keys: Rows
-    """Keys, in the first columns of theirs."""
+    """Keys, in the first columns of the rows."""
     clock: int | None
 
 
 class Database(ABC):
-    """A kind of database. This one is what the kinds have in common."""
+    """A kind of database, with the defaults that the kinds share."""
 
     isolation: str | None = None
-    """What to ask the user's own engine for, where that costs no round trip."""
+    """The isolation level to set on the host's engine, where that costs no round trip."""
 
     clock: ColumnElement[Any]
-    """The server's clock, in microseconds, when its row is read (D27)."""
+    """The server's clock in microseconds, at the instant when its row is read (D27)."""
 
     def begin(self, connection: Connection) -> None:
-        """Begin a transaction that will write; here its first statement does."""
+        """Begin a transaction that writes. By default its first statement does."""
         connection.begin()
 
-    def begin_charging(self, hand: Cursor) -> None:
-        """Begin a transaction on the driver itself; here its first statement does."""
+    def begin_charging(self, cursor: Cursor) -> None:
+        """Begin a transaction on the driver itself. By default its first statement does."""
         return
 
     @contextmanager
     def making(self, transaction: Connection | DBAPIConnection) -> Generator[None]:
-        """While this is open, make rows that were looked for in vain; then look for them again.
+        """Return a context in which to insert missing rows; they are read again after it.
 
-        Here the transaction that looked for them makes them.
+        By default the transaction that missed the rows inserts them.
         """
         yield
 
     def prepare(self, connection: Connection) -> None:
-        """Set what stays with the database, before its first table; here nothing does."""
+        """Set persistent options before the first table. By default there are no such options."""
         return
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
-        """Let no other process change the schema meanwhile."""
+        """Return a context in which no other process migrates the tables."""
         yield
 
     @abstractmethod
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
-        """Lock organizations, then read them and keys of theirs, then the clock.
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        """Lock organizations, then read them and their keys, then the clock.
 
-        A key may be read twice, and one of another organization not at all.
+        The result may repeat a key, and may omit a key of another organization.
         """
 
     def now(self, connection: Connection) -> int:
-        """The server's clock, in microseconds (D27)."""
+        """Return the server's clock in microseconds (D27)."""
         return int(connection.execute(select(self.clock)).scalar_one())
 
     def writing(self, statements: Statements) -> Sequence[Written]:
-        """How to write windows and usage."""
+        """Return the statements that write windows and usage."""
         return statements.keep, statements.use
 
     @abstractmethod
     def insert_missing(self, table: Table) -> Insert:
-        """An insert that passes over a row whose key is there already."""
+        """Return an insert that skips rows whose primary key exists."""
 
     def passing(self, failure: Exception) -> bool:
-        """Whether the server undid the transaction only because another was in its way."""
+        """Return whether the server undid the transaction because of a conflict with another."""
         return False
 
     def busy(self, failure: Exception) -> bool:
-        """Whether the database was locked as a whole, for as long as its driver would wait."""
+        """Return whether the whole database was locked for as long as the driver waits."""
         return False
 
 
 class Sqlite(Database):
-    """A file that the processes of one machine share: its clock is theirs."""
+    """A file that the processes of one machine share, and with it the machine's clock."""
 
-    clock = literal_column("0", Integer())  # Not asked for: it is that of this process.
+    clock = literal_column("0", Integer())  # Unused: the clock is this process's.
 
     def begin(self, connection: Connection) -> None:
         connection.begin()
         raw = _free(connection.connection.driver_connection)
         raw.execute(_BEGIN)
 
-    def begin_charging(self, hand: Cursor) -> None:
-        _free(hand.driver)
-        hand.say(_BEGIN)
+    def begin_charging(self, cursor: Cursor) -> None:
+        _free(cursor.driver)
+        cursor.execute(_BEGIN)
 
     def prepare(self, connection: Connection) -> None:
-        # In a write-ahead log readers and the writer do not wait for each other. Unlike for any
-        # other lock SQLite does not wait for this one, and many may open a new file at once.
+        # With a write-ahead log readers and the writer do not wait for each other. SQLite does not
+        # wait for the lock of this change itself, and many processes may open a new file at once.
         for attempt in range(_WAL_ATTEMPTS):
             try:
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
@@ -155,8 +155,8 @@ class Sqlite(Database):
             finally:
                 connection.rollback()
 
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
-        return _joined(hand, hand.statements.both, owners, handles, wall_clock)
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        return _joined(cursor, cursor.statements.both, owners, handles, wall_clock)
 
     def now(self, connection: Connection) -> int:
         return wall_clock()
@@ -173,19 +173,19 @@ class Postgresql(Database):
     """PostgreSQL 12 or later."""
 
     isolation = "READ COMMITTED"
-    # Not now(): that is when the transaction began, before it waited for its lock.
+    # Not now(), the start of the transaction, which comes before the wait for its lock.
     clock = literal_column(_POSTGRESQL_CLOCK, BigInteger())
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
-        # Longer than for any other lock: a table may be large. Nobody waits for who waits here.
+        # Longer than for any other lock: a table may be large, and this wait blocks no query.
         connection.execute(text(f"SET LOCAL lock_timeout = {_SCHEMA_PATIENCE * 1000}"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
         connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
         yield
 
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
-        return _joined(hand, hand.statements.lock_both, owners, handles)
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+        return _joined(cursor, cursor.statements.lock_both, owners, handles)
 
     def writing(self, statements: Statements) -> Sequence[Written]:
         return (statements.keep_and_use,)
@@ -202,42 +202,44 @@ class Postgresql(Database):
 class Mysql(Database):
     """MariaDB 10.6 or later, MySQL 8 or later."""
 
-    # From UTC: a local time occurs twice when summer time ends. It is the time at which its
-    # statement began, so it is never asked for by the one that waits for the lock.
+    # From UTC: a local time occurs twice when summer time ends. It is the start of its statement,
+    # so the statement that waits for the lock never reads it.
     clock = literal_column(_MYSQL_CLOCK, BigInteger())
 
     def begin(self, connection: Connection) -> None:
         _joining(connection)
         connection.begin()
 
-    def begin_charging(self, hand: Cursor) -> None:
-        _joining(hand.connection)
+    def begin_charging(self, cursor: Cursor) -> None:
+        _joining(cursor.connection)
 
     @contextmanager
     def making(self, transaction: Connection | DBAPIConnection) -> Generator[None]:
-        # Under REPEATABLE READ, the default, who looked for a row in vain keeps all others from
-        # making theirs beside it: two of them would wait for each other.
+        # Under REPEATABLE READ, the default, a locking read of a missing row locks the gap around
+        # it. Two transactions that both insert into that gap would wait for each other.
         transaction.rollback()
         yield
         transaction.commit()
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
-        # Held by the session, because each change of a table commits.
+        # A lock of the session, because each change of a table commits.
         lock = {"name": f"lockgate {_SCHEMA_LOCK}"}
         wait = {**lock, "seconds": _SCHEMA_PATIENCE}
         if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), wait) != 1:
-            raise TimeoutError("Another process changes the tables of lockgate: try again later.")
+            raise TimeoutError("Another process migrates the tables of lockgate: try again later.")
         try:
             yield
         finally:
+            connection.rollback()
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), lock)
+            connection.rollback()
 
-    def hold(self, hand: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
+    def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         places = places_for(len(owners))
-        locked = hand.rows(hand.statements.lock, places, filled(places, o=owners))
+        locked = cursor.rows(cursor.statements.lock, places, filled(places, o=owners))
         places = places_for(len(handles))
-        rows = hand.rows(hand.statements.find, places, filled(places, h=handles))
+        rows = cursor.rows(cursor.statements.find, places, filled(places, h=handles))
         return Held(locked, rows, rows[0][_CLOCK] if rows else None)
 
     def insert_missing(self, table: Table) -> Insert:
@@ -251,10 +253,10 @@ class Mysql(Database):
 
 
 def _joining(connection: Connection) -> None:
-    """See that statements make one transaction on a connection that begins none by itself.
+    """Turn autocommit off where the host's engine has it on.
 
-    The host may have its engine commit each statement: a lock would be gone before anything is
-    read. To ask for another level takes round trips, so it is done only there.
+    Else a lock would end with its statement, before the reads after it. Setting another level
+    takes round trips, so only such connections pay for it.
     """
     driver = connection.connection.dbapi_connection
     assert driver is not None, "the connection is open"
@@ -263,10 +265,10 @@ def _joining(connection: Connection) -> None:
 
 
 def _free(driver: object) -> sqlite3.Connection:
-    """SQLite's connection, in no transaction.
+    """Return SQLite's connection without an open transaction.
 
-    The host may have its engine begin transactions of its own accord, as SQLAlchemy's documentation
-    shows it: such a one has no lock yet.
+    The host's engine may begin transactions itself, as SQLAlchemy's documentation shows it: these
+    have no lock yet.
     """
     assert isinstance(driver, sqlite3.Connection), "SQLAlchemy knows no other driver that blocks"
     if driver.in_transaction:
@@ -275,27 +277,27 @@ def _free(driver: object) -> sqlite3.Connection:
 
 
 def _joined(
-    hand: Cursor,
+    cursor: Cursor,
     statement: Written,
     owners: Sequence[bytes],
     handles: Sequence[str],
     clock: Callable[[], int] | None = None,
 ) -> Held:
-    """What a statement holds that gives organizations with the clock and their keys beside them."""
+    """Run a statement that locks organizations and joins the clock and their keys to them."""
     if len(owners) == len(handles) == 1:
-        rows = hand.rows(statement, 1, {"o0": owners[0], "h0": handles[0]})
+        rows = cursor.rows(statement, 1, {"o0": owners[0], "h0": handles[0]})
     else:
         places = places_for(max(len(owners), len(handles)))
-        rows = hand.rows(statement, places, filled(places, o=owners, h=handles))
+        rows = cursor.rows(statement, places, filled(places, o=owners, h=handles))
     now = max([row[_CLOCK] for row in rows], default=None) if clock is None else clock()
     return Held(rows, [row for row in rows if row[0] is not None], now)
 
 
 def database_of(dialect: Dialect) -> Database:
-    """The kind of database that a dialect of SQLAlchemy speaks to.
+    """Return the kind of database of a dialect of SQLAlchemy.
 
     Raises:
-        ConfigurationError: none that lockgate knows.
+        ConfigurationError: lockgate does not support it.
     """
     match dialect.name:
         case "sqlite":
@@ -306,5 +308,5 @@ def database_of(dialect: Dialect) -> Database:
             return Mysql()
         case other:
             raise ConfigurationError(
-                f"lockgate keeps nothing in {other!r}: use sqlite, postgresql, mysql or mariadb."
+                f"lockgate has no store for {other!r}: use sqlite, postgresql, mysql or mariadb."
             )

@@ -1,4 +1,4 @@
-"""Engines: the host's own, or opened from a URL in whichever colour the caller needs."""
+"""Engines: the host's own, or opened from a URL in the I/O mode that the caller needs."""
 
 import logging
 import os
@@ -22,11 +22,11 @@ logger: Final = logging.getLogger("lockgate")
 _creating: Final = own_lock()
 
 _SECONDS: Final = 5
-"""How long to wait for a connection, for one of the pool, and for a lock."""
+"""Seconds to wait for a connection, for the pool, and for a lock."""
 _STEP: Final = 0.04
-"""Seconds of a wait for SQLite's lock that cannot be broken off; then it is tried again."""
+"""Seconds of one wait for SQLite's lock, which cannot be interrupted; then it is repeated."""
 _STALLED: Final = 10_000
-"""Milliseconds after which PostgreSQL undoes a transaction whose process says nothing more."""
+"""Milliseconds after which PostgreSQL undoes a transaction whose process is silent."""
 
 _DRIVERS: Final = {
     "sqlite": "pysqlite",
@@ -37,17 +37,17 @@ _DRIVERS: Final = {
 
 
 class Engines(NamedTuple):
-    """What a store reaches its database by."""
+    """The engines by which a store reaches its database."""
 
     dialect: Dialect
     blocking: Engine | None
-    """For callers that block, and for threads that others await."""
+    """For callers that block, and for the worker threads of event loops."""
     awaiting: Callable[[], AsyncEngine] | None
-    """Gives an engine that is awaited; each event loop asks for its own."""
+    """Opens an asynchronous engine; each event loop has its own."""
     ours: bool
-    """Whether the engines were opened here, and are to be closed here."""
+    """Whether the engines were opened here, and are closed here."""
     patience: float
-    """Seconds to try again for where a locked file has been waited for; 0: that was enough."""
+    """Seconds to repeat the wait for a locked file; 0: the driver's own wait is enough."""
 
     def __repr__(self) -> str:
         """Name the driver without the URL: SQLAlchemy shows passwords after its ``?``."""
@@ -55,7 +55,7 @@ class Engines(NamedTuple):
 
 
 def engines_of(source: Engine | AsyncEngine | str) -> Engines:
-    """The engines of a store, from the host's engine or from a URL.
+    """Return the engines of a store, from the host's engine or from a URL.
 
     Raises:
         ConfigurationError: the URL cannot be read or names a database that lockgate does not know,
@@ -76,8 +76,7 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
 
 
 def blocking_engine(url: str) -> Engine:
-    """An engine for a command that waits; where the URL names an asynchronous driver, with the
-    blocking one of the same database."""
+    """Open a blocking engine for a command, also where the URL names an asynchronous driver."""
     read = _read(url)
     read = read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}")
     _loaded(read)
@@ -85,14 +84,14 @@ def blocking_engine(url: str) -> Engine:
 
 
 def sqlite_file(url: URL) -> Path:
-    """The file that a URL of SQLite names."""
+    """Return the file that a URL of SQLite names."""
     name = url.database or ""
     is_uri = name.startswith("file:") and "uri" in url.query
     return Path(unquote(urlsplit(name).path) if is_uri else name)
 
 
 def _own(engine: Engine) -> Engine:
-    """The host's engine and pool under options of ours: no error is to show a parameter (R7)."""
+    """Return the host's engine and pool with our options: no error shows a parameter (R7)."""
     isolation = database_of(engine.dialect).isolation
     options = {} if isolation is None else {"isolation_level": isolation}
     own = engine.execution_options(**options)
@@ -126,7 +125,7 @@ def _read(text: str) -> URL:
             "The store's URL names no database: use 'mysql://user:password@host/database'."
         )
     if driver == "aiosqlite":
-        driver = ""  # Threads take less time than it does, and serve event loops as well.
+        driver = ""  # Worker threads take less time than it does, and serve event loops as well.
     return url.set(drivername=f"{base}+{driver or _DRIVERS[base]}")
 
 
@@ -147,7 +146,7 @@ def _base(url: URL) -> str:
 
 
 def _loaded(url: URL) -> Dialect:
-    """The dialect, once its driver has been found to be there and to understand the URL."""
+    """Return the dialect, after checking that its driver is installed and takes the URL."""
     try:
         dialect = url.get_dialect()
         driver = dialect.import_dbapi()
@@ -166,7 +165,7 @@ def _loaded(url: URL) -> Dialect:
         ) from None
     try:
         signature(driver.connect).bind(*words, **options)
-    except ValueError:  # Written in C, and says nothing of what it takes.
+    except ValueError:  # A function in C without a signature.
         pass
     except TypeError:
         raise ConfigurationError(
@@ -188,7 +187,7 @@ def _awaiting(url: URL) -> AsyncEngine:
 
 
 def _options(url: URL) -> dict[str, Any]:
-    """Whatever hangs is to be noticed in seconds: the drivers would wait for minutes."""
+    """Return options that end hanging calls in seconds: the drivers would wait for minutes."""
     options: dict[str, Any] = {"hide_parameters": True, "pool_timeout": _SECONDS}
     arguments: dict[str, Any]
     match _base(url), url.drivername.partition("+")[2]:
@@ -229,17 +228,17 @@ def _prepare(engine: Engine) -> None:
 
 
 def _create_private(url: URL) -> None:
-    """Create the file of SQLite with mode 0600, if it is not there yet.
+    """Create the file of SQLite with mode 0600, if it does not exist.
 
-    SQLite itself would let everybody read it, as the umask says. Its log and its shared memory get
-    the mode of the file. A file that is there is never opened: closing it would release the locks
-    that other connections of this process have on it (POSIX), and the next one waits until a new
-    one is closed.
+    SQLite itself would create it by the umask, often readable by all users. Its log and its shared
+    memory get the mode of the file. An existing file is never opened: closing it would release the
+    locks that other connections of this process have on it (POSIX). Other threads wait here until
+    a new file is closed.
     """
     if "mode" in url.query:
-        return  # Of a URI: it says itself whether the file may be created.
+        return  # Of a URI: it decides itself whether the file may be created.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-    with _creating, suppress(OSError):  # It is there, or SQLite says what is wrong.
+    with _creating, suppress(OSError):  # It exists, or SQLite reports the error.
         os.close(os.open(sqlite_file(url), flags, 0o600))
 
 
@@ -249,18 +248,18 @@ def _warn_of_readers(url: URL) -> None:
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
     except OSError:
-        return  # There is none yet.
+        return  # The file does not exist yet.
     if os.name == "posix" and mode & 0o077:
         logger.warning(
             "Other users of this machine can open the SQLite file %s (mode %04o): run 'chmod 600' "
-            "on it and on the files %s-wal and %s-shm beside it, if they are there.",
+            "on it and on the files %s-wal and %s-shm beside it, if they exist.",
             *(file, mode, file.name, file.name),
         )
 
 
 def _synchronous_normal(connection: Any, _: object) -> None:
-    """With a write-ahead log this is as safe against a crash of the process, and a commit need not
-    wait for the disk: a power cut can take the last moments, never the file's integrity."""
+    """Let commits not wait for the disk. With a write-ahead log that is as safe against a crash of
+    the process; a power cut can lose the last moments, never the file's integrity."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()

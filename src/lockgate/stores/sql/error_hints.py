@@ -1,6 +1,6 @@
-"""What to do about a database that refuses, in words of ours.
+"""Remedies for failures of a database, for the log.
 
-Those of a driver are not repeated: some show addresses, users or parameters.
+The driver's own messages are not repeated: some contain addresses, users or parameters.
 """
 
 from socket import gaierror
@@ -16,7 +16,9 @@ _CRYPTOGRAPHY: Final = (
 )
 _DATABASE: Final = "there is no such database: create it, or see its name in the store's URL"
 _HOST: Final = "it takes no connections of this user from here: have it let this host in"
-_NOBODY: Final = "nobody answers there: see host and port in the store's URL, and that it runs"
+_NO_SERVER: Final = (
+    "no server answers there: see host and port in the store's URL, and that it runs"
+)
 _RIGHTS: Final = (
     "this user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on our tables"
 )
@@ -24,7 +26,9 @@ _READ_ONLY: Final = "it only reads: use the primary server, a file and a folder 
 _FULL: Final = "its disk is full: make room"
 _CROWDED: Final = "it has no connection left: let it have more, or use fewer processes"
 _POOL: Final = "every connection of the pool is in use: make the pool larger"
-_LOCKED: Final = "somebody keeps what is needed locked: see who"
+_LOCKED: Final = (
+    "another session keeps the rows or tables locked: find it among the open transactions"
+)
 _STARTING: Final = "it is starting or stopping: wait"
 _TABLES: Final = (
     "its tables are not those of lockgate: run 'lockgate db check' with its URL in LOCKGATE_STORE"
@@ -77,9 +81,9 @@ _MYSQL: Final = {
     1290: _READ_ONLY,
     1698: _LOGIN,
     1792: _READ_ONLY,
-    2002: _NOBODY,
-    2003: _NOBODY,
-    2005: _NOBODY,
+    2002: _NO_SERVER,
+    2003: _NO_SERVER,
+    2005: _NO_SERVER,
 }
 # libpq gives no code for a connection that it does not get, only the server's words.
 _LIBPQ: Final = (
@@ -92,10 +96,10 @@ _LIBPQ: Final = (
     ("remaining connection slots", _CROWDED),
     ("is starting up", _STARTING),
     ("is shutting down", _STARTING),
-    ("Connection refused", _NOBODY),
-    ("resolve host", _NOBODY),
-    ("translate host", _NOBODY),
-    ("timeout expired", _NOBODY),
+    ("Connection refused", _NO_SERVER),
+    ("resolve host", _NO_SERVER),
+    ("translate host", _NO_SERVER),
+    ("timeout expired", _NO_SERVER),
     ("invalid connection option", _OPTION),
 )
 
@@ -112,12 +116,12 @@ def is_driver_error(failure: BaseException, dialect: Dialect) -> bool:
 
 
 def advice(failure: BaseException, dialect: Dialect) -> str | None:
-    """What to do about a failure, as the end of a sentence; None: nothing is known of it."""
+    """Return the remedy for a failure as the end of a sentence; None: it is unknown."""
     if isinstance(failure, PoolExhausted):
         return _POOL
     cause = failure.orig if isinstance(failure, DBAPIError) else failure
     if isinstance(cause, ConnectionError | gaierror):  # As asyncpg lets them through.
-        return _NOBODY
+        return _NO_SERVER
     if isinstance(cause, RuntimeError) and "'cryptography'" in str(cause):
         return _CRYPTOGRAPHY
     if not isinstance(cause, dialect.import_dbapi().Error):

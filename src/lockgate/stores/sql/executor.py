@@ -1,36 +1,473 @@
-"""A lane: what every way to the database can do, for those that block and those that await."""
+"""Executors: how work reaches the database, for callers that block and for callers that await.
 
+Each kind of SQL access has one: ``SyncExecutor`` blocks the caller's thread, ``ThreadExecutor``
+awaits a blocking engine in worker threads, ``AsyncExecutor`` awaits an asynchronous engine. The
+work itself is written once, over a ``Connection``. ``PerLoop`` chooses the executor of a call.
+"""
+
+import asyncio
 from abc import ABC, abstractmethod
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from time import monotonic
+from typing import Final, NoReturn, TypeVar
+from weakref import finalize
 
-from .admission import Charge, Outcome
-from .transactions import Work
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ..base import StoreError
+from ..resilience import deadlines
+from ..runtime.batching import AsyncBatcher, ThreadBatcher
+from ..runtime.per_loop import PerLoop
+from ..runtime.process_hooks import after_fork_in_child
+from .admission import TOGETHER_AT_MOST, Charge, Outcome
+from .engines import Engines
+from .raw_connections import RawConnections
+from .statements import Cursor
+from .transactions import ConnectionLost, Transactions, Work
+
+A = TypeVar("A")
 T = TypeVar("T")
+_Tasks = SimpleQueue[Callable[[], None] | None]
 
 GRACE: Final = 1.0
-"""Seconds that closing waits for what is on its way."""
+"""Seconds that closing waits for calls in progress."""
+_LOOP_THREADS: Final = 4
+"""Worker threads of an event loop for everything but charges."""
+
+_abandoned: Final[list[Cursor]] = []
+"""Cursors in a child process that the parent was using at the fork. They are never finalized."""
 
 
 class Executor(ABC):
-    """A way to the database, async in shape: a blocking one never suspends."""
+    """A way to the database. Its methods are coroutines; those of a sync one never suspend."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions: Final = transactions
+        self._checked = False
+        """Whether the revision of the tables was checked since the last failure."""
 
     @abstractmethod
     async def read(self, work: Work[T]) -> T:
-        """Do work that only reads."""
+        """Do work that only reads, and return its result."""
 
-    @abstractmethod
     async def write(self, work: Work[T]) -> T:
-        """Do work in a transaction of its own."""
+        """Do work in a transaction of its own, and return its result."""
+        return await self.read(self._transactions.writing(work))
 
     @abstractmethod
     async def charge(self, charge: Charge) -> Outcome:
-        """Make a charge, in a transaction with others that wait now."""
+        """Make a charge, in a transaction with the charges that wait at the same time."""
 
     @abstractmethod
     def give_up(self) -> None:
-        """Break off what hangs: whoever waits for it fails, and this lane is not used again."""
+        """Abort calls that hang: their callers fail, and this executor is not used again."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Answer what waits, then let go of threads and of connections of our own."""
+        """Answer waiting calls, then release threads and the connections of our own engine."""
+
+    def _again(self, failure: Exception, attempt: int, started: float) -> bool:
+        """Return whether to try again; if not, check the tables before the next call.
+
+        They may have been migrated while this process was running.
+        """
+        if self._transactions.again(failure, attempt, started):
+            return True
+        self._checked = False
+        return False
+
+
+class SyncExecutor(Executor):
+    """Works while the caller's thread waits.
+
+    Charges are made one transaction after the other anyway, so they share one connection, which is
+    kept between them if the engine is ours.
+
+    Args:
+        engine: gives connections.
+        transactions: runs work on them.
+        ours: whether the engine was opened here.
+        prompt: whether the driver returns in time by itself, whatever the database does. With
+            others, a call waits for its server in a thread that can be abandoned (D34).
+    """
+
+    def __init__(
+        self, engine: Engine, transactions: Transactions, *, ours: bool, prompt: bool = False
+    ) -> None:
+        super().__init__(transactions)
+        self._engine = engine
+        self._ours = ours
+        self._given_up = False
+        self._severed = 0
+        """How often connections were cut off: calls from before are not tried again."""
+        self._threads = None if prompt else deadlines.Threads()
+        self._cursor: Cursor | None = None
+        self._in_use = 0
+        self._begin()
+        after_fork_in_child(self)
+
+    def _begin(self) -> None:
+        self._batcher = ThreadBatcher[Charge, Outcome](
+            self.send if self._threads is None else self._send_in_time, TOGETHER_AT_MOST
+        )
+        self._sending = Lock()
+        self._raw = RawConnections()
+
+    def forked(self) -> None:
+        """Leave the connections to the parent process, in the child.
+
+        SQLite finds by its open files which locks this process has, which are none: the files are
+        closed. A server would take that for the end of its client's session.
+        """
+        embedded = self._engine.dialect.name == "sqlite"
+        if not embedded:
+            self._raw.replace_sockets()
+        cursor, self._cursor = self._cursor, None
+        if cursor is not None and self._sending.locked():
+            # A rollback would change a log that both processes have in memory, and a driver would
+            # wait for the thread that was reading an answer.
+            _abandoned.append(cursor)
+        elif cursor is not None:
+            if not embedded:
+                cursor.connection.invalidate()
+            cursor.connection.close()
+        if self._ours:
+            self._engine.dispose(close=embedded)
+        self._begin()
+
+    def do(self, work: Work[T]) -> T:
+        """Do work on a connection, trying again where that is safe."""
+        return self._retried(self._do, work)
+
+    def do_write(self, work: Work[T]) -> T:
+        """Do work in a transaction of its own, trying again where that is safe."""
+        return self.do(self._transactions.writing(work))
+
+    def send(self, charges: Sequence[Charge]) -> list[Outcome]:
+        """Make charges in one transaction, trying again where that is safe."""
+        return self._retried(self._charge, charges)
+
+    async def read(self, work: Work[T]) -> T:
+        return self._in_time(partial(self.do, work))
+
+    async def charge(self, charge: Charge) -> Outcome:
+        outcome = self._batcher.charge(charge)
+        if (prune := self._transactions.prune()) is not None:
+            with suppress(Exception):  # A failure to prune is no failure of this charge.
+                self._in_time(partial(self.do_write, prune))
+        return outcome
+
+    def give_up(self) -> None:
+        self._given_up = True
+        if self._sending.acquire(blocking=False):
+            self._release()
+            self._sending.release()
+        self._raw.sever()
+
+    async def close(self) -> None:
+        self.shut()
+
+    def shut(self, grace: float = GRACE) -> None:
+        """Release what is ours and idle, and after ``grace`` seconds what is in use."""
+        self._transactions.hurried = True
+        free = self._sending.acquire(timeout=grace)
+        if not free:
+            self.sever()
+            free = self._sending.acquire(timeout=GRACE)
+        if free:
+            self._release()
+            self._sending.release()
+        if self._ours:
+            self._engine.dispose()
+        self._transactions.hurried = False
+
+    def sever(self) -> None:
+        """Cut off connections in use, as of calls that wait for a server's lock: the calls fail and
+        are not tried again. The server undoes them, at the latest when its lock timeout is up."""
+        self._severed += 1
+        self._raw.sever()
+
+    def _in_time(self, call: Callable[[], T]) -> T:
+        """Make a call, waiting no longer than until the present deadline."""
+        return call() if self._threads is None else self._threads.do(call)
+
+    def _send_in_time(self, charges: Sequence[Charge]) -> list[Outcome]:
+        return self._in_time(partial(self.send, charges))
+
+    def _retried(self, call: Callable[[A], T], argument: A) -> T:
+        attempt, started, severed = 1, monotonic(), self._severed
+        while True:
+            try:
+                return call(argument)
+            except Exception as failure:
+                if (
+                    self._severed > severed
+                    or self._given_up
+                    or not self._again(failure, attempt, started)
+                ):
+                    self._reraise(failure, severed)
+            attempt += 1
+
+    def _reraise(self, failure: Exception, severed: int) -> NoReturn:
+        """Raise a :class:`StoreError` for an exception of the driver. On a connection that was cut
+        off meanwhile, a driver may raise anything."""
+        if not isinstance(failure, StoreError) and (self._given_up or self._severed > severed):
+            raise ConnectionLost from failure
+        self._transactions.reraise(failure)
+
+    def _do(self, work: Work[T]) -> T:
+        with self._connect() as connection:
+            in_use = self._raw.add(connection)
+            try:
+                value = work(connection)
+            finally:
+                self._raw.remove(in_use)
+            if self._given_up:
+                connection.invalidate()
+            return value
+
+    def _charge(self, charges: Sequence[Charge]) -> list[Outcome]:
+        with self._sending:
+            cursor = self._cursor or self._open()
+            try:
+                outcomes = self._transactions.charge(cursor, charges)
+            except BaseException:
+                self._release()
+                raise
+            if self._given_up or not self._ours:
+                self._release()
+            return outcomes
+
+    def _open(self) -> Cursor:
+        connection = self._connect()
+        self._in_use = self._raw.add(connection)
+        cursor = self._cursor = self._transactions.cursor(connection)
+        return cursor
+
+    def _release(self) -> None:
+        cursor, self._cursor = self._cursor, None
+        if cursor is not None:
+            self._raw.remove(self._in_use)
+            if self._given_up:  # The pool may be closed by now.
+                cursor.connection.invalidate()
+            cursor.connection.close()
+
+    def _connect(self) -> Connection:
+        connection = self._engine.connect()
+        if self._given_up:
+            connection.invalidate()
+            connection.close()
+            raise ConnectionLost
+        if not self._checked:
+            try:
+                self._transactions.check(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._checked = True
+        return connection
+
+
+class _Awaiting(Executor):
+    """An executor of an event loop, with the batcher of its charges."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        super().__init__(transactions)
+        self._batcher = AsyncBatcher[Charge, Outcome](self._send, TOGETHER_AT_MOST, self._tidy)
+
+    async def charge(self, charge: Charge) -> Outcome:
+        return await self._batcher.charge(charge)
+
+    def give_up(self) -> None:
+        self._batcher.give_up()
+
+    @abstractmethod
+    async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
+        """Make charges in one transaction."""
+
+    async def _tidy(self) -> None:
+        if (prune := self._transactions.prune()) is not None:
+            await self.write(prune)
+
+    async def _drain(self, sever: Callable[[], None]) -> None:
+        """Await the charges that wait, and sever what takes longer than the grace."""
+        drained = asyncio.ensure_future(self._batcher.drain())
+        _, late = await asyncio.wait((drained,), timeout=GRACE)
+        if late:
+            sever()
+
+
+class ThreadExecutor(_Awaiting):
+    """Awaits a blocking engine: one thread makes charges, others do the rest.
+
+    A blocking driver takes half the time of one that awaits: charges that go together change the
+    thread once, where SQLite's asynchronous driver changes it for each statement. SQLite has one
+    writer, so there the thread that makes charges does all writing.
+    """
+
+    def __init__(self, sync: SyncExecutor, transactions: Transactions, *, one_writer: bool) -> None:
+        super().__init__(transactions)
+        self._sync = sync
+        self._charging = WorkerThreads(1, "lockgate-sql-charges")
+        self._others = WorkerThreads(1 if one_writer else _LOOP_THREADS, "lockgate-sql")
+        self._writing = self._charging if one_writer else self._others
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._others.do(partial(self._sync.do, work))
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._writing.do(partial(self._sync.do_write, work))
+
+    def give_up(self) -> None:
+        self._sync.give_up()
+        super().give_up()
+        self._charging.stop()
+        self._others.stop()
+
+    async def close(self) -> None:
+        self._transactions.hurried = True
+        await self._drain(self._sync.sever)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._others.do(self._sync.shut), 2 * GRACE)
+        self._charging.stop()
+        self._others.stop()
+
+    async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
+        return await self._charging.do(partial(self._sync.send, charges))
+
+
+class AsyncExecutor(_Awaiting):
+    """Awaits an asynchronous engine."""
+
+    def __init__(self, engine: AsyncEngine, transactions: Transactions, *, ours: bool) -> None:
+        super().__init__(transactions)
+        self._engine = engine
+        self._ours = ours
+        self._tasks = deadlines.Tasks()
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._tasks.do(self._do(work))
+
+    async def close(self) -> None:
+        await self._drain(self.give_up)
+        if self._ours:
+            await self._engine.dispose()
+
+    async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
+        transactions = self._transactions
+        return await self.read(lambda c: transactions.charge(transactions.cursor(c), charges))
+
+    async def _do(self, work: Work[T]) -> T:
+        attempt, started = 1, monotonic()
+        while True:
+            try:
+                async with self._engine.connect() as connection:
+                    if not self._checked:
+                        await connection.run_sync(self._transactions.check)
+                        self._checked = True
+                    return await connection.run_sync(work)
+            except Exception as failure:
+                if not self._again(failure, attempt, started):
+                    self._transactions.reraise(failure)
+            attempt += 1
+
+
+class WorkerThreads:
+    """Threads that do blocking work for an event loop, in the order in which it arrives.
+
+    The interpreter waits at its end for threads of ``concurrent.futures``, however long a hung
+    database keeps them. These are daemons: the database undoes what they were doing.
+
+    Args:
+        at_most: the number of threads; each starts when there is work for it.
+        name: the name that debuggers show.
+    """
+
+    def __init__(self, at_most: int, name: str) -> None:
+        self._at_most = at_most
+        self._name = name
+        self._started = 0
+        self._tasks: _Tasks = SimpleQueue()
+        self._ended = finalize(self, _end, self._tasks, at_most)
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Do work in a thread. A caller that stops waiting does not stop the work.
+
+        Raises:
+            Overdue: the present deadline came first.
+            RuntimeError: the threads were stopped.
+        """
+        loop = asyncio.get_running_loop()
+        seconds = deadlines.left()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def task() -> None:
+            try:
+                if seconds is None:
+                    value = work()
+                else:
+                    with deadlines.within(seconds):
+                        value = work()
+            except BaseException as failure:
+                _answer(loop, answer, answer.set_exception, failure)
+            else:
+                _answer(loop, answer, answer.set_result, value)
+
+        if not self._ended.alive:
+            raise RuntimeError("The store is closed.")
+        if self._started < self._at_most:
+            self._started += 1
+            Thread(target=_serve, args=(self._tasks,), name=self._name, daemon=True).start()
+        self._tasks.put(task)
+        return await deadlines.answered(answer)
+
+    def stop(self) -> None:
+        """End the threads after the work that they were given so far."""
+        self._ended()
+
+
+def _serve(tasks: _Tasks) -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # It would keep its answer alive until the next one comes.
+
+
+def _end(tasks: _Tasks, threads: int) -> None:
+    for _ in range(threads):
+        tasks.put(None)
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop,
+    answer: asyncio.Future[T],
+    settle: Callable[..., None],
+    value: object,
+) -> None:
+    def settle_unless_cancelled() -> None:
+        if not answer.done():
+            settle(value)
+
+    with suppress(RuntimeError):  # The loop is closed: no caller waits any more.
+        loop.call_soon_threadsafe(settle_unless_cancelled)
+
+
+def executors_of(transactions: Transactions, engines: Engines) -> PerLoop[Executor]:
+    """Return the executors of a store: one for threads, and one for each event loop."""
+    ours = engines.ours
+    awaiting = engines.awaiting
+    one_writer = engines.dialect.name == "sqlite"
+    sync = (
+        None
+        if engines.blocking is None
+        else SyncExecutor(engines.blocking, transactions, ours=ours, prompt=ours and one_writer)
+    )
+    if awaiting is not None:
+        return PerLoop(sync, lambda: AsyncExecutor(awaiting(), transactions, ours=ours))
+    if sync is not None and (ours or one_writer):
+        return PerLoop(sync, lambda: ThreadExecutor(sync, transactions, one_writer=one_writer))
+    return PerLoop(sync, None)

@@ -1,4 +1,4 @@
-"""Keys in SQL: what each verb does within its transaction."""
+"""Keys in SQL: the part of each verb inside its transaction."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -33,10 +33,10 @@ _PEPPER_ID: Final = 8
 
 
 class Keys:
-    """The statements of keys, on a connection that whoever calls begins and commits.
+    """The statements of keys, on a connection whose transaction the caller begins and commits.
 
     Args:
-        tables: where.
+        tables: the tables.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -44,13 +44,13 @@ class Keys:
         self._organizations: Final = tables.organizations
         self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
-        # Some of its usage lies beside the windows: one statement reads both as they are at once.
+        # Some usage lies beside the windows: one statement reads both from one instant.
         self._with_usage: Final = select(tables.keys, tables.organizations.c.used).outerjoin_from(
             tables.keys, tables.organizations
         )
 
     def insert(self, connection: Connection, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
-        """Insert a key; its organization is there, and locked."""
+        """Insert a key. Its organization exists and is locked."""
         keys = self._table
         if cap is not None:
             live = select(keys.c.id).where(*self._live(draft.organization, now)).limit(cap)
@@ -71,21 +71,21 @@ class Keys:
     def check_not_removed(self, connection: Connection, handle: str) -> None:
         """Raise HandleTaken if a removed key had this handle.
 
-        Called after the insert, which has waited for a removal that was under way. A locking read
-        sees what that has committed, whatever this transaction's snapshot.
+        Called after the insert, which has waited for a removal in progress. A locking read sees its
+        committed rows, whatever the snapshot of this transaction.
         """
         there = select(self._removed.c.handle).where(self._removed.c.handle == handle)
         if connection.scalar(there.with_for_update(read=True)) is not None:
             raise HandleTaken
 
     def taken(self, connection: Connection, draft: KeyDraft) -> bool:
-        """Whether something that is to be unique is there already."""
+        """Return whether a row has one of the values that must be unique."""
         columns = self._table.c
         taken = or_(columns.handle == draft.handle, columns.id == draft.id)
         return connection.scalar(select(1).where(taken)) is not None
 
     def remove(self, connection: Connection, organization: str) -> None:
-        """Delete the keys of an organization; their handles stay taken. It is locked."""
+        """Delete the keys of a locked organization; their handles stay taken."""
         keys = self._table
         mine = keys.c.organization == write_id(organization)
         handles = select(keys.c.handle).where(mine)
@@ -93,11 +93,11 @@ class Keys:
         connection.execute(delete(keys).where(mine))
 
     def by_handle(self, connection: Connection, handle: str) -> ApiKey | None:
-        """The key with this handle."""
+        """Return the key with this handle."""
         return self._one(connection, self._table.c.handle == handle)
 
     def get(self, connection: Connection, organization: str, id: str) -> ApiKey | None:
-        """The key of an organization with this id."""
+        """Return the key of an organization with this id."""
         return self._one(connection, self._owned(organization, id))
 
     def all(self, connection: Connection, organization: str) -> list[ApiKey]:
@@ -128,7 +128,7 @@ class Keys:
         after: Position | None,
         now: int,
     ) -> Page:
-        """Return live keys of an organization, those that end last first, then by id downwards."""
+        """Return live keys of an organization, the last to end first, then by id, descending."""
         columns = self._table.c
         live = self._live(organization, now)
         order = columns.ends_at.desc(), columns.id.desc()
@@ -143,7 +143,7 @@ class Keys:
         return page + self._page(connection, order, limit - len(page), *earlier)
 
     def revoke(self, connection: Connection, organization: str, id: str, now: int) -> bool:
-        """Revoke a key that is live; whether there was one. Its organization is locked."""
+        """Revoke a live key of a locked organization; return whether it was live."""
         keys = self._table
         live = and_(self._owned(organization, id), keys.c.revoked_at.is_(None))
         ends_at = case((keys.c.ends_at > now, now), else_=keys.c.ends_at)
@@ -158,7 +158,7 @@ class Keys:
         return None if id is None else bytes(id)
 
     def remove_ended(self, connection: Connection, organization: bytes, until: int) -> int:
-        """Remove some keys of an organization that ended at an instant or before; locks it."""
+        """Lock an organization and remove some of its keys that ended by an instant."""
         keys, organizations = self._table, self._organizations
         mine = organizations.c.id == organization
         held = select(organizations.c.used).where(mine).with_for_update()
@@ -173,26 +173,26 @@ class Keys:
             connection.execute(delete(keys).where(keys.c.handle.in_(handles)))
             for handle in handles:
                 uses.pop(handle, None)
-            # With an idle day, the row itself goes once nothing else is in it: see Pruning.
+            # With an idle day, pruning deletes the row itself once it is empty: see Pruning.
             idle = func.coalesce(organizations.c.idle_day, 0)
             left = update(organizations).where(mine).values(used=write_uses(uses), idle_day=idle)
             connection.execute(left)
         return len(handles)
 
     def owner(self, connection: Connection, handle: str) -> bytes | None:
-        """The organization of the key with this handle."""
+        """Return the organization of the key with this handle."""
         keys = self._table
         id = connection.scalar(select(keys.c.organization).where(keys.c.handle == handle))
         return None if id is None else bytes(id)
 
     def rehash(self, connection: Connection, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace digest and seal if they still are ``old``."""
+        """Replace digest and seal, if both still are ``old``."""
         keys = self._table
         unchanged = update(keys).where(keys.c.handle == handle, kept_as(keys, old))
         return connection.execute(unchanged.values(**columns_of(new))).rowcount == 1
 
     def scan(self, connection: Connection, after: str, limit: int) -> Sequence[ApiKey]:
-        """The next keys after a handle, in the order of their handles."""
+        """Return the next keys after a handle, in the order of their handles."""
         handle = self._table.c.handle
         some = self._with_usage.where(handle > after).order_by(handle).limit(limit)
         return [_key(row) for row in connection.execute(some)]

@@ -26,52 +26,52 @@ T = TypeVar("T")
 
 
 class Organizations:
-    """The statements of organizations, on a connection that whoever calls begins and commits.
+    """The statements of organizations, in a transaction that the caller begins and commits.
 
     Args:
-        tables: where.
-        flavour: the kind of database they are in.
+        tables: the tables.
+        database: the kind of database.
     """
 
     def __init__(self, tables: Tables, database: Database) -> None:
         self._table: Final = tables.organizations
-        self._flavour: Final = database
+        self._database: Final = database
 
     def lock(self, connection: Connection, id: bytes) -> Any:
-        """Lock an organization, and make it if it is not there; gives its slots and idle day.
+        """Lock an organization, inserting it if necessary; return its slots and idle day.
 
-        It comes before anything else in its transaction, which may begin anew here.
+        This is the first statement of its transaction, which may begin anew here.
         """
         table = self._table
         mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
         while (row := connection.execute(mine).one_or_none()) is None:
             made = {"id": id, "idle_day": 0}
-            with self._flavour.making(connection):
-                connection.execute(self._flavour.insert_missing(table), made)
+            with self._database.making(connection):
+                connection.execute(self._database.insert_missing(table), made)
         return row
 
     def get(self, connection: Connection, id: str) -> Organization | None:
-        """Which plan it is on."""
+        """Return the plan that an organization is on; None: the default plan."""
         table = self._table
         mine = select(table.c.plan, table.c.overrides).where(table.c.id == write_id(id))
         row = connection.execute(mine).one_or_none()
         return None if row is None else read_organization(id, *row)
 
     def put(self, connection: Connection, organization: Organization) -> None:
-        """Put it on a plan; it is locked."""
+        """Put a locked organization on a plan."""
         table = self._table
         mine = update(table).where(table.c.id == write_id(organization.id))
         overrides = write_overrides(organization)
         connection.execute(mine.values(plan=organization.plan, overrides=overrides))
 
     def leave(self, connection: Connection, id: str) -> None:
-        """Let pruning delete a locked organization whose account and keys were removed.
+        """Mark a locked organization, whose account and keys were removed, for pruning.
 
-        Not before the day after tomorrow: until then a pair of stores reads here that it changed.
+        Pruning waits until the day after tomorrow: a pair of stores reads the change here.
         """
         table = self._table
         mine = table.c.id == write_id(id)
-        day = idle_day(self._flavour.now(connection)) + 1
+        day = idle_day(self._database.now(connection)) + 1
         later = case((table.c.idle_day > day, table.c.idle_day), else_=day)
         connection.execute(update(table).where(mine).values(used=None, idle_day=later))
 
@@ -82,20 +82,20 @@ class Organizations:
         windows: tuple[Window, ...],
         now: int | None,
     ) -> Reading:
-        """What its windows count."""
+        """Return the reading of an organization's windows, without a charge."""
         column = self._table.c.windows
         mine = select(column).where(self._table.c.id == write_id(organization))
         with reading_state(organization, ROW):
             state = read_state(connection.scalar(mine), windows)
-        return peek(state, windows, self._flavour.now(connection) if now is None else now)
+        return peek(state, windows, self._database.now(connection) if now is None else now)
 
     def held(self, connection: Connection, organization: str, now: int | None) -> tuple[Lease, ...]:
-        """Its slots that are taken."""
+        """Return the live leases of an organization."""
         column = self._table.c.slots
         mine = select(column).where(self._table.c.id == write_id(organization))
         with reading_state(organization, ROW):
             leases = read_leases(connection.scalar(mine))
-        return live(leases, self._flavour.now(connection) if now is None else now)
+        return live(leases, self._database.now(connection) if now is None else now)
 
     def lease(
         self,
@@ -104,13 +104,13 @@ class Organizations:
         now: int | None,
         change: Callable[[Leases, int], tuple[T, Leases]],
     ) -> T:
-        """Lock it, and change its slots by the rule."""
+        """Lock an organization and change its leases by a function of ``core/leases.py``."""
         table = self._table
         id = write_id(organization)
         slots, day = self.lock(connection, id)
         with reading_state(organization, ROW):
             before = read_leases(slots)
-        value, after = change(before, self._flavour.now(connection) if now is None else now)
+        value, after = change(before, self._database.now(connection) if now is None else now)
         if after != before:
             latest = max((idle_day(lease.deadline) for lease in after), default=0)
             connection.execute(

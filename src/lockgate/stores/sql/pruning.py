@@ -1,4 +1,4 @@
-"""Pruning: what is idle goes, a few rows at a time, by whoever makes charges anyway (W10)."""
+"""Pruning: processes that make charges remove idle state, a few rows at a time (W10)."""
 
 from time import monotonic
 from typing import Final
@@ -12,32 +12,32 @@ from .tables import Tables
 from .transactions import Work
 
 INTERVAL: Final = 60.0
-"""Seconds between two steps of a process, while there is little to do."""
+"""Seconds between two steps of a process, unless a step finds as many rows as it may take."""
 AT_ONCE: Final = 50
-"""Rows of one step: it is over in a millisecond or two."""
+"""Rows of one step, which takes a millisecond or two."""
 
 
 class Pruning:
-    """Forgets windows that count nothing any more, slots that have ended, and organizations of
-    which nothing else is known. Keys that ended are removed by ``KeyStore.remove_ended``.
+    """Clears windows that are empty, leases that have ended, and organizations without a plan, key
+    or account. Keys that ended are removed by ``KeyStore.remove_ended``.
 
-    Rows that somebody holds are left for another time, so nobody waits for this.
+    A step skips locked rows, so neither waits for the other.
 
     Args:
-        tables: where.
-        flavour: the kind of database.
+        tables: the tables.
+        database: the kind of database.
     """
 
     def __init__(self, tables: Tables, database: Database) -> None:
         self._organizations = tables.organizations
         self._keys = tables.keys
         self._accounts = tables.accounts
-        self._flavour = database
+        self._database = database
         self._lock = own_lock()
         self._next = monotonic() + INTERVAL
 
     def due(self) -> Work[None] | None:
-        """The next step, if it is time for it; whoever gets it does it."""
+        """Return the next step if it is due, to one caller alone."""
         now = monotonic()
         if now < self._next:
             return None
@@ -52,9 +52,9 @@ class Pruning:
             self._next = monotonic()
 
     def prune(self, connection: Connection, now: int | None = None) -> int:
-        """Do one step in the transaction that has begun, and say how many rows it was."""
+        """Do one step in the transaction that has begun; return its number of rows."""
         table = self._organizations
-        today = (self._flavour.now(connection) if now is None else now) // DAY
+        today = (self._database.now(connection) if now is None else now) // DAY
         idle = (
             select(table.c.id)
             .where(table.c.idle_day <= today)

@@ -1,21 +1,26 @@
-"""The schema: which revision the tables have, and bringing them to another.
+"""The schema: which revision the tables have, which ones a release works with, and migrating.
 
-Alembic keeps the revisions, in a version table of our own: the host's history and ours never meet.
+A release works with a range of revisions, so that processes of two releases share one database
+during a rolling upgrade and after a rollback. Revisions expand first and contract a release later;
+each declares the oldest revision whose release still works with its tables (see
+``docs/design/0021-releases-work-with-a-range-of-revisions.md``).
+
+Alembic applies the revisions. It records them in a version table of lockgate's own, beside that of
+the application.
 """
 
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, column, inspect, select, table
+from sqlalchemy.exc import DBAPIError
 
 from ..base import StoreError
+from ..runtime.process_hooks import own_lock
 from .databases import Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
-HEAD: Final = "0009"
-"""The revision that this version of lockgate works with."""
-
-logger = logging.getLogger("lockgate")
+logger: Final = logging.getLogger("lockgate")
 
 _CREATED: Final = (
     "There were no tables of lockgate in %s: they have been created, and no key is known there "
@@ -23,82 +28,149 @@ _CREATED: Final = (
 )
 
 
-class OutdatedSchema(StoreError):
-    """The tables are not those that this version of lockgate works with; says what to do."""
+class Revision(NamedTuple):
+    """What the version table records of the tables."""
 
-    def __init__(self, found: str | None, prefix: str = DEFAULT_PREFIX) -> None:
-        where = "are missing" if found is None else f"are at revision {found}"
-        theirs = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix or chr(39) * 2}"
-        what = f"run 'lockgate db upgrade{theirs}' with the store's URL in LOCKGATE_STORE"
-        if found is not None and found > HEAD:
-            what = "install the version of lockgate that made them, or a later one"
+    number: str
+    """Four digits."""
+    oldest_reader: str
+    """The oldest revision whose release works with these tables."""
+
+
+class RevisionRange(NamedTuple):
+    """The revisions that a release works with."""
+
+    oldest: str
+    newest: str
+
+    def accepts(self, found: Revision | None) -> bool:
+        """Return whether this release works with the tables.
+
+        A newer revision is accepted where it declares that releases of ``newest`` still read it.
+        """
+        return found is not None and self.oldest <= found.number and self.readable(found)
+
+    def readable(self, found: Revision) -> bool:
+        """Return whether the tables declare that this release is new enough for them."""
+        return found.oldest_reader <= self.newest
+
+
+RELEASE: Final = RevisionRange(oldest="0009", newest="0010")
+"""The revisions that this release works with; migrations go to the newest."""
+
+
+class OutdatedSchema(StoreError):
+    """This release does not work with the tables. The message says what to do."""
+
+    def __init__(self, found: Revision | None, prefix: str = DEFAULT_PREFIX) -> None:
+        option = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix or chr(39) * 2}"
+        remedy = f"run 'lockgate db upgrade{option}' with the store's URL in LOCKGATE_STORE"
+        if found is None:
+            problem = "are missing"
+        else:
+            problem = f"are at revision {found.number}"
+            if not RELEASE.readable(found):
+                problem += f", for releases of revision {found.oldest_reader} and later"
+                remedy = "install the version of lockgate that made them, or a later one"
         super().__init__(
-            f"The tables of lockgate {where}, and this version works with {HEAD}: {what}."
+            f"The tables of lockgate {problem}, and this version works with {RELEASE.oldest} to "
+            f"{RELEASE.newest}: {remedy}."
         )
 
 
-def current(connection: Connection, tables: Tables) -> str | None:
-    """The revision of the tables; None: there are none."""
-    if not inspect(connection).has_table(tables.version):
+def current(connection: Connection, tables: Tables) -> Revision | None:
+    """Return the revision of the tables, or None where there are none."""
+    inspector = inspect(connection)
+    if not inspector.has_table(tables.version):
         return None
-    found = connection.scalar(text(f"SELECT version_num FROM {tables.version}"))  # noqa: S608 - of a-z0-9_
-    return None if found is None else str(found)
+    names = {found["name"] for found in inspector.get_columns(tables.version)}
+    return _select(connection, tables, declared="oldest_reader" in names)
+
+
+def _select(connection: Connection, tables: Tables, *, declared: bool) -> Revision | None:
+    version = table(tables.version, column("version_num"), column("oldest_reader"))
+    number = version.c.version_num
+    # Before revision 0010 a release worked with its own revision alone.
+    oldest = version.c.oldest_reader if declared else number
+    row = connection.execute(select(number, oldest)).first()
+    return None if row is None else Revision(row[0], row[1] or row[0])
 
 
 class Check:
-    """Sees that the tables are those that this version works with, on a connection just opened.
+    """Checks, on a connection just opened, that this release works with the tables.
 
     Args:
         tables: the tables.
-        flavour: the kind of database.
+        database: the kind of database.
         create: whether to create the tables where there are none.
     """
 
     def __init__(self, tables: Tables, database: Database, *, create: bool) -> None:
         self._tables = tables
-        self._flavour = database
+        self._database = database
         self._create = create
-        self._told = False
+        self._lock = own_lock()
+        self._logged: set[Revision | None] = set()
 
     def __call__(self, connection: Connection) -> None:
-        """Check once; leaves no transaction open.
+        """Check the revision, and leave no transaction open.
 
         Raises:
-            OutdatedSchema: they are others, or there are none. It goes to the log as well, once:
-                whoever calls the service is told no more than that it is unavailable.
+            OutdatedSchema: it is out of range, or there are no tables. The log has one ERROR line
+                for each revision found, since responses say no more than "unavailable".
         """
-        found = current(connection, self._tables)
-        connection.rollback()
+        found = self._read(connection)
         if found is None and self._create:
-            migrate(connection, self._tables, self._flavour, "head")
+            migrate(connection, self._tables, self._database)
             logger.warning(_CREATED, connection.engine.url.database)
-        elif found != HEAD:
+        elif not RELEASE.accepts(found):
             problem = OutdatedSchema(found, self._tables.prefix)
-            if not self._told:
-                self._told = True
+            with self._lock:
+                is_new = found not in self._logged
+                self._logged.add(found)
+            if is_new:
                 logger.error("%s", problem)
             raise problem
 
+    def _read(self, connection: Connection) -> Revision | None:
+        """Read the revision in one statement; ask the catalogue only where that fails."""
+        try:
+            with connection.begin():
+                return _select(connection, self._tables, declared=True)
+        except DBAPIError as failure:
+            if failure.connection_invalidated:
+                raise
+        with connection.begin():
+            return current(connection, self._tables)
 
-def upgrade(engine: Engine, tables: Tables, revision: str = "head") -> None:
-    """Bring the tables forward to a revision; several processes may try at once."""
+
+def upgrade(engine: Engine, tables: Tables, revision: str = RELEASE.newest) -> None:
+    """Migrate the tables forward to a revision. Several processes may do so at the same time."""
     with engine.connect() as connection:
         migrate(connection, tables, database_of(engine.dialect), revision)
 
 
 def downgrade(engine: Engine, tables: Tables, revision: str) -> None:
-    """Bring the tables back to a revision, or to ``base``: none. What was added since is lost."""
+    """Migrate the tables back to a revision, or to ``base``: no tables. Newer data is lost."""
     with engine.connect() as connection:
         migrate(connection, tables, database_of(engine.dialect), revision, back=True)
 
 
 def migrate(
-    connection: Connection, tables: Tables, database: Database, revision: str, *, back: bool = False
+    connection: Connection,
+    tables: Tables,
+    database: Database,
+    revision: str = RELEASE.newest,
+    *,
+    back: bool = False,
 ) -> None:
-    """Bring the tables to a revision, on a connection that is in no transaction.
+    """Migrate the tables to a revision, on a connection without an open transaction.
+
+    Tables of a newer release that still serve this one stay as they are.
 
     Raises:
-        OutdatedSchema: they are at a later one than this version knows.
+        OutdatedSchema: the tables no longer serve this release.
+        TimeoutError: another process has been migrating them for a minute.
     """
     from alembic import command
     from alembic.config import Config
@@ -111,9 +183,10 @@ def migrate(
     database.begin(connection)
     with database.alone(connection):
         found = current(connection, tables)
-        if found is not None and found > HEAD:
-            raise OutdatedSchema(found, tables.prefix)
-        if back:
+        if found is not None and found.number > RELEASE.newest:
+            if back or not RELEASE.readable(found):
+                raise OutdatedSchema(found, tables.prefix)
+        elif back:
             command.downgrade(config, revision)
         else:
             command.upgrade(config, revision)

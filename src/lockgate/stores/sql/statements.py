@@ -1,8 +1,8 @@
-"""The statements of an admission: made by SQLAlchemy, spoken to the driver directly.
+"""The statements of an admission: compiled by SQLAlchemy, executed by the driver directly.
 
-They are few and hot. SQLAlchemy takes several times as long to run one as the driver does, so it
-only writes them, once for each number of rows: its texts go to a cursor of the connection that it
-keeps. Nothing is lost, for these statements have no types to convert.
+They are few and hot. SQLAlchemy takes several times as long to execute one as the driver does, so
+it only compiles them, once for each number of rows, and a cursor of its connection executes the
+text. That is safe because none of their values needs a conversion.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,25 +35,25 @@ from .tables import Tables
 
 Rows = Sequence[Any]
 Written = Callable[[int], Select[*tuple[Any, ...]] | Update | Insert]
-"""Writes a statement for so many rows."""
+"""Builds a statement for a number of rows."""
 
 
 class Statement(NamedTuple):
-    """A statement as its driver wants it."""
+    """A compiled statement."""
 
     text: str
     arguments: Callable[[Mapping[str, Any]], Any]
-    """Values by their names, in the form that the driver takes."""
+    """Turns values by name into the form that the driver takes."""
 
 
 class Statements:
-    """The statements, by how many rows they are for: powers of two, so that they are few.
+    """The statements by their number of rows: powers of two, which keeps them few.
 
     Args:
-        tables: where.
-        dialect: how the driver wants them written.
-        clock: the server's clock in microseconds, read when the statement's rows are.
-        insert_missing: an insert that passes over a row whose key is there already.
+        tables: the tables.
+        dialect: the dialect to compile for.
+        clock: the server's clock in microseconds, read together with the rows.
+        insert_missing: builds an insert that skips rows whose primary key exists.
     """
 
     def __init__(
@@ -71,27 +71,27 @@ class Statements:
         self._written: dict[tuple[Written, int], Statement] = {}
 
     def written(self, statement: Written, places: int) -> Statement:
-        """One of the statements below, for that many rows."""
+        """Return one of the statements below, compiled for a number of rows."""
         found = self._written.get((statement, places))
         if found is None:
             compiled = statement(places).compile(dialect=self._dialect)
-            assert isinstance(compiled, SQLCompiler), "these are statements, and no DDL"
+            assert isinstance(compiled, SQLCompiler), "no statement here is DDL"
             found = Statement(str(compiled), _arguments(compiled.positiontup))
             self._written[statement, places] = found
         return found
 
     def select_now(self, _: int) -> Select[*tuple[Any, ...]]:
-        """Read the clock."""
+        """Select the clock."""
         return select(self._clock)
 
     def make(self, _: int) -> Insert:
-        """Make the organization ``o0``, unless it is there."""
+        """Insert the organization ``o0``, unless it exists."""
         made = self._insert_missing(self._organizations)
         return made.values(id=bindparam("o0"), idle_day=literal_column("0"))
 
     def lock(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Lock the organizations ``o0``, ``o1``... in the order of their ids, whoever asks: two
-        transactions that want the same ones queue up and never embrace."""
+        """Lock the organizations ``o0``, ``o1``... in the order of their ids: transactions that
+        lock the same ones queue up and never deadlock."""
         table = self._organizations
         return (
             select(*_owner(table))
@@ -101,16 +101,16 @@ class Statements:
         )
 
     def find(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Read the keys ``h0``, ``h1``..., and the clock."""
+        """Select the keys ``h0``, ``h1``..., and the clock."""
         handle = self._keys.c.handle
         return select(self._keys, self._clock).where(_among(handle, "h", places))
 
     def both(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Read the keys ``h0``... of organizations, the clock, and these: for whoever has locked
-        everything.
+        """Select the keys ``h0``... of organizations, the clock, and the organizations, where the
+        whole database is locked already.
 
-        By the plus SQLite goes by their handles. Else, for more than a few, it would go through all
-        the keys that an organization ever had.
+        The unary plus makes SQLite search by handle. Else, for more than a few handles, it would
+        scan all the keys of each organization.
         """
         table, keys = self._organizations, self._keys
         plus = custom_op[Any]("+")
@@ -123,10 +123,10 @@ class Statements:
         )
 
     def lock_both(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Lock organizations, then lock and read their keys, then read the clock.
+        """Lock organizations, then lock and select their keys, then select the clock.
 
-        What is locked is read as it is when the lock is had, whenever the statement began. The
-        keys come after the last organization because they ask for the number of these.
+        A locked row is read in its state after the wait, whenever the statement began. The subquery
+        of the keys counts the organizations, so it runs after the last of them is locked.
         """
         owners = self.lock(places).cte("owners")
         count = select(func.count()).select_from(owners).scalar_subquery()
@@ -143,7 +143,7 @@ class Statements:
         )
 
     def keep(self, places: int) -> Update:
-        """Write the windows ``s0``... of organizations, and the usage ``u0``... beside them."""
+        """Update the windows ``s0``... and the usage ``u0``... of organizations."""
         table = self._organizations
         return (
             update(table)
@@ -155,8 +155,8 @@ class Statements:
         )
 
     def date(self, places: int) -> Update:
-        """Write the idle days ``d0``... of organizations, which their windows change once a day:
-        SQLite writes an index whenever its column is named."""
+        """Update the idle days ``d0``... of organizations. This is a statement apart, needed once a
+        day, because SQLite writes an index whenever its column is named."""
         table = self._organizations
         return (
             update(table)
@@ -165,7 +165,7 @@ class Statements:
         )
 
     def use(self, places: int) -> Update:
-        """Add ``n0``... requests to keys, the last ones at ``a0``...: time never goes back."""
+        """Add ``n0``... requests to keys; raise the instants of their last use to ``a0``..."""
         table = self._keys
         last = table.c.last_used_at
         number = _chosen(table.c.handle, "h", "n", places, table.c.request_count)
@@ -180,12 +180,12 @@ class Statements:
         )
 
     def keep_and_use(self, places: int) -> Update:
-        """Write windows and usage at once."""
+        """Do ``keep`` and ``use`` in one statement."""
         return self.use(places).add_cte(self.keep(places).cte("kept"))
 
 
 class Cursor:
-    """Runs statements on the driver of a connection (PEP 249), by one cursor."""
+    """Executes statements by one cursor of the driver of a connection (PEP 249)."""
 
     __slots__ = ("_cursor", "connection", "driver", "statements")
 
@@ -197,38 +197,38 @@ class Cursor:
         self.driver = driver
         self.statements = statements
 
-    def say(self, text: str) -> None:
-        """Run what takes no values and gives no rows."""
+    def execute(self, text: str) -> None:
+        """Execute text without values that returns no rows."""
         self._cursor.execute(text)
 
     def run(self, statement: Written, places: int, values: Mapping[str, Any]) -> None:
-        """Run a statement for so many rows that gives none."""
+        """Execute a statement for a number of rows that returns none."""
         text, arguments = self.statements.written(statement, places)
         self._cursor.execute(text, arguments(values))
 
     def rows(self, statement: Written, places: int, values: Mapping[str, Any]) -> Rows:
-        """Run a statement for so many rows, and give what it gives."""
+        """Execute a statement for a number of rows, and return its result."""
         self.run(statement, places, values)
         return self._cursor.fetchall()
 
 
 def _arguments(order: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any]:
-    """How a driver takes values: by their names, or in an order."""
+    """Return the function that arranges values for the driver: by name, or in an order."""
     if order is None:
         return dict
-    if len(order) < 2:  # An itemgetter of one name gives no tuple.
+    if len(order) < 2:  # An itemgetter of one name returns no tuple.
         return lambda values: [values[name] for name in order]
     return itemgetter(*order)
 
 
 def _owner(table: Table) -> list[Column[Any]]:
-    """What is read of an organization."""
+    """Return the columns that an admission reads of an organization."""
     names = ("id", "plan", "overrides", "windows", "used", "idle_day")
     return [table.c[name] for name in names]
 
 
 def _among(column: Column[Any], letter: str, places: int) -> ColumnElement[bool]:
-    """Whether a column is one of so many values; SQLite takes its time over a list of one."""
+    """Compare a column with a number of values; SQLite is slow with a list of one."""
     if places == 1:
         return column == bindparam(f"{letter}0")
     return column.in_([bindparam(f"{letter}{place}") for place in range(places)])
@@ -237,8 +237,11 @@ def _among(column: Column[Any], letter: str, places: int) -> ColumnElement[bool]
 def _chosen(
     column: Column[Any], key: str, value: str, places: int, like: Column[Any]
 ) -> ColumnElement[Any]:
-    """The value that belongs to the row whose column is the key of the same number. There is one:
-    by what would be instead PostgreSQL sees their type, and takes none but NULL for text."""
+    """Choose the value with the same number as the key that a row has.
+
+    The ELSE never applies. It tells PostgreSQL the type of values that are all NULL, which it would
+    take for text.
+    """
     values = [bindparam(f"{value}{place}", type_=like.type) for place in range(places)]
     if places == 1:
         return values[0]
@@ -248,12 +251,12 @@ def _chosen(
 
 
 def places_for(count: int) -> int:
-    """How many rows a statement for so many is written for."""
+    """Return the number of rows of the statement that serves this many."""
     return 1 << (count - 1).bit_length()
 
 
 def filled(places: int, **columns: Sequence[Any]) -> dict[str, Any]:
-    """Values by the names of their places; a column's last one fills those that are left."""
+    """Return values by the names of their places; a column's last value fills places left over."""
     return {
         f"{letter}{place}": values[min(place, len(values) - 1)]
         for letter, values in columns.items()

@@ -1,4 +1,4 @@
-"""The store: its verbs, each once, over whichever lane the caller is in."""
+"""The store: each verb once, over the executor of the caller."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -37,12 +37,12 @@ from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
 from .admission import Admit, Hit, Ledger
-from .async_executor import lanes_of
 from .change_counter import ChangeCounter
 from .codec import write_id
 from .databases import database_of
 from .engines import engines_of
 from .error_hints import advice
+from .executor import executors_of
 from .keys import Keys
 from .organizations import Organizations
 from .pruning import Pruning
@@ -54,42 +54,42 @@ from .transactions import Transactions, Work
 T = TypeVar("T")
 
 PlanResolver = Callable[[str], Organization | Awaitable[Organization | None] | None]
-"""Says which plan an organization is on, by its id; None: the default plan.
+"""Returns the plan of an organization by its id; None: the default plan.
 
-A plain function or an ``async`` one. It is asked once for each admission, before the transaction: a
-plain one is called where the request is handled, so under ASGI it must answer from memory.
+A plain or an ``async`` function, called once for each admission, before the transaction. A plain
+one runs in the thread of the request, so under ASGI it must answer from memory.
 """
 
 _NAME: Final = re.compile(r"[!-~]{1,64}")
-"""What a handle or the id of a key can be: databases differ on how they compare anything else."""
-_SIGHTS_AT_MOST: Final = 131_072
+"""The handles and ids of keys: databases differ on how they compare other texts."""
+_MAX_KEY_HINTS: Final = 131_072
 
 
 class KeyHint(NamedTuple):
-    """What was last seen of a key, to know whose lock to take. Nobody is let in by it."""
+    """A key as it was last read. It tells which lock to take, and admits no request."""
 
     key: ApiKey
     sealed: tuple[object, ...]
-    """The fields that its seal covers."""
+    """The fields under its seal."""
 
 
 class SqlStore(PrimaryStore):
     """Keeps everything in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
-    A charge is one short transaction that first locks the organization's row, then reads, judges
-    and writes; those that wait at the same time share one. The server's clock decides (D27).
+    A charge is one short transaction that locks the organization's row, reads, decides and writes;
+    charges that wait at the same time share one. Time is the server's clock (D27). Why a revocation
+    is immediate is told in ``admission.py``.
 
     Args:
         engine: a URL, or the host's own engine to share with the rest of the application. From a
             URL, a store serves event loops and threads alike. A blocking engine serves threads
-            (one of SQLite both), an asynchronous one event loops.
-        prefix: what the tables' names start with.
-        resolver: says which plan an organization is on, where the host keeps that itself.
+            (an engine of SQLite both), an asynchronous one event loops.
+        prefix: the start of the tables' names.
+        resolver: returns the plan of an organization, where the host keeps plans itself.
 
     Raises:
-        ConfigurationError: a database that lockgate does not know, a URL that cannot be read, a
-            driver that is not installed, a prefix that cannot be one, or a resolver that has to be
-            awaited where nothing awaits.
+        ConfigurationError: the database is not supported, the URL or the prefix is not valid, the
+            driver is not installed, or an ``async`` resolver meets a blocking engine.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class SqlStore(PrimaryStore):
         tables = Tables(prefix)
         engines = engines_of(engine)
         database = database_of(engines.dialect)
-        # The embedded database has nobody who would run a command for it.
+        # An embedded database has no operator who would run a command for it.
         create = engines.ours and engines.dialect.name == "sqlite"
         self._statements = Statements(
             tables, engines.dialect, database.clock, database.insert_missing
@@ -120,42 +120,42 @@ class SqlStore(PrimaryStore):
         self._keys: Final = Keys(tables)
         self._organizations: Final = Organizations(tables, database)
         self._accounts: Final = Accounts(tables, self._keys)
-        self._epochs: Final = ChangeCounter(tables, database)
-        self._flavour = database
+        self._change_counter: Final = ChangeCounter(tables, database)
+        self._database = database
         self._engines = engines
-        self._lanes = lanes_of(self._transactions, engines)
-        self.io: IoMode = self._lanes.io
+        self._executors = executors_of(self._transactions, engines)
+        self.io: IoMode = self._executors.io
         if self.io == "sync" and iscoroutinefunction(resolver):
             raise ConfigurationError(
                 "An async plan resolver needs a store that awaits: give the store a URL or an "
                 "AsyncEngine, or write the resolver as a plain function."
             )
         self._resolver = resolver
-        self.enforces_deadline = resolver is None  # The host's resolver takes as long as it takes.
-        self._key_hints = BoundedDict[str, KeyHint](_SIGHTS_AT_MOST)
+        self.enforces_deadline = resolver is None  # The host's resolver has no deadline.
+        self._key_hints = BoundedDict[str, KeyHint](_MAX_KEY_HINTS)
 
     async def now(self) -> int:
-        return await self._lanes.here().read(self._flavour.now)
+        return await self._read(self._database.now)
 
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        lane = self._lanes.here()
+        executor = self._executors.here()
         while True:
             key_hint = self._key_hints.get(token.handle)
             if key_hint is None or (
                 token.sealed != key_hint.sealed and not token.accepts(key_hint.key)
             ):
-                key_hint = await self._sight(token)
+                key_hint = await self._read_key_hint(token)
                 if key_hint is None:
                     return UNKNOWN
             organization = key_hint.key.organization
             resolved = self._resolver is not None
-            placed = await self._resolved(organization) if resolved else None
+            assigned = await self._resolved(organization) if resolved else None
             charge = Admit(
-                organization, token.handle, key_hint.sealed, cost, plans, now, resolved, placed
+                organization, token.handle, key_hint.sealed, cost, plans, now, resolved, assigned
             )
-            outcome = await lane.charge(charge)
+            outcome = await executor.charge(charge)
             if isinstance(outcome, Admission):
                 return outcome
             if isinstance(outcome, Exception):
@@ -166,7 +166,7 @@ class SqlStore(PrimaryStore):
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
     ) -> Reading:
         charge = Hit(organization, windows, cost, now)
-        outcome = await self._lanes.here().charge(charge)
+        outcome = await self._executors.here().charge(charge)
         if isinstance(outcome, Exception):
             raise outcome
         assert isinstance(outcome, Reading)
@@ -176,7 +176,7 @@ class SqlStore(PrimaryStore):
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
         organizations = self._organizations
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: organizations.peek(connection, organization, windows, now)
         )
 
@@ -190,15 +190,15 @@ class SqlStore(PrimaryStore):
     async def find(self, handle: str) -> ApiKey | None:
         if not _NAME.fullmatch(handle):
             return None
-        return await self._lanes.here().read(lambda c: self._keys.by_handle(c, handle))
+        return await self._read(lambda c: self._keys.by_handle(c, handle))
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         if not _NAME.fullmatch(id):
             return None
-        return await self._lanes.here().read(lambda c: self._keys.get(c, organization, id))
+        return await self._read(lambda c: self._keys.get(c, organization, id))
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: self._keys.newest(connection, organization, limit, after)
         )
 
@@ -213,7 +213,7 @@ class SqlStore(PrimaryStore):
             at = self._at(connection, now)
             return self._keys.live(connection, organization, limit, after, at)
 
-        return await self._lanes.here().read(work)
+        return await self._read(work)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
@@ -225,18 +225,18 @@ class SqlStore(PrimaryStore):
             if not self._accounts.lock(connection, organization):
                 return None
             if self._keys.revoke(connection, organization, id, self._at(connection, now)):
-                self._epochs.advance(connection, write_id(organization))
+                self._change_counter.advance(connection, write_id(organization))
             return self._keys.get(connection, organization, id)
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         if not _NAME.fullmatch(handle):
             return False
 
-        # Whose it is never changes. What is read before the lock stays out of the transaction: its
-        # snapshot would be from then.
-        id = await self._lanes.here().read(lambda c: self._keys.owner(c, handle))
+        # The owner of a key never changes. It is read in a transaction of its own, since the
+        # snapshot of the one that locks would be from before its lock.
+        id = await self._read(lambda c: self._keys.owner(c, handle))
         if id is None:
             return False
 
@@ -244,10 +244,10 @@ class SqlStore(PrimaryStore):
             self._organizations.lock(connection, id)
             moved = self._keys.rehash(connection, handle, old, new)
             if moved:
-                self._epochs.advance(connection, id)
+                self._change_counter.advance(connection, id)
             return moved
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
         # In one order, like the admissions: see Statements.lock.
@@ -259,28 +259,27 @@ class SqlStore(PrimaryStore):
         if not values:
             return
         statement = self._statements.use(1)
-        await self._lanes.here().write(lambda connection: connection.execute(statement, values))
+        await self._write(lambda connection: connection.execute(statement, values))
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
-        lane = self._lanes.here()
         until = (await self.now() if now is None else now) - age
-        # Read before the transaction, whose snapshot would be from before its lock.
-        organization = await lane.read(lambda connection: self._keys.due(connection, until))
+        # Read in a transaction apart: the snapshot of the next would be from before its lock.
+        organization = await self._read(lambda connection: self._keys.due(connection, until))
         if organization is None:
             return Removal(0, None)
 
         def work(connection: Connection) -> int:
             removed = self._keys.remove_ended(connection, organization, until)
             if removed:
-                self._epochs.advance(connection, organization)
+                self._change_counter.advance(connection, organization)
             return removed
 
-        return Removal(await lane.write(work), "more")
+        return Removal(await self._write(work), "more")
 
     async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: self._keys.census(connection, self._at(connection, now), cursor)
         )
 
@@ -312,14 +311,14 @@ class SqlStore(PrimaryStore):
         )
 
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda connection: self._organizations.held(connection, organization, now)
         )
 
     async def organization(self, id: str) -> Organization | None:
         if self._resolver is not None:
             return await self._resolved(id)
-        return await self._lanes.here().read(lambda c: self._organizations.get(c, id))
+        return await self._read(lambda c: self._organizations.get(c, id))
 
     async def put_organization(self, organization: Organization) -> None:
         if self._resolver is not None:
@@ -331,9 +330,9 @@ class SqlStore(PrimaryStore):
         def work(connection: Connection) -> None:
             self._organizations.lock(connection, id)
             self._organizations.put(connection, organization)
-            self._epochs.advance(connection, id)
+            self._change_counter.advance(connection, id)
 
-        await self._lanes.here().write(work)
+        await self._write(work)
 
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
@@ -341,33 +340,31 @@ class SqlStore(PrimaryStore):
         def work(connection: Connection) -> tuple[Account, ApiKey]:
             self._organizations.lock(connection, write_id(account.organization))
             at = self._at(connection, now)
-            made = self._accounts.register(connection, account, key, at)
+            registered = self._accounts.register(connection, account, key, at)
             self._keys.check_not_removed(connection, key.handle)
-            return made
+            return registered
 
         return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 
     async def account(self, organization: str) -> Account | None:
-        return await self._lanes.here().read(lambda c: self._accounts.get(c, organization))
+        return await self._read(lambda c: self._accounts.get(c, organization))
 
     async def account_by_token(self, handle: str) -> Account | None:
         if not _NAME.fullmatch(handle):
             return None
-        return await self._lanes.here().read(lambda c: self._accounts.by_handle(c, handle))
+        return await self._read(lambda c: self._accounts.by_handle(c, handle))
 
     async def unclaimed_by_email(
         self, billing_email: str, limit: int, after: Position | None = None
     ) -> tuple[Account, ...]:
-        return await self._lanes.here().read(
+        return await self._read(
             lambda c: self._accounts.unclaimed_by_email(c, billing_email, limit, after)
         )
 
     async def accounts_by_user(
         self, user: str, limit: int, after: Position | None = None
     ) -> tuple[Account, ...]:
-        return await self._lanes.here().read(
-            lambda c: self._accounts.by_user(c, user, limit, after)
-        )
+        return await self._read(lambda c: self._accounts.by_user(c, user, limit, after))
 
     async def claim_if_unclaimed(
         self,
@@ -392,84 +389,86 @@ class SqlStore(PrimaryStore):
                 now=self._at(connection, now),
             )
             if revoke:
-                self._epochs.advance(connection, write_id(organization))
+                self._change_counter.advance(connection, write_id(organization))
             return account
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
         edge = (await self.now() if now is None else now) - idle
-        due = await self._lanes.here().read(lambda c: self._accounts.due(c, edge, limit))
+        due = await self._read(lambda c: self._accounts.due(c, edge, limit))
         removed = [name for name in due if await self._remove_unclaimed(name, edge)]
         return tuple(sorted(removed))
 
     async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
-        """Remove one account, in a transaction of its own: admissions wait for one row at most."""
+        """Remove one account in its own transaction: admissions wait for one row at most."""
         resolved = await self._resolved(organization)
 
         def work(connection: Connection) -> bool:
             if not self._accounts.lock(connection, organization):
                 return False
-            placed = resolved or self._organizations.get(connection, organization)
-            if not self._accounts.remove(connection, organization, edge, placed=placed is not None):
+            assigned = resolved or self._organizations.get(connection, organization)
+            if not self._accounts.remove(
+                connection, organization, edge, placed=assigned is not None
+            ):
                 return False
             self._organizations.leave(connection, organization)
-            self._epochs.advance(connection, write_id(organization))
+            self._change_counter.advance(connection, write_id(organization))
             return True
 
-        return await self._lanes.here().write(work)
+        return await self._write(work)
 
     async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        return await self._lanes.here().write(
+        return await self._write(
             lambda c: self._accounts.sign_in(c, organization, self._at(c, now))
         )
 
     async def sign_out(self, organization: str) -> None:
-        await self._lanes.here().write(lambda c: self._accounts.sign_out(c, organization))
+        await self._write(lambda c: self._accounts.sign_out(c, organization))
 
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         if not _NAME.fullmatch(handle):
             return False
-        return await self._lanes.here().write(lambda c: self._accounts.rehash(c, handle, old, new))
+        return await self._write(lambda c: self._accounts.rehash(c, handle, old, new))
 
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         # Keys come first, then accounts, each by handle.
         of_accounts, after = (cursor or "k")[0] == "a", (cursor or "k")[1:]
         if of_accounts:
-            accounts = await self._lanes.here().read(lambda c: self._accounts.scan(c, after, limit))
+            accounts = await self._read(lambda c: self._accounts.scan(c, after, limit))
             return Rows((), accounts, f"a{accounts[-1].handle}" if accounts else None)
-        keys = await self._lanes.here().read(lambda c: self._keys.scan(c, after, limit))
+        keys = await self._read(lambda c: self._keys.scan(c, after, limit))
         return Rows(keys, (), f"k{keys[-1].handle}" if keys else "a")
 
     async def change_counter(self) -> int | None:
         if self._resolver is not None:
-            return None  # Plans change where nobody tells us.
-        return await self._lanes.here().read(self._epochs.read)
+            return None  # Plans change in the host, which this counter does not follow.
+        return await self._read(self._change_counter.read)
 
     async def freshness(self) -> Freshness:
         if self._resolver is not None:
             return Freshness(None, await self.now())
-        return await self._lanes.here().read(
-            lambda c: Freshness(self._epochs.read(c), self._flavour.now(c))
+        return await self._read(
+            lambda c: Freshness(self._change_counter.read(c), self._database.now(c))
         )
 
     async def changes(self, since: int | None) -> Changes:
-        return await self._lanes.here().read(lambda c: self._epochs.changes(c, since))
+        return await self._read(lambda c: self._change_counter.changes(c, since))
 
     def cancel_waits(self) -> None:
         self._transactions.hurried = True
 
     def reset_connections(self) -> None:
-        hanging, self._lanes = self._lanes, lanes_of(self._transactions, self._engines)
+        hanging, self._executors = self._executors, executors_of(self._transactions, self._engines)
         hanging.here().give_up()
 
     async def close(self) -> None:
-        await self._lanes.close()
+        await self._executors.close()
 
-    async def _sight(self, token: Token) -> KeyHint | None:
-        """Look for a key without any lock: whoever has no key takes none of those that have one."""
+    async def _read_key_hint(self, token: Token) -> KeyHint | None:
+        """Read a key without a lock, so that invalid keys cannot contend with valid ones."""
         key = await self.find(token.handle)
         if key is None:
             token.matches_nobody()
@@ -482,19 +481,28 @@ class SqlStore(PrimaryStore):
     async def _resolved(self, organization: str) -> Organization | None:
         if self._resolver is None:
             return None
-        placed = self._resolver(organization)
-        return await placed if isawaitable(placed) else placed
+        assigned = self._resolver(organization)
+        return await assigned if isawaitable(assigned) else assigned
+
+    async def _read(self, work: Work[T]) -> T:
+        return await self._executors.here().read(work)
+
+    async def _write(self, work: Work[T]) -> T:
+        return await self._executors.here().write(work)
 
     def _at(self, connection: Connection, now: int | None) -> int:
-        return self._flavour.now(connection) if now is None else now
+        return self._database.now(connection) if now is None else now
 
     async def _insert(self, work: Work[T], taken: Work[bool]) -> T:
-        """Insert what may be there already."""
-        lane = self._lanes.here()
+        """Insert rows whose handles may be taken.
+
+        Raises:
+            HandleTaken: they are.
+        """
         try:
-            return await lane.write(work)
+            return await self._write(work)
         except StoreError as failure:
-            if isinstance(failure.__cause__, IntegrityError) and await lane.read(taken):
+            if isinstance(failure.__cause__, IntegrityError) and await self._read(taken):
                 raise HandleTaken from None
             raise
 
@@ -505,6 +513,6 @@ class SqlStore(PrimaryStore):
         change: Callable[[Leases, int], tuple[T, Leases]],
     ) -> T:
         organizations = self._organizations
-        return await self._lanes.here().write(
+        return await self._write(
             lambda connection: organizations.lease(connection, organization, now, change)
         )

@@ -1,7 +1,7 @@
-"""The tables: what is the same in every database.
+"""The tables, alike in every database.
 
-Ids of organizations are kept as bytes, because no database agrees with another on what two equal
-texts are: collations fold case, pad blanks and refuse NUL (D36).
+Ids of organizations are stored as bytes, because databases disagree on which texts are equal:
+collations fold case, pad blanks and refuse NUL (D36).
 
 Instants are whole microseconds in 64-bit integers.
 """
@@ -43,11 +43,11 @@ _MYSQL: Final = {
 }
 _MARIADB: Final = {name.replace("mysql", "mariadb"): value for name, value in _MYSQL.items()}
 OPTIONS: Final[dict[str, Any]] = {**_MYSQL, **_MARIADB}
-"""What every table of ours is created with."""
+"""The options that each table is created with."""
 
 
 def ascii_text(length: int) -> TypeEngine[str]:
-    """Text that is compared byte by byte."""
+    """Return a type of text that is compared byte by byte."""
     return (
         String(length)
         .with_variant(postgresql.VARCHAR(length, collation="C"), "postgresql")
@@ -57,7 +57,7 @@ def ascii_text(length: int) -> TypeEngine[str]:
 
 
 def opaque(length: int) -> TypeEngine[bytes]:
-    """Bytes that can be a key: MySQL indexes no BLOB."""
+    """Return a type of bytes that can be a key: MySQL indexes no BLOB."""
     return (
         LargeBinary(length)
         .with_variant(mysql.VARBINARY(length), "mysql")
@@ -66,7 +66,7 @@ def opaque(length: int) -> TypeEngine[bytes]:
 
 
 def large_bytes() -> TypeEngine[bytes]:
-    """Bytes beyond the 64 KB of MySQL's BLOB."""
+    """Return a type of bytes beyond the 64 KB of MySQL's BLOB."""
     return (
         LargeBinary()
         .with_variant(mysql.MEDIUMBLOB(), "mysql")
@@ -75,7 +75,7 @@ def large_bytes() -> TypeEngine[bytes]:
 
 
 FINITE: Final = text(f"ends_at < {NEVER}")
-"""The condition of the index of keys that end; a query needs it in the same words to use that."""
+"""The condition of the index of keys that end. A query uses the index only with the same text."""
 ORGANIZATION_BYTES: Final = 512
 """128 characters of at most 4 bytes."""
 USER_BYTES: Final = 1020
@@ -84,19 +84,19 @@ EMAIL_BYTES: Final = 1016
 """254 characters of at most 4 bytes (RFC 5321, 4.5.3.1.3)."""
 
 SEAL_LENGTH: Final = 80
-"""Characters of a seal, and some to spare: the id of a pepper, a colon, 64 hexadecimal digits."""
+"""Characters of a seal: the id of a pepper, a colon, 64 hexadecimal digits, and a reserve."""
 
 
 def naming() -> MetaData:
-    """An empty catalogue that names constraints as ours are named, the migrations' included."""
+    """Return empty metadata with our names for constraints, which the migrations use as well."""
     return MetaData(naming_convention=_NAMING)
 
 
 class Tables:
-    """The tables under one prefix.
+    """The tables of one prefix.
 
     Args:
-        prefix: what their names start with: up to 30 of ``a-z0-9_``, starting with a letter.
+        prefix: the start of their names: up to 30 of ``a-z0-9_``, starting with a letter.
     """
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
@@ -106,7 +106,7 @@ class Tables:
             )
         self.prefix: Final = prefix
         self.version: Final = f"{prefix}version"
-        """The table where Alembic keeps the revision of ours, beside that of the host."""
+        """The version table of lockgate's revisions, beside that of the host's Alembic."""
         self.metadata: Final = naming()
         self.organizations: Final = Table(
             f"{prefix}organizations",
@@ -115,13 +115,13 @@ class Tables:
             Column("plan", String(64)),
             Column("overrides", Text),
             Column("windows", large_bytes()),
-            # The day from which windows and slots count no more. It changes once a day and no
-            # oftener, so that its index costs an admission nothing. A row is made with the first
-            # of all days: if nothing comes to lie in it, it goes when the idle ones do.
+            # The day from which windows and slots are empty. It changes at most once a day, so
+            # that its index costs an admission nothing. A new row has the first of all days: a row
+            # that stays empty is pruned with the idle ones.
             Column("idle_day", Integer, index=True),
             Column("slots", large_bytes()),
             Column("changed", BigInteger, index=True),
-            # Usage of keys that is not in their own rows yet, so that an admission writes one row.
+            # Usage of keys not yet added to their own rows: an admission writes one row.
             Column("used", LargeBinary),
             **OPTIONS,
         )

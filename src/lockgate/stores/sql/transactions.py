@@ -1,8 +1,8 @@
 """Transactions: begun with their lock, committed, and tried again where that is safe.
 
-A transaction that failed before its commit is undone, so it may be tried again: where another was
-in its way, or where its connection turned out to be dead. Once the commit has been sent nobody
-knows what became of it, and nothing is tried again: it counts once or not at all (D33).
+A transaction that fails before its commit is undone, so it may be tried again: after a conflict
+with another one, or on a new connection after its own was lost. Once the commit is sent its outcome
+is unknown and nothing is tried again, so each call counts once or not at all (D33).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,21 +27,21 @@ _ATTEMPTS: Final = 6
 
 
 class ConnectionLost(StoreError):
-    """The connection turned out to be dead before the commit: nothing is written."""
+    """The connection was lost before the commit: nothing is written."""
 
 
 class Transactions:
-    """What all lanes of a store do on a connection.
+    """Runs work in transactions, on the connections of any executor.
 
     Args:
-        flavour: the kind of database.
-        check: sees, on the first connection of a lane, that the tables are there.
+        database: the kind of database.
+        check: checks the revision of the tables.
         ledger: makes charges in a transaction.
-        statements: what it speaks.
+        statements: the statements of the ledger.
         dialect: how to tell an exception of the driver.
-        prune: removes a few idle rows, if it is time to.
-        patience: seconds to try again for while the database is locked as a whole.
-        adviser: is told of failures that are not tried again.
+        prune: returns work that removes a few idle rows when that is due.
+        patience: seconds to try again for while the database as a whole is locked.
+        adviser: logs what to do about failures that are not tried again.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Transactions:
         patience: float,
         adviser: Adviser,
     ) -> None:
-        self._flavour = database
+        self._database = database
         self.check: Final = check
         self._ledger = ledger
         self._statements = statements
@@ -64,14 +64,14 @@ class Transactions:
         self._patience = patience
         self._adviser = adviser
         self.hurried = False
-        """Whether nobody is to go on waiting for a locked file, as the store is to be closed."""
+        """Whether waiting for a locked file ends at once, because the store is about to close."""
 
     def writing(self, work: Work[T]) -> Work[T]:
-        """The work within a transaction that takes its lock first, and its commit."""
+        """Return the work inside a transaction that takes its lock first and commits."""
 
         def transaction(connection: Connection) -> T:
             try:
-                self._flavour.begin(connection)
+                self._database.begin(connection)
                 value = work(connection)
             except BaseException:
                 _undo(connection, connection.rollback)
@@ -81,17 +81,17 @@ class Transactions:
 
         return transaction
 
-    def hand(self, connection: Connection) -> Cursor:
-        """What makes charges on a connection."""
+    def cursor(self, connection: Connection) -> Cursor:
+        """Return a cursor for charges on a connection."""
         return Cursor(connection, self._statements)
 
-    def charge(self, hand: Cursor, charges: Sequence[Charge]) -> list[Outcome]:
-        """Make charges in one transaction, on the connection's driver itself."""
+    def charge(self, cursor: Cursor, charges: Sequence[Charge]) -> list[Outcome]:
+        """Make charges in one transaction, on the connection's driver directly."""
         try:
-            self._flavour.begin_charging(hand)
-            outcomes = self._ledger.charge(hand, charges)
+            self._database.begin_charging(cursor)
+            outcomes = self._ledger.charge(cursor, charges)
         except BaseException as failure:
-            connection, driver = hand.connection, hand.driver
+            connection, driver = cursor.connection, cursor.driver
             dialect = connection.dialect
             if isinstance(failure, dialect.loaded_dbapi.Error) and dialect.is_disconnect(
                 failure, driver, None
@@ -100,7 +100,7 @@ class Transactions:
                 raise ConnectionLost from failure
             _undo(connection, driver.rollback)
             raise
-        _commit(hand.connection, hand.driver.commit)
+        _commit(cursor.connection, cursor.driver.commit)
         return outcomes
 
     def reraise(self, failure: Exception) -> NoReturn:
@@ -111,14 +111,12 @@ class Transactions:
         raise StoreError from failure
 
     def again(self, failure: Exception, attempt: int, started: float) -> bool:
-        """Whether to try again what failed: it is undone, and the next time may be better.
-
-        If not, the log says what to do about it.
+        """Return whether to try a failed transaction again; if not, log what to do about it.
 
         Args:
-            failure: how it failed.
-            attempt: the how manieth attempt that was.
-            started: when the first one was, by the monotonic clock.
+            failure: the exception; the transaction is undone.
+            attempt: the number of the attempt that failed, from 1.
+            started: the start of the first attempt, in seconds of the monotonic clock.
         """
         if self._may_pass(failure, attempt, started):
             return True
@@ -129,16 +127,16 @@ class Transactions:
     def _may_pass(self, failure: Exception, attempt: int, started: float) -> bool:
         if isinstance(failure, OutcomeUnknown) or left() == 0:
             return False
-        if self._flavour.busy(failure):
+        if self._database.busy(failure):
             return not self.hurried and monotonic() - started < self._patience
         lost = isinstance(failure, ConnectionLost) or (
             isinstance(failure, DBAPIError) and failure.connection_invalidated
         )
-        return attempt < _ATTEMPTS and (lost or self._flavour.passing(failure))
+        return attempt < _ATTEMPTS and (lost or self._database.passing(failure))
 
 
 def _undo(connection: Connection, rollback: Callable[[], None]) -> None:
-    """Roll back, and let go of a connection that cannot, as of a driver cancelled in its wait."""
+    """Roll back; discard a connection that cannot, as after a cancelled wait of its driver."""
     try:
         rollback()
     except Exception:

@@ -5,15 +5,11 @@ from typing import Final
 from . import (
     accounts,
     admissions,
+    concurrency,
     keys,
+    lifecycle,
     slots,
     windows,
-)
-from . import (
-    concurrency as crowds,
-)
-from . import (
-    lifecycle as conduct,
 )
 from .callers import Callers, in_threads
 from .check import PARTS, Check, Part, whole
@@ -25,8 +21,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     *windows.CHECKS,
     *slots.CHECKS,
     *admissions.CHECKS,
-    *conduct.CHECKS,
-    *crowds.CHECKS,
+    *lifecycle.CHECKS,
+    *concurrency.CHECKS,
 )
 
 __all__ = [

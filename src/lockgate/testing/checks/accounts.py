@@ -34,7 +34,7 @@ async def an_organization_is_kept_as_it_was_put(store: Store, _: Factory) -> Non
 
 
 @alone("W8", "accounts")
-async def hostile_ids_have_plans_of_their_own(store: Store, _: Factory) -> None:
+async def hostile_ids_have_separate_plans(store: Store, _: Factory) -> None:
     for index, id in enumerate(HOSTILE):
         await store.put_organization(Organization(id, "starter", (("rpm", index),)))
     for id in HOSTILE:
@@ -42,7 +42,7 @@ async def hostile_ids_have_plans_of_their_own(store: Store, _: Factory) -> None:
 
 
 @alone("R1", "accounts")
-async def what_was_registered_is_found_by_every_verb(store: Store, factory: Factory) -> None:
+async def every_verb_finds_a_registered_organization(store: Store, factory: Factory) -> None:
     account = factory.account(company="Ada & Co", agent="\U0001f511 a\u0301 ' OR 1=1 --")
     key = factory.draft(lifetime=DAY)
     await store.register(account, key, NOW)
@@ -57,7 +57,7 @@ async def what_was_registered_is_found_by_every_verb(store: Store, factory: Fact
 
 
 @alone("D14", "accounts")
-async def an_account_that_is_not_there_is_none(store: Store, factory: Factory) -> None:
+async def a_missing_account_is_none(store: Store, factory: Factory) -> None:
     account, key = factory.account(), factory.draft()
     await store.insert(factory.draft("org_3"), None, NOW)
     await store.register(account, key, NOW)
@@ -75,7 +75,7 @@ async def an_account_that_is_not_there_is_none(store: Store, factory: Factory) -
 
 
 @alone("R1", "accounts")
-async def what_is_taken_leaves_nothing_of_the_rest(store: Store, factory: Factory) -> None:
+async def a_refused_registration_leaves_no_rows(store: Store, factory: Factory) -> None:
     account, key = factory.account(), factory.draft()
     await store.register(account, key, NOW)
     other, first = factory.account("org_2"), factory.draft("org_2")
@@ -100,7 +100,7 @@ async def what_is_taken_leaves_nothing_of_the_rest(store: Store, factory: Factor
 
 @alone("D14", "accounts")
 async def accounts_are_listed_in_order(store: Store, factory: Factory) -> None:
-    """Nothing that is registered later comes before an account that is there."""
+    """No account that is registered later comes before an existing one."""
     times = ((3, "org_c"), (0, "org_d"), (2, "org_b"), (2, "org_a"), (2, "Org"))
     for step, organization in times:
         await registered(store, factory, organization, NOW + step * SECOND)
@@ -115,7 +115,7 @@ async def accounts_are_listed_in_order(store: Store, factory: Factory) -> None:
 
 
 @alone("D14", "accounts")
-async def a_page_goes_on_where_the_last_one_ended(store: Store, factory: Factory) -> None:
+async def a_page_continues_where_the_last_one_ended(store: Store, factory: Factory) -> None:
     """Also where accounts share an instant, and where the last account of a page has left."""
     for index in range(7):
         await registered(store, factory, f"org_{index}", NOW + index // 3 * SECOND)
@@ -135,7 +135,7 @@ async def a_page_goes_on_where_the_last_one_ended(store: Store, factory: Factory
 
 
 @alone("R3", "accounts")
-async def who_claims_later_changes_nothing(store: Store, factory: Factory) -> None:
+async def a_later_claim_changes_nothing(store: Store, factory: Factory) -> None:
     await registered(store, factory, "org_1")
     await store.claim_if_unclaimed("org_1", "ada", revoke=False, keep_token=True, now=NOW + 5)
     for user in ("eve", "Ada", "ada ", "ad", "ada"):
@@ -150,7 +150,7 @@ async def who_claims_later_changes_nothing(store: Store, factory: Factory) -> No
 
 
 @alone("K4", "accounts")
-async def who_has_claimed_may_revoke_all_that_existed(store: Store, factory: Factory) -> None:
+async def a_claimer_may_revoke_all_existing_keys(store: Store, factory: Factory) -> None:
     await registered(store, factory, "org_1")
     for lifetime in (DAY, 1):  # One of them expires before: it stays as it is.
         await store.insert(factory.draft(lifetime=lifetime), None, NOW)
@@ -205,7 +205,9 @@ async def a_sign_in_is_noted_while_the_token_is_good(store: Store, factory: Fact
 
 
 @alone("D46", "accounts")
-async def an_account_goes_when_it_was_unused_for_so_long(store: Store, factory: Factory) -> None:
+async def an_account_is_removed_once_it_was_unused_long_enough(
+    store: Store, factory: Factory
+) -> None:
     """Each use begins the time anew: a sign-in, a key, a request with a key."""
     first = factory.draft("used")
     await store.register(factory.account("used"), first, NOW)
@@ -231,7 +233,7 @@ async def an_account_goes_when_it_was_unused_for_so_long(store: Store, factory: 
 
 
 @alone("D46", "accounts")
-async def nothing_finds_what_was_removed_and_its_handles_stay_taken(
+async def no_verb_finds_a_removed_account_and_its_handles_stay_taken(
     store: Store, factory: Factory
 ) -> None:
     account, first, second = factory.account(), factory.draft(), factory.draft()
@@ -279,7 +281,7 @@ async def signing_out_is_counted_and_changes_nothing_else(store: Store, factory:
 
 @alone("D25", "accounts")
 async def neither_a_plan_nor_an_account_changes_the_other(store: Store, factory: Factory) -> None:
-    """They may lie in one row, and a row that is replaced forgets what it is not told."""
+    """They may lie in one row, and a replaced row forgets fields that it is not given."""
     starter = Organization("org_1", "starter", (("rpm", 7),))
     await store.put_organization(starter)
     account = factory.account()
@@ -351,7 +353,7 @@ async def the_census_counts_tokens_that_are_not_revoked(store: Store, factory: F
 
 
 @alone("W8", "accounts")
-async def hostile_ids_have_accounts_of_their_own(store: Store, factory: Factory) -> None:
+async def hostile_ids_have_separate_accounts(store: Store, factory: Factory) -> None:
     for index, id in enumerate(HOSTILE):
         account = factory.account(id, email=f"{index}@example.com")
         await store.register(account, factory.draft(id), NOW)
@@ -364,22 +366,22 @@ async def hostile_ids_have_accounts_of_their_own(store: Store, factory: Factory)
 
 CHECKS: tuple[Check, ...] = (
     an_organization_is_kept_as_it_was_put,
-    hostile_ids_have_plans_of_their_own,
-    what_was_registered_is_found_by_every_verb,
-    an_account_that_is_not_there_is_none,
-    what_is_taken_leaves_nothing_of_the_rest,
+    hostile_ids_have_separate_plans,
+    every_verb_finds_a_registered_organization,
+    a_missing_account_is_none,
+    a_refused_registration_leaves_no_rows,
     accounts_are_listed_in_order,
-    a_page_goes_on_where_the_last_one_ended,
-    who_claims_later_changes_nothing,
-    who_has_claimed_may_revoke_all_that_existed,
+    a_page_continues_where_the_last_one_ended,
+    a_later_claim_changes_nothing,
+    a_claimer_may_revoke_all_existing_keys,
     a_claim_ends_the_token_unless_it_is_kept,
     a_sign_in_is_noted_while_the_token_is_good,
-    an_account_goes_when_it_was_unused_for_so_long,
-    nothing_finds_what_was_removed_and_its_handles_stay_taken,
+    an_account_is_removed_once_it_was_unused_long_enough,
+    no_verb_finds_a_removed_account_and_its_handles_stay_taken,
     signing_out_is_counted_and_changes_nothing_else,
     neither_a_plan_nor_an_account_changes_the_other,
     rehashing_a_token_replaces_its_digest_and_nothing_else,
     a_claim_replaces_the_seal_and_needs_the_old_one,
     the_census_counts_tokens_that_are_not_revoked,
-    hostile_ids_have_accounts_of_their_own,
+    hostile_ids_have_separate_accounts,
 )

@@ -35,8 +35,9 @@ async def an_unknown_handle_and_a_wrong_secret_look_alike(store: Store, factory:
 
 
 @alone("K1", "admission")
-async def a_digest_of_a_scheme_that_is_gone_matches_nobody(store: Store, factory: Factory) -> None:
-    """An unknown scheme digests to nothing at all: a row without a digest must not equal that."""
+async def a_digest_of_a_dropped_scheme_matches_no_key(store: Store, factory: Factory) -> None:
+    """An unknown scheme digests to no bytes at all: a row with an empty digest must not equal
+    that."""
     made = factory.key()
     gone = factory.draft(key=made)._replace(scheme="hmac-sha256:00000000", digest=b"")
     await store.insert(gone, None, NOW)
@@ -44,7 +45,7 @@ async def a_digest_of_a_scheme_that_is_gone_matches_nobody(store: Store, factory
 
 
 @alone("K1", "admission")
-async def who_was_unknown_is_known_once_there_is_a_key(store: Store, factory: Factory) -> None:
+async def a_key_is_accepted_as_soon_as_it_exists(store: Store, factory: Factory) -> None:
     """By each of the verbs that make keys."""
     inserted, registered = factory.key(), factory.key()
     for key in (inserted, registered):
@@ -56,7 +57,7 @@ async def who_was_unknown_is_known_once_there_is_a_key(store: Store, factory: Fa
 
 
 @alone("K9", "admission")
-async def a_digest_that_was_replaced_matches_nobody(store: Store, factory: Factory) -> None:
+async def a_replaced_digest_matches_no_key(store: Store, factory: Factory) -> None:
     """Whatever was remembered of the key when it was let in."""
     made = factory.key()
     draft = factory.draft(key=made)
@@ -69,8 +70,8 @@ async def a_digest_that_was_replaced_matches_nobody(store: Store, factory: Facto
 
 
 @alone("K1", "admission")
-async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, factory: Factory) -> None:
-    """Whoever writes to the database knows the text of a key of their own, and no pepper."""
+async def a_forged_or_changed_row_admits_no_request(store: Store, factory: Factory) -> None:
+    """A writer of the database knows the text of a key, and no pepper."""
     sealing = Factory(1, peppers=[PEPPER])
     made = [sealing.key() for _ in range(11)]
     rows = [sealing.draft(key=key, scopes=("jobs:read",), lifetime=DAY) for key in made]
@@ -93,8 +94,8 @@ async def a_row_that_was_forged_or_changed_admits_nobody(store: Store, factory: 
 
 
 @alone("K1", "admission")
-async def a_row_that_changes_is_verified_anew(store: Store, factory: Factory) -> None:
-    """Whatever was remembered of it: by a token that was read, and by one that is remembered."""
+async def a_changed_row_is_verified_again(store: Store, factory: Factory) -> None:
+    """The remembered fields must not count: by a token just read, and by a remembered one."""
     sealing = Factory(2, peppers=[PEPPER])
     made = sealing.key()
     key = await store.insert(sealing.draft(key=made), None, NOW)
@@ -125,7 +126,7 @@ async def a_claim_that_revokes_all_refuses_at_once(store: Store, factory: Factor
 
 
 @alone("D4", "admission")
-async def revoked_is_told_before_expired_and_neither_is_charged(
+async def revoked_goes_before_expired_and_neither_is_charged(
     store: Store, factory: Factory
 ) -> None:
     made = factory.key()
@@ -245,15 +246,15 @@ async def a_removed_key_is_unknown_at_once(store: Store, factory: Factory) -> No
 CHECKS: tuple[Check, ...] = (
     an_admission_verifies_charges_and_counts,
     an_unknown_handle_and_a_wrong_secret_look_alike,
-    a_digest_of_a_scheme_that_is_gone_matches_nobody,
-    who_was_unknown_is_known_once_there_is_a_key,
-    a_digest_that_was_replaced_matches_nobody,
-    a_row_that_was_forged_or_changed_admits_nobody,
-    a_row_that_changes_is_verified_anew,
+    a_digest_of_a_dropped_scheme_matches_no_key,
+    a_key_is_accepted_as_soon_as_it_exists,
+    a_replaced_digest_matches_no_key,
+    a_forged_or_changed_row_admits_no_request,
+    a_changed_row_is_verified_again,
     every_row_is_scanned,
     a_claim_that_revokes_all_refuses_at_once,
     a_revoked_key_is_refused_at_once,
-    revoked_is_told_before_expired_and_neither_is_charged,
+    revoked_goes_before_expired_and_neither_is_charged,
     a_limited_admission_counts_nothing_and_shows_the_key,
     the_last_use_does_not_go_back_with_the_clock,
     the_keys_of_an_organization_share_its_windows,

@@ -25,7 +25,7 @@ class Callers:
     """A store, and a way to let many callers loose on it.
 
     Attributes:
-        store: the store, with nothing in it.
+        store: the empty store.
         mint: draws keys and drafts.
     """
 
@@ -56,7 +56,7 @@ class Callers:
         assert_linearizable(recorder.history, world, self._sentence)
 
     def see(self, kept: bool, said: str, sentence: str | None = None) -> None:
-        """Go on only if the sentence was kept.
+        """Raise Broken unless the guarantee was kept.
 
         Raises:
             Broken: it was not.
@@ -66,7 +66,7 @@ class Callers:
 
 
 def in_threads(number: int, work: Callable[[int], T]) -> list[T]:
-    """``work(0)``, ``work(1)``, ... each in a thread of its own, let go at the same instant."""
+    """Run ``work(0)``, ``work(1)``, ... each in its own thread, started at the same instant."""
     barrier = threading.Barrier(number)
 
     def start(index: int) -> T:

@@ -1,4 +1,4 @@
-"""What a check is: a sentence of the contract, and calls that show whether a store keeps it."""
+"""A check: a guarantee of the contract, and calls that show whether a store keeps it."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
@@ -11,7 +11,7 @@ from .callers import Callers
 
 Part = Literal["keys", "windows", "slots", "accounts", "admission"]
 PARTS: Final[tuple[Part, ...]] = ("keys", "windows", "slots", "accounts", "admission")
-"""What a store may keep; ``admission`` is the verb that needs all of them, ``Store.admit``."""
+"""The parts of a store; ``admission`` is the verb that needs all of them, ``Store.admit``."""
 
 Script: TypeAlias = Callable[[Store, Factory], Coroutine[Any, Any, None]]
 Bustle: TypeAlias = Callable[[Callers], Coroutine[Any, Any, None]]
@@ -33,7 +33,7 @@ class Check(NamedTuple):
 
 
 def whole(store: PartStore) -> Store:
-    """A store as checks take it: they ask it for no more than what it keeps.
+    """Return a store as checks take it: they call the verbs of its parts only.
 
     Raises:
         ConfigurationError: it does not say how it waits.
@@ -41,7 +41,7 @@ def whole(store: PartStore) -> Store:
     if not hasattr(store, "io"):
         raise ConfigurationError(
             f"{type(store).__name__} does not say whether it waits: give the class "
-            "io = 'none', 'blocking', 'async' or 'either'."
+            "io = 'none', 'sync', 'async' or 'both'."
         )
     return cast(Store, store)
 

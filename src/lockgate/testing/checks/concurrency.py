@@ -1,4 +1,4 @@
-"""Many callers at once: what a lock, a transaction or a script is there for."""
+"""Many callers at once: the duty of a lock, a transaction or a script."""
 
 import asyncio
 from contextlib import suppress
@@ -53,7 +53,7 @@ async def exactly_the_limit_is_admitted(crowd: Callers) -> None:
 
 
 @crowded("W3", "windows")
-async def hits_that_overlap_have_an_order(crowd: Callers) -> None:
+async def overlapping_hits_are_linearizable(crowd: Callers) -> None:
     windows = minute(9)
     for turn in range(2):
         organization = f"org_{turn}"
@@ -69,7 +69,7 @@ async def hits_that_overlap_have_an_order(crowd: Callers) -> None:
 
 
 @crowded("W3", "windows")
-async def a_call_whose_caller_left_counts_once_or_not_at_all(crowd: Callers) -> None:
+async def a_cancelled_call_counts_once_or_not_at_all(crowd: Callers) -> None:
     """Only where callers are tasks: a thread cannot be called off."""
     if not in_a_loop():
         return
@@ -86,7 +86,7 @@ async def a_call_whose_caller_left_counts_once_or_not_at_all(crowd: Callers) -> 
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        # What was called off may still be on its way to a server; a hit waits its turn behind it.
+        # A cancelled call may still be on its way to a server; a hit waits its turn behind it.
         await recorder.store.hit(organization, windows, 1, NOW)
         await recorder.store.peek(organization, windows, NOW)
         unanswered = [event.lost for event in recorder.history[-2:]]
@@ -110,7 +110,7 @@ async def no_more_slots_than_the_limit_are_taken(crowd: Callers) -> None:
 
 
 @crowded("W3", "slots")
-async def leases_that_overlap_have_an_order(crowd: Callers) -> None:
+async def overlapping_leases_are_linearizable(crowd: Callers) -> None:
     async def work(store: Store, index: int) -> None:
         job, owner = f"job {index % 3}", f"worker {index % 2}"
         await store.acquire("org_1", job, owner, 2, MINUTE, NOW)
@@ -122,7 +122,7 @@ async def leases_that_overlap_have_an_order(crowd: Callers) -> None:
 
 
 @crowded("K8", "keys")
-async def the_cap_holds_whoever_inserts(crowd: Callers) -> None:
+async def the_cap_holds_under_concurrent_inserts(crowd: Callers) -> None:
     store = crowd.store
     drafts = [[crowd.factory.draft() for _ in range(3)] for _ in range(24)]
 
@@ -141,7 +141,7 @@ async def the_cap_holds_whoever_inserts(crowd: Callers) -> None:
 
 
 @crowded("D45", "keys")
-async def callers_that_remove_at_once_count_each_key_once(crowd: Callers) -> None:
+async def concurrent_removals_count_each_key_once(crowd: Callers) -> None:
     store, keys = crowd.store, 40
     drafts = [crowd.factory.draft(f"org_{number % 3}", lifetime=1) for number in range(keys)]
     for draft in drafts:
@@ -159,7 +159,7 @@ async def callers_that_remove_at_once_count_each_key_once(crowd: Callers) -> Non
 
 
 @crowded("D1", "keys")
-async def one_caller_takes_a_handle(crowd: Callers) -> None:
+async def one_concurrent_caller_takes_a_handle(crowd: Callers) -> None:
     store, handle = crowd.store, crowd.factory.key().handle
     drafts = [crowd.factory.draft(f"org_{i % 3}")._replace(handle=handle) for i in range(16)]
 
@@ -175,7 +175,7 @@ async def one_caller_takes_a_handle(crowd: Callers) -> None:
 
 
 @crowded("D4", "keys")
-async def revocations_at_once_leave_one_time(crowd: Callers) -> None:
+async def concurrent_revocations_keep_one_time(crowd: Callers) -> None:
     store = crowd.store
     key = await store.insert(crowd.factory.draft(), None, NOW)
 
@@ -216,8 +216,8 @@ async def _race_of_all_verbs(crowd: Callers, made: NewKey, key: ApiKey) -> None:
 
 
 @crowded("K5", "admission")
-async def nothing_read_before_a_revocation_lets_in_after_it(crowd: Callers) -> None:
-    """Each round a key that nobody has seen: whatever is remembered is filled beside the revoke."""
+async def no_copy_from_before_a_revocation_admits_after_it(crowd: Callers) -> None:
+    """Each round uses a new key: caches are filled while it is revoked."""
     for _ in range(ROUNDS):
         made, key = await new_key(crowd)
         await _fill_beside_a_revocation(crowd, made, key)
@@ -237,7 +237,7 @@ async def _fill_beside_a_revocation(crowd: Callers, made: NewKey, key: ApiKey) -
 
 
 @crowded("K4", "admission")
-async def no_admission_that_starts_after_the_revocation_was_answered(crowd: Callers) -> None:
+async def no_admission_starts_successfully_after_a_revocation(crowd: Callers) -> None:
     for _ in range(ROUNDS):
         made, key = await new_key(crowd)
         await _admissions_beside_a_revocation(crowd, made, key)
@@ -282,7 +282,7 @@ async def usage_from_many_callers_adds_up(crowd: Callers) -> None:
 
 
 @crowded("R1", "accounts")
-async def one_caller_registers_an_organization(crowd: Callers) -> None:
+async def one_concurrent_caller_registers_an_organization(crowd: Callers) -> None:
     store, factory = crowd.store, crowd.factory
     drafts = [(factory.account(), factory.draft()) for _ in range(12)]
 
@@ -301,7 +301,7 @@ async def one_caller_registers_an_organization(crowd: Callers) -> None:
 
 
 @crowded("R3", "accounts")
-async def one_caller_wins_a_claim(crowd: Callers) -> None:
+async def one_concurrent_caller_wins_a_claim(crowd: Callers) -> None:
     store, factory = crowd.store, crowd.factory
     await store.register(factory.account(), factory.draft(), NOW)
 
@@ -320,7 +320,7 @@ async def one_caller_wins_a_claim(crowd: Callers) -> None:
 
 @crowded("K4", "accounts")
 async def no_key_outlives_a_claim_that_revokes_all(crowd: Callers) -> None:
-    """Keys are inserted meanwhile: each is revoked, or whoever made it is told of the claim."""
+    """Keys are inserted meanwhile: each is revoked, or its creator learns of the claim."""
     for turn in range(ROUNDS // 2):
         await _inserts_beside_a_claim(crowd, f"org_{turn}")
 
@@ -349,8 +349,9 @@ async def _inserts_beside_a_claim(crowd: Callers, organization: str) -> None:
 
 
 @crowded("D46", "accounts")
-async def no_key_escapes_the_claimer_who_ends_the_token(crowd: Callers) -> None:
-    """A key whose creator finds the token good afterwards is among those that the claimer sees."""
+async def a_claimer_that_ends_the_token_sees_every_key(crowd: Callers) -> None:
+    """A key whose creator finds the token good afterwards is among the keys that the claimer
+    sees."""
     for turn in range(ROUNDS // 2):
         await _inserts_beside_a_claim_without_revoking(crowd, f"org_{turn}")
 
@@ -377,7 +378,8 @@ async def _inserts_beside_a_claim_without_revoking(crowd: Callers, organization:
 
 @crowded("D46", "admission")
 async def an_account_is_removed_whole_or_in_use(crowd: Callers) -> None:
-    """A claim, a sign-in or an admission beside the removal finds everything, or nothing."""
+    """A claim, a sign-in or an admission beside the removal finds the whole account, or none of
+    it."""
     for turn in range(ROUNDS):
         await _uses_beside_a_removal(crowd, f"org_{turn}", turn % 3)
 
@@ -441,7 +443,7 @@ async def removals_take_turns_and_reach_every_account(crowd: Callers) -> None:
 
 
 @crowded("D15", "accounts")
-async def no_sign_out_of_many_is_lost(crowd: Callers) -> None:
+async def no_concurrent_sign_out_is_lost(crowd: Callers) -> None:
     store, factory = crowd.store, crowd.factory
     await store.register(factory.account(), factory.draft(), NOW)
 
@@ -455,7 +457,7 @@ async def no_sign_out_of_many_is_lost(crowd: Callers) -> None:
 
 
 @crowded("W3", "keys")
-async def changes_of_keys_that_overlap_have_an_order(crowd: Callers) -> None:
+async def overlapping_changes_of_keys_are_linearizable(crowd: Callers) -> None:
     first = crowd.factory.draft()
     key = await crowd.store.insert(first, 3, NOW)
     drafts = [crowd.factory.draft() for _ in range(5)]
@@ -473,24 +475,24 @@ async def changes_of_keys_that_overlap_have_an_order(crowd: Callers) -> None:
 
 CHECKS: tuple[Check, ...] = (
     exactly_the_limit_is_admitted,
-    hits_that_overlap_have_an_order,
-    a_call_whose_caller_left_counts_once_or_not_at_all,
+    overlapping_hits_are_linearizable,
+    a_cancelled_call_counts_once_or_not_at_all,
     no_more_slots_than_the_limit_are_taken,
-    leases_that_overlap_have_an_order,
-    the_cap_holds_whoever_inserts,
-    callers_that_remove_at_once_count_each_key_once,
-    one_caller_takes_a_handle,
-    revocations_at_once_leave_one_time,
+    overlapping_leases_are_linearizable,
+    the_cap_holds_under_concurrent_inserts,
+    concurrent_removals_count_each_key_once,
+    one_concurrent_caller_takes_a_handle,
+    concurrent_revocations_keep_one_time,
     usage_from_many_callers_adds_up,
     no_race_undoes_a_revocation,
-    nothing_read_before_a_revocation_lets_in_after_it,
-    no_admission_that_starts_after_the_revocation_was_answered,
-    changes_of_keys_that_overlap_have_an_order,
-    one_caller_registers_an_organization,
-    one_caller_wins_a_claim,
-    no_sign_out_of_many_is_lost,
+    no_copy_from_before_a_revocation_admits_after_it,
+    no_admission_starts_successfully_after_a_revocation,
+    overlapping_changes_of_keys_are_linearizable,
+    one_concurrent_caller_registers_an_organization,
+    one_concurrent_caller_wins_a_claim,
+    no_concurrent_sign_out_is_lost,
     no_key_outlives_a_claim_that_revokes_all,
-    no_key_escapes_the_claimer_who_ends_the_token,
+    a_claimer_that_ends_the_token_sees_every_key,
     an_account_is_removed_whole_or_in_use,
     removals_take_turns_and_reach_every_account,
 )

@@ -21,7 +21,7 @@ async def taken(store: Store, draft: KeyDraft, cap: int | None, now: int = NOW) 
 
 
 @alone("K1", "keys")
-async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
+async def an_inserted_key_is_found_by_handle_by_id_and_in_the_list(
     store: Store, factory: Factory
 ) -> None:
     drafts = [
@@ -38,8 +38,8 @@ async def what_was_inserted_is_found_by_handle_by_id_and_in_the_list(
 
 
 @alone("K1", "keys")
-async def the_longest_that_can_be_is_kept_whole(store: Store, factory: Factory) -> None:
-    """And in its order: a key of ours, and one of another system with a slow digest."""
+async def the_longest_key_record_is_kept_whole(store: Store, factory: Factory) -> None:
+    """And in its order: a key of lockgate's, and an imported one with a slow digest."""
     scopes = tuple(f"area{number}:{'x' * number}" for number in range(50, 0, -1))
     ours = factory.draft(name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY)
     other = factory.draft()._replace(
@@ -57,7 +57,7 @@ async def the_longest_that_can_be_is_kept_whole(store: Store, factory: Factory) 
 
 
 @alone("K1", "keys")
-async def what_is_not_there_is_none(store: Store, factory: Factory) -> None:
+async def a_missing_key_is_none(store: Store, factory: Factory) -> None:
     key = await store.insert(factory.draft(), None, NOW)
     for handle in ("........", key.id, key.handle.swapcase(), f"{key.handle} ", ""):
         await store.find(handle)
@@ -97,7 +97,7 @@ async def the_cap_counts_live_keys_only(store: Store, factory: Factory) -> None:
 
 
 @alone("K8", "keys")
-async def a_key_that_ends_twice_makes_room_once(store: Store, factory: Factory) -> None:
+async def a_key_that_is_revoked_and_expires_makes_room_once(store: Store, factory: Factory) -> None:
     first = await store.insert(factory.draft(lifetime=DAY), 2, NOW)
     await store.insert(factory.draft(), 2, NOW)
     await store.revoke_if_live("org_1", first.id, NOW)
@@ -108,7 +108,7 @@ async def a_key_that_ends_twice_makes_room_once(store: Store, factory: Factory) 
 
 
 @alone("K8", "keys")
-async def no_cap_leaves_later_caps_true(store: Store, factory: Factory) -> None:
+async def inserts_without_a_cap_count_for_later_caps(store: Store, factory: Factory) -> None:
     for _ in range(5):
         await store.insert(factory.draft(), None, NOW)
     await taken(store, factory.draft(), 5)
@@ -161,7 +161,7 @@ async def pages_miss_no_key_and_repeat_none(store: Store, factory: Factory) -> N
 
 
 @alone("D10", "keys")
-async def live_keys_are_listed_without_those_that_ended(store: Store, factory: Factory) -> None:
+async def live_keys_are_listed_without_ended_keys(store: Store, factory: Factory) -> None:
     lifetimes = (None, DAY, SECOND, None, DAY, SECOND)
     keys = [await store.insert(factory.draft(lifetime=t), None, NOW) for t in lifetimes]
     for key in keys[:3]:
@@ -209,7 +209,7 @@ async def keys_that_ended_long_ago_are_removed_and_no_others(
 
 
 @alone("D45", "keys")
-async def nothing_brings_a_removed_key_back(store: Store, factory: Factory) -> None:
+async def no_verb_brings_a_removed_key_back(store: Store, factory: Factory) -> None:
     draft = factory.draft()
     await store.insert(draft, None, NOW)
     await store.add_usage({draft.handle: Usage(3, NOW)})
@@ -227,7 +227,7 @@ async def nothing_brings_a_removed_key_back(store: Store, factory: Factory) -> N
 
 
 @alone("D45", "keys")
-async def a_pile_is_removed_in_steps(store: Store, factory: Factory) -> None:
+async def many_ended_keys_are_removed_in_steps(store: Store, factory: Factory) -> None:
     for number in range(MANY):
         await store.insert(factory.draft(f"org_{number % 3}", lifetime=number + 1), None, NOW)
     await store.insert(factory.draft(), None, NOW)
@@ -238,7 +238,7 @@ async def a_pile_is_removed_in_steps(store: Store, factory: Factory) -> None:
 
 
 @alone("K6", "keys")
-async def another_organizations_key_is_no_key(store: Store, factory: Factory) -> None:
+async def another_organizations_key_looks_like_no_key(store: Store, factory: Factory) -> None:
     key = await store.insert(factory.draft(), None, NOW)
     for stranger in ("org_2", "org_", "org_11", "ORG_1", "org_1 ", "org_1\0", "*", "%"):
         await store.get(stranger, key.id)
@@ -248,7 +248,7 @@ async def another_organizations_key_is_no_key(store: Store, factory: Factory) ->
 
 
 @alone("W8", "keys")
-async def hostile_ids_have_keys_of_their_own(store: Store, factory: Factory) -> None:
+async def hostile_ids_have_separate_keys(store: Store, factory: Factory) -> None:
     drafts = [factory.draft(organization) for organization in HOSTILE]
     for draft in drafts:
         await store.insert(draft, 1, NOW)
@@ -289,7 +289,7 @@ async def rehashing_replaces_the_digest_and_nothing_else(store: Store, factory: 
 
 
 @alone("K9", "keys")
-async def a_seal_is_replaced_only_while_it_is_the_old_one(store: Store, factory: Factory) -> None:
+async def a_seal_is_replaced_only_if_it_is_the_expected_one(store: Store, factory: Factory) -> None:
     """With a digest or alone, whether or not there was one."""
     key = await store.insert(factory.draft(lifetime=DAY), None, NOW)
     bare = key.kept
@@ -310,7 +310,7 @@ async def a_seal_is_replaced_only_while_it_is_the_old_one(store: Store, factory:
 
 
 @alone("K3", "keys")
-async def nothing_undoes_a_revocation(store: Store, factory: Factory) -> None:
+async def no_verb_undoes_a_revocation(store: Store, factory: Factory) -> None:
     key = await store.insert(factory.draft(lifetime=DAY), None, NOW)
     await store.find(key.handle)
     await store.revoke_if_live("org_1", key.id, NOW + 1)
@@ -334,7 +334,7 @@ async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, factory: 
 
 
 @alone("K7", "keys")
-async def usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept(
+async def usage_of_unknown_handles_is_ignored_and_the_rest_is_kept(
     store: Store, factory: Factory
 ) -> None:
     key, later = await store.insert(factory.draft(), None, NOW), factory.draft()
@@ -360,30 +360,30 @@ async def the_census_counts_live_keys_by_scheme(store: Store, factory: Factory) 
 
 
 CHECKS: tuple[Check, ...] = (
-    what_was_inserted_is_found_by_handle_by_id_and_in_the_list,
-    the_longest_that_can_be_is_kept_whole,
-    what_is_not_there_is_none,
+    an_inserted_key_is_found_by_handle_by_id_and_in_the_list,
+    the_longest_key_record_is_kept_whole,
+    a_missing_key_is_none,
     a_handle_is_taken_once,
-    another_organizations_key_is_no_key,
-    hostile_ids_have_keys_of_their_own,
+    another_organizations_key_looks_like_no_key,
+    hostile_ids_have_separate_keys,
     the_newest_is_listed_first,
     within_a_millisecond_the_id_decides,
     pages_miss_no_key_and_repeat_none,
-    live_keys_are_listed_without_those_that_ended,
+    live_keys_are_listed_without_ended_keys,
     a_page_begins_where_a_key_was,
     keys_that_ended_long_ago_are_removed_and_no_others,
-    nothing_brings_a_removed_key_back,
-    a_pile_is_removed_in_steps,
+    no_verb_brings_a_removed_key_back,
+    many_ended_keys_are_removed_in_steps,
     the_cap_counts_live_keys_only,
-    a_key_that_ends_twice_makes_room_once,
-    no_cap_leaves_later_caps_true,
+    a_key_that_is_revoked_and_expires_makes_room_once,
+    inserts_without_a_cap_count_for_later_caps,
     a_refused_insert_leaves_nothing,
     revoking_again_keeps_the_first_time,
     an_expired_key_can_still_be_revoked,
-    nothing_undoes_a_revocation,
+    no_verb_undoes_a_revocation,
     rehashing_replaces_the_digest_and_nothing_else,
-    a_seal_is_replaced_only_while_it_is_the_old_one,
+    a_seal_is_replaced_only_if_it_is_the_expected_one,
     usage_adds_up_and_the_last_use_never_goes_back,
-    usage_of_unknown_handles_is_passed_over_and_the_rest_is_kept,
+    usage_of_unknown_handles_is_ignored_and_the_rest_is_kept,
     the_census_counts_live_keys_by_scheme,
 )

@@ -1,4 +1,4 @@
-"""What concerns the store as a whole: its clock, what it tells of changes, what it forgets."""
+"""Checks of the store as a whole: its clock, its change counter, its expiry."""
 
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -78,7 +78,7 @@ async def _admitted_by_the_stores_clock(store: Store, factory: Factory) -> int |
     return admission.reading and admission.reading.now
 
 
-async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
+async def the_change_counter_grows_with_every_change(store: Store) -> None:
     """Epoch and edition, where the store keeps them, change with whatever voids an answer."""
     factory = Factory()
     draft = factory.draft()
@@ -110,7 +110,7 @@ async def who_remembers_answers_hears_of_every_change(store: Store) -> None:
 
 
 async def a_version_of_records_never_comes_back(store: Store) -> None:
-    """Where the store is made of records, one that is written anew is never taken for the old."""
+    """In a store made of records, a rewritten record never has the version of an earlier one."""
     if not isinstance(store, RecordStore):
         return
     records, name, versions = store.records, "org:check", list[int]()
@@ -152,7 +152,7 @@ def forgets(leftovers: Leftovers) -> Check:
 
 
 _clock = without_now_the_stores_own_clock_decides
-_memory = who_remembers_answers_hears_of_every_change
+_memory = the_change_counter_grows_with_every_change
 _version = a_version_of_records_never_comes_back
 CHECKS: tuple[Check, ...] = (
     Check("W12", "admission", _clock.__name__, crowded=False, of=_clock),

@@ -17,7 +17,7 @@ async def slots_up_to_the_limit(store: Store, _: Factory) -> None:
 
 
 @alone("L2", "slots")
-async def what_was_freed_can_be_taken(store: Store, _: Factory) -> None:
+async def a_freed_slot_can_be_taken(store: Store, _: Factory) -> None:
     for job in "ab":
         await store.acquire("org_1", job, "me", 1, MINUTE, NOW)
     await store.release("org_1", "a", "me", NOW)
@@ -53,7 +53,7 @@ async def a_clock_that_steps_back_prolongs_no_lease(store: Store, _: Factory) ->
 
 
 @alone("L4", "slots")
-async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Factory) -> None:
+async def renewing_needs_a_live_lease_of_the_same_owner(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.renew("org_1", "a", "you", MINUTE, NOW)
     await store.renew("org_1", "b", "me", MINUTE, NOW)
@@ -65,7 +65,7 @@ async def renewing_needs_a_live_lease_of_ones_own(store: Store, _: Factory) -> N
 
 
 @alone("L4", "slots")
-async def who_renews_keeps_the_place_in_the_order(store: Store, _: Factory) -> None:
+async def a_renewed_lease_keeps_its_place_in_the_order(store: Store, _: Factory) -> None:
     for job in "cab":
         await store.acquire("org_1", job, "me", 3, MINUTE, NOW)
     await store.renew("org_1", "c", "me", HOUR, NOW + 1)
@@ -85,7 +85,7 @@ async def an_ended_lease_stays_ended(store: Store, _: Factory) -> None:
 
 
 @alone("L5", "slots")
-async def releasing_frees_only_ones_own(store: Store, _: Factory) -> None:
+async def releasing_frees_only_the_owners_lease(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 2, MINUTE, NOW)
     await store.release("org_1", "a", "you", NOW)
     await store.release("org_2", "a", "me", NOW)
@@ -97,7 +97,7 @@ async def releasing_frees_only_ones_own(store: Store, _: Factory) -> None:
 
 
 @alone("L5", "slots")
-async def releasing_late_frees_nothing(store: Store, _: Factory) -> None:
+async def a_late_release_frees_no_other_lease(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "late", 1, MINUTE, NOW)
     await store.acquire("org_1", "a", "next", 1, MINUTE, NOW + MINUTE)
     await store.release("org_1", "a", "late", NOW + MINUTE)
@@ -106,7 +106,7 @@ async def releasing_late_frees_nothing(store: Store, _: Factory) -> None:
 
 
 @alone("L6", "slots")
-async def acquiring_again_gives_back_the_lease(store: Store, _: Factory) -> None:
+async def acquiring_again_returns_the_same_lease(store: Store, _: Factory) -> None:
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW)
     await store.acquire("org_1", "a", "me", 1, MINUTE, NOW + 1)
     await store.acquire("org_1", "a", "other", 1, HOUR, NOW + 2)
@@ -117,7 +117,7 @@ async def acquiring_again_gives_back_the_lease(store: Store, _: Factory) -> None
 
 
 @alone("W8", "slots")
-async def hostile_ids_have_slots_of_their_own(store: Store, _: Factory) -> None:
+async def hostile_ids_have_separate_slots(store: Store, _: Factory) -> None:
     for index, id in enumerate(HOSTILE):
         await store.acquire(id, f"job {index}", "me", 2, MINUTE, NOW)
         await store.acquire("org_1", id, "me", None, MINUTE, NOW)
@@ -129,7 +129,7 @@ async def hostile_ids_have_slots_of_their_own(store: Store, _: Factory) -> None:
 
 
 @alone("L5", "slots")
-async def hostile_owners_own_what_they_took(store: Store, _: Factory) -> None:
+async def hostile_owners_keep_their_slots(store: Store, _: Factory) -> None:
     for index, owner in enumerate(HOSTILE):
         await store.acquire("org_1", str(index), owner, None, MINUTE, NOW)
     for index, owner in enumerate(HOSTILE):
@@ -140,7 +140,7 @@ async def hostile_owners_own_what_they_took(store: Store, _: Factory) -> None:
 
 
 @alone("W8", "slots")
-async def ids_in_two_parts_do_not_run_together(store: Store, _: Factory) -> None:
+async def organization_and_job_ids_do_not_run_together(store: Store, _: Factory) -> None:
     """An organization and a job that read the same when they are written one after the other."""
     await store.acquire("a", "b:c", "me", None, MINUTE, NOW)
     await store.acquire("a:b", "c", "me", None, MINUTE, NOW)
@@ -150,17 +150,17 @@ async def ids_in_two_parts_do_not_run_together(store: Store, _: Factory) -> None
 
 CHECKS: tuple[Check, ...] = (
     slots_up_to_the_limit,
-    what_was_freed_can_be_taken,
-    acquiring_again_gives_back_the_lease,
+    a_freed_slot_can_be_taken,
+    acquiring_again_returns_the_same_lease,
     a_lease_ends_at_its_deadline,
     a_lease_lasts_to_the_microsecond,
     a_clock_that_steps_back_prolongs_no_lease,
-    renewing_needs_a_live_lease_of_ones_own,
-    who_renews_keeps_the_place_in_the_order,
+    renewing_needs_a_live_lease_of_the_same_owner,
+    a_renewed_lease_keeps_its_place_in_the_order,
     an_ended_lease_stays_ended,
-    releasing_frees_only_ones_own,
-    releasing_late_frees_nothing,
-    hostile_ids_have_slots_of_their_own,
-    hostile_owners_own_what_they_took,
-    ids_in_two_parts_do_not_run_together,
+    releasing_frees_only_the_owners_lease,
+    a_late_release_frees_no_other_lease,
+    hostile_ids_have_separate_slots,
+    hostile_owners_keep_their_slots,
+    organization_and_job_ids_do_not_run_together,
 )

@@ -1,4 +1,4 @@
-"""Windows, by one caller. Each check's trace is one that a well-known mistake gets wrong."""
+"""Windows, by one caller. Each check's trace catches a well-known mistake."""
 
 from ...core.plans import LARGEST, Plan
 from ...core.sliding_window import Window
@@ -8,7 +8,7 @@ from ..factories import COARSE, EXACT, HOSTILE, NARROW, NOW, OPEN, Factory, minu
 from .check import Check, alone
 
 MIDNIGHT = NOW - NOW % DAY + DAY
-"""Where every window begins that goes by the clock on the wall."""
+"""The beginning of every window that follows the wall clock."""
 TEN = minute(10)
 
 
@@ -20,7 +20,7 @@ async def hits(
 
 
 @alone("W2", "windows")
-async def what_fits_is_admitted(store: Store, _: Factory) -> None:
+async def a_cost_that_fits_is_admitted(store: Store, _: Factory) -> None:
     for step in range(3):
         await store.hit("org_1", EXACT.windows, 1, NOW + step * SECOND)
 
@@ -31,8 +31,8 @@ async def a_full_window_refuses(store: Store, _: Factory) -> None:
 
 
 @alone("W1", "windows")
-async def a_limit_of_nothing_admits_nothing(store: Store, _: Factory) -> None:
-    """Nothing is not the same as no limit, although both are false."""
+async def a_limit_of_zero_admits_no_request(store: Store, _: Factory) -> None:
+    """Zero is not the same as no limit, although both are false."""
     await hits(store, 2, NOW, minute(0))
     await store.peek("org_1", minute(0), NOW)
     await hits(store, 1, NOW, minute(None))
@@ -95,7 +95,7 @@ async def a_refused_call_costs_nothing(store: Store, _: Factory) -> None:
 
 
 @alone("W9", "windows")
-async def what_one_window_refuses_costs_the_others_nothing(store: Store, _: Factory) -> None:
+async def a_refusal_by_one_window_costs_the_others_nothing(store: Store, _: Factory) -> None:
     await hits(store, 5, NOW, NARROW.windows)
     await store.peek("org_1", NARROW.windows, NOW)
     await hits(store, 5, NOW + MINUTE, NARROW.windows)
@@ -105,7 +105,7 @@ async def what_one_window_refuses_costs_the_others_nothing(store: Store, _: Fact
 
 
 @alone("W4", "windows")
-async def what_remains_falls_by_the_cost(store: Store, _: Factory) -> None:
+async def remaining_falls_by_the_cost(store: Store, _: Factory) -> None:
     windows = Plan("p", rpm=20, rph=30, rpd=40, concurrent=1).windows
     await store.peek("org_1", windows, NOW)
     for step, cost in enumerate((1, 2, 3, 5, 8)):
@@ -114,7 +114,7 @@ async def what_remains_falls_by_the_cost(store: Store, _: Factory) -> None:
 
 
 @alone("W6", "windows")
-async def who_waits_as_told_is_admitted(store: Store, __: Factory) -> None:
+async def a_call_after_the_told_wait_is_admitted(store: Store, __: Factory) -> None:
     now = NOW
     for gap in (0, 3 * SECOND + 7, 11 * SECOND, MINUTE, HOUR + 1, DAY):
         now += gap
@@ -145,7 +145,7 @@ async def the_largest_limit_is_exact(store: Store, _: Factory) -> None:
 
 
 @alone("W5", "windows")
-async def looking_changes_nothing(store: Store, _: Factory) -> None:
+async def peeking_changes_no_state(store: Store, _: Factory) -> None:
     for step in range(9):
         await hits(store, 1, NOW + step)
     for later in (9, MINUTE, 2 * DAY, 9 * DAY, -HOUR, 9):
@@ -167,7 +167,7 @@ async def many_hits_share_cells_as_decided(store: Store, _: Factory) -> None:
 
 
 @alone("W8", "windows")
-async def hostile_ids_have_windows_of_their_own(store: Store, _: Factory) -> None:
+async def hostile_ids_have_separate_windows(store: Store, _: Factory) -> None:
     for index, organization in enumerate(HOSTILE):
         await store.hit(organization, EXACT.windows, index % 9 + 1, NOW)
     for organization in HOSTILE:
@@ -175,7 +175,7 @@ async def hostile_ids_have_windows_of_their_own(store: Store, _: Factory) -> Non
 
 
 @alone("W8", "windows")
-async def owners_that_are_no_organization_have_windows_too(store: Store, __: Factory) -> None:
+async def owners_other_than_organizations_have_windows_too(store: Store, __: Factory) -> None:
     """Their names are longer than any organization's."""
     owners = ["e" * 128, "e" * 129, "e" * 191 + "f", "e" * 192]
     for owner in owners:
@@ -212,24 +212,24 @@ async def another_plan_keeps_what_is_counted(store: Store, _: Factory) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
-    what_fits_is_admitted,
+    a_cost_that_fits_is_admitted,
     the_cost_is_what_is_charged,
-    what_remains_falls_by_the_cost,
+    remaining_falls_by_the_cost,
     a_full_window_refuses,
     a_hit_leaves_when_it_is_as_old_as_the_window,
     a_hit_counts_until_it_is_as_old_as_the_window,
     a_refused_call_costs_nothing,
-    what_one_window_refuses_costs_the_others_nothing,
-    a_limit_of_nothing_admits_nothing,
+    a_refusal_by_one_window_costs_the_others_nothing,
+    a_limit_of_zero_admits_no_request,
     a_full_window_refuses_across_the_full_minute_hour_and_day,
     a_full_window_refuses_while_its_weight_falls,
     a_burst_does_not_drain_before_its_time,
-    who_waits_as_told_is_admitted,
+    a_call_after_the_told_wait_is_admitted,
     a_microsecond_is_not_rounded_away,
     the_largest_limit_is_exact,
-    looking_changes_nothing,
-    hostile_ids_have_windows_of_their_own,
-    owners_that_are_no_organization_have_windows_too,
+    peeking_changes_no_state,
+    hostile_ids_have_separate_windows,
+    owners_other_than_organizations_have_windows_too,
     a_clock_that_steps_back_admits_no_more,
     a_clock_that_steps_far_back_locks_out_for_the_window_only,
     another_plan_keeps_what_is_counted,

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ...core.access_rule import Rule
+from ...core.rule_book import RuleBook
 from ...gate import Gate
 from ...sessions import SESSION_COOKIE
 from ..queries import Parameter
@@ -39,6 +40,15 @@ _ERRORS: Final = {
     415: "The body is not declared as JSON.",
     429: "A rate limit, or that of concurrent jobs, is reached.",
     503: "Credentials cannot be checked at the moment, or the job has lost its slot.",
+}
+
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
+_KEY_REFUSALS: Final = (400, 401, 403, 429, 503)
+_PUBLIC_REFUSALS: Final = (400, 429)
+_FASTAPI_INVALID: Final = _REF.format(model="HTTPValidationError")
+_SCHEMES: Final[dict[str, dict[str, str]]] = {
+    "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
+    "session": {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
 }
 
 Described = tuple[str, str, Rule, str]
@@ -74,6 +84,45 @@ def parameters(path: str, query: Iterable[Parameter] = ()) -> list[dict[str, Any
             for name, description, schema in query
         ),
     ]
+
+
+def add_access(document: dict[str, Any], book: RuleBook) -> None:
+    """Add to an OpenAPI document what each operation requires, and how it is refused.
+
+    Operations with a ``security`` or a response of their own keep them. FastAPI's 422 becomes 400,
+    the status of :class:`~lockgate.errors.InvalidRequest`.
+
+    Args:
+        document: as the framework describes the application; it is changed.
+        book: the rules that hold.
+    """
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for path, operations in document.get("paths", {}).items():
+        for method, operation in operations.items():
+            if method.upper() not in _METHODS:
+                continue
+            rule = book.for_route(method.upper(), path).own
+            if rule.own:
+                continue
+            responses: dict[str, Any] = operation.setdefault("responses", {})
+            if _FASTAPI_INVALID in str(responses.get("422")):
+                del responses["422"]
+            statuses = _PUBLIC_REFUSALS if rule.public else _KEY_REFUSALS
+            for status in statuses:
+                response = _response(_ERRORS[status], _headers(status), Error)
+                responses.setdefault(str(status), response)
+            if not rule.public:
+                scopes = [rule.requires.scope] if rule.requires else []
+                operation.setdefault("security", [{name: scopes} for name in rule.accepts])
+                schemes = document["components"].setdefault("securitySchemes", {})
+                for credential in rule.accepts:
+                    schemes.setdefault(credential, _SCHEMES[credential])
+    if "HTTPValidationError" in schemas and _FASTAPI_INVALID not in str(document["paths"]):
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+    _, own = models_json_schema([(Error, "serialization")], ref_template=_REF)
+    for name, schema in own["$defs"].items():
+        schemas.setdefault(name, schema)
 
 
 def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[str, Any]:

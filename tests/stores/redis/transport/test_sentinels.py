@@ -22,7 +22,6 @@ from redis import asyncio as redis_asyncio
 from redis.exceptions import ReadOnlyError, RedisError
 
 from lockgate import Gate, Plan, PlanBook, run
-from lockgate.core.key_format import Token
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, KeyRevoked, RateLimitExceeded, StoreUnavailable
 from lockgate.stores.base import StoreError, Verdict
@@ -105,7 +104,7 @@ class Traffic:
         self.gate = Gate(store or url, brand="acme", plans=BOOK)
         self.free: list[Answer] = []
         self.tight: list[Answer] = []
-        self.revoked: list[Token] = []
+        self.revoked: list[str] = []
         """Those whose revocation was answered."""
         self.unsure = 0
         """Revocations that failed."""
@@ -114,9 +113,9 @@ class Traffic:
         self._ready = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    async def _make(self, organization: str) -> tuple[str, Token]:
+    async def _make(self, organization: str) -> tuple[str, str]:
         made = await self.gate.keys.create(organization, "a key")
-        return made.key.id, self.gate.format.read([b"Bearer " + made.text.encode()])
+        return made.key.id, made.text
 
     async def _prepare(self, tag: str) -> None:
         self.ids = f"free {tag}", f"tight {tag}"
@@ -124,10 +123,10 @@ class Traffic:
         self.tokens = [(await self._make(id))[1] for id in self.ids]
         self._keys = [await self._make(self.ids[0]) for _ in range(150)]
 
-    async def _admit(self, token: Token, answers: list[Answer]) -> None:
+    async def _admit(self, token: str, answers: list[Answer]) -> None:
         started = monotonic()
         try:
-            await self.gate.admit(token)
+            await self.gate.authenticate(token)
             outcome = "admitted"
         except RateLimitExceeded:
             outcome = "limited"
@@ -177,11 +176,11 @@ class Traffic:
         self.let_in = [token for token in self.revoked if await self.lets_in(token)]
         await self.gate.close()
 
-    async def lets_in(self, token: Token) -> bool:
+    async def lets_in(self, token: str) -> bool:
         until = monotonic() + 30
         while True:
             try:
-                await self.gate.admit(token)
+                await self.gate.authenticate(token)
             except KeyRevoked:
                 return False
             except StoreUnavailable:

@@ -83,12 +83,12 @@ def test_requests_get_503_until_the_certificate_is_right_again(
 
     async def all_of_it() -> None:
         made = await gate.keys.create("org_1", "a key")
-        token = gate.format.read([b"Bearer " + made.text.encode()])
-        await gate.admit(token)
+        token = made.text
+        await gate.authenticate(token)
 
         async def counted() -> int | None:
             try:
-                key = (await gate.admit(token)).key
+                key = (await gate.authenticate(token)).key
             except StoreUnavailable:
                 return None
             return None if key is None else key.request_count

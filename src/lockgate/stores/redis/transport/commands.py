@@ -1,6 +1,7 @@
 """Calls: a script or a command with its arguments, written as Redis reads them (RESP)."""
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from hashlib import sha1
 from importlib.resources import files
@@ -10,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 _FOLDER: Final = files("lockgate.stores.redis") / "scripts"
+_INCLUDE: Final = re.compile(r"^-- include: (\w+\.lua)\n", re.MULTILINE)
 _TOLD: Final = Struct("<Bq")
 _SINCE: Final = Struct("<d2s")
 _ASKING: Final = b"*1\r\n$6\r\nASKING\r\n"
@@ -48,22 +50,30 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=request_ids.renew)
 
 
-def _source(name: str) -> bytes:
-    return (_FOLDER / f"{name}.lua").read_bytes()
+def _source(file: str, included: set[str]) -> str:
+    """Read a script with the file that each ``-- include:`` line names in its place, once each."""
+    included.add(file)
+
+    def source_of(line: re.Match[str]) -> str:
+        return "" if line[1] in included else _source(line[1], included)
+
+    return _INCLUDE.sub(source_of, (_FOLDER / file).read_text())
 
 
-_ONE_KEY: Final = _source("one_key")
+_ONE_KEY: Final = _source("one_key.lua", set()).encode()
 
 
 class Script:
-    """A script: it runs as one step on the server, whatever comes.
+    """A Lua script, which Redis runs as one step.
 
     Args:
-        name: of its file; whatever it builds upon comes before it.
+        file: in the folder ``scripts``, with the files that it includes.
+        verb: the function of the file to call, where the file does nothing but define some.
     """
 
-    def __init__(self, *names: str) -> None:
-        body = b"".join(map(_source, names))
+    def __init__(self, file: str, verb: str | None = None) -> None:
+        source = _source(file, set())
+        body = (source if verb is None else f"{source}return {verb}()\n").encode()
         sha = sha1(body, usedforsecurity=False).hexdigest().encode()
         self.body: Final = body
         self.by_digest: Final = arguments(b"EVALSHA", sha)

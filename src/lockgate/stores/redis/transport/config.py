@@ -4,7 +4,8 @@ Of a client only its settings are taken. The connections are the store's own: a 
 again by themselves what may have taken effect (D33), decode what is not text, or wait too long.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from inspect import isawaitable
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,11 +21,13 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from ....errors import ConfigurationError
+from ....sync import run
 
 Client: TypeAlias = (
     redis.Redis | redis.RedisCluster | redis_asyncio.Redis | redis_asyncio.RedisCluster
 )
 Address: TypeAlias = tuple[str, int]
+_LogIn: TypeAlias = Callable[[Any], Any]
 _Parse: TypeAlias = Callable[[str], Mapping[str, Any]]
 Kind = Literal["single", "sentinel", "cluster"]
 
@@ -56,6 +59,8 @@ class Servers(NamedTuple):
     """The class and the options of connections to Sentinels."""
     remap: Callable[[Address], Address] | None = None
     """Where a node of a Cluster is really found, as the client says."""
+    greet: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+    """Called with each new connection that has logged in. It suspends only if that one awaits."""
 
     def __repr__(self) -> str:
         """Name the servers without the options, which hold passwords."""
@@ -65,15 +70,28 @@ class Servers(NamedTuple):
 
     def connect(self, address: Address | None) -> Any:
         """A connection to a server at an address, not connected yet; None: to the only one."""
-        where = {} if address is None else {"host": address[0], "port": address[1]}
-        return _bare(self.connection, {**self.options, **where}, self.timeout)
+        log_in: _LogIn = self.options.get("redis_connect_func") or _log_in
+        return self._connection(address, log_in)
 
     def connect_to_primary(self, address: Address) -> Any:
         """A connection to a server, not connected yet, that fails to unless it is a primary."""
+        return self._connection(address, _log_in_to_primary)
+
+    def _connection(self, address: Address | None, log_in: _LogIn) -> Any:
+        greet = self.greet
+
+        async def connected(connection: Any) -> None:
+            await answered(log_in(connection))
+            if greet is not None:
+                await greet(connection)
+
+        def connected_blocking(connection: Any) -> None:
+            run(connected(connection))
+
         is_awaiting = issubclass(self.connection, awaiting.AbstractConnection)
-        verify = _awaiting_primary if is_awaiting else _blocking_primary
-        where = {"host": address[0], "port": address[1], "redis_connect_func": verify}
-        return _bare(self.connection, {**self.options, **where}, self.timeout)
+        where = {} if address is None else {"host": address[0], "port": address[1]}
+        connect = {"redis_connect_func": connected if is_awaiting else connected_blocking}
+        return _bare(self.connection, {**self.options, **where, **connect}, self.timeout)
 
     def sentinel_client(self, address: Address, timeout: float) -> Any:
         """An awaiting client of a Sentinel, whose answers are text."""
@@ -154,21 +172,30 @@ def _client(
     return redis_asyncio.Redis.from_pool(pool)
 
 
-def _blocking_primary(connection: Any) -> None:
-    connection.on_connect()
-    connection.send_command("ROLE")
-    _see_primary(connection.read_response())
+def _log_in(connection: Any) -> Any:
+    return connection.on_connect()
 
 
-async def _awaiting_primary(connection: Any) -> None:
-    await connection.on_connect()
-    await connection.send_command("ROLE")
-    _see_primary(await connection.read_response())
-
-
-def _see_primary(role: Any) -> None:
+async def _log_in_to_primary(connection: Any) -> None:
+    await answered(connection.on_connect())
+    role = await ask(connection, "ROLE")
     if role[0] != b"master":
         raise ReadOnlyError("The server that the Sentinels name is a replica.")
+
+
+async def answered(result: Any) -> Any:
+    """Await the result of a method of redis-py's connections, where the connection awaits."""
+    return await result if isawaitable(result) else result
+
+
+async def ask(connection: Any, *words: str) -> Any:
+    """Send a command over a connection of redis-py's and return the reply.
+
+    Raises:
+        RedisError: the server refused, or the connection failed.
+    """
+    await answered(connection.send_command(*words, check_health=False))
+    return await answered(connection.read_response())
 
 
 def _from_url(text: str) -> dict[bool, Servers]:

@@ -1,1 +1,1 @@
-"""How the tables came to be what they are: Alembic's revisions, applied in order."""
+"""The Alembic environment of lockgate's tables."""

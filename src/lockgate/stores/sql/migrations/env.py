@@ -1,4 +1,4 @@
-"""Alembic's way in: the connection and the tables come from whoever called."""
+"""Run revisions on the connection and tables that ``schema.migrate`` passes."""
 
 from alembic import context
 

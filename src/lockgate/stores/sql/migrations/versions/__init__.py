@@ -1,1 +1,1 @@
-"""The revisions."""
+"""The revisions, one a file, applied in the order of their numbers."""

@@ -1,9 +1,9 @@
 """Organizations with their plans and windows, and their keys."""
 
-from alembic import op
 from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Integer, LargeBinary, String, Text
 
-from lockgate.stores.sql.tables import OPTIONS, ORGANIZATION_BYTES, ascii_text, opaque
+from lockgate.stores.sql.migrations.steps import create_index, create_table, drop_table, name_of
+from lockgate.stores.sql.tables import ORGANIZATION_BYTES, ascii_text, opaque
 
 revision = "0001"
 down_revision = None
@@ -11,18 +11,18 @@ down_revision = None
 
 def upgrade() -> None:
     """Create both tables."""
-    prefix = op.get_context().opts["prefix"]
-    op.create_table(
-        f"{prefix}organizations",
+    organizations, keys = name_of("organizations"), name_of("keys")
+    create_table(
+        organizations,
         Column("id", opaque(ORGANIZATION_BYTES), primary_key=True),
         Column("plan", String(64)),
         Column("overrides", Text),
         Column("windows", LargeBinary),
-        Column("idle_day", Integer, index=True),
-        **OPTIONS,
+        Column("idle_day", Integer),
     )
-    op.create_table(
-        f"{prefix}keys",
+    create_index(f"ix_{organizations}_idle_day", organizations, ["idle_day"])
+    create_table(
+        keys,
         Column("handle", ascii_text(64), primary_key=True),
         Column("id", ascii_text(36), nullable=False, unique=True),
         Column("organization", opaque(ORGANIZATION_BYTES), nullable=False),
@@ -36,14 +36,12 @@ def upgrade() -> None:
         Column("revoked_at", BigInteger),
         Column("request_count", BigInteger, nullable=False),
         Column("last_used_at", BigInteger),
-        ForeignKeyConstraint(["organization"], [f"{prefix}organizations.id"]),
-        **OPTIONS,
+        ForeignKeyConstraint(["organization"], [f"{organizations}.id"]),
     )
-    op.create_index(None, f"{prefix}keys", ["organization", "created_at"])
+    create_index(f"ix_{keys}_organization_created_at", keys, ["organization", "created_at"])
 
 
 def downgrade() -> None:
     """Drop both tables."""
-    prefix = op.get_context().opts["prefix"]
-    op.drop_table(f"{prefix}keys")
-    op.drop_table(f"{prefix}organizations")
+    drop_table(name_of("keys"))
+    drop_table(name_of("organizations"))

@@ -1,8 +1,8 @@
 """Slots for concurrent jobs, beside the windows of their organization."""
 
-from alembic import op
 from sqlalchemy import Column
 
+from lockgate.stores.sql.migrations.steps import add_column, drop_column, name_of
 from lockgate.stores.sql.tables import large_bytes
 
 revision = "0002"
@@ -11,9 +11,9 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Add the column."""
-    op.add_column(f"{op.get_context().opts['prefix']}organizations", Column("slots", large_bytes()))
+    add_column(name_of("organizations"), Column("slots", large_bytes()))
 
 
 def downgrade() -> None:
     """Drop the column; jobs that run lose their slots."""
-    op.drop_column(f"{op.get_context().opts['prefix']}organizations", "slots")
+    drop_column(name_of("organizations"), "slots")

@@ -7,15 +7,19 @@ from alembic import op
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     LargeBinary,
     bindparam,
     case,
     column,
+    inspect,
     or_,
     select,
     table,
     update,
 )
+
+from lockgate.stores.sql.migrations.steps import add_column, drop_column, name_of
 
 revision = "0005"
 down_revision = "0004"
@@ -26,20 +30,21 @@ _AT_ONCE: Final = 1000
 
 def upgrade() -> None:
     """Add the column."""
-    op.add_column(f"{op.get_context().opts['prefix']}organizations", Column("used", LargeBinary))
+    add_column(name_of("organizations"), Column("used", LargeBinary))
 
 
 def downgrade() -> None:
     """Move all usage to the rows of its keys, then drop the column."""
-    prefix = op.get_context().opts["prefix"]
-    _move(prefix)
-    op.drop_column(f"{prefix}organizations", "used")
-
-
-def _move(prefix: str) -> None:
     connection = op.get_bind()
-    organizations = table(f"{prefix}organizations", column("id"), column("used"))
-    keys = table(f"{prefix}keys", column("handle"), column("request_count"), column("last_used_at"))
+    name = name_of("organizations")
+    if "used" in {found["name"] for found in inspect(connection).get_columns(name)}:
+        _move(connection, name)
+        drop_column(name, "used")
+
+
+def _move(connection: Connection, name: str) -> None:
+    organizations = table(name, column("id"), column("used"))
+    keys = table(name_of("keys"), column("handle"), column("request_count"), column("last_used_at"))
     some = (
         select(organizations.c.id, organizations.c.used)
         .where(organizations.c.used.is_not(None))

@@ -1,0 +1,71 @@
+"""The command ``lockgate``: its groups, its exit codes, and how it reports errors.
+
+Exit codes: 0 done; 1 a check found something, or the request was refused (no such key, a name that
+is too long); 2 the command was called wrongly; 3 the store did not answer.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from ..errors import ConfigurationError, InvalidRequest, Refusal, StoreUnavailable
+from .db import db
+from .demo import demo
+from .init import init
+from .keys import keys
+from .organizations import orgs
+from .simulate import simulate
+
+REFUSED: Final = 1
+MISUSED: Final = 2
+UNAVAILABLE: Final = 3
+
+_EXTRAS: Final = {"db": "sql", "fastapi": "cli,fastapi", "flask": "cli,flask"}
+"""Extras that bring more than ``cli``, by command or framework."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="lockgate")
+def lockgate() -> None:
+    """API keys, scopes and rate limits that really hold."""
+
+
+for _command in (db, demo, init, keys, orgs, simulate):
+    lockgate.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    name = " ".join(["lockgate", *(word for word in given[:2] if word in _NAMES)])
+    try:
+        code: object = lockgate.main(given, "lockgate", standalone_mode=False)
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except click.Abort:
+        print(f"{name}: aborted, nothing was changed.", file=sys.stderr)
+        return REFUSED
+    except ModuleNotFoundError as missing:
+        extra = next((_EXTRAS[word] for word in given if word in _EXTRAS), "cli")
+        print(f"{name} needs {missing.name}: pip install 'lockgate[{extra}]'.", file=sys.stderr)
+        return MISUSED
+    except InvalidRequest as problem:
+        for field, message in problem.problems:
+            print(f"{name}: {field}: {message}", file=sys.stderr)
+        return REFUSED
+    except StoreUnavailable as problem:
+        print(f"{name}: {problem}", file=sys.stderr)
+        return UNAVAILABLE
+    except Refusal as problem:
+        print(f"{name}: {problem}", file=sys.stderr)
+        return REFUSED
+    except (ConfigurationError, OSError) as problem:
+        print(f"{name}: {problem}", file=sys.stderr)
+        return MISUSED
+    return code if isinstance(code, int) else 0
+
+
+_NAMES: Final = {*lockgate.commands, *keys.commands, *orgs.commands}

@@ -1,0 +1,299 @@
+"""API keys in Redis: the verbs of keys, and the claims of their handles.
+
+An organization's keys lie in one hash, the key's handle leads to it from elsewhere in a Cluster:
+the handle is claimed before the key is inserted, and is believed only if the organization agrees.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from ...core.api_keys import NEVER, ApiKey, KeyDraft, Position
+from ...core.digests import Digest
+from ...core.timestamps import MINUTE
+from ...errors import HandleTaken, KeyLimitReached
+from ...sync import together
+from ..base import Page, Removal, StoreError, Usage, reading_state
+from .admission import ADD_USAGE, Admissions
+from .cache import Cache
+from .codec import (
+    RECORDS,
+    Claim,
+    read_claim,
+    read_key,
+    read_keys,
+    write_claim,
+    write_digest,
+    write_key,
+    write_place,
+)
+from .key_names import REMOVED, Place, fields_of, place_of, read, slot_of, write
+from .transport.client import lasting
+from .transport.commands import Script, command, invocation, number
+from .transport.connection import Refused, Split, reraise
+
+_INSERT: Final = Script("keys.lua", "insert")
+_REVOKE: Final = Script("keys.lua", "revoke")
+_REVOKE_RECORD: Final = Script("keys.lua", "revoke_record")
+_REHASH: Final = Script("keys.lua", "rehash")
+_LIST: Final = Script("keys.lua", "list")
+_LIST_LIVE: Final = Script("keys.lua", "list_live")
+_LIST_ENDED: Final = Script("keys.lua", "list_ended")
+_REMOVE: Final = Script("keys.lua", "remove")
+_UNCLAIM: Final = Script("keys.lua", "unclaim")
+
+_CLAIM_LASTS: Final = MINUTE
+"""Microseconds after which a claim without a key may be taken over: no insertion takes a tenth."""
+_INSTANT: Final = 16
+"""Digits with which a member of an index begins (``key_records.lua``)."""
+_SCANNED_AT_ONCE: Final = b"200"
+_REMOVED_AT_ONCE: Final = 50
+READ_AT_ONCE: Final = 250
+_START: Final = "0 0"
+"""The cursor with which a walk over all organizations begins."""
+
+
+class Keys(Admissions, Cache):
+    """The verbs of :class:`~lockgate.stores.base.KeyStore`."""
+
+    @lasting
+    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        place = self._names.place(draft.organization)
+        # The handle lies in another slot of a Cluster: it is claimed first, released on failure.
+        claimed = await self._claim_for_key(draft)
+        try:
+            answer = await self._ask(
+                invocation(
+                    _INSERT,
+                    place.slot,
+                    place.keys,
+                    *(number(now), number(cap), *write_key(draft)),
+                )
+            )
+        except Refused:
+            await self._unclaim(*claimed)
+            raise
+        if isinstance(answer, list):
+            return read_key(cast(list[bytes], answer)[0], None)
+        await self._unclaim(*claimed)
+        if answer == b"cap":
+            raise KeyLimitReached(cap or 0)
+        raise HandleTaken
+
+    async def find(self, handle: str) -> ApiKey | None:
+        claimed = await self._claimed(handle)
+        return None if claimed is None else await self.get(*claimed)
+
+    async def get(self, organization: str, id: str) -> ApiKey | None:
+        record, usage, _ = await self._kept(organization, id)
+        with reading_state(organization, RECORDS):
+            return None if record is None else read_key(record, usage)
+
+    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
+        with reading_state(organization, RECORDS):
+            return await self._newest(self._names.place(organization), limit, after)
+
+    async def list_live(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Page:
+        records = await self._live(self._names.place(organization), limit, after, now)
+        with reading_state(organization, RECORDS):
+            return read_keys(records)
+
+    @lasting
+    async def revoke_if_live(
+        self, organization: str, id: str, now: int | None = None
+    ) -> ApiKey | None:
+        place = self._names.place(organization)
+        values = number(now), write(id)
+        call = invocation(_REVOKE, place.slot, place.keys, *values, repeatable=True)
+        try:
+            answer = await self._ask(call.divisible())
+        except Split:
+            answer = await self._revoke_by_parts(place, values)
+        if answer is None:
+            return None
+        await self._count_change()
+        return read_key(*cast(list[bytes], answer))
+
+    async def _revoke_by_parts(self, place: Place, values: tuple[bytes, bytes]) -> Any:
+        """Do the work of :data:`_REVOKE` one Redis key at a time, while a slot moves.
+
+        The first call revokes. A process that dies after it leaves the revoked key in the index of
+        live keys until the key is revoked again.
+        """
+        marking = invocation(
+            _REVOKE_RECORD, place.slot, [place.organization], *values, repeatable=True
+        )
+        answer = await self._ask(marking)
+        if answer is not None:
+            key = read_key(*cast(list[bytes], answer))
+            expiry = NEVER if key.expires_at is None else key.expires_at
+            was, ends = (write_place(Position(at, key.id)) for at in (expiry, key.ends_at))
+            for words in ((b"ZREM", place.live, was), (b"ZADD", place.ended, b"0", ends)):
+                await self._ask(command(place.slot, *words, repeatable=True))
+        return answer
+
+    @lasting
+    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        claimed = await self._claimed(handle)
+        if claimed is None:
+            return False
+        organization, id = claimed
+        place = self._names.place(organization)
+        values = fields_of(id)[0], *write_digest(old), *write_digest(new)
+        call = invocation(_REHASH, place.slot, [place.organization], *values)
+        moved = bool(await self._ask(call))
+        if moved:
+            await self._count_change()
+        return moved
+
+    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+        for handle, (requests, last_used_at) in usage.items():
+            if (claimed := await self._claimed(handle)) is None:
+                continue
+            organization, id = claimed
+            place = self._names.place(organization)
+            values = *fields_of(id), number(requests), number(last_used_at)
+            await self._ask(invocation(ADD_USAGE, place.slot, [place.organization], *values))
+
+    @lasting
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        until = (await self.now() if now is None else now) - age
+        hashes, following = await self._scan(cursor)
+        steps = await together(self._remove_ended(hash, until) for hash in hashes)
+        removed = sum(removed for removed, _ in steps)
+        if removed:
+            await self._count_change()
+        is_left = any(is_left for _, is_left in steps)
+        return Removal(removed, cursor or _START if is_left else following)
+
+    async def _pages(self, place: Place) -> AsyncIterator[Page]:
+        """Yield all keys of an organization by pages, newest first."""
+        after: Position | None = None
+        while True:
+            page = await self._newest(place, READ_AT_ONCE, after)
+            yield page
+            if len(page) < READ_AT_ONCE:
+                return
+            after = Position(page[-1].created_at, page[-1].id)
+
+    async def _newest(self, place: Place, limit: int, after: Position | None) -> Page:
+        start = b"-"
+        if after is not None:
+            start = b"(" + write_place(after._replace(instant=NEVER - after.instant))
+        keys = place.organization, place.created
+        values = start, number(limit)
+        call = invocation(_LIST, place.slot, keys, *values, repeatable=True)
+        try:
+            fields = await self._ask(call.divisible())
+        except Split:
+            fields = await self._list_by_parts(place, *values)
+        return read_keys(fields)
+
+    async def _list_by_parts(self, place: Place, start: bytes, limit: bytes) -> Any:
+        """Do the work of :data:`_LIST` one Redis key at a time, while a slot moves."""
+        words = b"ZRANGEBYLEX", place.created, start, b"+", b"LIMIT", b"0", limit
+        members = await self._ask(command(place.slot, *words, repeatable=True))
+        names = [name for member in members for name in fields_of(read(member[_INSTANT:]))]
+        if not names:
+            return []
+        return await self._ask(
+            command(place.slot, b"HMGET", place.organization, *names, repeatable=True)
+        )
+
+    async def _live(
+        self, place: Place, limit: int, after: Position | None, now: int | None
+    ) -> Sequence[bytes | None]:
+        """Return alternating records and usage of live keys, the latest expiry first."""
+        start = b"+" if after is None else b"(" + write_place(after)
+        values = number(now), start, number(limit)
+        keys = place.organization, place.live
+        fields: Sequence[bytes | None] = await self._ask(
+            invocation(_LIST_LIVE, place.slot, keys, *values, repeatable=True)
+        )
+        return fields
+
+    async def _remove_ended(self, place: Place, until: int) -> tuple[int, bool]:
+        """Remove some keys of one organization; return how many, and whether more may remain.
+
+        The handles are marked first. A removal that is interrupted after that is repeated by the
+        next, and until then the key appears in lists only.
+        """
+        indexes = place.organization, place.live, place.ended
+        values = number(until), number(_REMOVED_AT_ONCE)
+        due = read_keys(
+            await self._ask(invocation(_LIST_ENDED, place.slot, indexes, *values, repeatable=True))
+        )
+        if not due:
+            return 0, False
+        names = [self._names.handle(key.handle) for key in due]
+        await together(self._ask(command(slot_of(n), b"SET", n, REMOVED)) for n in names)
+        ids = [write(key.id) for key in due]
+        removed = await self._ask(invocation(_REMOVE, place.slot, place.keys, *ids))
+        return removed, len(due) == _REMOVED_AT_ONCE
+
+    async def _scan(self, cursor: str | None) -> tuple[Sequence[Place], str | None]:
+        """Return some organizations and the next cursor, None after the last ones.
+
+        A cursor is the number of a server and a cursor of its ``SCAN``.
+        """
+        which, start = (cursor or _START).split()
+        lines = await self._lanes.here().everyone()
+        if int(which) >= len(lines):
+            return [], None
+        match = b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
+        answer = await lines[int(which)].ask(command(0, b"SCAN", start.encode(), *match))
+        if isinstance(answer, Exception):
+            reraise(answer)
+        following, names = cast(tuple[bytes, list[bytes]], answer)
+        places = [place_of(name) for name in dict.fromkeys(names) if name.endswith(b"}")]
+        if following != b"0":
+            return places, f"{which} {following.decode()}"
+        return places, f"{int(which) + 1} 0" if int(which) + 1 < len(lines) else None
+
+    async def _claim(self, name: bytes, claim: bytes) -> None:
+        """Claim a handle.
+
+        Raises:
+            HandleTaken: it has been claimed before.
+        """
+        if await self._ask(command(slot_of(name), b"SET", name, claim, b"NX")) is None:
+            raise HandleTaken
+
+    async def _claim_for_key(self, key: KeyDraft) -> tuple[bytes, bytes]:
+        """Claim the handle of a key before its insertion; return its name and the claim.
+
+        A process may die between its claim and its insertion. Imported keys cannot choose another
+        handle, so a claim without a key may be taken over after a minute.
+
+        Raises:
+            HandleTaken: another key has the handle, or a younger claim.
+        """
+        name, now = self._names.handle(key.handle), await self.now()
+        claim = write_claim(Claim(key.organization, key.id, now))
+        try:
+            await self._claim(name, claim)
+        except HandleTaken:
+            there = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+            if there == REMOVED:
+                raise
+            if there is not None:
+                organization, id, since = read_claim(there)
+                if since is None or now - since < _CLAIM_LASTS:
+                    raise
+                if await self.get(organization, id) is not None:
+                    raise
+                await self._unclaim(name, there)
+            await self._claim(name, claim)
+        return name, claim
+
+    async def _unclaim(self, name: bytes, claim: bytes) -> None:
+        with suppress(StoreError):  # A handle lost this way is one of 62**8.
+            await self._ask(invocation(_UNCLAIM, slot_of(name), [name], claim))

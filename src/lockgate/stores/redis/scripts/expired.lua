@@ -1,4 +1,0 @@
-
-if void <= now then
-  return write('<Bi8', 3, now)
-end

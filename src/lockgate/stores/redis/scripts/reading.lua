@@ -1,2 +1,0 @@
-
-return reading and reading .. heads

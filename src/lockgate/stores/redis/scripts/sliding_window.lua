@@ -1,0 +1,286 @@
+-- The sliding window. The specification is lockgate/core/sliding_window.py; this restates it for Redis.
+--
+-- The state of an organization is one string:
+--   a fast path, valid while a hit joins the newest cell of every window: the instant before which hits
+--     do, when the tightest window regains capacity, which one that is, and the fingerprint of the plan
+--     for which this holds;
+--   a tag; the last hit, common to all windows; the total, to which each admission adds its cost; what
+--     remains in the tightest window of that plan;
+--   the ids of the latest requests, newest first, each after its instant;
+--   of each window: the total when it was empty, its oldest hit, the first hit of its newest cell, the
+--     total before that one, and the bytes of its older cells;
+--   and these cells, oldest first.
+-- Instants in cells and beside ids are kept modulo 2^40 microseconds (12 days). All else are whole
+-- numbers up to 2^53, which doubles hold exactly.
+--
+-- Takes from the script that includes it: windows, the name of the string; plan, which is span, limit
+-- (infinite if there is none) and grain of each window, packed, then the milliseconds that the state is
+-- kept, then the request; and the locals of request.lua. Without an id nothing is charged.
+--
+-- Leaves: reading and heads, which together admission_codec.py unpacks, or nil for reading if the
+-- request was sent before and may have been charged then (D33); and charged, whether it was charged now.
+-- All windows are charged or none is (W9). A function with these arguments and results would read
+-- better; with it an admission takes 3 to 6 % more instructions of the server (callgrind; see
+-- docs/design/0010-an-admission-is-one-script.md).
+
+local FORMAT, WIDE = 2, 1 -- The tag: this, one more where counts take 7 bytes, and 256 a window.
+local TAG, IDS, HEADS = 26, 52, 260 -- Where they start.
+local ID, HEAD = 13, 40 -- Their sizes in bytes.
+local LAST_ID = HEADS - ID
+local FULL, AGE = 63, 2 ^ 40
+local EXACT = 2 ^ 53 -- Below it a double holds every whole number.
+local NARROW = 2 ^ 24 -- Few counts in cells need more than three bytes.
+local PLENTY = 2 ^ 60 -- More than any limit leaves.
+local ADMITTED, LIMITED = 1, 2
+
+local number = (#plan - REQUEST - (#plan - REQUEST) % 24) / 24
+local head_ends = HEADS + HEAD * number - 1
+local reading, heads
+local charged = false
+
+-- Arguments of a call become text, so the numbers for three windows, which most plans have, are text.
+local kept = call('GETRANGE', windows, '0', number == 3 and '378' or head_ends - 1)
+if kept == '' then
+  kept = string.rep('\0', TAG - 1) .. write('<I2', FORMAT + 256 * number)
+  kept = kept .. string.rep('\0', head_ends - TAG - 1)
+end
+local joins, reset, tightest, made_for, tag, last, total, remaining = read('<ddbc8I2di8d', kept)
+local repeated = id and string.find(kept, id, IDS, true)
+
+if
+  made_for == mark and now < joins and last <= now and cost <= remaining
+  and total + cost < EXACT and id and not repeated and since == 0
+then
+  charged, total, remaining = true, total + cost, remaining - cost
+  local tail = cut(kept, IDS, LAST_ID - 1)
+  -- No cell is opened, so one was opened less than the smallest grain ago: no expiry to prolong.
+  local front = write('<I2di8dI5', tag, now, total, remaining, now % AGE)
+  call('SETRANGE', windows, '25', front .. id .. tail)
+  reading = write('<Bi8i8i8bbi8i8', ADMITTED, now, remaining, reset, tightest, -1, 0, total)
+  heads = cut(kept, HEADS)
+else
+  local life = cut(plan, 24 * number + 1, -REQUEST - 1)
+  local cell, size = '<I5I3', 8
+  if tag ~= FORMAT + 256 * number then
+    if tag ~= FORMAT + WIDE + 256 * number then
+      error('window state of format ' .. tag .. ' for ' .. number .. ' windows')
+    end
+    cell, size = '<I5I7', 12
+  end
+  local cells = call('GETRANGE', windows, number == 3 and '379' or head_ends, '-1')
+
+  charged = id and not repeated
+  local knowable = true
+  if charged and since > 0 then
+    local instant, oldest = read('<I5c8', kept, LAST_ID)
+    if oldest ~= '\0\0\0\0\0\0\0\0' then
+      -- Its id is not among the latest. If ids were dropped since it was sent, it may be one of them.
+      knowable = now - (now - instant) % AGE < since
+      charged = knowable
+    end
+  end
+
+  -- Return what remains of a window's cells: where they start, the units used and the oldest hit. A
+  -- function of its arguments only: making upvalues would cost more than the call.
+  local function pruned(cells, from, till, cell, size, last, edge, used)
+    if last <= edge or used == 0 then
+      return till, 0, 0
+    end
+    local read = struct.unpack
+    for place = from, till - 1, size do
+      local instant, count = read(cell, cells, place)
+      instant = last - (last - instant) % 2 ^ 40
+      if instant > edge then
+        return place, used, instant
+      end
+      used = used - count
+    end
+    return till, used, last
+  end
+
+  local back, wide = last > now, false
+  local rewrites = back or total + cost >= EXACT
+  repeat
+    if rewrites then
+      -- Rewrite the whole state: the clock has stepped back, or a number has become too large.
+      local folding, older, from, most = {}, {}, 1, 0
+      for index = 1, number do
+        local span, _, grain = read('<ddd', plan, 24 * index - 23)
+        local base, oldest, first, start, length = read('<i8dddd', kept, HEADS + HEAD * (index - 1))
+        local used, count, list = total - base, total - start, {}
+        for place = from, from + length - 1, size do
+          local instant, many = read(cell, cells, place)
+          instant = last - (last - instant) % AGE
+          if back and instant >= now then
+            count = count + many -- Cells in the future become one that ends now (W11).
+          else
+            list[#list + 1] = { instant, many }
+          end
+        end
+        from = from + length
+        if back then
+          oldest, first = math.min(oldest, now), math.min(first, now)
+          if grain > 0 and #list > FULL + 1 + math.floor(span / grain) then
+            local folded = {}
+            for place = 1, #list, 2 do
+              local one, two = list[place], list[place + 1]
+              folded[#folded + 1] = two and { two[1], one[2] + two[2] } or one
+            end
+            list = folded
+            oldest = list[1][1]
+          end
+        end
+        for _, one in ipairs(list) do
+          wide = wide or one[2] >= NARROW
+        end
+        most = math.max(most, used)
+        folding[index], older[index] = { used, oldest, first, count }, list
+      end
+      tag, cell, size = FORMAT + 256 * number, '<I5I3', 8
+      if wide then
+        tag, cell, size = tag + WIDE, '<I5I7', 12
+      end
+      last, total, heads = math.min(last, now), most, ''
+      for index, list in ipairs(older) do
+        local used, oldest, first, count = unpack(folding[index])
+        for place, one in ipairs(list) do
+          list[place] = write(cell, one[1] % AGE, one[2])
+        end
+        list = table.concat(list)
+        local edge = now - read('<d', plan, 24 * index - 23)
+        if oldest <= edge then
+          local place
+          place, used, oldest = pruned(list, 1, #list + 1, cell, size, last, edge, used)
+          list = cut(list, place)
+          if used == 0 then
+            first, count = 0, 0
+          end
+        end
+        heads = heads .. write('<i8dddd', total - used, oldest, first, total - count, #list)
+        older[index] = list
+      end
+      kept = string.rep('\0', TAG - 1) .. write('<I2di8d', tag, last, total, 0)
+        .. cut(kept, IDS, HEADS - 1) .. heads
+      cells, rewrites = table.concat(older), false
+    end
+
+    if charged then
+      -- Unchanged heads and cells are copied in runs: head and copied say how far that has come.
+      local body, head, copied, from = '', HEADS, 1, 1
+      heads, joins, remaining, reset, tightest = '', PLENTY, PLENTY, now, -1
+      for index = 1, number do
+        local span, limit, grain = read('<ddd', plan, 24 * index - 23)
+        local at = HEADS + HEAD * (index - 1)
+        local base, oldest, first, start, length = read('<i8dddd', kept, at)
+        local till, is_same = from + length, true
+        if oldest <= now - span then
+          local place, used
+          place, used, oldest =
+            pruned(cells, from, till, cell, size, last, now - span, total - base)
+          base, is_same = total - used, false
+          if used == 0 then
+            first, start = 0, total
+          end
+          if place > from then
+            body = body .. cut(cells, copied, from - 1)
+            copied, length = place, till - place
+          end
+        end
+        local left = limit - (total + cost - base)
+        if left < 0 then
+          charged = false
+          break
+        end
+        local is_full = length >= FULL * size
+        if not ((is_full and now - first < grain) or (last == now and total > start)) then
+          is_same = false
+          if total > start then
+            if total - start >= NARROW and size == 8 then
+              wide, rewrites = true, true
+              break
+            end
+            body = body .. cut(cells, copied, till - 1) .. write(cell, last % AGE, total - start)
+            copied, length = till, length + size
+            is_full = length >= FULL * size
+          end
+          first, start = now, total
+        end
+        if length == 0 and oldest ~= now then
+          oldest, is_same = now, false
+        end
+        if not is_same then
+          heads = heads .. cut(kept, head, at - 1)
+            .. write('<i8dddd', base, oldest, first, start, length)
+          head = at + HEAD
+        end
+        local leaves, join = oldest + span, is_full and first + grain or now + 1
+        if leaves < join then
+          join = leaves
+        end
+        if join < joins then
+          joins = join
+        end
+        if left < remaining or (left == remaining and leaves > reset) then
+          remaining, reset, tightest = left, leaves, index - 1
+        end
+        from = till
+      end
+      if charged and not rewrites then
+        total = total + cost
+        heads = heads .. cut(kept, head)
+        reading =
+          write('<Bi8i8i8bbi8i8', ADMITTED, now, remaining, reset, tightest, -1, 0, total)
+        local front = write(
+          '<ddbc8I2di8dI5',
+          joins, reset, tightest, mark, tag, now, total, remaining, now % AGE
+        ) .. id .. cut(kept, IDS, LAST_ID - 1)
+        call('SET', windows, front .. heads .. body .. cut(cells, copied), 'PX', life)
+      end
+    end
+  until not rewrites
+
+  if not reading and knowable then
+    local refused_by, longest, from = -1, 0, 1
+    heads, remaining, reset, tightest = '', PLENTY, now, -1
+    for index = 1, number do
+      local span, limit = read('<dd', plan, 24 * index - 23)
+      local base, oldest, _, _, length = read('<i8dddd', kept, HEADS + HEAD * (index - 1))
+      local used, till = total - base, from + length
+      if oldest <= now - span then
+        from, used, oldest = pruned(cells, from, till, cell, size, last, now - span, used)
+      end
+      heads = heads .. write('<i8dddd', total - used, 0, 0, 0, 0)
+      local left = math.max(0, limit - used)
+      local leaves = used > 0 and oldest + span or now
+      if left < remaining or (left == remaining and leaves > reset) then
+        remaining, reset, tightest = left, leaves, index - 1
+      end
+      if not repeated and used + cost > limit then
+        local waits = span
+        if cost <= limit then
+          -- Sum the oldest cells until enough units would have left for this cost.
+          local excess, until_then = used - (limit - cost), last
+          for place = from, till - 1, size do
+            local instant, count = read(cell, cells, place)
+            excess = excess - count
+            if excess <= 0 then
+              until_then = last - (last - instant) % AGE
+              break
+            end
+          end
+          waits = until_then + span - now
+        end
+        if waits > longest then
+          longest, refused_by = waits, index - 1
+        end
+      end
+      from = till
+    end
+    local verdict = refused_by < 0 and ADMITTED or LIMITED
+    reading =
+      write('<Bi8i8i8bbi8i8', verdict, now, remaining, reset, tightest, refused_by, longest, total)
+    if back and id and not repeated then
+      call('SET', windows, kept .. cells, 'PX', life)
+    end
+  end
+end

@@ -1,5 +1,0 @@
--- KEYS: a handle. ARGV: whose it must be.
-if redis.call('GET', KEYS[1]) == ARGV[1] then
-  redis.call('DEL', KEYS[1])
-end
-return 1

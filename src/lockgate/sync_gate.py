@@ -1,0 +1,127 @@
+"""The verbs of a gate as plain functions: for scripts, threads and shells, as ``gate.sync``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from .errors import ConfigurationError
+from .services.claims import Claims
+from .services.concurrency import ConcurrencySlots
+from .services.imported_keys import ImportedKeys
+from .services.keys import Keys
+from .services.organizations import Organizations
+from .services.registration import AgentAccounts
+from .sync import loop_runs, run
+
+if TYPE_CHECKING:
+    from .gate import Gate
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return a function that makes the call in this thread and returns its result."""
+
+    @wraps(verb)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if loop_runs():
+            raise ConfigurationError(
+                f"An event loop runs in this thread, and gate.sync would stop it: await "
+                f"{verb.__name__}(...) of the gate itself, without .sync."
+            )
+        return run(verb(*args, **kwargs))
+
+    return call
+
+
+class SyncKeys:
+    """Call :class:`~lockgate.services.keys.Keys` without awaiting."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.create: Final = _blocking(keys.create)
+        self.list: Final = _blocking(keys.list)
+        self.overview: Final = _blocking(keys.overview)
+        self.get: Final = _blocking(keys.get)
+        self.revoke: Final = _blocking(keys.revoke)
+        self.remove_ended: Final = _blocking(keys.remove_ended)
+        self.census: Final = _blocking(keys.census)
+        self.seal: Final = _blocking(keys.seal)
+        self.now: Final = _blocking(keys.now)
+
+
+class SyncOrganizations:
+    """Call :class:`~lockgate.services.organizations.Organizations` without awaiting."""
+
+    def __init__(self, organizations: Organizations) -> None:
+        self.place: Final = _blocking(organizations.place)
+        self.plan: Final = _blocking(organizations.plan)
+
+
+class SyncSlots:
+    """Call :class:`~lockgate.services.concurrency.ConcurrencySlots` without awaiting."""
+
+    def __init__(self, slots: ConcurrencySlots) -> None:
+        self.acquire: Final = _blocking(slots.acquire)
+        self.renew: Final = _blocking(slots.renew)
+        self.release: Final = _blocking(slots.release)
+        self.held: Final = _blocking(slots.held)
+        self.cancel: Final = _blocking(slots.cancel)
+
+
+class SyncImportedKeys:
+    """Call :class:`~lockgate.services.imported_keys.ImportedKeys` without awaiting."""
+
+    def __init__(self, legacy: ImportedKeys) -> None:
+        self.adopt: Final = _blocking(legacy.adopt)
+
+
+class SyncClaims:
+    """Call :class:`~lockgate.services.claims.Claims` without awaiting."""
+
+    def __init__(self, claims: Claims) -> None:
+        self.list: Final = _blocking(claims.list)
+        self.claim: Final = _blocking(claims.claim)
+
+
+class SyncAccounts:
+    """Call :class:`~lockgate.services.registration.AgentAccounts` without awaiting."""
+
+    def __init__(self, accounts: AgentAccounts) -> None:
+        self.register: Final = _blocking(accounts.register)
+        self.remove_unclaimed: Final = _blocking(accounts.remove_unclaimed)
+        self.claims: Final = SyncClaims(accounts.claims)
+
+
+class SyncGate:
+    """Call a gate without awaiting, where no event loop runs::
+
+        created = gate.sync.keys.create("org_1", "ci", scopes=["jobs:*"])
+        caller = gate.sync.authenticate("acme_live_...", requires="jobs:write", cost=5)
+        gate.sync.close()
+
+    Each verb takes, returns and raises as that of the gate does, and raises
+    :class:`~lockgate.ConfigurationError` where an event loop runs in the calling thread. For a slot
+    that a block holds, :meth:`Gate.slot <lockgate.Gate.slot>` serves ``with`` as it is.
+
+    Args:
+        gate: makes the calls.
+
+    Raises:
+        ConfigurationError: the gate's store needs an event loop.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        gate.slots.pair("sync")
+        self.keys: Final = SyncKeys(gate.keys)
+        self.organizations: Final = SyncOrganizations(gate.organizations)
+        self.slots: Final = SyncSlots(gate.slots)
+        self.legacy: Final = SyncImportedKeys(gate.legacy)
+        self.accounts: Final = None if gate.accounts is None else SyncAccounts(gate.accounts)
+        self.authenticate: Final = _blocking(gate.authenticate)
+        self.admit_session: Final = _blocking(gate.admit_session)
+        self.now: Final = _blocking(gate.now)
+        self.flush: Final = _blocking(gate.flush)
+        self.close: Final = _blocking(gate.close)

@@ -1,0 +1,106 @@
+"""The arguments of ``protect``, checked alike on every framework, and the audit of its result."""
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Final, Protocol, cast
+
+from ..core.access_rule import PUBLIC, Rule
+from ..errors import ConfigurationError
+from ..gate import Gate
+from .audit import Audit
+
+EXTENSION: Final = "lockgate"
+"""The name under which ``extensions`` or ``state`` of an application holds its gate middleware."""
+
+
+class _Audited(Protocol):
+    def audit(self) -> Audit: ...
+
+
+def combined_rules(
+    app: object, gate: object, public: Iterable[str], rules: Mapping[str, Rule | str] | None
+) -> dict[str, Rule | str]:
+    """Return the rules that ``protect`` was given, those of ``public`` included.
+
+    Args:
+        app: the application.
+        gate: its gate.
+        public: ``"METHOD /path"`` of each route that needs no key.
+        rules: by ``"METHOD /path"``.
+
+    Raises:
+        ConfigurationError: an argument is of the wrong kind, or a route is in both.
+    """
+    if isinstance(app, Gate):
+        raise ConfigurationError("Swap the arguments: protect(app, gate), the application first.")
+    if not isinstance(gate, Gate):
+        raise ConfigurationError(
+            f"protect(app, gate) takes a lockgate.Gate second, not {type(gate).__name__}."
+        )
+    if isinstance(public, (str, Mapping)):
+        raise ConfigurationError(f"public is a list such as ['GET /health'], not {public!r}.")
+    if rules is not None and not isinstance(rules, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+        raise ConfigurationError(
+            f"rules is a dict such as {{'GET /jobs': 'jobs:read'}}, not {rules!r}."
+        )
+    combined = dict(rules or {})
+    for key, rule in combined.items():
+        _check_value(key, rule)
+    for key in public:
+        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+            raise ConfigurationError(
+                f"public is a list of texts such as 'GET /health', not {key!r}."
+            )
+        if combined.setdefault(key, PUBLIC) != PUBLIC:
+            raise ConfigurationError(f"{key!r} is in public and in rules: take one out.")
+    return combined
+
+
+def audit(app: object) -> Audit:
+    """Return what each route of a protected application requires, and what is left undecided.
+
+    Args:
+        app: what ``protect`` returned.
+
+    Raises:
+        ConfigurationError: the application has no gate, or its endpoints and its rules contradict
+            each other.
+    """
+    extensions: Mapping[str, object] = getattr(app, "extensions", {})
+    state: object = getattr(app, "state", None)
+    for found in (app, extensions.get(EXTENSION), getattr(state, EXTENSION, None)):
+        if callable(getattr(found, "audit", None)):
+            return cast(_Audited, found).audit()
+    raise ConfigurationError("No gate is before this application: audit what protect() returned.")
+
+
+@contextmanager
+def extra(name: str, package: str) -> Generator[None]:
+    """Say how to install a framework whose import fails inside.
+
+    Args:
+        name: of the framework's module, which is also that of ours.
+        package: what pip installs.
+
+    Raises:
+        ModuleNotFoundError: the framework is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != name:
+            raise
+        raise ModuleNotFoundError(
+            f"lockgate.{name} needs {name}: pip install '{package}'", name=missing.name
+        ) from missing
+
+
+def _check_value(key: str, rule: object) -> None:
+    if rule is None:
+        raise ConfigurationError(
+            f"The rule {key!r} is None: write Rule() for any key, or name the route in public."
+        )
+    if isinstance(rule, (list, tuple, set, frozenset)):
+        raise ConfigurationError(
+            f"The rule {key!r} is {rule!r}: a rule takes one scope, such as 'jobs:read'."
+        )

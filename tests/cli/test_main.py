@@ -1,0 +1,178 @@
+"""What the command says when it is asked wrongly: on stderr, with exit code 2, for a person."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.cli import main
+from lockgate.core.weak_secrets import PUBLISHED
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command writes to stderr when it gives up."""
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.strip()
+    assert "Traceback" not in err
+    return err
+
+
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], taken: int) -> None:
+    message = said(capsys, "demo", "--port", str(taken))
+    assert f"port {taken}" in message
+    assert "in use" in message
+    assert message.startswith("lockgate demo: ")
+
+
+@pytest.mark.parametrize("host", ["nonsense.invalid", "a..b", "192.0.2.1", "x" * 300])
+def test_an_address_that_is_not_ours(capsys: pytest.CaptureFixture[str], host: str) -> None:
+    assert host in said(capsys, "demo", "--port", "0", "--host", host)
+
+
+def test_an_empty_address_is_refused_with_the_one_for_every_address(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "0.0.0.0" in said(capsys, "demo", "--port", "0", "--host", "")
+
+
+@pytest.mark.parametrize("store", ["nosql://user:hunter2@host/0", "hunter2", "nosql://[hunter2"])
+def test_an_unknown_store(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(store))
+    message = said(capsys, "demo", "--port", "0", "--store", "-")
+    assert "memory://" in message
+    assert "hunter2" not in message
+
+
+def test_the_demo_uses_no_store_of_the_environment_with_a_development_secret(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a service's own, and every reader of lockgate could sign in to its data."""
+    secrets = ("LOCKGATE_PEPPER", "LOCKGATE_SESSION_SECRET")
+    for name in secrets:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOCKGATE_STORE", "nosql://user:hunter2@host")
+    for name in secrets:
+        message = said(capsys, "demo", "--port", "0")
+        assert f"set {name}" in message or f"and {name}" in message
+        assert "--store" in message
+        assert "hunter2" not in message
+        monkeypatch.setenv(name, f"{name} of these tests")
+    assert "No store is known for nosql://" in said(capsys, "demo", "--port", "0")
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "http", "", "8000.5", "\u0663\u0664x"])
+def test_a_bad_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
+    message = said(capsys, "demo", f"--port={port}")
+    assert "--port" in message
+    assert "65535" in message
+    assert "_port" not in message
+
+
+@pytest.mark.parametrize("deadline", ["0", "-1", "nan", "inf"])
+def test_a_deadline_that_is_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, deadline: str
+) -> None:
+    store = f"--store=sqlite:///{tmp_path}/demo.db"
+    message = said(capsys, "demo", "--port=0", store, f"--deadline={deadline}")
+    assert "use more than 0" in message
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["dance"], ["demo", "--framework", "django"], ["demo", "--dance"]]
+)
+def test_what_is_no_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert "Usage: lockgate" in said(capsys, *arguments)
+
+
+@pytest.mark.parametrize("missing", ["uvicorn"])
+def test_a_missing_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **fields: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *arguments, **fields)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for module in ("command", "servers"):
+        monkeypatch.delitem(sys.modules, f"lockgate.demo.{module}", raising=False)
+    message = said(capsys, "demo")
+    assert missing in message
+    assert "pip install 'lockgate[cli]'" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("LOCKGATE_PEPPER", "short"), ("LOCKGATE_SESSION_SECRET", "short")]
+)
+def test_a_short_secret_in_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    message = said(capsys, "demo", "--port", "0")
+    assert "16" in message
+    assert value not in message.replace("shorter", "")
+
+
+GUESSABLE = [*sorted(PUBLISHED), "a" * 40]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("LOCKGATE_PEPPER", value) for value in GUESSABLE),
+        *(("LOCKGATE_SESSION_SECRET", value) for value in [*GUESSABLE, "not UTF-8 at all: \udcff"]),
+    ],
+)
+def test_a_secret_in_the_environment_that_can_be_guessed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    message = said(capsys, "demo", "--port", "0")
+    assert "secrets.token_" in message
+    assert value not in message
+
+
+@pytest.mark.parametrize("command", ["demo", "db"])
+def test_help_is_no_error_and_shows_no_secret_of_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_STORE", "postgresql://user:hunter2@host/database")
+    assert main([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--store" in out
+    assert "hunter2" not in out
+
+
+def test_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lockgate", "demo", "--port", "0", "--store", "nosql://"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "memory://" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,222 @@
+"""A rolling upgrade and a rollback: processes of two releases work with one database."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from lockgate import Gate, run
+from lockgate.errors import StoreUnavailable
+from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql.schema import Revision, RevisionRange
+from lockgate.stores.sql.tables import Tables
+
+from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
+from .backends import Backend
+
+BEFORE = RevisionRange("0009", "0009")
+"""The release before: it knows no later revision."""
+
+WORKER = """
+import json, sys
+from lockgate import Gate, run
+from lockgate.stores.sql import SqlStore, schema
+
+url, prefix, organization, *release = sys.argv[1:]
+schema.RELEASE = schema.RevisionRange(*release)
+gate = Gate(SqlStore(url, prefix=prefix), brand="acme", deadline=60)
+text = sys.stdin.readline().strip()
+for line in sys.stdin:
+    for number in range(int(line)):
+        assert run(gate.authenticate(text)).organization == organization
+        made = run(gate.keys.create(organization, f"key {number}"))
+        assert run(gate.keys.revoke(organization, made.key.id)).revoked_at
+    print(json.dumps("done"), flush=True)
+run(gate.close())
+"""
+
+
+class Worker:
+    """A process of a release that admits, creates and revokes keys."""
+
+    def __init__(self, arguments: list[str], key: str, release: RevisionRange) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", WORKER, *arguments, *release],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._say(key)
+
+    def start(self, calls: int) -> None:
+        self._say(str(calls))
+
+    def finish(self) -> None:
+        """Wait until all calls of the last start have succeeded."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == '"done"\n'
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+
+
+def test_two_releases_work_side_by_side_while_the_tables_move_forward_and_back(
+    backend: Backend,
+) -> None:
+    """Each call of each process succeeds, and every admission is counted."""
+    tables = Tables("rolling_")
+    newest = schema.RELEASE.newest
+    schema.upgrade(backend.admin, tables, BEFORE.newest)
+    gate = Gate(SqlStore(backend.url, prefix="rolling_"), brand="acme", deadline=60)
+    no_limits = {"rpm": None, "rph": None, "rpd": None, "concurrent": None}
+    run(gate.organizations.place("org_1", "enterprise", **no_limits))
+    created = run(gate.keys.create("org_1", "a key"))
+    workers: list[Worker] = []
+
+    def work(calls: int, move: object = None) -> None:
+        for worker in workers:
+            worker.start(calls)
+        if move is not None:
+            assert callable(move)
+            move()
+        for worker in workers:
+            worker.finish()
+
+    def begin(*releases: RevisionRange) -> None:
+        arguments = [backend.url, "rolling_", "org_1"]
+        workers.extend(Worker(arguments, created.text, release) for release in releases)
+
+    begin(BEFORE, schema.RELEASE)
+    work(5)
+    work(15, lambda: schema.upgrade(backend.admin, tables))
+    with backend.admin.connect() as connection:
+        assert schema.current(connection, tables) == Revision(newest, BEFORE.newest)
+    begin(BEFORE, schema.RELEASE)  # A rollback of the release, and more of the new one.
+    work(5)
+    work(15, lambda: schema.downgrade(backend.admin, tables, BEFORE.newest))
+    work(5)
+    for worker in workers:
+        worker.close()
+    key = run(gate.keys.get("org_1", created.key.id))
+    assert key.request_count == 2 * (5 + 15) + 4 * (5 + 15 + 5)
+    run(gate.close())
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_each_revision_declares_a_release_that_the_one_before_it_satisfies() -> None:
+    """Contract a release later: nothing is taken away that the release before still reads."""
+    config = Config()
+    config.set_main_option("script_location", "lockgate.stores.sql:migrations")
+    config.set_main_option("path_separator", "os")
+    scripts = list(ScriptDirectory.from_config(config).walk_revisions())
+    declared = [script.module.oldest_reader for script in scripts if script.revision >= "0010"]
+    assert declared, "the newest first"
+    assert declared == sorted(declared, reverse=True)
+    assert declared[0] <= schema.RELEASE.oldest
+    assert all(len(script.revision) == 4 for script in scripts)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_accepted"),
+    [
+        (None, False),
+        (Revision("0008", "0008"), False),
+        (Revision("0009", "0009"), True),
+        (Revision("0010", "0009"), True),
+        (Revision("0011", "0010"), True),
+        (Revision("0011", "0011"), False),
+        (Revision("0010", "0011"), False),  # An upgrade was killed after it had declared this.
+    ],
+)
+def test_the_revisions_that_a_release_accepts(found: Revision | None, is_accepted: bool) -> None:
+    assert RevisionRange("0009", "0010").accepts(found) is is_accepted
+
+
+@contextmanager
+def next_release(backend: Backend, tables: Tables, oldest_reader: str) -> Iterator[None]:
+    """The tables as a later release left them."""
+    schema.upgrade(backend.admin, tables)
+    version = f"UPDATE {tables.version} SET version_num = :number, oldest_reader = :oldest"
+    added = f"ALTER TABLE {tables.prefix}keys ADD COLUMN later VARCHAR(20) DEFAULT 'x'"
+    newest = schema.RELEASE.newest
+    with backend.admin.begin() as connection:
+        connection.execute(text(added))
+        connection.execute(text(version), {"number": "0011", "oldest": oldest_reader})
+    try:
+        yield
+    finally:
+        with backend.admin.begin() as connection:
+            connection.execute(text(version), {"number": newest, "oldest": "0009"})
+        schema.downgrade(backend.admin, tables, "base")
+
+
+def test_tables_that_a_later_release_expanded_are_used(backend: Backend) -> None:
+    tables = Tables("expanded_")
+    with next_release(backend, tables, schema.RELEASE.newest):
+        store = SqlStore(backend.url, prefix="expanded_")
+        made = new_key()
+        run(store.insert(draft_of(made), None, NOW))
+        assert run(store.admit(token_of(made), 1, BOOK, NOW)).key is not None
+        run(store.close())
+
+
+def test_tables_that_a_later_release_contracted_are_one_line_in_the_log(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many requests meet them, in however many threads."""
+    tables = Tables("contracted_")
+    with next_release(backend, tables, "0011"):
+        gate = Gate(SqlStore(backend.url, prefix="contracted_"), brand="acme", deadline=60)
+        created = new_key()
+
+        def admit(_: int) -> None:
+            for _ in range(5):
+                with pytest.raises(StoreUnavailable):
+                    run(gate.authenticate(created.text))
+
+        with caplog.at_level(logging.DEBUG, "lockgate"):
+            at_once(4, admit)
+        messages = [record.getMessage() for record in caplog.records]
+        (line,) = [message for message in messages if "tables" in message]
+        assert line == (
+            "The tables of lockgate are at revision 0011, for releases of revision 0011 and later, "
+            "and this version works with 0009 to 0010: install the version of lockgate that made "
+            "them, or a later one."
+        )
+        run(gate.close())
+
+
+def test_a_process_whose_tables_are_contracted_while_it_runs_says_what_to_do(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = Tables("running_")
+    schema.upgrade(backend.admin, tables)
+    store = SqlStore(backend.url, prefix="running_")
+    made = new_key()
+    run(store.insert(draft_of(made), None, NOW))
+    run(store.admit(token_of(made), 1, BOOK, NOW))
+    with next_release(backend, tables, "0011"):
+        with backend.admin.begin() as connection:
+            connection.execute(text("ALTER TABLE running_keys RENAME COLUMN seal TO closed"))
+        with caplog.at_level(logging.ERROR, "lockgate"):
+            for _ in range(3):
+                with pytest.raises(Exception):  # noqa: B017, PT011 - the database's own, then ours
+                    run(store.admit(token_of(made), 1, BOOK, NOW))
+            with pytest.raises(schema.OutdatedSchema):
+                run(store.admit(token_of(made), 1, BOOK, NOW))
+        with backend.admin.begin() as connection:
+            connection.execute(text("ALTER TABLE running_keys RENAME COLUMN closed TO seal"))
+    assert sum("install the version" in record.getMessage() for record in caplog.records) == 1
+    run(store.close())

@@ -1,0 +1,477 @@
+"""`protect`, `requires`, `operations` and `audit` are alike on every framework."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import pytest
+from fastapi import APIRouter, FastAPI
+from flask import Flask, g
+from litestar import Litestar, Request, get
+from quart import Quart
+from quart import g as quart_g
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+from starlette.testclient import TestClient
+from werkzeug.test import Client as WsgiClient
+
+from lockgate import PUBLIC, ConfigurationError, Gate, Plan, PlanBook, Rule, run
+from lockgate import asgi as asgi_adapter
+from lockgate import fastapi as fastapi_adapter
+from lockgate import flask as flask_adapter
+from lockgate import litestar as litestar_adapter
+from lockgate import quart as quart_adapter
+from lockgate import starlette as starlette_adapter
+from lockgate import wsgi as wsgi_adapter
+from lockgate.errors import ConcurrentLimitExceeded
+from lockgate.fastapi import Caller, protect, requires
+from lockgate.sessions import Session, SignedCookie
+
+KEYS = "/api/v1/api-keys"
+SESSIONS = SignedCookie(["a session secret of the tests"])
+PAGE = "https://console.example.com"
+FRAMEWORKS = ("starlette", "fastapi", "flask", "quart", "litestar", "asgi", "wsgi", "django")
+
+
+class Response(NamedTuple):
+    """A response, from whichever client."""
+
+    status: int
+    remaining: str | None
+    body: Any
+
+
+Ask = Callable[..., Response]
+
+
+def gate_of(**options: Any) -> Gate:
+    plans = PlanBook([Plan("free", rpm=100, rph=None, rpd=None, concurrent=1)])
+    return Gate("memory://", brand="acme", plans=plans, **options)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return gate_of(sessions=SESSIONS, public_url=PAGE)
+
+
+def bearer(gate: Gate, *scopes: str) -> dict[str, str]:
+    key = run(gate.keys.create("org_1", "a key", scopes or ("*",)))
+    return {"Authorization": f"Bearer {key.text}"}
+
+
+def asking(served: Any, *, wsgi: bool = False) -> Ask:
+    client: Any = WsgiClient(served, use_cookies=False) if wsgi else TestClient(served)
+
+    def ask(path: str, headers: dict[str, str] | None = None, **sent: Any) -> Response:
+        method = client.post if sent else client.get
+        answer = method(path, headers=headers or {}, **sent)
+        told = answer.headers.get("content-type", "").startswith("application/json")
+        read = (answer.json if wsgi else answer.json()) if told else None
+        return Response(answer.status_code, answer.headers.get("x-ratelimit-remaining"), read)
+
+    return ask
+
+
+def made_with_starlette() -> Starlette:
+    @starlette_adapter.requires("models:read", cost=3)
+    async def models(request: Any) -> JSONResponse:
+        return JSONResponse({"for": request.state.principal.key.name})
+
+    async def health(_: Any) -> JSONResponse:
+        return JSONResponse({})
+
+    return Starlette(routes=[Route("/models", models), Route("/health", health)])
+
+
+def made_with_fastapi() -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/models")
+    async def models(
+        caller: Annotated[Caller, requires("models:read", cost=3)],
+    ) -> dict[str, str]:
+        return {"for": caller.key.name}
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {}
+
+    return app
+
+
+def made_with_flask() -> Flask:
+    app = Flask("service")
+
+    @app.get("/models")
+    @flask_adapter.requires("models:read", cost=3)
+    def models() -> dict[str, str]:
+        return {"for": g.principal.key.name}
+
+    @app.get("/health")
+    def health() -> dict[str, str]:
+        return {}
+
+    return app
+
+
+def made_with_quart() -> Quart:
+    app = Quart("service")
+
+    @app.get("/models")
+    @quart_adapter.requires("models:read", cost=3)
+    async def models() -> dict[str, str]:
+        return {"for": quart_g.principal.key.name}
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {}
+
+    return app
+
+
+def made_with_litestar() -> Litestar:
+    @get("/models", guards=[litestar_adapter.requires("models:read", cost=3)])
+    async def models(request: Request[Any, Any, Any]) -> dict[str, str]:
+        principal: Any = request.scope["state"]["principal"]
+        return {"for": principal.key.name}
+
+    @get("/health")
+    async def health() -> dict[str, str]:
+        return {}
+
+    checks: Any = litestar_adapter.RouteMiddleware
+    return Litestar([models, health], middleware=[checks], openapi_config=None, logging_config=None)
+
+
+ADAPTERS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "starlette": (starlette_adapter, made_with_starlette),
+    "fastapi": (fastapi_adapter, made_with_fastapi),
+    "flask": (flask_adapter, made_with_flask),
+    "quart": (quart_adapter, made_with_quart),
+    "litestar": (litestar_adapter, made_with_litestar),
+}
+
+
+@pytest.fixture(params=ADAPTERS)
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def protected(framework: str, gate: Gate, **options: Any) -> tuple[Any, Ask]:
+    adapter, make = ADAPTERS[framework]
+    served = adapter.protect(make(), gate, public=["GET /health"], **options)
+    return served, asking(served, wsgi=framework == "flask")
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_adapter_has_the_same_words(name: str) -> None:
+    adapter = importlib.import_module(f"lockgate.{name}")
+    words = {"Caller", "audit", "operations", "protect", "requires"}
+    missing = {"operations"} if name == "django" else set()
+    assert words - missing <= set(adapter.__all__)
+
+
+def test_an_endpoint_declares_scope_and_cost_once(framework: str, gate: Gate) -> None:
+    _, ask = protected(framework, gate)
+    assert ask("/health").status == 200
+    assert ask("/models").body["code"] == "MISSING_AUTH"
+    assert ask("/models", bearer(gate, "models:read")) == (200, "97", {"for": "a key"})
+    lacking = ask("/models", bearer(gate, "jobs:read"))
+    assert (lacking.body["code"], lacking.remaining) == ("INSUFFICIENT_SCOPE", "94")
+
+
+def test_protect_serves_the_operations_of_a_gate_with_sessions(framework: str, gate: Gate) -> None:
+    _, ask = protected(framework, gate)
+    signed_in = {"Cookie": f"__session={SESSIONS.issue(Session('org_1', 'ada'))}"}
+    made = ask(KEYS, signed_in, json={"name": "made"})
+    assert (made.status, made.remaining) == (201, "99")
+    assert ask(f"{KEYS}/x", bearer(gate)).body["code"] == "NOT_FOUND"
+    assert ask(KEYS, bearer(gate, "jobs:read")).body["code"] == "INSUFFICIENT_SCOPE"
+
+
+def test_protect_serves_no_operations_without_sessions(framework: str) -> None:
+    gate = gate_of()
+    _, ask = protected(framework, gate)
+    assert ask(KEYS, bearer(gate)).status == 404
+
+
+def test_the_audit_lists_what_endpoints_declare(framework: str, gate: Gate) -> None:
+    served, _ = protected(framework, gate)
+    report = ADAPTERS[framework][0].audit(served)
+    found = {f"{route.method} {route.path}": route.rule for route in report.routes}
+    assert found["GET /models"] == Rule("models:read", cost=3)
+    assert [route.path for route in report.unguarded] == ["/health"]
+
+
+def test_the_application_stays_the_object_to_serve(gate: Gate) -> None:
+    for framework in ("starlette", "fastapi", "flask", "quart"):
+        adapter, make = ADAPTERS[framework]
+        app = make()
+        assert adapter.protect(app, gate) is app
+
+
+# --- a rule and a declaration for the same route ------------------------------------------
+
+
+def test_a_request_needs_what_its_endpoint_declares_and_what_a_rule_asks(
+    framework: str, gate: Gate
+) -> None:
+    _, ask = protected(framework, gate, rules={"* /models": Rule("account:read", cost=7)})
+    for scope in ("models:read", "account:read"):
+        assert ask("/models", bearer(gate, scope)).body["code"] == "INSUFFICIENT_SCOPE"
+    assert ask("/models", bearer(gate, "models:read", "account:read")) == (
+        200,
+        "79",
+        {"for": "a key"},
+    )
+
+
+async def users(_: Any) -> JSONResponse:
+    return JSONResponse({})
+
+
+def test_a_rule_for_a_whole_tail_holds_for_an_endpoint_that_declares_less(gate: Gate) -> None:
+    app = Starlette(routes=[Route("/admin/users", starlette_adapter.requires()(users))])
+    starlette_adapter.protect(app, gate, rules={"* /admin/{rest:path}": "account:write"})
+    rules = {route.path: route.rule for route in starlette_adapter.audit(app).routes}
+    assert rules["/admin/users"] == Rule("account:write")
+
+
+def test_a_public_tail_does_not_open_an_endpoint_that_declares_a_scope(
+    framework: str, gate: Gate
+) -> None:
+    _, ask = protected(framework, gate, rules={"* /{rest:path}": PUBLIC})
+    assert ask("/models").body["code"] == "MISSING_AUTH"
+
+
+def test_a_public_route_whose_endpoint_requires_a_key_is_told(framework: str, gate: Gate) -> None:
+    adapter, make = ADAPTERS[framework]
+    with pytest.raises(ConfigurationError, match="'GET /models' is <Rule: public>"):
+        adapter.audit(adapter.protect(make(), gate, public=["GET /models"]))
+
+
+def test_a_slot_is_held_while_the_endpoint_runs(gate: Gate) -> None:
+    app = FastAPI()
+
+    @app.get("/render")
+    async def render(
+        connection: HTTPConnection, caller: Caller = requires("jobs:write", slot=True)
+    ) -> bool:
+        with pytest.raises(ConcurrentLimitExceeded):
+            await gate.slot(caller).__aenter__()
+        return connection.scope["lockgate.slot"].lost is False
+
+    ask = asking(protect(app, gate))
+    key = bearer(gate)
+    assert [ask("/render", key).body for _ in range(2)] == [True, True]
+
+
+def test_requirements_of_a_router_and_its_endpoint_hold_together(gate: Gate) -> None:
+    router = APIRouter(prefix="/v1", dependencies=[requires("account:read", cost=2)])
+
+    @router.get("/jobs", dependencies=[requires("jobs:read", cost=5)])
+    async def jobs() -> str:
+        return "jobs"
+
+    app = FastAPI()
+    app.include_router(router)
+    ask = asking(protect(app, gate))
+    assert ask("/v1/jobs", bearer(gate, "jobs:read")).body["code"] == "INSUFFICIENT_SCOPE"
+    assert ask("/v1/jobs", bearer(gate, "jobs:*", "account:*")) == (200, "90", "jobs")
+
+
+# --- applications of other kinds ----------------------------------------------------------
+
+
+async def plain_asgi(scope: Any, receive: Any, send: Any) -> None:
+    await JSONResponse({"for": scope["lockgate.principal"].key.name})(scope, receive, send)
+
+
+def plain_wsgi(environ: Any, start_response: Any) -> Any:
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [b'{"for": "%s"}' % environ["lockgate.principal"].key.name.encode()]
+
+
+@pytest.mark.parametrize("interface", ["asgi", "wsgi"])
+def test_any_application_is_served_with_the_operations(interface: str, gate: Gate) -> None:
+    adapter: Any = asgi_adapter if interface == "asgi" else wsgi_adapter
+    inner: Any = plain_asgi if interface == "asgi" else plain_wsgi
+    app = adapter.requires("models:read")(inner)
+    rules = {"GET /costly": Rule(cost=5)}
+    ask = asking(adapter.protect(app, gate, rules=rules), wsgi=interface == "wsgi")
+    assert ask("/models", bearer(gate, "jobs:read")).body["code"] == "INSUFFICIENT_SCOPE"
+    assert ask("/costly", bearer(gate, "models:*")) == (200, "94", {"for": "a key"})
+    assert ask(KEYS).body["code"] == "MISSING_AUTH"
+    assert len(ask(KEYS, bearer(gate)).body["data"]) == 3
+
+
+@pytest.mark.parametrize("interface", ["asgi", "wsgi"])
+def test_a_cost_that_the_gate_cannot_see_is_told(interface: str, gate: Gate) -> None:
+    adapter: Any = asgi_adapter if interface == "asgi" else wsgi_adapter
+    inner: Any = plain_asgi if interface == "asgi" else plain_wsgi
+    ask = asking(adapter.protect(adapter.requires(cost=5)(inner), gate), wsgi=interface == "wsgi")
+    with pytest.raises(ConfigurationError, match="into rules="):
+        ask("/models", bearer(gate))
+
+
+# --- mistakes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        (lambda p, a, gate: p(gate, a), "Swap the arguments"),
+        (lambda p, a, gate: p(a, "memory://"), "lockgate.Gate second, not str"),
+        (lambda p, a, gate: p(a, gate, public="GET /health"), r"public is a list such as"),
+        (lambda p, a, gate: p(a, gate, public=[1]), "public is a list of texts"),
+        (lambda p, a, gate: p(a, gate, rules=["GET /a"]), "rules is a dict such as"),
+        (lambda p, a, gate: p(a, gate, rules={"GET /a": None}), r"is None: write Rule\(\)"),
+        (lambda p, a, gate: p(a, gate, rules={"GET /a": ["jobs:read"]}), "takes one scope"),
+        (
+            lambda p, a, gate: p(a, gate, public=["GET /a"], rules={"GET /a": "jobs:read"}),
+            "'GET /a' is in public and in rules",
+        ),
+        (lambda p, a, gate: p(object(), gate), "not object"),
+    ],
+    ids=["swapped", "no-gate", "text", "number", "rules", "none", "list", "both", "other"],
+)
+def test_a_mistaken_argument_is_told_with_its_remedy(
+    framework: str, gate: Gate, mistake: Callable[..., object], told: str
+) -> None:
+    adapter, make = ADAPTERS[framework]
+    with pytest.raises(ConfigurationError, match=told):
+        mistake(adapter.protect, make(), gate)
+
+
+@pytest.mark.parametrize("framework", ["starlette", "fastapi", "flask", "quart"], indirect=True)
+def test_a_second_protect_is_told(framework: str, gate: Gate) -> None:
+    served, _ = protected(framework, gate)
+    with pytest.raises(ConfigurationError, match="has a gate already"):
+        ADAPTERS[framework][0].protect(served, gate)
+
+
+def test_a_strict_flask_application_is_audited_again_with_its_first_request(gate: Gate) -> None:
+    app = Flask("service", static_folder=None)
+    flask_adapter.protect(app, gate, strict=True)
+    app.add_url_rule("/late", view_func=lambda: "late", endpoint="late")
+    with pytest.raises(ConfigurationError, match="GET /late"):
+        asking(app, wsgi=True)("/late")
+
+
+def test_protecting_after_the_first_request_is_told(gate: Gate) -> None:
+    app = Starlette()
+    TestClient(app).get("/")
+    with pytest.raises(ConfigurationError, match="before it starts"):
+        starlette_adapter.protect(app, gate)
+
+
+@pytest.mark.parametrize("framework", ["starlette", "fastapi", "flask"], indirect=True)
+def test_an_application_under_test_without_its_gate_is_told(framework: str) -> None:
+    app = ADAPTERS[framework][1]()
+    app.testing = True  # Else Flask answers any exception with 500.
+    ask = asking(app, wsgi=framework == "flask")
+    with pytest.raises(ConfigurationError, match=r"No gate is before .* protect\(app, gate\)"):
+        ask("/models")
+
+
+@pytest.mark.parametrize("framework", ["quart", "litestar"], indirect=True)
+def test_an_endpoint_without_a_gate_before_it_is_closed(framework: str) -> None:
+    assert asking(ADAPTERS[framework][1]())("/models").status == 500
+
+
+@pytest.mark.parametrize("framework", ["starlette", "fastapi", "flask", "quart"], indirect=True)
+def test_the_operations_of_another_gate_are_told(framework: str, gate: Gate) -> None:
+    adapter, make = ADAPTERS[framework]
+    app, other = make(), gate_of(sessions=SESSIONS, public_url=PAGE)
+    if framework == "starlette":
+        app.router.routes.extend(adapter.operations(other))
+    elif framework == "fastapi":
+        app.include_router(adapter.operations(other))
+    else:
+        app.register_blueprint(adapter.operations(other))
+    with pytest.raises(ConfigurationError, match="operations of another gate"):
+        adapter.audit(adapter.protect(app, gate))
+
+
+def test_a_mounted_application_may_have_a_gate_of_its_own(gate: Gate) -> None:
+    other = gate_of(sessions=SESSIONS, public_url=PAGE)
+    inner = starlette_adapter.protect(Starlette(), other)
+    app = starlette_adapter.protect(Starlette(routes=[Mount("/inner", inner)]), gate)
+    assert starlette_adapter.audit(app).routes
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("fastapi", r"lockgate\[fastapi\]"),
+        ("flask", r"lockgate\[flask\]"),
+        ("django", "django"),
+        ("litestar", "litestar"),
+        ("quart", "quart"),
+    ],
+)
+def test_a_missing_framework_is_told_with_what_to_install(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in list(sys.modules):
+        if module == name or module.startswith(f"{name}."):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, f"lockgate.{name}", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=f"pip install '{package}'"):
+        importlib.import_module(f"lockgate.{name}")
+
+
+# --- FastAPI's OpenAPI document -----------------------------------------------------------
+
+
+def test_the_document_tells_scopes_and_refusals_of_the_applications_own_operations(
+    gate: Gate,
+) -> None:
+    app = made_with_fastapi()
+
+    @app.get("/numbers/{number}")
+    async def numbers(number: int) -> int:
+        return number
+
+    protect(app, gate, public=["GET /health"])
+    document = app.openapi()
+    models = document["paths"]["/models"]["get"]
+    assert models["security"] == [{"key": ["models:read"]}]
+    assert models["responses"].keys() == {"200", "400", "401", "403", "429", "503"}
+    assert "Retry-After" in models["responses"]["429"]["headers"]
+    health = document["paths"]["/health"]["get"]
+    assert "security" not in health
+    assert health["responses"].keys() == {"200", "400", "429"}
+    assert "422" not in document["paths"]["/numbers/{number}"]["get"]["responses"]
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    assert "Error" in document["components"]["schemas"]
+
+
+def test_the_document_follows_routes_that_are_added_later(gate: Gate) -> None:
+    app = protect(FastAPI(), gate)
+    assert "/late" not in app.openapi()["paths"]
+
+    @app.get("/late", dependencies=[requires("jobs:read")])
+    async def late() -> None: ...
+
+    assert app.openapi()["paths"]["/late"]["get"]["security"] == [{"key": ["jobs:read"]}]
+
+
+def test_what_an_application_says_of_its_own_errors_stays(gate: Gate) -> None:
+    async def not_found(*_: Any) -> JSONResponse:
+        return JSONResponse({"own": True}, status_code=404)
+
+    app = FastAPI(exception_handlers={404: not_found})
+
+    @app.get("/own", responses={403: {"description": "Its own."}})
+    async def own() -> None: ...
+
+    ask = asking(protect(app, gate))
+    assert ask("/nowhere", bearer(gate)).body == {"own": True}
+    assert app.openapi()["paths"]["/own"]["get"]["responses"]["403"]["description"] == "Its own."
