@@ -218,6 +218,7 @@ class GateMiddleware:
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
         try:
             self.start()
+            await self._gate.readiness.try_first()
         except ConfigurationError as mistake:
             await receive()
             await send(_not_started(mistake))

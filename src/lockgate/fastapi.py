@@ -115,7 +115,7 @@ def requires(scope: str | None = None, *, cost: int = 1, slot: bool = False) -> 
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
 
     Returns:
-        A dependency, typed as Any like those of FastAPI's own ``Depends``.
+        A dependency, typed as Any so that it can be the default of any parameter.
 
     Raises:
         ConfigurationError: the scope is no exact scope, or the cost is less than 1.

@@ -43,6 +43,7 @@ from .services.forwarded_headers import ForwardedHeaders
 from .services.imported_keys import ImportedKeys
 from .services.keys import ID_MAX_LENGTH, Keys
 from .services.organizations import Organizations
+from .services.readiness import Readiness
 from .services.registration import AgentAccounts, Registration
 from .services.rejected_rows import RejectedRows, believed
 from .services.retention import Retention
@@ -207,6 +208,9 @@ class Gate:
                 "no page can write with a session: give the gate the origin of your pages, as "
                 "Gate(public_url='https://console.example.com') or allowed_origins."
             )
+        self.readiness: Final = Readiness(
+            self.store, self.events, lacks_origin=sessions is not None and not self.origins
+        )
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
         lease = slot_lease, slot_retry_after
         self.slots: Final = ConcurrencySlots(
@@ -219,6 +223,20 @@ class Gate:
         self.text_headers: Final = all_text if draft_headers else rate_text
         """The same, as WSGI has it."""
         self._warn()
+
+    async def ready(self) -> None:
+        """Prepare this process: connect, check the schema, compile statements, load scripts.
+
+        The ASGI middleware does it as the lifespan starts, the WSGI middleware in the first request
+        of a process. Call it before the first request where neither is used. Connecting has 5
+        seconds, whatever the deadline of requests.
+
+        Raises:
+            ConfigurationError: the tables are of another revision, or sessions are verified and no
+                origin is configured (D11).
+            StoreUnavailable: the store did not answer; the event ``store_failed`` says why.
+        """
+        await self.readiness.prepare()
 
     @cached_property
     def sync(self) -> SyncGate:
@@ -378,7 +396,7 @@ class Gate:
         if organization is None or not 1 <= len(organization) <= ID_MAX_LENGTH:
             raise NoOrganization
         now = self.clock() if self.clock else None
-        with within(self._deadline), asking(self.events):
+        with within(self.readiness.seconds(self._deadline)), asking(self.events):
             plan = await self.organizations.plan(organization)
             reading = await self.store.hit(organization, plan.windows, cost, now)
         principal = Principal(organization, None, session, plan, reading)
@@ -484,7 +502,7 @@ class Gate:
             self.events.emit(*told, organization=key.organization, id=key.id)
         sealed = resealed_key(key, self._peppers, new)
         try:
-            with within(self._deadline):
+            with within(self.readiness.seconds(self._deadline)):
                 moved = await self.store.rehash_if(key.handle, key.kept, sealed.kept)
         except Exception as failure:
             unavailable(self.events, failure)

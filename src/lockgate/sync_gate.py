@@ -122,6 +122,7 @@ class SyncGate:
         self.accounts: Final = None if gate.accounts is None else SyncAccounts(gate.accounts)
         self.authenticate: Final = _blocking(gate.authenticate)
         self.admit_session: Final = _blocking(gate.admit_session)
+        self.ready: Final = _blocking(gate.ready)
         self.now: Final = _blocking(gate.now)
         self.flush: Final = _blocking(gate.flush)
         self.close: Final = _blocking(gate.close)

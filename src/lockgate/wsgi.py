@@ -86,13 +86,16 @@ class GateMiddleware:
         self._routes: Final = routes
         self._started = routes is None
         self._starting: Final = Lock()
+        self._readiness: Final = gate.readiness
 
-    def __call__(  # noqa: PLR0915 - each call more costs here
+    def __call__(  # noqa: PLR0912, PLR0915 - each call more costs here
         self, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Guard one request."""
         if not self._started:
             self.start()
+        if not self._readiness.was_tried:
+            self._readiness.try_once()
         caller = WsgiCaller(environ)
         guard, gate = self.guard, self._gate
         rated: list[Guard] = environ.setdefault(RATED, [])

@@ -189,6 +189,17 @@ class PartStore(ABC):
     async def close(self) -> None:  # noqa: B027 - many stores hold no resources
         """Release connections, threads and files. Idempotent."""
 
+    async def ready(self) -> None:  # noqa: B027 - some have nothing to prepare
+        """Connect, check the schema, and prepare what the first admission needs.
+
+        Changes nothing that is kept. May be called again. The caller sets a deadline of its own,
+        longer than that of a request.
+
+        Raises:
+            ConfigurationError: the store is reached and cannot be used as it is, as with tables of
+                another revision; the message says what to do.
+        """
+
 
 class KeyStore(PartStore):
     """Keeps keys. No verb re-enables a revoked key (K3).

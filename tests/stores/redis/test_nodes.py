@@ -198,7 +198,7 @@ def test_a_change_that_a_lost_server_would_take_is_not_told_to_wait_for_sentinel
             with pytest.raises(StoreUnavailable):
                 made.do(made.gate.organizations.place(organization, "free"))
         until(lambda: all(made.served([token])))
-    assert "nobody answers there" in caplog.text
+    assert "no server answers there" in caplog.text
     assert "Sentinels" not in caplog.text
 
 

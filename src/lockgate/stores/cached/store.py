@@ -130,6 +130,10 @@ class CachedStore(Wrapper):
         await self.write_usage()
         return await self.primary.get(organization, id)
 
+    async def ready(self) -> None:
+        await self.primary.ready()
+        await self.cache.ready()
+
     async def change_counter(self) -> int | None:
         # The primary's counter moves before the copies are forgotten, so it would be too early.
         return await self.cache.change_counter()

@@ -30,7 +30,7 @@ from .codec import (
 )
 from .error_hints import advice
 from .eviction import EvictionCheck, MemoryPolicy
-from .key_hints import AT_MOST, KeyHint
+from .key_hints import ADMIT, AT_MOST, KeyHint
 from .key_names import DEFAULT_PREFIX, Names, Place, write
 from .keys import READ_AT_ONCE
 from .transport.client import Transport, lasting
@@ -130,6 +130,13 @@ class RedisStore(Accounts):
             if isinstance(reply, Exception):
                 reraise(reply)
         return self._eviction.found
+
+    async def ready(self) -> None:
+        await self.now()
+        for line in await self._lanes.here().everyone():
+            answer = await line.ask(command(0, b"SCRIPT", b"LOAD", ADMIT.body))
+            if isinstance(answer, Exception):
+                reraise(answer)
 
     async def now(self) -> int:
         lane, failing = self._lanes.here(), self._nodes.failing

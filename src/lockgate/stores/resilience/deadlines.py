@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 DEADLINE: Final = 0.25
 """Seconds that a request waits for its store, however many calls that takes."""
+STARTING: Final = 5.0
+"""Seconds for a store to connect and prepare; and, once it is ready, the time in which requests are
+given until its end: further connections are made then, while other processes start as well."""
 CALLS_AT_MOST: Final = 64
 """Calls of one store that may hang at a time, those left behind included."""
 _IDLE_SECONDS: Final = 10.0

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any, Final
 
 from ...core.bounded_dict import BoundedDict
@@ -20,7 +22,7 @@ from ...events import Events
 from ...sync import run
 from ..base import Admission, Store, UnreadableState, Verdict
 from .circuit_breaker import CircuitBreaker
-from .deadlines import DEADLINE, Overdue, Tasks, Threads, within
+from .deadlines import DEADLINE, STARTING, Overdue, Tasks, Threads, within
 from .failures import counts_for_breaker, is_outage, may_have_counted
 from .local_limits import LocalLimits
 from .wrapping import Wrapper
@@ -70,9 +72,16 @@ class Guarded(Wrapper):
         """It stays closed where the store has one for each of its servers."""
         self._has_breakers: Final = inner.watch(events, deadline)
         self._deadline = deadline
+        self._patient_until = -inf
         self._patience = max(PATIENCE, deadline)
         self._threads = Threads()
         self._tasks = Tasks()
+
+    async def ready(self) -> None:
+        """Prepare the store, whatever its breaker says: a start is no request."""
+        with within(STARTING):
+            await self._reach(self.inner.ready, (), {})
+        self._patient_until = monotonic() + STARTING
 
     async def close(self) -> None:
         """Close the store; one that hangs is left to the end of the process."""
@@ -86,7 +95,7 @@ class Guarded(Wrapper):
             with within(self._patience):
                 return await self._reach(call, args, kwargs)
         breaker = self.breaker
-        time = within(self._deadline)
+        time = within(max(self._deadline, self._patient_until - monotonic()))
         if time.lost >= self._deadline:
             raise Overdue
         trying = breaker.enter()

@@ -6,6 +6,7 @@ repeated only if the epoch was read within the last second and was the same as b
 """
 
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +16,7 @@ from ...core.key_format import Token
 from ...core.plans import UNSEEN, Organization, Plan, PlanBook
 from ...core.sliding_window import Reading, Window
 from ..base import Admission, Store, Verdict
-from .deadlines import DEADLINE, UNTIL, begin, within
+from .deadlines import DEADLINE, STARTING, UNTIL, begin, within
 from .local_limits import LocalLimits
 from .wrapping import Wrapper
 
@@ -92,6 +93,7 @@ class RefusalCache(Wrapper):
     ) -> None:
         super().__init__(inner)
         self._deadline = deadline
+        self._patient_until = -inf
         self._limits = limits
         self._clock = clock
         self._denials = BoundedDict[str, _CachedRefusal](AT_MOST)
@@ -111,10 +113,14 @@ class RefusalCache(Wrapper):
             if verb in _CHANGES:
                 self._forget()
 
+    async def ready(self) -> None:
+        await self.inner.ready()
+        self._patient_until = monotonic() + STARTING
+
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        started = begin(self._deadline)
+        started = begin(self._seconds())
         try:
             if self._denials and (denied := await self._denied(token, cost, now)) is not None:
                 return denied
@@ -130,7 +136,7 @@ class RefusalCache(Wrapper):
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
     ) -> Reading:
-        with within(self._deadline):
+        with within(self._seconds()):
             known = self._denials.get(organization)
             if known is not None and known.windows == windows:
                 again = known.again(cost, now, self._clock())
@@ -149,7 +155,7 @@ class RefusalCache(Wrapper):
             return reading
 
     async def organization(self, id: str) -> Organization | None:
-        with within(self._deadline):
+        with within(self._seconds()):
             forgotten = self._forgotten
             known, placed = self._denials.get(id), self._placed.get(id, UNSEEN)
             if known is not None and placed is not UNSEEN:
@@ -162,6 +168,10 @@ class RefusalCache(Wrapper):
             if forgotten == self._forgotten:
                 self._placed[id] = found
             return found
+
+    def _seconds(self) -> float:
+        """How long one request may wait: longer just after the process has started."""
+        return max(self._deadline, self._patient_until - monotonic())
 
     async def _denied(self, token: Token, cost: int, now: int | None) -> Admission | None:
         key = self._keys.get(token.handle)

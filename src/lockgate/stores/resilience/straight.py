@@ -55,7 +55,8 @@ class Straight(RefusalCache):
         ):
             return await super().admit(token, cost, plans, now)
         forgotten, asked_at = self._forgotten, self._clock()
-        started = UNTIL.set(monotonic() + self._deadline)
+        until = monotonic() + self._deadline
+        started = UNTIL.set(until if until > self._patient_until else self._patient_until)
         try:
             admission = await self._store.admit(token, cost, plans, now)
         except BaseException as failure:

@@ -72,6 +72,9 @@ class Wrapper(Store):
     def cancel_waits(self) -> None:
         self.inner.cancel_waits()
 
+    async def ready(self) -> None:
+        await self.inner.ready()
+
     async def flush(self) -> None:
         await self.inner.flush()
 

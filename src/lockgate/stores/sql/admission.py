@@ -85,6 +85,10 @@ class MOVED:
 Outcome = Reading | Admission | type[MOVED] | Exception
 
 
+_REHEARSED: Final = (1, 2, 4, 8, 16)
+"""Numbers of charges whose statements are compiled before the first request."""
+
+
 class Ledger:
     """Makes charges in the tables.
 
@@ -113,6 +117,17 @@ class Ledger:
         if changed:
             self._write(cursor, changed)
         return outcomes
+
+    def rehearse(self, cursor: Cursor) -> None:
+        """Compile the statements of charges, and run once those that only read."""
+        statements = cursor.statements
+        writing = statements.keep, statements.date, *self._database.writing(statements)
+        for places in _REHEARSED:
+            for statement in writing:
+                statements.written(statement, places)
+        statements.written(statements.make, 1)
+        for places in _REHEARSED:
+            self._database.hold(cursor, [b""] * places, [_NO_KEY] * places)
 
     def _charge_one(self, cursor: Cursor, charge: Charge) -> Outcome | None:
         """Make the only charge of a transaction, without the steps that sharing takes.

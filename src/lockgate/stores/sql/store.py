@@ -46,7 +46,7 @@ from .executor import executors_of
 from .keys import Keys
 from .organizations import Organizations
 from .pruning import Pruning
-from .schema import Check
+from .schema import Check, OutdatedSchema
 from .statements import Statements
 from .tables import DEFAULT_PREFIX, Tables
 from .transactions import Transactions, Work
@@ -133,6 +133,15 @@ class SqlStore(PrimaryStore):
         self._resolver = resolver
         self.enforces_deadline = resolver is None  # The host's resolver has no deadline.
         self._key_hints = BoundedDict[str, KeyHint](_MAX_KEY_HINTS)
+
+    async def ready(self) -> None:
+        executor = self._executors.here()
+        try:
+            await executor.read(self._transactions.rehearse)
+        except OutdatedSchema as problem:
+            raise ConfigurationError(str(problem)) from problem
+        await executor.read(lambda connection: self._keys.by_handle(connection, ""))
+        await executor.read(self._change_counter.read)
 
     async def now(self) -> int:
         return await self._read(self._database.now)

@@ -110,6 +110,15 @@ class Transactions:
             raise failure
         raise StoreError from failure
 
+    def rehearse(self, connection: Connection) -> None:
+        """Prepare the statements of a charge, and leave nothing of it in the database."""
+        cursor = self.cursor(connection)
+        try:
+            self._database.begin_charging(cursor)
+            self._ledger.rehearse(cursor)
+        finally:
+            _undo(connection, cursor.driver.rollback)
+
     def again(self, failure: Exception, attempt: int, started: float) -> bool:
         """Return whether to try a failed transaction again; if not, log what to do about it.
 

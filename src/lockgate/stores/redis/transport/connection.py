@@ -35,7 +35,7 @@ _IN_SCRIPTS: Final[dict[str, type[ResponseError]]] = {
 _WRAPPED: Final = re.compile(rf"^Error running script .*: -({'|'.join(_IN_SCRIPTS)}) (.*)")
 _SPOILED: Final = re.compile(r"(?<!@)user_script:\d+: |WRONGTYPE")
 """Errors that Lua raises itself, and commands for a key of another type. An error of a command that
-a script called has no ``user_script`` before it, or one after ``@`` (Redis 6.2)."""
+a script called has no "user_script" before it, or one after "@" (Redis 6.2)."""
 NO_HOST: Final = {None, b"", b"?", "", "?"}
 """How a node of a Cluster says that it knows no host of itself or of another node."""
 Dial = Callable[[], Coroutine[Any, Any, Any]]

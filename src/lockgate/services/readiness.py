@@ -1,0 +1,100 @@
+"""Readiness: prepare a process before its first request, so that no burst has to connect."""
+
+import logging
+from math import inf
+from time import monotonic
+from typing import Final
+
+from ..errors import ConfigurationError, LockgateError, StoreUnavailable
+from ..events import Events, logger
+from ..stores.base import Store
+from ..stores.resilience.deadlines import STARTING
+from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
+from ..sync import run
+from .store_errors import unavailable
+
+_NO_ORIGIN: Final = (
+    "The gate verifies sessions and has no origin, so no page can write with one: give it the "
+    "origin of your pages, as Gate(public_url='https://console.example.com') or allowed_origins."
+)
+
+
+class Readiness:
+    """Whether this process is ready for requests; a forked child begins anew.
+
+    Args:
+        store: prepared by :meth:`Store.ready <lockgate.stores.base.Store.ready>`.
+        lacks_origin: whether sessions are verified and no page may write with them.
+        events: told ``store_failed``.
+    """
+
+    def __init__(self, store: Store, events: Events, *, lacks_origin: bool) -> None:
+        self._store = store
+        self._events = events
+        self._lacks_origin = lacks_origin
+        self._lock = own_lock()
+        self.forked()
+        after_fork_in_child(self)
+
+    def forked(self) -> None:
+        self._patient_until = -inf
+        self.is_ready = False
+        """Whether the process was ready once. It stays so: an outage of the store afterwards is
+        answered request by request, and taking out every process would end no outage."""
+        self.was_tried = False
+        """Whether the first attempt of this process is over, however it went."""
+
+    def seconds(self, deadline: float) -> float:
+        """Return how long a request may wait: until the process has had its time to start."""
+        return max(deadline, self._patient_until - monotonic())
+
+    async def prepare(self) -> None:
+        """Connect and prepare, once more if it was done before.
+
+        Raises:
+            ConfigurationError: sessions without an origin, or a store that cannot be used.
+            StoreUnavailable: the store did not answer.
+        """
+        try:
+            if self._lacks_origin:
+                raise ConfigurationError(_NO_ORIGIN)
+            await self._store.ready()
+        except LockgateError:
+            raise
+        except Exception as failure:
+            raise unavailable(self._events, failure) from failure
+        finally:
+            self.was_tried = True
+        self.is_ready = True
+        self._patient_until = monotonic() + STARTING
+
+    async def try_first(self) -> None:
+        """Prepare at the start of a server, which starts although its store is away.
+
+        Requests are answered with 503 until the store is back.
+
+        Raises:
+            ConfigurationError: as :meth:`prepare`.
+        """
+        try:
+            await self.prepare()
+        except StoreUnavailable:
+            logger.log(logging.ERROR, "%s", _STARTED_WITHOUT_STORE)
+
+    def try_once(self) -> None:
+        """Prepare in the first request of a process, for which its other threads wait.
+
+        A mistake in the configuration goes to the log: the server has started already.
+        """
+        with self._lock:
+            if not self.was_tried:
+                try:
+                    run(self.try_first())
+                except ConfigurationError as mistake:
+                    logger.error("%s", mistake)
+
+
+_STARTED_WITHOUT_STORE: Final = (
+    "The store did not answer at the start: requests get 503 until it does. The reason stands in "
+    "the line 'store_failed' above."
+)
