@@ -41,6 +41,7 @@ def gate() -> Gate:
         "memory://",
         brand="acme",
         sessions=sessions,
+        public_url="https://console.example.com",
         registration=Registration(
             session_secrets=["a session secret of the tests"],
             dashboard_url="https://console.example.com",

@@ -26,15 +26,15 @@ class Noting(Wrapper):
         self.passed.append((verb, args, kwargs))
 
 
-@pytest.mark.parametrize("verb", sorted({*VERBS} - {"close", "flush"}))
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"close", "flush", "ready"}))
 async def test_every_verb_of_the_contract_is_passed_on(verb: str) -> None:
     wrapper = Noting(MemoryStore())
     await getattr(wrapper, verb)(1, two=2)
     assert wrapper.passed == [(verb, (1,), {"two": 2})]
 
 
-@pytest.mark.parametrize("verb", ["close", "flush"])
-async def test_what_ends_a_store_ends_the_inner_one(
+@pytest.mark.parametrize("verb", ["close", "flush", "ready"])
+async def test_a_verb_that_no_deadline_bounds_reaches_the_inner_store(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = MemoryStore()
