@@ -30,7 +30,7 @@ from lockgate.errors import (
     Unauthenticated,
 )
 from lockgate.sessions import Session, SignedCookie
-from lockgate.stores.base import Admission
+from lockgate.stores.base import Admission, StoreError
 from tests.stores.making import NOW, HandClock
 
 OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"
@@ -127,10 +127,9 @@ def test_a_session_counts_like_a_key() -> None:
 
 # --- failures of the store ------------------------------------------------------------------
 
-FAILURES = [
-    OSError("dsn=hunter2"),
-    TimeoutError(),
-    RuntimeError("x"),
+OUTAGES = [OSError("dsn=hunter2"), TimeoutError(), StoreError("dsn=hunter2")]
+BUGS = [
+    RuntimeError("dsn=hunter2"),
     KeyError("x"),
     ExceptionGroup("x", [OSError()]),
     asyncio.InvalidStateError(),
@@ -158,8 +157,10 @@ class FailingAtHits(MemoryStore):
         raise OSError("dsn=hunter2")
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
-def test_whatever_a_store_raises_is_503_and_told_by_type(failure: Exception) -> None:
+@pytest.mark.parametrize("failure", OUTAGES + BUGS, ids=lambda failure: type(failure).__name__)
+def test_whatever_a_store_raises_is_503_and_told_by_type(
+    failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     told: list[Event] = []
     gate = Gate(Failing(failure), brand="acme", observer=told.append)
     token = gate.format.generate().text
@@ -168,7 +169,10 @@ def test_whatever_a_store_raises_is_503_and_told_by_type(failure: Exception) -> 
             run(flow)
         assert caught.value.status == 503
         assert "hunter2" not in str(caught.value)
-    assert told == [Event("store_failed", {"error": type(failure).__qualname__})] * 2
+    name = "store_failed" if failure in OUTAGES else "internal_error"
+    assert told == [Event(name, {"error": type(failure).__qualname__})] * 2
+    assert ("Traceback" in caplog.text) is (failure in BUGS)
+    assert "hunter2" not in caplog.text
 
 
 def test_a_session_that_cannot_be_counted_is_503() -> None:

@@ -15,7 +15,8 @@ class Event(NamedTuple):
     Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``; where a key or
     session was good ``organization``, ``key``, the key's id, and ``plan``; and ``window`` where one
     is full, else None), ``shadow_summary`` (``seconds``, ``requests``, ``most``, texts),
-    ``store_failed`` (``error``, the exception's type); of a shared store ``breaker_opened``
+    ``store_failed`` and ``internal_error`` (``error``, the exception's type), ``unreadable_state``
+    (``organization``, ``error``, ``remedy``); of a shared store ``breaker_opened``
     (``store``, ``error``), ``breaker_tried`` (``store``), ``breaker_closed`` (``store``, ``away``,
     seconds), of a Redis Cluster each with the server as well (``node``, as ``host:port``),
     ``limits_fell_back`` (``mode``) and ``limits_restored``; ``redis_evicts`` (``server``,

@@ -9,7 +9,7 @@ from ..core.plans import Plan
 from ..core.sliding_window import Reading
 from ..errors import StoreUnavailable
 from ..stores.memory.windows import Clock, LocalWindows, wall_clock
-from ..stores.runtime.forks import after_fork_in_child, own_lock
+from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 
 _ADDRESSES_AT_MOST: Final = 25_000
 _SPENT_AT_MOST: Final = 5_000

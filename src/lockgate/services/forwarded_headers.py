@@ -5,7 +5,7 @@ from typing import Final
 
 from ..core.client_address import LONGEST_PEER, UNIX_SOCKET, on_unix_socket
 from ..events import Events, logger
-from ..stores.runtime.forks import own_lock
+from ..stores.runtime.process_hooks import own_lock
 
 FORWARDED_HEADERS: Final = frozenset({b"x-forwarded-for", b"forwarded", b"x-real-ip"})
 """Headers by which proxies name the client, in lower case."""

@@ -9,7 +9,7 @@ from ..errors import ConfigurationError, LockgateError, StoreUnavailable
 from ..events import Events, logger
 from ..stores.base import Store
 from ..stores.resilience.deadlines import STARTING
-from ..stores.runtime.forks import after_fork_in_child, own_lock
+from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 from ..sync import run
 from .store_errors import unavailable
 

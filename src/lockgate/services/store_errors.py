@@ -1,4 +1,4 @@
-"""Asking a store, or who verifies sessions: no answer becomes one refusal, and an event."""
+"""Translate the failures of stores and session verifiers into one refusal and an event."""
 
 import logging
 from collections.abc import Generator
@@ -6,19 +6,17 @@ from contextlib import contextmanager
 from typing import Literal
 
 from ..errors import ConfigurationError, LockgateError, StoreUnavailable
-from ..events import Events
-from ..stores.base import IoMode
-from ..stores.resilience.failures import named
+from ..events import Events, logger
+from ..stores.base import IoMode, UnreadableState
+from ..stores.resilience.failures import is_outage, kind_of, traceback_of
 
 
 @contextmanager
 def asking(events: Events) -> Generator[None]:
-    """Turn any failure of the store into 503 ``STORE_UNAVAILABLE`` (D28).
-
-    The failure itself goes to the log by its type only: database errors like to print parameters.
+    """Turn any failure into 503 ``STORE_UNAVAILABLE`` (D28), and tell what it was.
 
     Raises:
-        StoreUnavailable: the store raised something that is not lockgate's own.
+        StoreUnavailable: for any exception that is not lockgate's own.
     """
     try:
         yield
@@ -29,8 +27,22 @@ def asking(events: Events) -> Generator[None]:
 
 
 def unavailable(events: Events, failure: Exception) -> StoreUnavailable:
-    """Tell that the store failed, and give the refusal to raise."""
-    events.emit("store_failed", logging.ERROR, error=named(failure))
+    """Emit the event that fits a failure, and return the refusal to raise.
+
+    ``store_failed`` for an outage, ``unreadable_state`` for an organization whose state cannot be
+    read, ``internal_error`` for a bug of lockgate or of the host, whose traceback is logged (G7).
+    Failures are named by their classes: database drivers put parameters into messages.
+    """
+    error = kind_of(failure)
+    if isinstance(failure, UnreadableState):
+        owner, remedy = failure.organization, failure.remedy
+        told = {"organization": owner, "error": error, "remedy": remedy}
+        events.emit("unreadable_state", logging.ERROR, **told)
+    elif is_outage(failure):
+        events.emit("store_failed", logging.ERROR, error=error)
+    else:
+        logger.error("%s", traceback_of(failure))
+        events.emit("internal_error", logging.ERROR, error=error)
     return StoreUnavailable()
 
 

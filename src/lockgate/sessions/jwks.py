@@ -25,7 +25,7 @@ from jwt import PyJWK
 from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import IoMode
-from ..stores.runtime.forks import own_lock
+from ..stores.runtime.process_hooks import own_lock
 from ..sync import outcome
 
 _RETRY: Final = 5.0
@@ -40,7 +40,7 @@ _OK: Final = 200
 Keys = tuple[PyJWK, ...]
 
 
-class NoSigningKeys(Exception):
+class NoSigningKeys(OSError):
     """No token can be judged: the provider's keys were not to be had, and none are at hand."""
 
 

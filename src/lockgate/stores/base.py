@@ -15,12 +15,21 @@ Ids of organizations and jobs, and owners of slots, are opaque: any non-empty st
 characters (D36). Users are as opaque, and have up to 255. Windows are also kept for other owners,
 such as addresses: 129 to 192 characters of ASCII, so that none can be an organization's id.
 
-A store that cannot answer raises; the gate turns that into 503 ``STORE_UNAVAILABLE``.
+A store that cannot answer raises one of these errors, or an ``OSError`` (``TimeoutError`` is one),
+and the gate answers 503 ``STORE_UNAVAILABLE``. Any other exception is a bug of lockgate or of the
+host: it is logged with its traceback, answered 503 too, and never counted by the circuit breaker.
+
+StoreError                the driver or the server failed; the cause is the driver's own exception
+├── OutcomeUnknown        a call was sent and no answer came (D33)
+├── PartUnavailable       one part of the store is away, such as one slot of a Redis Cluster
+└── UnreadableState       the store answers, and the state of one organization cannot be read
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
+from struct import error as StructError
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ..core.accounts import Account, AccountDraft
@@ -61,8 +70,61 @@ class Admission(NamedTuple):
 UNKNOWN = Admission(Verdict.UNKNOWN)
 
 
-class OutcomeUnknown(Exception):
+class StoreError(Exception):
+    """A store could not answer: its driver or its server failed (R11).
+
+    Raised where the driver's exception arises, with that as the cause. Logs and events name the
+    kind of the cause and never its message: drivers print parameters and addresses.
+    """
+
+
+class OutcomeUnknown(StoreError):
     """A call was sent and no reply came: it took effect, or it did not (D33)."""
+
+
+class PartUnavailable(StoreError):
+    """A part of a store cannot be used just now, such as one slot of a Redis Cluster.
+
+    Organizations of that part are refused. The circuit breaker does not count it: the rest of the
+    store answers.
+    """
+
+
+class UnreadableState(StoreError):
+    """The store answers, and what it keeps of one organization cannot be read (W8).
+
+    Requests of that organization get 503; the circuit breaker does not count them.
+
+    Attributes:
+        organization: the organization's id; None where only ``where`` is known.
+        where: the part of the store to look at, as the end of a sentence.
+    """
+
+    def __init__(self, organization: str | None, where: str) -> None:
+        self.organization: Final = organization
+        self.where: Final = where
+        super().__init__(f"Unreadable state of organization {organization!r}: {where}.")
+
+    @property
+    def remedy(self) -> str:
+        """Advice for the operator."""
+        return (
+            f"run the release of lockgate that wrote it, restore {self.where} from a backup, or "
+            "remove it: windows and slots then begin anew, keys and plans are lost"
+        )
+
+
+UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, StructError)
+"""Exceptions of the standard library's decoders, given bytes that lockgate did not write."""
+
+
+@contextmanager
+def reading_state(organization: str | None, where: str) -> Generator[None]:
+    """Raise :class:`UnreadableState` where stored bytes cannot be decoded."""
+    try:
+        yield
+    except UNREADABLE as failure:
+        raise UnreadableState(organization, where) from failure
 
 
 class Usage(NamedTuple):
@@ -101,6 +163,14 @@ class Removal(NamedTuple):
     removed: int
     cursor: str | None
     """Where the next step begins; None: this was the last one."""
+
+
+class Freshness(NamedTuple):
+    """What :meth:`Store.freshness` answers."""
+
+    change_counter: int | None
+    now: int
+    """The present in microseconds, by the clock that windows go by."""
 
 
 Page: TypeAlias = list[ApiKey]
@@ -483,6 +553,14 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         second.
         """
         return None
+
+    async def freshness(self) -> Freshness:
+        """Return the change counter together with the clock that windows go by.
+
+        A process that remembers refusals reads both about once a second: it forgets them where the
+        counter has moved (W13), or where the clock has stepped back (W11).
+        """
+        return Freshness(await self.change_counter(), await self.now())
 
     def watch(self, events: Events, deadline: float) -> bool:
         """Work a circuit breaker for each server that can fail alone, if there are several.

@@ -42,8 +42,9 @@ def server(kind: str) -> Any:
 
 
 def stop_servers() -> None:
-    """Stop what :func:`server` started."""
+    """Stop what :func:`server` started; it starts anew where it is asked for again."""
     _servers.close()
+    _running.cache_clear()
 
 
 def opened(kind: str, *sources: Any) -> RedisStore:

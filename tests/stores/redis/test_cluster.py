@@ -20,11 +20,10 @@ from redis.exceptions import ConnectionError, ResponseError
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.core.api_keys import Position
 from lockgate.errors import StoreUnavailable
-from lockgate.stores.base import Verdict
+from lockgate.stores.base import PartUnavailable, Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.commands import Call
 from lockgate.stores.redis.transport.connection import Lost
-from lockgate.stores.resilience.failures import PartAway
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
 from ..making import NOW, draft_of, new_key, token_of
@@ -463,7 +462,7 @@ def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
             for _ in range(5):
                 with pytest.raises(StoreUnavailable):
                     run(traffic.gate.authenticate(token))
-                with pytest.raises(PartAway):
+                with pytest.raises(PartUnavailable):
                     run(store.hit(lost, BOOK.default.windows, 1))
             traffic.goes_on()
         finally:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.exceptions import RedisError
 
 from lockgate import Plan, PlanBook, run
-from lockgate.stores.base import Verdict
+from lockgate.errors import StoreUnavailable
+from lockgate.stores.base import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.resilience.deadlines import within
@@ -48,7 +48,7 @@ class Load:
             id = f"org_{number}_{step % 5}"
             try:
                 run(self.store.hit(id, WINDOWS, 1))
-            except (RedisError, OSError) as failure:
+            except (StoreError, StoreUnavailable, OSError) as failure:
                 self.failures.add(type(failure).__qualname__)
                 self.failed[id] = self.failed.get(id, 0) + 1
                 time.sleep(0.005)
@@ -211,7 +211,7 @@ def primary_of(cluster: RedisCluster, slot: int) -> int:
 def works(store: RedisStore, id: str) -> bool:
     try:
         run(store.hit(id, WINDOWS, 1))
-    except (RedisError, OSError):
+    except (StoreError, StoreUnavailable, OSError):
         return False
     return True
 
@@ -226,7 +226,7 @@ async def test_a_node_that_stands_still_is_found_out_by_those_who_never_wait_for
         with cluster.nodes[0].stopped():
             until = time.monotonic() + 30
             while time.monotonic() < until:
-                with suppress(OSError, RedisError), within(0.1):
+                with suppress(OSError, StoreError), within(0.1):
                     await store.hit(whose, WINDOWS, 1)
                     break
                 await asyncio.sleep(0.2)

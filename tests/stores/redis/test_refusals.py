@@ -16,7 +16,7 @@ from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.config import SECONDS
-from lockgate.stores.resilience.failures import is_away
+from lockgate.stores.resilience.failures import is_outage
 from lockgate.stores.resilience.guarded import Guarded
 from tests.servers import RedisServer, redis_server
 
@@ -172,7 +172,7 @@ def test_a_host_that_drops_packets_costs_the_deadline(awaiting: bool) -> None:
         started = monotonic()
         with pytest.raises(Exception) as failed:  # noqa: PT011 - whichever, in time
             await store.hit("org_1", BOOK.default.windows, 1)
-        assert is_away(failed.value)
+        assert is_outage(failed.value)
         return monotonic() - started
 
     async def all_of_it(port: int) -> None:

@@ -11,7 +11,7 @@ from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.stores.base import OutcomeUnknown
 from lockgate.stores.resilience.deadlines import Overdue
-from lockgate.stores.resilience.failures import may_count
+from lockgate.stores.resilience.failures import may_have_counted
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
 
 from ..making import NOW
@@ -164,7 +164,7 @@ def test_open_and_closed_owe_nothing() -> None:
     ],
 )
 def test_only_a_call_that_was_left_behind_may_still_count(failure: Exception, counts: bool) -> None:
-    assert may_count(failure) is counts
+    assert may_have_counted(failure) is counts
     wrapped = OSError()
     wrapped.__cause__ = failure
-    assert may_count(wrapped) is (counts and isinstance(failure, TimeoutError))
+    assert may_have_counted(wrapped) is (counts and isinstance(failure, TimeoutError))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,21 +15,32 @@ from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.base import Admission, Store, Verdict
+from lockgate.stores.base import Admission, Freshness, Store, Verdict
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience import deadlines
 from lockgate.stores.resilience.deadlines import DEADLINE, Overdue
 from lockgate.stores.resilience.guarded import Resilient
 from lockgate.stores.resilience.local_limits import LocalLimits
-from lockgate.stores.resilience.refusal_cache import RefusalCache
+from lockgate.stores.resilience.refusal_cache import FRESH, RefusalCache
 from lockgate.stores.resilience.straight import Straight
+from lockgate.stores.resilience.wrapping import Wrapper
 
 from ..making import NOW, HandClock, draft_of, new_key, token_of
+from ..redis.backends import opened, stop_servers
+from ..sql.backends import BACKENDS
 
 BOOK = PlanBook(
     [Plan("free", 3, 100, None, 1), Plan("wide", 1000, None, None, 1)], custom=(), default="free"
 )
 WINDOWS = BOOK.default.windows
+UNHURRIED = 20.0
+"""Seconds of a deadline that no busy machine lets pass."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    yield
+    stop_servers()
 
 
 class Seconds:
@@ -259,12 +271,73 @@ async def test_an_expired_key_is_told_so(bench: Bench) -> None:
 @pytest.mark.parametrize("step", [-DAY, DAY])
 async def test_w12_the_clock_of_this_machine_prolongs_nothing(bench: Bench, step: int) -> None:
     """It may step as it likes: the span is measured by one that does not."""
-    bench.seconds.now += 30
+    bench.later(30)
     assert (await bench.ask()).verdict is Verdict.LIMITED
     bench.clock.now += step  # The store's: whatever it says, it is asked when the span is over.
     bench.seconds.now += 30.000_001
     await bench.ask()
     assert bench.store.asked["admit"] == 1
+
+
+def in_sql(kind: str) -> Store:
+    return BACKENDS[kind].open()
+
+
+CLOCKED: dict[str, Callable[[str], Store]] = {
+    "single": opened,
+    "sqlite": in_sql,
+    "postgresql": in_sql,
+}
+
+
+class ByHand(Wrapper):
+    """A real store whose clock is set by hand."""
+
+    def __init__(self, inner: Store, clock: HandClock) -> None:
+        super().__init__(inner)
+        self.clock = clock
+
+    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self.inner, verb)(*args, **kwargs)
+
+    async def admit(self, token: Any, cost: int, plans: Any, now: int | None = None) -> Admission:
+        return await self.inner.admit(token, cost, plans, self.clock())
+
+    async def freshness(self) -> Freshness:
+        return Freshness(await self.inner.change_counter(), self.clock())
+
+
+@pytest.mark.parametrize("kind", list(CLOCKED))
+@pytest.mark.parametrize("step", [2 * SECOND, MINUTE, 3 * DAY])
+async def test_w11_a_step_back_of_the_store_s_clock_locks_out_for_a_window_at_most(
+    kind: str, step: int
+) -> None:
+    """For a minute's window it was 120 s."""
+    clock, seconds = HandClock(), Seconds()
+    store = ByHand(CLOCKED[kind](kind), clock)
+    here = RefusalCache(store, clock=seconds, deadline=UNHURRIED)
+    made = new_key()
+    await store.insert(draft_of(made), None)
+    verdicts = [(await here.admit(token_of(made), 1, BOOK)).verdict for _ in range(5)]
+    assert verdicts[-1] is Verdict.LIMITED
+    clock.now -= step
+    locked_out = 0.0
+    while (await here.admit(token_of(made), 1, BOOK)).verdict is Verdict.LIMITED:
+        seconds.now += 0.5
+        clock.now += SECOND // 2
+        locked_out += 0.5
+    assert locked_out <= 60 + FRESH
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", list(CLOCKED))
+async def test_freshness_brings_the_change_counter_and_the_store_s_clock(kind: str) -> None:
+    store = CLOCKED[kind](kind)
+    before, counter = await store.now(), await store.change_counter()
+    freshness = await store.freshness()
+    assert freshness.change_counter == counter
+    assert before <= freshness.now <= await store.now()
+    await store.close()
 
 
 async def test_while_the_epoch_cannot_be_read_the_store_is_asked(bench: Bench) -> None:

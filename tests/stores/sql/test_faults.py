@@ -25,13 +25,14 @@ from lockgate import ConfigurationError, Gate, PlanBook, open_store, run
 from lockgate.core.plans import DEFAULT_RESOLUTION, Plan
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import StoreUnavailable
-from lockgate.stores.base import OutcomeUnknown, Verdict
+from lockgate.stores.base import OutcomeUnknown, StoreError, Verdict
 from lockgate.stores.sql import OutdatedSchema, SqlStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.servers import Server, mariadb, postgres, shared
 
+from ..failing import store_fails
 from ..making import NOW, draft, draft_of, new_key, token_of
 from ..proxy import Proxy
 from .backends import BACKENDS, Backend, await_locks, database
@@ -181,7 +182,7 @@ def test_a_server_killed_mid_transaction_loses_that_transaction_whole(mortal: An
     def hit() -> None:
         try:
             run(store.hit("org_1", WINDOWS, 1, NOW))
-        except SQLAlchemyError as failure:
+        except StoreError as failure:
             failures.append(failure)
 
     waiting = threading.Thread(target=hit)
@@ -257,7 +258,7 @@ def test_no_bound_parameter_is_in_an_error_or_a_log(
     with engine.begin() as connection:
         connection.execute(text(f"ALTER TABLE {tables.prefix}keys RENAME COLUMN name TO label"))
     try:
-        with caplog.at_level(logging.DEBUG), pytest.raises(SQLAlchemyError) as caught:
+        with caplog.at_level(logging.DEBUG), store_fails(SQLAlchemyError) as caught:
             run(store.insert(wanted, None, NOW))
     finally:
         with engine.begin() as connection:
@@ -303,7 +304,7 @@ def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
     assert path is not None
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(sqlite3.OperationalError, match="locked"):
+    with store_fails(sqlite3.OperationalError, match="locked"):
         run(store.hit("org_1", WINDOWS, 1, NOW))
     holder.execute("ROLLBACK")
     holder.close()
@@ -339,7 +340,9 @@ async def test_nobody_waits_for_a_locked_file_once_the_store_is_to_close(in_a_lo
         store.cancel_waits()
     failures = await asyncio.gather(*waiting, return_exceptions=True)
     assert time.monotonic() - started < 5
-    assert all("locked" in str(failure) for failure in failures), failures
+    for failure in failures:
+        assert isinstance(failure, StoreError)
+        assert "locked" in str(failure.__cause__)
     holder.close()
     await asyncio.to_thread(lambda: run(store.close()))
     assert await asyncio.to_thread(lambda: used(store)) == 1, "it can be opened again"
@@ -360,7 +363,7 @@ def test_a_read_only_database_still_answers_reads(tmp_path: Path) -> None:
     run(store.close())
     read_only = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
     assert run(read_only.find(key.handle)) == key
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+    with store_fails(sqlite3.OperationalError, match="readonly"):
         run(read_only.hit("org_1", WINDOWS, 1, NOW))
     assert run(read_only.peek("org_1", WINDOWS, NOW)).used == (0, 0, 0)
     run(read_only.close())
@@ -422,7 +425,7 @@ def test_a_full_disk_is_told_and_counts_nothing(tiny_disk: Path) -> None:
     for step in range(200):
         try:
             run(store.admit(token_of(made), 1, WIDE, NOW + step * SECOND))
-        except (sqlite3.OperationalError, OutcomeUnknown):
+        except StoreError:
             break
         admitted += 1
     else:

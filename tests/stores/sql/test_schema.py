@@ -16,6 +16,7 @@ from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.tables import Tables
 
+from ..failing import store_fails
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import Backend, database
 
@@ -180,6 +181,6 @@ def test_an_error_of_integrity_other_than_a_taken_handle_is_no_reason_to_draw_ag
 ) -> None:
     store = backend.open()
     unnamed = draft()._replace(name=None)  # type: ignore[arg-type] # what the database is to refuse
-    with pytest.raises(IntegrityError):
+    with store_fails(IntegrityError):
         run(store.insert(unnamed, None, NOW))
     run(store.close())

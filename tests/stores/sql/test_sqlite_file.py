@@ -9,11 +9,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from lockgate import run
 from lockgate.cli import main
 from lockgate.stores.sql import SqlStore
 
+from ..failing import store_fails
 from ..making import BOOK, draft_of, new_key, token_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
@@ -79,14 +81,14 @@ def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
 
 def test_a_folder_that_is_missing_is_told_as_before(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/nowhere/keys.db")
-    with pytest.raises(Exception, match="unable to open database file"):
+    with store_fails(OperationalError, "unable to open database file"):
         run(store.insert(draft_of(new_key()), None))
     run(store.close())
 
 
 def test_a_uri_that_says_its_mode_creates_what_it_says(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
-    with pytest.raises(Exception, match="unable to open database file"):
+    with store_fails(OperationalError, "unable to open database file"):
         run(store.insert(draft_of(new_key()), None))
     assert list(tmp_path.iterdir()) == []
     run(store.close())

@@ -17,18 +17,19 @@ from ..base import (
     UNKNOWN,
     UNSEALED,
     Admission,
+    Freshness,
     IoMode,
     Page,
     Removal,
     Reseal,
     Verdict,
 )
-from ..resilience.failures import is_away, may_count
+from ..resilience.failures import is_outage, may_have_counted
 from ..resilience.guarded import Guarded
 from ..resilience.local_limits import LocalLimits
 from ..resilience.wrapping import Wrapper
 from ..runtime.background import BackgroundTask
-from ..runtime.process_end import at_process_end
+from ..runtime.process_hooks import at_process_end
 from .base import CacheStore, PrimaryStore
 from .usage_buffer import UsageBuffer
 
@@ -136,6 +137,9 @@ class CachedStore(Wrapper):
     async def change_counter(self) -> int | None:
         # The primary's counter moves before the copies are forgotten, so it would be too early.
         return await self.cache.change_counter()
+
+    async def freshness(self) -> Freshness:
+        return await self.cache.freshness()
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         await self.write_usage()
@@ -275,7 +279,7 @@ class CachedStore(Wrapper):
             else:  # The key changes faster than it can be copied.
                 return await self._verified(token, cost, plans, now)
         except Exception as failure:
-            if not is_away(failure) or self._limits is None:
+            if not is_outage(failure) or self._limits is None:
                 raise
             return await self._verified(token, cost, plans, now, failure)
         if self.cache.served_by is not self._compared_servers:
@@ -363,10 +367,10 @@ class CachedStore(Wrapper):
         now: int | None,
     ) -> Reading:
         """Decide by local limits after a failure of the cache, or raise it."""
-        if self._limits is None or not is_away(failure):
+        if self._limits is None or not is_outage(failure):
             raise failure
         reading = self._limits.decide(
-            organization, windows, cost, now, may_count=may_count(failure)
+            organization, windows, cost, now, may_count=may_have_counted(failure)
         )
         if reading is None:
             raise StoreUnavailable from failure

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ..base import OutcomeUnknown, Usage
 from ..resilience.deadlines import Overdue
-from ..runtime.forks import after_fork_in_child, own_lock
+from ..runtime.process_hooks import after_fork_in_child, own_lock
 from .base import PrimaryStore
 
 

@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable
 from hashlib import sha256
 from time import sleep
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from ...core.api_keys import Position
 from ...errors import HandleTaken
-from ..base import IoMode, OutcomeUnknown
+from ..base import IoMode, OutcomeUnknown, StoreError, reading_state
 from ..memory.windows import wall_clock
 from .record import Record
 
@@ -80,26 +80,55 @@ class Shelf:
     def __init__(self, records: Records) -> None:
         self._records = records
 
+    async def now(self) -> int:
+        """The present in microseconds, by the clock of the records."""
+        try:
+            return await self._records.now()
+        except Exception as failure:
+            _reraise(failure)
+
+    async def _get(self, name: str) -> tuple[bytes, int] | None:
+        try:
+            return await self._records.get(name)
+        except Exception as failure:
+            _reraise(failure)
+
+    async def _put_if(
+        self, name: str, value: bytes | None, version: int | None, until: int | None
+    ) -> bool:
+        try:
+            return await self._records.put_if(name, value, version, until)
+        except Exception as failure:
+            _reraise(failure)
+
     async def read(self, organization: str) -> Record:
         """The record of an organization."""
-        return await self.read_named(_name("org", organization))
+        return await self.read_named(_name("org", organization), organization)
 
-    async def read_named(self, name: str) -> Record:
+    async def read_named(self, name: str, organization: str | None = None) -> Record:
         """The record of an organization, by its own name."""
-        kept = await self._records.get(name)
-        return Record.read(None if kept is None else kept[0])
+        kept = await self._get(name)
+        with reading_state(organization, f"the record {name}"):
+            return Record.read(None if kept is None else kept[0])
 
     async def change(
         self, organization: str, work: Callable[[Record, int], T], now: int | None
     ) -> T:
         """Change an organization's record; repeat while other callers are faster."""
-        return await self.change_named(_name("org", organization), work, now)
+        return await self.change_named(_name("org", organization), work, now, organization)
 
-    async def change_named(self, name: str, work: Callable[[Record, int], T], now: int | None) -> T:
+    async def change_named(
+        self,
+        name: str,
+        work: Callable[[Record, int], T],
+        now: int | None,
+        organization: str | None = None,
+    ) -> T:
         """Change an organization's record, by its own name."""
 
         def step(value: bytes | None, at: int) -> tuple[T, bytes | None, int | None]:
-            record = Record.read(value)
+            with reading_state(organization, f"the record {name}"):
+                record = Record.read(value)
             answer = work(record, at)
             return answer, record.written(), record.until()
 
@@ -112,14 +141,14 @@ class Shelf:
         now: int | None,
     ) -> T:
         for attempt in range(_TRIES):
-            kept = await self._records.get(name)
+            kept = await self._get(name)
             value, version = kept or (None, None)
-            present = await self._records.now()
+            present = await self.now()
             at = present if now is None else now
             answer, after, until = change(value, at)
             # Expiry follows the clock of the records, whatever time the caller passes.
             lasts = None if until is None else until - at + present
-            if after == value or await self._records.put_if(name, after, version, lasts):
+            if after == value or await self._put_if(name, after, version, lasts):
                 return answer
             pause = random.random() * min(_LONGEST_PAUSE, 0.0005 * attempt)  # noqa: S311 - no secret
             if self._records.io == "async":
@@ -131,7 +160,7 @@ class Shelf:
     async def claim(self, kind: str, handle: str, organization: str) -> None:
         """Take a handle for an organization, before its record says so."""
         value = Record.write_names([organization])
-        if not await self._records.put_if(_name(kind, handle), value, None, None):
+        if not await self._put_if(_name(kind, handle), value, None, None):
             raise HandleTaken
 
     async def waive(self, kind: str, handle: str) -> None:
@@ -140,7 +169,7 @@ class Shelf:
 
     async def owner(self, kind: str, handle: str) -> str | None:
         """The organization that took a handle."""
-        kept = await self._records.get(_name(kind, handle))
+        kept = await self._get(_name(kind, handle))
         return None if kept is None else Record.read_names(kept[0])[0]
 
     async def enter(self, kind: str, name: str, position: Position) -> None:
@@ -165,15 +194,26 @@ class Shelf:
 
     async def entered(self, kind: str, name: str) -> list[Position]:
         """The entries of an index, in ascending order."""
-        kept = await self._records.get(_name(kind, name))
+        kept = await self._get(_name(kind, name))
         return Record.read_positions(None if kept is None else kept[0])
 
     async def some(self, cursor: str | None) -> tuple[list[str], str | None]:
         """The names of some organizations' records, those after ``cursor``; the next cursor."""
-        names = sorted(await self._records.names("org:"))
+        try:
+            names = sorted(await self._records.names("org:"))
+        except Exception as failure:
+            _reraise(failure)
         start = 0 if cursor is None else bisect_right(names, cursor)
         some = names[start : start + LOOKED_AT_AT_ONCE]
         return some, some[-1] if start + LOOKED_AT_AT_ONCE < len(names) else None
+
+
+def _reraise(failure: Exception) -> NoReturn:
+    """Raise a :class:`StoreError` for an exception that a driver defines. One of Python's own is an
+    outage if it is an ``OSError``, else a bug of the records: it stays as it is (R11)."""
+    if isinstance(failure, StoreError) or type(failure).__module__ == "builtins":
+        raise failure
+    raise StoreError from failure
 
 
 def _name(kind: str, id: str) -> str:

@@ -52,7 +52,7 @@ class RecordStore(Store):
         self._shelf = Shelf(records)
 
     async def now(self) -> int:
-        return await self.records.now()
+        return await self._shelf.now()
 
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None

@@ -28,7 +28,7 @@ from ..base import (
     Usage,
     Verdict,
 )
-from ..runtime.forks import own_lock
+from ..runtime.process_hooks import own_lock
 from .accounts import LocalAccounts
 from .keys import LocalKeys
 from .windows import Clock, LocalWindows, wall_clock

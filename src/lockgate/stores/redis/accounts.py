@@ -9,16 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, cast
 
-from redis.exceptions import RedisError, ResponseError
-
 from ...core.accounts import Account, AccountDraft
 from ...core.api_keys import ApiKey, KeyDraft, Position
 from ...core.digests import Digest
 from ...core.timestamps import HOUR, MILLISECOND, SECOND
 from ...errors import HandleTaken
 from ...sync import together
-from ..base import PAGE_AT_MOST, UNSEALED, Reseal
+from ..base import PAGE_AT_MOST, UNSEALED, Reseal, StoreError, reading_state
 from .codec import (
+    RECORDS,
     Claim,
     read_account,
     read_key,
@@ -33,6 +32,7 @@ from .key_names import read, slot_of, write
 from .keys import Keys
 from .transport.client import lasting
 from .transport.commands import Call, Script, command, invocation, number
+from .transport.connection import Refused
 
 _REGISTER: Final = Script("accounts.lua", "register")
 _CLAIM: Final = Script("accounts.lua", "claim")
@@ -79,7 +79,7 @@ class Accounts(Keys):
                 if there is None or there.billing_email != account.billing_email:
                     await self._ask(_leave(mine, organization))
                 raise HandleTaken
-        except (ResponseError, HandleTaken):
+        except (Refused, HandleTaken):
             for name, claim in made:
                 await self._unclaim(name, claim)
             raise
@@ -89,8 +89,9 @@ class Accounts(Keys):
     async def account(self, organization: str) -> Account | None:
         place = self._names.place(organization)
         question = command(place.slot, b"HGET", place.organization, b"account", repeatable=True)
-        record = await self._ask(question)
-        return None if record is None else read_account(record)
+        record = await self._ask(question, organization)
+        with reading_state(organization, RECORDS):
+            return None if record is None else read_account(record)
 
     async def account_by_token(self, handle: str) -> Account | None:
         name = self._names.token(handle)
@@ -160,7 +161,7 @@ class Accounts(Keys):
         )
         account = None if record is None else read_account(record)
         # The claim holds from here on: an index that is not updated only costs a vain look.
-        with suppress(RedisError):
+        with suppress(StoreError):
             if account is None or account.claimed_by != user:
                 await self._ask(_leave(mine, organization))
             else:

@@ -18,9 +18,17 @@ from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
 from ...core.plans import Plan, PlanBook
 from ...core.sliding_window import Reading, Window
-from ..base import REFUSED_BY_STATE, UNKNOWN, Admission, OutcomeUnknown, Store, Verdict
+from ..base import (
+    REFUSED_BY_STATE,
+    UNKNOWN,
+    Admission,
+    OutcomeUnknown,
+    PartUnavailable,
+    Store,
+    Verdict,
+    reading_state,
+)
 from ..resilience.circuit_breaker import CircuitBreakers
-from ..resilience.failures import PartAway
 from ..runtime.per_loop import PerLoop
 from .admission_codec import (
     ADMITTED,
@@ -32,12 +40,12 @@ from .admission_codec import (
     read_request,
     write_request,
 )
-from .codec import read_claim, read_usage
+from .codec import RECORDS, read_claim, read_usage
 from .key_hints import ADMIT, KeyHint
 from .key_names import REMOVED, Names, Place, fields_of, slot_of
 from .transport.client import Transport
 from .transport.commands import Call, Script, arguments, command, invocation, number, told_in
-from .transport.connection import Split
+from .transport.connection import Split, reraise
 
 _HIT: Final = Script("hit.lua")
 _PEEK: Final = Script("peek.lua")
@@ -62,8 +70,13 @@ class Admissions(Store):
     _key_hints: BoundedDict[str, KeyHint]
 
     @abstractmethod
-    async def _ask(self, call: Call) -> Any:
-        """Make a call and return its reply."""
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
+        """Make a call about an organization and return its reply.
+
+        Raises:
+            StoreError: the server refused, or no reply came.
+            UnreadableState: it cannot make sense of what it keeps of the organization.
+        """
 
     async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
@@ -87,7 +100,7 @@ class Admissions(Store):
             watched, asked_at = bool(nodes.failing), monotonic()
             try:
                 if watched:
-                    answer = await self._ask(call)
+                    answer = await self._ask(call, key_hint.unused[2])
                 else:
                     answer = await lane.ask(call)
                     if isinstance(answer, Exception):
@@ -96,7 +109,7 @@ class Admissions(Store):
                 if not watched:
                     self._judge(lane, call, failure, asked_at)
                 if not isinstance(failure, Split):
-                    raise
+                    reraise(failure, key_hint.unused[2])
                 answer = await self._admit_by_parts(key_hint, plan, failure.call)
             if type(answer) is not bytes:
                 if answer is None:
@@ -131,7 +144,7 @@ class Admissions(Store):
         if not key_hint.is_still(place, record, placed):
             return [*kept]
         answer: bytes | None = await self._ask(
-            _request(_HIT, place, charging(plan.windows).start, request)
+            _request(_HIT, place, charging(plan.windows).start, request), key.organization
         )
         if answer is None:
             return None
@@ -190,7 +203,8 @@ class Admissions(Store):
     ) -> Any:
         place = self._names.place(organization)
         start, mark = charging(windows)
-        return await self._ask(_request(script, place, start, write_request(now, cost, inf, mark)))
+        request = write_request(now, cost, inf, mark)
+        return await self._ask(_request(script, place, start, request), organization)
 
     async def _claimed(self, handle: str) -> tuple[str, str] | None:
         """Return the organization and id of the key with this handle; None: there is none."""
@@ -205,7 +219,7 @@ class Admissions(Store):
         place = self._names.place(organization)
         values = place.organization, *fields_of(id), b"plan"
         record, usage, placed = await self._ask(
-            command(place.slot, b"HMGET", *values, repeatable=True)
+            command(place.slot, b"HMGET", *values, repeatable=True), organization
         )
         return record, usage, placed
 
@@ -221,8 +235,7 @@ class Admissions(Store):
         if claimed is None or record is None:
             token.matches_nobody()
             return None
-        place = self._names.place(organization)
-        return self._remember(token, KeyHint(place, record, usage, placed, plans))
+        return self._remember(token, self._hint(organization, record, usage, placed, plans))
 
     async def _refresh_hint(
         self,
@@ -237,8 +250,20 @@ class Admissions(Store):
         self._key_hints.pop(token.handle, None)
         if record is None:  # The key was removed, or the server restored or emptied.
             return await self._find_hint(token, plans)
-        place = self._names.place(key_hint.key().organization)
-        return self._remember(token, KeyHint(place, record, usage, placed, plans))
+        organization = key_hint.key().organization
+        return self._remember(token, self._hint(organization, record, usage, placed, plans))
+
+    def _hint(
+        self,
+        organization: str,
+        record: bytes,
+        usage: bytes | None,
+        placed: bytes | None,
+        plans: PlanBook,
+    ) -> KeyHint:
+        place = self._names.place(organization)
+        with reading_state(organization, RECORDS):
+            return KeyHint(place, record, usage, placed, plans)
 
     def _remember(self, token: Token, key_hint: KeyHint) -> KeyHint | None:
         if not token.accepts(key_hint.key()):
@@ -257,4 +282,4 @@ def _of_one_slot(failure: Exception) -> bool:
     """Whether a failure concerns one slot that moves or is not served, and not its server."""
     if isinstance(failure, ClusterDownError):  # Also raised where the whole Cluster is down.
         return "slot" in str(failure)
-    return isinstance(failure, PartAway | AskError | TryAgainError)
+    return isinstance(failure, PartUnavailable | AskError | TryAgainError)

@@ -36,7 +36,7 @@ class Cache(CacheStore):
     _names: Names
 
     @abstractmethod
-    async def _ask(self, call: Call) -> Any:
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
         """Make a call and return its reply."""
 
     @property

@@ -17,6 +17,8 @@ from .key_names import read, write
 from .transport.commands import number
 
 _USAGE: Final = Struct("<qq")
+RECORDS: Final = "its keys, plan and account in Redis"
+"""What cannot be read, as an :class:`UnreadableState` says it."""
 
 
 def write_digest(digest: Digest) -> tuple[bytes, bytes, bytes]:

@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from redis.exceptions import RedisError, ResponseError
-
 from ...core.api_keys import NEVER, ApiKey, KeyDraft, Position
 from ...core.digests import Digest
 from ...core.timestamps import MINUTE
 from ...errors import HandleTaken, KeyLimitReached
 from ...sync import together
-from ..base import Page, Removal, Usage
+from ..base import Page, Removal, StoreError, Usage, reading_state
 from .admission import ADD_USAGE, Admissions
 from .cache import Cache
 from .codec import (
+    RECORDS,
     Claim,
     read_claim,
     read_key,
@@ -31,7 +30,7 @@ from .codec import (
 from .key_names import REMOVED, Place, fields_of, place_of, read, slot_of, write
 from .transport.client import lasting
 from .transport.commands import Script, command, invocation, number
-from .transport.connection import Split
+from .transport.connection import Refused, Split, reraise
 
 _INSERT: Final = Script("keys.lua", "insert")
 _REVOKE: Final = Script("keys.lua", "revoke")
@@ -71,7 +70,7 @@ class Keys(Admissions, Cache):
                     *(number(now), number(cap), *write_key(draft)),
                 )
             )
-        except ResponseError:
+        except Refused:
             await self._unclaim(*claimed)
             raise
         if isinstance(answer, list):
@@ -87,10 +86,12 @@ class Keys(Admissions, Cache):
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         record, usage, _ = await self._kept(organization, id)
-        return None if record is None else read_key(record, usage)
+        with reading_state(organization, RECORDS):
+            return None if record is None else read_key(record, usage)
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        return await self._newest(self._names.place(organization), limit, after)
+        with reading_state(organization, RECORDS):
+            return await self._newest(self._names.place(organization), limit, after)
 
     async def list_live(
         self,
@@ -100,7 +101,8 @@ class Keys(Admissions, Cache):
         now: int | None = None,
     ) -> Page:
         records = await self._live(self._names.place(organization), limit, after, now)
-        return read_keys(records)
+        with reading_state(organization, RECORDS):
+            return read_keys(records)
 
     @lasting
     async def revoke_if_live(
@@ -249,7 +251,7 @@ class Keys(Admissions, Cache):
         match = b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
         answer = await lines[int(which)].ask(command(0, b"SCAN", start.encode(), *match))
         if isinstance(answer, Exception):
-            raise answer
+            reraise(answer)
         following, names = cast(tuple[bytes, list[bytes]], answer)
         places = [place_of(name) for name in dict.fromkeys(names) if name.endswith(b"}")]
         if following != b"0":
@@ -293,5 +295,5 @@ class Keys(Admissions, Cache):
         return name, claim
 
     async def _unclaim(self, name: bytes, claim: bytes) -> None:
-        with suppress(RedisError):  # A handle lost this way is one of 62**8.
+        with suppress(StoreError):  # A handle lost this way is one of 62**8.
             await self._ask(invocation(_UNCLAIM, slot_of(name), [name], claim))

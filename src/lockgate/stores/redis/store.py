@@ -14,12 +14,13 @@ from ...core.plans import Organization
 from ...core.row_seals import Counted, counted_account, tally
 from ...errors import ConfigurationError
 from ...events import Events
-from ..base import Census, IoMode, Rows
+from ..base import Census, IoMode, Rows, reading_state
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
 from .accounts import Accounts
 from .codec import (
+    RECORDS,
     read_account,
     read_counted,
     read_key,
@@ -35,6 +36,7 @@ from .keys import READ_AT_ONCE
 from .transport.client import Transport, lasting
 from .transport.commands import Call, Script, command, invocation, number
 from .transport.config import Client, Servers, servers_of
+from .transport.connection import reraise
 from .transport.seed_nodes import SeedNodes
 from .transport.sentinels import Watch
 
@@ -121,12 +123,12 @@ class RedisStore(Accounts):
         """Return the memory settings of every server that holds keys, as of connecting to it.
 
         Raises:
-            RedisError, OSError: a server refused or did not answer.
+            StoreError, OSError: a server refused or did not answer.
         """
         for line in await self._lanes.here().everyone():
             reply = await line.ask(command(0, b"TIME"))
             if isinstance(reply, Exception):
-                raise reply
+                reraise(reply)
         return self._eviction.found
 
     async def ready(self) -> None:
@@ -134,7 +136,7 @@ class RedisStore(Accounts):
         for line in await self._lanes.here().everyone():
             answer = await line.ask(command(0, b"SCRIPT", b"LOAD", ADMIT.body))
             if isinstance(answer, Exception):
-                raise answer
+                reraise(answer)
 
     async def now(self) -> int:
         lane, failing = self._lanes.here(), self._nodes.failing
@@ -173,7 +175,9 @@ class RedisStore(Accounts):
     async def organization(self, id: str) -> Organization | None:
         place = self._names.place(id)
         question = command(place.slot, b"HGET", place.organization, b"plan", repeatable=True)
-        return read_placement(id, await self._ask(question))
+        placed = await self._ask(question, id)
+        with reading_state(id, RECORDS):
+            return read_placement(id, placed)
 
     @lasting
     async def put_organization(self, organization: Organization) -> None:
@@ -233,7 +237,7 @@ class RedisStore(Accounts):
         for watch in self._watches:
             watch.close()
 
-    async def _ask(self, call: Call) -> Any:
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
         lane, nodes = self._lanes.here(), self._nodes
         node, trying = "", False
         if nodes.failing:
@@ -247,6 +251,8 @@ class RedisStore(Accounts):
                 reply = await lane.insist(call, reply)
         except BaseException as failure:
             self._judge(lane, call, failure, asked_at, node if trying else None)
+            if isinstance(failure, Exception):
+                reraise(failure, organization)
             raise
         if nodes.failing:
             nodes.succeeded(node, trying)
@@ -263,7 +269,8 @@ class RedisStore(Accounts):
         place = self._names.place(organization)
         keys = place.leases, place.deadlines
         values = number(now), *values
-        return await self._ask(invocation(script, place.slot, keys, *values, repeatable=repeatable))
+        call = invocation(script, place.slot, keys, *values, repeatable=repeatable)
+        return await self._ask(call, organization)
 
 
 def _replicas(durability: str | None) -> int:

@@ -17,9 +17,9 @@ from typing import Final, Protocol
 
 from ...errors import StoreUnavailable
 from ...events import Events
-from ..runtime.forks import after_fork_in_child, own_lock
+from ..runtime.process_hooks import after_fork_in_child, own_lock
 from .deadlines import UNTIL, left
-from .failures import named
+from .failures import kind_of
 
 FAILURES: Final = 3
 PAUSE: Final = 1.0
@@ -139,7 +139,7 @@ class CircuitBreaker:
             if self._opened_at is not None:
                 return True
             self._opened_at = now
-        error = named(failure)
+        error = kind_of(failure)
         self._events.emit("breaker_opened", logging.ERROR, **self._about, error=error)
         return True
 

@@ -12,7 +12,7 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from ..runtime.forks import after_fork_in_child
+from ..runtime.process_hooks import after_fork_in_child
 
 T = TypeVar("T")
 

@@ -1,37 +1,45 @@
-"""Which failures of a call say that its store is away, and how they are told."""
+"""Classify the failures of a store: outages, unreadable states and bugs (R11, G7)."""
 
 from collections.abc import Iterator
+from traceback import format_tb
 
-from ...errors import LockgateError, StoreUnavailable
-from ..base import OutcomeUnknown
+from ...errors import StoreUnavailable
+from ..base import OutcomeUnknown, PartUnavailable, StoreError, UnreadableState
 
 
-class PartAway(Exception):
-    """A part of a store cannot be used just now, such as one slot of a Redis Cluster.
+def is_outage(failure: BaseException) -> bool:
+    """Return whether a failure says that the store, or a part of it, is away.
 
-    Its organizations are refused; the circuit breaker takes no notice, as the rest answers.
+    Local limits stand in for the store then. Neither an answer nor a bug is an outage.
     """
+    if isinstance(failure, UnreadableState):
+        return False
+    return isinstance(failure, StoreError | OSError | StoreUnavailable)
 
 
-def is_away(failure: Exception) -> bool:
-    """Whether a failure says that the store is away: not an answer, nor the caller's mistake."""
-    if isinstance(failure, LockgateError):
-        return isinstance(failure, StoreUnavailable)
-    return not isinstance(failure, ValueError | TypeError)
+def counts_for_breaker(failure: BaseException) -> bool:
+    """Return whether a failure counts for the circuit breaker: the whole store may be away."""
+    if isinstance(failure, PartUnavailable | UnreadableState):
+        return False
+    return isinstance(failure, StoreError | OSError)
 
 
-def may_count(failure: Exception) -> bool:
-    """Whether a call that failed so may take effect all the same: nobody waited for its answer."""
+def may_have_counted(failure: BaseException) -> bool:
+    """Return whether a call that failed so may take effect all the same: no reply was awaited."""
     return isinstance(failure, OutcomeUnknown) or any(
         isinstance(each, TimeoutError) for each in _chain(failure)
     )
 
 
-def named(failure: BaseException) -> str:
-    """What kind of failure it is, and which of the system's it came from: drivers wrap those.
+def kind_of(failure: BaseException) -> str:
+    """Return the class of a failure, and of the system's own error that it came from.
 
-    Kinds alone: drivers print what they were sent.
+    Classes alone: drivers put parameters into messages. A plain :class:`StoreError` is named by the
+    driver's exception that it translates.
     """
+    own = OutcomeUnknown | PartUnavailable
+    if isinstance(failure, StoreError) and not isinstance(failure, own):
+        failure = failure.__cause__ or failure
     kind = type(failure)
     for each in _chain(failure):
         if isinstance(each, OSError) and type(each) is not kind:
@@ -39,8 +47,15 @@ def named(failure: BaseException) -> str:
     return kind.__qualname__
 
 
+def traceback_of(failure: BaseException) -> str:
+    """Return the traceback of a failure, with classes in place of messages (R7)."""
+    kinds = " from ".join(type(each).__qualname__ for each in _chain(failure))
+    frames = "".join(format_tb(failure.__traceback__))
+    return f"Traceback (most recent call last):\n{frames}{kinds}"
+
+
 def _chain(failure: BaseException) -> Iterator[BaseException]:
-    """A failure, and each that it came from."""
+    """Yield a failure, and each exception that it came from."""
     seen: BaseException | None = failure
     while seen is not None:
         yield seen

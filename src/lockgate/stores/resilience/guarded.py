@@ -20,10 +20,10 @@ from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, LockgateError
 from ...events import Events
 from ...sync import run
-from ..base import Admission, Store, Verdict
+from ..base import Admission, Store, UnreadableState, Verdict
 from .circuit_breaker import CircuitBreaker
 from .deadlines import DEADLINE, STARTING, Overdue, Tasks, Threads, within
-from .failures import PartAway, is_away, may_count
+from .failures import counts_for_breaker, is_outage, may_have_counted
 from .local_limits import LocalLimits
 from .wrapping import Wrapper
 
@@ -32,7 +32,7 @@ PATIENCE: Final = 5.0
 
 _URGENT: Final = frozenset(
     {
-        *("admit", "hit", "peek", "organization", "change_counter", "now", "find"),
+        *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
         *("acquire", "renew", "release", "held"),
         *("changes", "fill_token", "install", "forget", "caught_up", "catch_up"),
     }
@@ -118,15 +118,10 @@ class Guarded(Wrapper):
         """
         if self._has_breakers:
             return
-        if isinstance(failure, LockgateError):
-            self.breaker.succeeded(trying)
+        if isinstance(failure, LockgateError | UnreadableState):
+            self.breaker.succeeded(trying)  # It answered.
         # What had little time left by what was asked before it says nothing about the store.
-        elif (
-            isinstance(failure, Exception)
-            and is_away(failure)
-            and not isinstance(failure, PartAway)
-            and lost <= self._deadline / 2
-        ):
+        elif counts_for_breaker(failure) and lost <= self._deadline / 2:
             if self.breaker.failed(trying, failure):
                 self.inner.reset_connections()
         else:
@@ -188,10 +183,10 @@ class Resilient(Guarded):
         try:
             reading: Reading = await self.pass_on("hit", organization, windows, cost, now)
         except Exception as failure:
-            if not is_away(failure):
+            if not is_outage(failure):
                 raise
             instead = self._limits.decide(
-                organization, windows, cost, now, may_count=may_count(failure)
+                organization, windows, cost, now, may_count=may_have_counted(failure)
             )
             if instead is None:
                 raise
@@ -207,7 +202,7 @@ class Resilient(Guarded):
             found: Organization | None = await self.pass_on("organization", id)
         except Exception as failure:
             seen = self.seen.get(id, UNSEEN)
-            if not is_away(failure) or seen is UNSEEN:
+            if not is_outage(failure) or seen is UNSEEN:
                 raise
             return seen
         self.seen[id] = found

@@ -16,8 +16,8 @@ from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, StoreUnavailable
 from ...events import Events
 from ..memory.windows import Clock, LocalWindows, wall_clock
-from ..runtime.forks import own_lock
-from .failures import is_away
+from ..runtime.process_hooks import own_lock
+from .failures import is_outage
 
 Fallback = Literal["local", "open", "closed"]
 """What becomes of limits while they cannot be asked for: ``local`` windows, everything admitted, or
@@ -149,7 +149,7 @@ class LocalLimits:
                 with self._lock:
                     self._owe(organization, windows, instant, owed)
             except Exception as failure:
-                if not is_away(failure):
+                if not is_outage(failure):
                     raise
 
     def _owe(self, organization: str, windows: tuple[Window, ...], instant: int, cost: int) -> None:

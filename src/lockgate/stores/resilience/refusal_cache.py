@@ -25,6 +25,8 @@ FRESH: Final = 1.0
 _RENEWED_AFTER: Final = 0.5
 AT_MOST: Final = 10_000
 _SECOND: Final = 1_000_000
+_CLOCK_TOLERANCE: Final = 0.1
+"""Seconds by which clocks may drift apart between two answers without a step."""
 _EPOCH_PART: Final = 0.6
 """Of the deadline: of a Cluster, another server than the organization's may have the epoch. More
 than half, or no failure of that server would count."""
@@ -100,6 +102,8 @@ class RefusalCache(Wrapper):
         self._forgotten = 0
         self._change_counter: int | None = None
         self._read_at = float("-inf")
+        self._store_clock: tuple[int, float] | None = None
+        """What the store's clock showed at last, in microseconds, and when its answer was here."""
         self._is_reading = False
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
@@ -227,15 +231,28 @@ class RefusalCache(Wrapper):
         self._is_reading = True
         try:
             with within(self._deadline * _EPOCH_PART):
-                change_counter = await self.inner.change_counter()
+                change_counter, now = await self.inner.freshness()
         except Exception:
             return age < FRESH
         finally:
             self._is_reading = False
-        if change_counter is None or change_counter != self._change_counter:
+        stepped_back = self._stepped_back(now, asked_at)
+        if change_counter is None or change_counter != self._change_counter or stepped_back:
             self._forget()
         self._change_counter, self._read_at = change_counter, asked_at
         return True
+
+    def _stepped_back(self, now: int, asked_at: float) -> bool:
+        """Return whether the store's clock runs behind the span since its last answer.
+
+        Refusals run by a clock that never steps: without this a store whose clock stepped back
+        would be asked only once they are over, and would refuse for a whole window from then (W11).
+        """
+        before, self._store_clock = self._store_clock, (now, self._clock())
+        if before is None:
+            return False
+        shown, answered_at = before
+        return now < shown + int((asked_at - answered_at - _CLOCK_TOLERANCE) * _SECOND)
 
     def _forget(self) -> None:
         self._forgotten += 1

@@ -38,6 +38,7 @@ class Wrapper(Store):
     now = passed(Store.now)
     admit = passed(Store.admit)
     change_counter = passed(Store.change_counter)
+    freshness = passed(Store.freshness)
     insert = passed(Store.insert)
     find = passed(Store.find)
     get = passed(Store.get)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from math import inf
 from threading import Timer
 from time import monotonic
@@ -10,7 +9,8 @@ from typing import Any, Final
 
 from ...sync import run
 from ..resilience.deadlines import unhurried
-from .forks import after_fork_in_child, own_lock
+from ..resilience.failures import is_outage, traceback_of
+from .process_hooks import after_fork_in_child, logger, own_lock
 
 EVERY: Final = 1.0
 """Seconds after a use at which the work is done."""
@@ -105,8 +105,11 @@ class BackgroundTask:
             # Threads stay, this one too: who closes the store waits for what they are doing.
             threads = (timer for timer in self._timers if isinstance(timer, Timer))
             self._timers = {thread for thread in threads if thread.is_alive()}
-        with suppress(Exception):  # Whoever is away is told of by its breaker.
+        try:
             await self._work()
+        except Exception as failure:  # The circuit breaker reports outages.
+            if not is_outage(failure):
+                logger.error("%s", traceback_of(failure))
 
 
 def _join(threads: Iterable[Timer]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from .forks import own_lock
+from .process_hooks import own_lock
 
 AGAIN_AFTER: Final = 60.0
 """Seconds for which what was said is not repeated."""

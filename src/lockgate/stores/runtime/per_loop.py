@@ -6,7 +6,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from ..base import IoMode
-from .forks import own_lock
+from .process_hooks import own_lock
 
 
 class Closable(Protocol):

@@ -20,8 +20,9 @@ from ...core.api_keys import ApiKey, KeyState
 from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, State, Window, hit
-from ..base import REFUSED_BY_STATE, Admission, Verdict
+from ..base import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict
 from .codec import (
+    ROW,
     Uses,
     idle_day,
     read_id,
@@ -138,7 +139,7 @@ class Ledger:
         if not held.owners:
             return None
         account = _Account(held.owners[0])
-        key = read_key(held.keys[0], account.uses) if held.keys else None
+        key = _key_of(held.keys[0], account) if held.keys else None
         outcome = _judge(charge, account, key, _clock(cursor, held))
         if not account.changed:
             return outcome
@@ -194,13 +195,15 @@ class Ledger:
             cursor.run(statement, places, values)
 
 
-def _judge(charge: Charge, account: "_Account", key: ApiKey | None, clock: int) -> Outcome:
+def _judge(
+    charge: Charge, account: "_Account", key: ApiKey | UnreadableState | None, clock: int
+) -> Outcome:
     """Return the outcome of a charge. An exception is its own alone: others share the batch."""
     now = clock if charge.now is None else charge.now
     try:
         if isinstance(charge, Hit):
             return account.hit(charge.windows, now, charge.cost)
-        return _admit(charge, account, key, now)
+        return key if isinstance(key, UnreadableState) else _admit(charge, account, key, now)
     except Exception as mistake:
         return mistake
 
@@ -226,6 +229,7 @@ class _Account:
 
     __slots__ = (
         "changed",
+        "failure",
         "id",
         "idle_day",
         "new_idle_day",
@@ -239,7 +243,12 @@ class _Account:
         id, plan, overrides, self.stored_windows, used, self.idle_day = row[-6:]
         self.id = bytes(id)
         self.plan = plan, overrides
-        self.uses = read_uses(used)
+        self.failure: UnreadableState | None = None
+        """Why nothing can be charged: of a batch it concerns this organization alone (W8)."""
+        try:
+            self.uses = read_uses(used, self.id)
+        except UnreadableState as failure:
+            self.uses, self.failure = {}, failure
         self.state: State | None = None
         self.changed = False
         self.new_idle_day = False
@@ -251,8 +260,13 @@ class _Account:
 
     def hit(self, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Charge the windows."""
+        if self.failure is not None:
+            raise self.failure
         if self.state is None:
-            self.state = read_state(self.stored_windows, windows)
+            try:
+                self.state = read_state(self.stored_windows, windows)
+            except UNREADABLE as failure:
+                raise UnreadableState(read_id(self.id), ROW) from failure
         reading, state = hit(self.state, windows, now, cost)
         if state is not self.state:
             self.state = state
@@ -284,13 +298,17 @@ def _clock(cursor: Cursor, held: Held) -> int:
     return int(clock)
 
 
-def _keys_of(rows: Rows, accounts: Mapping[bytes, _Account]) -> dict[str, ApiKey]:
+def _key_of(row: Any, account: _Account | None) -> ApiKey | UnreadableState:
+    """Return the key of a row, or why it cannot be read: of a batch that concerns it alone."""
+    try:
+        return read_key(row, {} if account is None else account.uses)
+    except UnreadableState as failure:
+        return failure
+
+
+def _keys_of(rows: Rows, accounts: Mapping[bytes, _Account]) -> dict[str, ApiKey | UnreadableState]:
     """Return the keys of rows by their handles."""
-    keys: dict[str, ApiKey] = {}
-    for row in rows:
-        account = accounts.get(bytes(row[2]))
-        keys[row[0]] = read_key(row, {} if account is None else account.uses)
-    return keys
+    return {row[0]: _key_of(row, accounts.get(bytes(row[2]))) for row in rows}
 
 
 def _handle_of(charge: Charge) -> str:

@@ -11,11 +11,14 @@ from ...core.leases import Lease, Leases
 from ...core.plans import Organization
 from ...core.sliding_window import Cells, State, Window, empty_state
 from ...core.timestamps import DAY
+from ..base import UNREADABLE, UnreadableState, reading_state
 
 _HEAD = Struct("<BB")
 _CELLS = Struct("<qqqqqI")
 _FORMAT = 1
 _USE = Struct("<Bqq")
+ROW = "its row in the table of organizations"
+"""What cannot be read, as an :class:`UnreadableState` says it."""
 _ACCOUNT_COLUMNS = len(Account._fields)
 
 Uses: TypeAlias = dict[str, tuple[int, int]]
@@ -44,7 +47,7 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
     """Decode a state of :func:`write_state`.
 
     Raises:
-        ValueError: the bytes are of a later version of lockgate.
+        ValueError, struct.error: it is no such state, or one of another version of lockgate.
     """
     if value is None:
         return empty_state(windows)
@@ -58,6 +61,8 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
         at += _CELLS.size
         state.append((used, oldest, first, last, count, value[at : at + length]))
         at += length
+    if at != len(value):
+        raise ValueError(f"Window state ends at {len(value)} instead of {at}.")
     return tuple(state)
 
 
@@ -75,15 +80,23 @@ def write_uses(uses: Uses) -> bytes | None:
     return b"".join(parts) or None
 
 
-def read_uses(value: bytes | None) -> Uses:
-    """Decode usage of :func:`write_uses`."""
+def read_uses(value: bytes | None, organization: bytes) -> Uses:
+    """Decode usage of :func:`write_uses`.
+
+    Raises:
+        UnreadableState: the bytes are no such usage.
+    """
     uses: Uses = {}
-    if value is not None:
+    if value is None:
+        return uses
+    try:
         value, at = bytes(value), 0
         while at < len(value):
             length, requests, last = _USE.unpack_from(value, at)
             at += _USE.size + length
             uses[value[at - length : at].decode("ascii")] = requests, last
+    except UNREADABLE as failure:
+        raise UnreadableState(read_id(organization), ROW) from failure
     return uses
 
 
@@ -101,10 +114,15 @@ def read_leases(value: bytes | None) -> Leases:
 
 
 def read_organization(id: str, plan: str | None, overrides: str | None) -> Organization | None:
-    """Decode an organization; None: it was never put on a plan."""
+    """Decode an organization; None: it was never put on a plan.
+
+    Raises:
+        UnreadableState: its limits are not as :func:`write_overrides` wrote them.
+    """
     if plan is None:
         return None
-    return Organization(id, plan, _read_overrides(overrides) if overrides else ())
+    with reading_state(id, ROW):
+        return Organization(id, plan, _read_overrides(overrides) if overrides else ())
 
 
 # Few texts, read with every request.
@@ -135,20 +153,29 @@ def write_key(key: ApiKey) -> dict[str, Any]:
 
 
 def read_key(row: Any, uses: Uses) -> ApiKey:
-    """Decode a key from its row, in the order of the table, and from usage beside windows."""
+    """Decode a key from its row, in the order of the table, and from usage beside windows.
+
+    Raises:
+        UnreadableState: its scopes are not those of a key.
+    """
     handle, id, organization, name, prefix, scopes, scheme, digest, seal = row[:9]
     created_at, expires_at, revoked_at, requests, last = row[9:14]
     if handle in uses:
         more, latest = uses[handle]
         requests += more
         last = latest if last is None else max(last, latest)
+    owner = read_id(organization)
+    try:
+        covered = _read_scopes(scopes)
+    except UNREADABLE as failure:
+        raise UnreadableState(owner, "its row in the table of keys") from failure
     return ApiKey(
         id,
         handle,
-        read_id(organization),
+        owner,
         name,
         prefix,
-        _read_scopes(scopes),
+        covered,
         scheme,
         bytes(digest),
         seal,

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ...errors import ConfigurationError
-from ..runtime.forks import own_lock
+from ..runtime.process_hooks import own_lock
 from .databases import database_of
 
 logger: Final = logging.getLogger("lockgate")

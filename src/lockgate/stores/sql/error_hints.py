@@ -104,6 +104,17 @@ _LIBPQ: Final = (
 )
 
 
+def is_driver_error(failure: BaseException, dialect: Dialect) -> bool:
+    """Return whether an exception comes from the driver, from its server or from the pool.
+
+    SQLAlchemy wraps most of them. Some arise on the driver itself, and a driver that awaits has
+    classes that only its package tells, as ``asyncpg.PostgresError`` while it connects.
+    """
+    if isinstance(failure, DBAPIError | PoolExhausted | dialect.import_dbapi().Error):
+        return True
+    return type(failure).__module__.partition(".")[0] == dialect.driver
+
+
 def advice(failure: BaseException, dialect: Dialect) -> str | None:
     """Return the remedy for a failure as the end of a sentence; None: it is unknown."""
     if isinstance(failure, PoolExhausted):

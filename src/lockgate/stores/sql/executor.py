@@ -13,16 +13,17 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 from weakref import finalize
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ..base import StoreError
 from ..resilience import deadlines
 from ..runtime.batching import AsyncBatcher, ThreadBatcher
-from ..runtime.forks import after_fork_in_child
 from ..runtime.per_loop import PerLoop
+from ..runtime.process_hooks import after_fork_in_child
 from .admission import TOGETHER_AT_MOST, Charge, Outcome
 from .engines import Engines
 from .raw_connections import RawConnections
@@ -209,8 +210,15 @@ class SyncExecutor(Executor):
                     or self._given_up
                     or not self._again(failure, attempt, started)
                 ):
-                    raise
+                    self._reraise(failure, severed)
             attempt += 1
+
+    def _reraise(self, failure: Exception, severed: int) -> NoReturn:
+        """Raise a :class:`StoreError` for an exception of the driver. On a connection that was cut
+        off meanwhile, a driver may raise anything."""
+        if not isinstance(failure, StoreError) and (self._given_up or self._severed > severed):
+            raise ConnectionLost from failure
+        self._transactions.reraise(failure)
 
     def _do(self, work: Work[T]) -> T:
         with self._connect() as connection:
@@ -365,7 +373,7 @@ class AsyncExecutor(_Awaiting):
                     return await connection.run_sync(work)
             except Exception as failure:
                 if not self._again(failure, attempt, started):
-                    raise
+                    self._transactions.reraise(failure)
             attempt += 1
 
 

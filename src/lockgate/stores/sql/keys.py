@@ -162,7 +162,7 @@ class Keys:
         keys, organizations = self._table, self._organizations
         mine = organizations.c.id == organization
         held = select(organizations.c.used).where(mine).with_for_update()
-        uses = read_uses(connection.scalar(held))
+        uses = read_uses(connection.scalar(held), organization)
         due = select(keys.c.handle).where(
             keys.c.organization == organization, keys.c.ends_at <= until
         )
@@ -229,7 +229,8 @@ class Keys:
             return []
         page = self._with_usage.where(*which).order_by(*order).limit(limit)
         rows = connection.execute(page).all()
-        uses = read_uses(rows[0][-1]) if rows else {}  # All of them are one organization's.
+        # All of them are one organization's.
+        uses = read_uses(rows[0][-1], rows[0][2]) if rows else {}
         return [read_key(row, uses) for row in rows]
 
     def _one(self, connection: Connection, which: Any) -> ApiKey | None:
@@ -259,4 +260,4 @@ def columns_of(digest: Digest) -> dict[str, Any]:
 
 
 def _key(row: Any) -> ApiKey:
-    return read_key(row, read_uses(row[-1]))
+    return read_key(row, read_uses(row[-1], row[2]))

@@ -8,7 +8,9 @@ from sqlalchemy import Connection, case, select, update
 from ...core.leases import Lease, Leases, live
 from ...core.plans import Organization
 from ...core.sliding_window import Reading, Window, peek
+from ..base import reading_state
 from .codec import (
+    ROW,
     idle_day,
     read_leases,
     read_organization,
@@ -83,14 +85,16 @@ class Organizations:
         """Return the reading of an organization's windows, without a charge."""
         column = self._table.c.windows
         mine = select(column).where(self._table.c.id == write_id(organization))
-        state = read_state(connection.scalar(mine), windows)
+        with reading_state(organization, ROW):
+            state = read_state(connection.scalar(mine), windows)
         return peek(state, windows, self._database.now(connection) if now is None else now)
 
     def held(self, connection: Connection, organization: str, now: int | None) -> tuple[Lease, ...]:
         """Return the live leases of an organization."""
         column = self._table.c.slots
         mine = select(column).where(self._table.c.id == write_id(organization))
-        leases = read_leases(connection.scalar(mine))
+        with reading_state(organization, ROW):
+            leases = read_leases(connection.scalar(mine))
         return live(leases, self._database.now(connection) if now is None else now)
 
     def lease(
@@ -104,7 +108,8 @@ class Organizations:
         table = self._table
         id = write_id(organization)
         slots, day = self.lock(connection, id)
-        before = read_leases(slots)
+        with reading_state(organization, ROW):
+            before = read_leases(slots)
         value, after = change(before, self._database.now(connection) if now is None else now)
         if after != before:
             latest = max((idle_day(lease.deadline) for lease in after), default=0)

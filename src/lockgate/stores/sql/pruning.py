@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import Connection, delete, exists, select, update
 
 from ...core.timestamps import DAY
-from ..runtime.forks import own_lock
+from ..runtime.process_hooks import own_lock
 from .databases import Database
 from .tables import Tables
 from .transactions import Work

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Engine, column, inspect, select, table
 from sqlalchemy.exc import DBAPIError
 
-from ..runtime.forks import own_lock
+from ..base import StoreError
+from ..runtime.process_hooks import own_lock
 from .databases import Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
@@ -58,7 +59,7 @@ RELEASE: Final = RevisionRange(oldest="0009", newest="0010")
 """The revisions that this release works with; migrations go to the newest."""
 
 
-class OutdatedSchema(Exception):
+class OutdatedSchema(StoreError):
     """This release does not work with the tables. The message says what to do."""
 
     def __init__(self, found: Revision | None, prefix: str = DEFAULT_PREFIX) -> None:

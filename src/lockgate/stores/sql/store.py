@@ -19,7 +19,20 @@ from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, HandleTaken
-from ..base import UNKNOWN, UNSEALED, Admission, Census, IoMode, Page, Removal, Reseal, Rows, Usage
+from ..base import (
+    UNKNOWN,
+    UNSEALED,
+    Admission,
+    Census,
+    Freshness,
+    IoMode,
+    Page,
+    Removal,
+    Reseal,
+    Rows,
+    StoreError,
+    Usage,
+)
 from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
@@ -99,6 +112,7 @@ class SqlStore(PrimaryStore):
             Check(tables, database, create=create),
             Ledger(database),
             self._statements,
+            engines.dialect,
             Pruning(tables, database).due,
             engines.patience,
             Adviser("The database", lambda failure: advice(failure, engines.dialect)),
@@ -442,6 +456,13 @@ class SqlStore(PrimaryStore):
             return None  # Plans change in the host, which this counter does not follow.
         return await self._read(self._change_counter.read)
 
+    async def freshness(self) -> Freshness:
+        if self._resolver is not None:
+            return Freshness(None, await self.now())
+        return await self._read(
+            lambda c: Freshness(self._change_counter.read(c), self._database.now(c))
+        )
+
     async def changes(self, since: int | None) -> Changes:
         return await self._read(lambda c: self._change_counter.changes(c, since))
 
@@ -489,8 +510,8 @@ class SqlStore(PrimaryStore):
         """
         try:
             return await self._write(work)
-        except IntegrityError:
-            if await self._read(taken):
+        except StoreError as failure:
+            if isinstance(failure.__cause__, IntegrityError) and await self._read(taken):
                 raise HandleTaken from None
             raise
 

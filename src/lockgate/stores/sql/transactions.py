@@ -7,16 +7,17 @@ is unknown and nothing is tried again, so each call counts once or not at all (D
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
-from ..base import OutcomeUnknown
+from ..base import OutcomeUnknown, StoreError
 from ..resilience.deadlines import left
 from ..runtime.log_hints import Adviser
 from .admission import Charge, Ledger, Outcome
 from .databases import Database
+from .error_hints import is_driver_error
 from .statements import Cursor, Statements
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ Work = Callable[[Connection], T]
 _ATTEMPTS: Final = 6
 
 
-class ConnectionLost(Exception):
+class ConnectionLost(StoreError):
     """The connection was lost before the commit: nothing is written."""
 
 
@@ -37,6 +38,7 @@ class Transactions:
         check: checks the revision of the tables.
         ledger: makes charges in a transaction.
         statements: the statements of the ledger.
+        dialect: how to tell an exception of the driver.
         prune: returns work that removes a few idle rows when that is due.
         patience: seconds to try again for while the database as a whole is locked.
         adviser: logs what to do about failures that are not tried again.
@@ -48,6 +50,7 @@ class Transactions:
         check: Work[None],
         ledger: Ledger,
         statements: Statements,
+        dialect: Dialect,
         prune: Callable[[], Work[None] | None],
         patience: float,
         adviser: Adviser,
@@ -56,6 +59,7 @@ class Transactions:
         self.check: Final = check
         self._ledger = ledger
         self._statements = statements
+        self._dialect = dialect
         self.prune: Final = prune
         self._patience = patience
         self._adviser = adviser
@@ -98,6 +102,13 @@ class Transactions:
             raise
         _commit(cursor.connection, cursor.driver.commit)
         return outcomes
+
+    def reraise(self, failure: Exception) -> NoReturn:
+        """Raise a :class:`StoreError` for an exception of the driver or of its pool; any other one,
+        which is a bug, as it is (R11)."""
+        if isinstance(failure, StoreError) or not is_driver_error(failure, self._dialect):
+            raise failure
+        raise StoreError from failure
 
     def rehearse(self, connection: Connection) -> None:
         """Prepare the statements of a charge, and leave nothing of it in the database."""

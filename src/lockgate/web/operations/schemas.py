@@ -14,7 +14,7 @@ from ...errors import StoreUnavailable
 from ...events import Events
 from ...gate import Gate
 from ...services.rate_limit_status import Status
-from ...stores.resilience.failures import named
+from ...stores.resilience.failures import kind_of
 from ..request import Caller
 
 _AT_ONCE: Final = 100
@@ -135,7 +135,7 @@ def shown(model: type[_Shown], key: ApiKey, now: int, events: Events) -> _Shown:
     try:
         return model.of(key, now)
     except Exception as failure:  # Any column may hold anything.
-        events.emit("key_row_unreadable", ERROR, id=str(key.id), error=named(failure))
+        events.emit("key_row_unreadable", ERROR, id=str(key.id), error=kind_of(failure))
         raise StoreUnavailable from failure
 
 

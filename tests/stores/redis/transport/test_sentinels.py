@@ -24,7 +24,7 @@ from redis.exceptions import ReadOnlyError, RedisError
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, KeyRevoked, RateLimitExceeded, StoreUnavailable
-from lockgate.stores.base import Verdict
+from lockgate.stores.base import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.key_names import Names
@@ -257,7 +257,7 @@ def test_k4_w1_planned_failover_loses_no_revocation_and_no_count(
     assert traffic.away < 10
 
 
-AWAY = OSError, RedisError, StoreUnavailable
+AWAY = OSError, RedisError, StoreError, StoreUnavailable
 
 
 def drive(awaiting: bool, flow: Coroutine[Any, Any, None]) -> None:

@@ -21,13 +21,23 @@ from redis.exceptions import (
 )
 
 from ....errors import StoreUnavailable
+from ...base import StoreError
 from ...resilience.deadlines import left
-from ...runtime.forks import after_fork_in_child
 from ...runtime.log_hints import Adviser
+from ...runtime.process_hooks import after_fork_in_child
 from .async_pipeline import AsyncPipeline
 from .commands import Call, command, told_in
 from .config import Address, Servers
-from .connection import Dial, Lost, NotSent, Reply, SlotAway, Split, is_short_of_replicas
+from .connection import (
+    Dial,
+    Lost,
+    NotSent,
+    Reply,
+    SlotAway,
+    Split,
+    is_short_of_replicas,
+    reraise,
+)
 from .pipeline import BlockingPipeline, Pipeline
 from .seed_nodes import SeedNodes
 from .sentinels import Watch
@@ -189,7 +199,7 @@ class Transport:
 
         Raises:
             StoreUnavailable: it may be lost, or a primary is being replaced.
-            RedisError: the server refused, or no answer came.
+            StoreError: the server refused, or no answer came.
         """
         if self._watch is None:
             return await change()
@@ -199,9 +209,9 @@ class Transport:
             value = await change()
             if named is not None:
                 await topology.kept(named)
-        except (RedisError, OSError, StoreUnavailable) as failure:
+        except (RedisError, OSError, StoreError, StoreUnavailable) as failure:
             self._adviser.hint(failure)
-            raise
+            reraise(failure)
         return value
 
     @property
@@ -244,11 +254,17 @@ class Transport:
 
     async def arrangement(self) -> bytes:
         """Another one whenever a server has taken the place of another."""
-        return await self._topology.arrangement()
+        try:
+            return await self._topology.arrangement()
+        except RedisError as failure:
+            reraise(failure)
 
     async def everyone(self) -> Sequence[Pipeline]:
         """A line to each server that holds something of its own."""
-        return await self._topology.everyone()
+        try:
+            return await self._topology.everyone()
+        except RedisError as failure:
+            reraise(failure)
 
     async def close(self) -> None:
         """Answer what waits, then hang up."""

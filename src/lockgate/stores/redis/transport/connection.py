@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from socket import SHUT_RDWR, socket
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from redis.exceptions import (
     AskError,
@@ -18,8 +18,8 @@ from redis.exceptions import (
 )
 
 from ....sync import run
+from ...base import PartUnavailable, StoreError, UnreadableState
 from ...resilience.deadlines import Threads, left
-from ...resilience.failures import PartAway
 from .commands import Call
 
 _CONNECTING_AT_MOST: Final = 8
@@ -33,9 +33,16 @@ _IN_SCRIPTS: Final[dict[str, type[ResponseError]]] = {
     "NOPERM": NoPermissionError,
 }
 _WRAPPED: Final = re.compile(rf"^Error running script .*: -({'|'.join(_IN_SCRIPTS)}) (.*)")
+_SPOILED: Final = re.compile(r"(?<!@)user_script:\d+: |WRONGTYPE")
+"""Errors that Lua raises itself, and commands for a key of another type. An error of a command that
+a script called has no "user_script" before it, or one after "@" (Redis 6.2)."""
 NO_HOST: Final = {None, b"", b"?", "", "?"}
 """How a node of a Cluster says that it knows no host of itself or of another node."""
 Dial = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Refused(StoreError):
+    """The server refused a call, which took no effect."""
 
 
 class NotSent(ConnectionError):
@@ -60,7 +67,7 @@ class Lost(Exception):
         self.seen: Final = seen
 
 
-class SlotAway(RedisError, PartAway):
+class SlotAway(RedisError, PartUnavailable):
     """A Cluster does not serve one slot just now; the cause says why. Nothing took effect."""
 
 
@@ -184,6 +191,21 @@ def _read(connection: Any, seconds: float) -> Reply:
         return connection.read_response(disable_decoding=True, timeout=seconds)
     except ResponseError as error:
         return refusal(error, connection)
+
+
+def reraise(failure: Exception, organization: str | None = None) -> NoReturn:
+    """Raise a :class:`StoreError` for an exception of redis-py; any other one as it is (R11).
+
+    Args:
+        failure: as it arose.
+        organization: the one whose keys the call touches. A script that fails over them, or a key
+            of another type, is its unreadable state.
+    """
+    if not isinstance(failure, RedisError) or isinstance(failure, StoreError):
+        raise failure
+    if organization is not None and _SPOILED.search(str(failure)):
+        raise UnreadableState(organization, "what Redis keeps of it") from failure
+    raise (Refused if isinstance(failure, ResponseError) else StoreError) from failure
 
 
 def is_short_of_replicas(failure: Exception) -> bool:

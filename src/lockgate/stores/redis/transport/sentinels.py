@@ -23,7 +23,7 @@ from redis.exceptions import ConnectionError, RedisError
 
 from ....errors import StoreUnavailable
 from ...resilience.deadlines import Overdue, left
-from ...runtime.forks import after_fork_in_child, own_lock
+from ...runtime.process_hooks import after_fork_in_child, own_lock
 from .config import SECONDS, Address, Servers
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from lockgate.services.anonymous_limits import AnonymousLimits
 from lockgate.stores.resilience.circuit_breaker import CircuitBreaker
 from lockgate.stores.resilience.deadlines import Threads, within
 from lockgate.stores.resilience.local_limits import LocalLimits
-from lockgate.stores.runtime.forks import after_fork_in_child, own_lock
+from lockgate.stores.runtime.process_hooks import after_fork_in_child, own_lock
 from lockgate.testing import HandClock
 
 from ..forking import AT_FORK, in_a_child

@@ -1,0 +1,75 @@
+"""Process hooks: call objects back in the child after a fork, and when the process ends.
+
+A child process has copies of its parent's connections and locks, and none of its threads. Two
+processes that write to one connection read each other's replies, and a reply decides about a
+caller; a lock that a thread of the parent held is never released. So every holder of a connection
+or of a thread count is told in the child before anything else runs, and locks are free there.
+"""
+
+import atexit
+import logging
+import os
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final, Protocol
+from weakref import WeakSet
+
+
+class Forked(Protocol):
+    """An object that begins anew in a child process."""
+
+    def forked(self) -> None:
+        """Begin anew, and leave to the parent what is the parent's."""
+
+
+class Ending(Protocol):
+    """An object with something to write before the process ends."""
+
+    def ended(self) -> None:
+        """Write it: no event loop runs any more, and no thread can be started."""
+
+
+logger: Final = logging.getLogger("lockgate")
+
+_forked: Final[WeakSet[Forked]] = WeakSet()
+_ending: Final[WeakSet[Ending]] = WeakSet()
+_locks: Final[WeakSet[Any]] = WeakSet()
+
+
+def after_fork_in_child(one: Forked) -> None:
+    """Call ``one.forked()`` in every child process from now on."""
+    _forked.add(one)
+
+
+def at_process_end(one: Ending) -> None:
+    """Call ``one.ended()`` when this process ends, or a child that is forked from it."""
+    _ending.add(one)
+
+
+def own_lock() -> Lock:
+    """Return a lock of this process: free in every child, which has no thread that held it."""
+    lock = Lock()
+    _locks.add(lock)
+    return lock
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()
+    for one in list(_forked):
+        try:
+            one.forked()
+        except Exception:  # The others are told all the same.
+            name = type(one).__name__
+            logger.exception("%s may still share its parent's connections: end this process.", name)
+
+
+@atexit.register
+def _at_end() -> None:
+    for one in list(_ending):
+        with suppress(Exception):  # The others are told all the same, and the process ends.
+            one.ended()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

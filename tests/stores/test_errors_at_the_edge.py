@@ -1,0 +1,289 @@
+"""Each failure is told as what it is: an outage, an unreadable state, or a bug (R11, G7, W8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from sqlalchemy import update
+from sqlalchemy.exc import SQLAlchemyError
+
+from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.errors import StoreUnavailable
+from lockgate.stores.base import Store, StoreError, UnreadableState
+from lockgate.stores.key_value import RecordStore
+from lockgate.stores.resilience.circuit_breaker import FAILURES
+from lockgate.stores.sql import SqlStore
+from tests.testing.test_records import Counted
+
+from .making import draft
+from .redis.backends import opened, server, stop_servers
+from .sql.backends import BACKENDS
+
+BOOK = PlanBook([Plan("open", 1_000_000, None, None, 8)], custom=(), default="open")
+UNHURRIED = 20.0
+"""Seconds of a deadline that no busy machine lets pass."""
+BAD, GOOD = "org_bad", "org_good"
+ASKED = 3 * FAILURES
+
+Corrupt = Callable[[bytes], None]
+"""Writes bytes in place of one part of what the store keeps of BAD."""
+
+
+def in_sql(kind: str, part: str) -> tuple[Store, Corrupt]:
+    store = BACKENDS[kind].open()
+    organizations, keys = store.tables.organizations, store.tables.keys
+    of_bad = update(organizations).where(organizations.c.id == BAD.encode())
+
+    def corrupt(junk: bytes) -> None:
+        change = {
+            "windows": of_bad.values(windows=junk),
+            "usage": of_bad.values(used=junk),
+            "slots": of_bad.values(slots=junk),
+            "plan": of_bad.values(plan="open", overrides="{["),
+            "key": update(keys).where(keys.c.organization == BAD.encode()).values(scopes="{["),
+        }[part]
+        with BACKENDS[kind].admin.begin() as connection:
+            assert connection.execute(change).rowcount == 1
+
+    return store, corrupt
+
+
+def in_redis(kind: str, part: str) -> tuple[Store, Corrupt]:
+    store = opened(kind)
+    place = store._names.place(BAD)
+    client: Any = redis.Redis.from_url(server(kind).url())
+
+    def corrupt(junk: bytes) -> None:
+        if part == "windows":
+            client.set(place.windows, junk)
+        elif part == "list for windows":
+            client.delete(place.windows)
+            client.rpush(place.windows, junk)
+        elif part == "slots":
+            client.set(place.leases, junk)
+        else:
+            start = b"key " if part == "key" else b"plan"
+            fields = [*client.hkeys(place.organization), b"plan"]
+            client.hset(
+                place.organization, next(one for one in fields if one.startswith(start)), junk
+            )
+        client.close()
+
+    return store, corrupt
+
+
+class SharedRecords(Counted):
+    """Records that stand behind a breaker, as any that may hang."""
+
+    io = "sync"
+
+
+def in_records(_: str, __: str) -> tuple[Store, Corrupt]:
+    records = SharedRecords()
+
+    def corrupt(junk: bytes) -> None:
+        for name, (value, version) in list(records.kept.items()):
+            if name.startswith("org:") and BAD.encode() in value:
+                records.kept[name] = junk, version
+
+    return RecordStore(records), corrupt
+
+
+PARTS: dict[str, tuple[Callable[[str, str], tuple[Store, Corrupt]], tuple[str, ...]]] = {
+    "sqlite": (in_sql, ("windows", "usage", "slots", "plan", "key")),
+    "postgresql": (in_sql, ("windows", "usage", "slots", "plan", "key")),
+    "single": (in_redis, ("windows", "list for windows", "slots", "plan", "key")),
+    "records": (in_records, ("record",)),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    yield
+    stop_servers()
+
+
+class Service:
+    """A gate on a store, with a key of each organization."""
+
+    def __init__(self, store: Store) -> None:
+        self.told: list[Event] = []
+        self.store = store
+        options: dict[str, Any] = {"plans": BOOK, "deadline": UNHURRIED}
+        self.gate = Gate(store, brand="acme", observer=self.told.append, **options)
+        self.texts = {name: run(self.gate.keys.create(name, "a key")).text for name in (BAD, GOOD)}
+        for name in self.texts:
+            assert self.status(name) == 200
+            run(self.gate.slots.acquire(name, "job"))
+        self.told.clear()
+
+    def status(self, organization: str) -> int:
+        return self.answer(self.gate.authenticate(self.texts[organization]))
+
+    def answer(self, flow: Any) -> int:
+        try:
+            run(flow)
+        except StoreUnavailable:
+            return 503
+        return 200
+
+    def names(self) -> set[str]:
+        return {event.name for event in self.told}
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"), [(kind, part) for kind, (_, parts) in PARTS.items() for part in parts]
+)
+@pytest.mark.parametrize("junk", [b"\x07", b"{[", b"x" * 700, b"\x01\x03" + b"\xff" * 60])
+def test_an_unreadable_state_refuses_its_own_organization_only_w8(
+    kind: str, part: str, junk: bytes
+) -> None:
+    store, corrupt = PARTS[kind][0](kind, part)
+    service = Service(store)
+    # As a process that starts later, which remembers nothing of the key.
+    gate = Gate(store, brand="acme", plans=BOOK, deadline=UNHURRIED, observer=service.told.append)
+    corrupt(junk)
+    if isinstance(store, SqlStore):
+        store._key_hints.clear()
+    for _ in range(ASKED):
+        flow = gate.slots.held(BAD) if part == "slots" else gate.authenticate(service.texts[BAD])
+        assert service.answer(flow) == 503
+        assert service.answer(gate.authenticate(service.texts[GOOD])) == 200
+    assert service.names() == {"unreadable_state"}
+    assert len(service.told) == ASKED
+    for event in service.told:
+        assert event.fields["organization"] == BAD
+        assert "restore" in str(event.fields["remedy"])
+    run(service.gate.close())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_an_unreadable_state_spoils_no_admission_of_the_same_batch_w8(kind: str) -> None:
+    store, corrupt = in_sql(kind, "usage")
+    gate = Gate(store, brand="acme", plans=BOOK, deadline=UNHURRIED)
+    texts = {name: (await gate.keys.create(name, "a key")).text for name in (BAD, GOOD)}
+    for text in texts.values():
+        await gate.authenticate(text)
+    await asyncio.to_thread(corrupt, b"\x07")
+    flows = [gate.authenticate(texts[name]) for name in (BAD, GOOD) * 8]
+    outcomes = await asyncio.gather(*flows, return_exceptions=True)
+    assert [isinstance(one, StoreUnavailable) for one in outcomes] == [True, False] * 8
+    await gate.close()
+
+
+@pytest.mark.parametrize("kind", list(PARTS))
+def test_a_misuse_is_told_as_a_bug_and_opens_no_breaker_g7(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three of them opened the breaker, and then a good key got 503."""
+    make, parts = PARTS[kind]
+    service = Service(make(kind, parts[0])[0])
+    with caplog.at_level(logging.ERROR, "lockgate"):
+        for _ in range(ASKED):
+            text: Any = service.texts[GOOD]  # Where a token belongs.
+            with pytest.raises(StoreUnavailable):
+                run(service.gate.admit_header([text.encode()], text, None, 1, str, ""))
+            assert service.status(GOOD) == 200
+    assert service.told == [Event("internal_error", {"error": "AttributeError"})] * ASKED
+    assert "Traceback" in caplog.text
+    assert "in test_a_misuse_is_told" in caplog.text or "in admit" in caplog.text
+    assert service.texts[GOOD] not in caplog.text
+    run(service.gate.close())
+
+
+def test_a_resolver_that_fails_is_no_outage_of_the_store_g7() -> None:
+    fails = False
+
+    def resolver(_: str) -> None:
+        if fails:
+            raise LookupError("dsn=secret")
+
+    store = BACKENDS["sqlite"].open(resolver=resolver)
+    service = Service(store)
+    fails = True
+    for _ in range(ASKED):
+        assert service.status(GOOD) == 503
+    assert service.told == [Event("internal_error", {"error": "LookupError"})] * ASKED
+    fails = False
+    assert service.status(GOOD) == 200
+    run(service.gate.close())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_database_s_failure_is_a_store_error_that_names_its_cause_r11(kind: str) -> None:
+    store = BACKENDS[kind].open()
+    with BACKENDS[kind].admin.begin() as connection:
+        store.tables.metadata.drop_all(connection, [store.tables.keys])
+    try:
+        for flow in (store.find("handle"), store.insert(draft(GOOD), None)):
+            with pytest.raises(StoreError) as failed:
+                run(flow)
+            assert isinstance(failed.value.__cause__, SQLAlchemyError)
+    finally:
+        with BACKENDS[kind].admin.begin() as connection:
+            store.tables.metadata.create_all(connection, [store.tables.keys])
+        run(store.close())
+
+
+def test_a_server_s_failure_is_a_store_error_that_names_its_cause_r11() -> None:
+    store = opened("single")
+    client: Any = redis.Redis.from_url(server("single").url())
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreError) as failed:
+            run(store.hit(GOOD, BOOK.default.windows, 1))
+    finally:
+        client.config_set("maxmemory", 0)
+    assert isinstance(failed.value.__cause__, redis.RedisError)
+    run(store.close())
+    client.close()
+
+
+class Failing(SharedRecords):
+    """Fails with an exception of its own driver, or with one of Python's."""
+
+    failure: Exception | None = None
+
+    async def get(self, name: str) -> tuple[bytes, int] | None:
+        if self.failure is not None:
+            raise self.failure
+        return await super().get(name)
+
+
+class DriverError(Exception):
+    """As a driver has."""
+
+
+@pytest.mark.parametrize(
+    ("failure", "event"),
+    [
+        (DriverError("dsn"), "store_failed"),
+        (OSError(), "store_failed"),
+        (KeyError(), "internal_error"),
+    ],
+)
+def test_records_that_fail_are_away_unless_the_exception_is_python_s_r11(
+    failure: Exception, event: str
+) -> None:
+    records = Failing()
+    service = Service(RecordStore(records))
+    records.failure = failure
+    for _ in range(FAILURES):
+        assert service.status(GOOD) == 503
+    records.failure = None
+    is_away = event == "store_failed"
+    assert ("breaker_opened" in service.names()) is is_away
+    assert service.told[0] == Event(event, {"error": type(failure).__name__})
+    assert service.status(GOOD) == (503 if is_away else 200)
+    run(service.gate.close())
+
+
+def test_an_unreadable_state_says_whose_it_is_and_what_to_do() -> None:
+    failure = UnreadableState("org_1", "its row")
+    assert "org_1" in str(failure)
+    assert "its row" in failure.remedy
