@@ -32,7 +32,8 @@ Anybody = Annotated[Principal, requires()]
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate("memory://", brand="acme", sessions=sessions)
+    page = "https://console.example.com"
+    return Gate("memory://", brand="acme", sessions=sessions, public_url=page)
 
 
 def bearer(gate: Gate, *scopes: str) -> dict[str, str]:

@@ -222,7 +222,7 @@ class GateMiddleware:
         except ConfigurationError as mistake:
             await receive()
             await send(_not_started(mistake))
-            return
+            raise  # As Starlette does: its test client shows the exception.
         failed = False
 
         async def settled(message: Message) -> None:
@@ -241,11 +241,7 @@ class GateMiddleware:
                 await self._gate.flush()  # What is only counted here is written.
             await send(message)
 
-        try:
-            await self.app(scope, receive, settled)
-        except Exception:
-            if not failed:
-                raise
+        await self.app(scope, receive, settled)
 
 
 def _not_started(mistake: ConfigurationError) -> Message:

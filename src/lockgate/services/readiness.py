@@ -91,7 +91,8 @@ class Readiness:
                 try:
                     run(self.try_first())
                 except ConfigurationError as mistake:
-                    logger.error("%s", mistake)
+                    if mistake.__cause__ is None:  # Else the store has logged it.
+                        logger.error("%s", mistake)
 
 
 _STARTED_WITHOUT_STORE: Final = (
