@@ -485,6 +485,7 @@ def test_the_rights_that_the_page_names_are_enough_with_sentinels(
     made = new_key()
 
     async def flow() -> None:
+        await store.ready()
         await store.insert(draft_of(made), 5)
         before = watched.named()
         watched.fail_over()
