@@ -284,7 +284,7 @@ class Gate:
         """
         if isinstance(credential, str):
             credential = credential.encode("utf-8", "replace")
-        elif not isinstance(credential, bytes):
+        elif not isinstance(credential, bytes):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
             raise TypeError(
                 "authenticate() takes the text of a key or an Authorization value, as str or "
                 f"bytes, not {type(credential).__name__}."

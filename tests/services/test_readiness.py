@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Event as ThreadEvent
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
@@ -61,12 +62,13 @@ def wsgi_status(app: WsgiMiddleware, key: str) -> str:
         "REMOTE_ADDR": "127.0.0.1",
         "HTTP_AUTHORIZATION": f"Bearer {key}",
     }
-    list(app(environ, lambda status, headers, exc_info=None: said.append(status)))  # type: ignore[arg-type]
+    start: Any = lambda status, headers, exc_info=None: said.append(status)  # noqa: E731
+    list(app(environ, start))
     return said[0][:3]
 
 
-def application(environ: object, start: object) -> list[bytes]:
-    start("200 OK", [])  # type: ignore[operator]
+def application(environ: object, start: Any) -> list[bytes]:
+    start("200 OK", [])
     return [b"ok"]
 
 
@@ -179,20 +181,20 @@ async def test_requests_may_take_longer_just_after_a_start(slow_store: Shared) -
     assert (await gate.authenticate(key)).organization == "org_1"
 
 
-async def lifespan(gate: Gate) -> dict[str, object]:
-    async def inner(scope: object, receive: object, send: object) -> None:
-        await send({"type": "lifespan.startup.complete"})  # type: ignore[operator]
+async def lifespan(gate: Gate) -> Any:
+    async def inner(scope: object, receive: object, send: Any) -> None:
+        await send({"type": "lifespan.startup.complete"})
 
-    told: list[dict[str, object]] = []
+    told: list[Any] = []
 
-    async def receive() -> dict[str, object]:
+    async def receive() -> Any:
         return {"type": "lifespan.startup"}
 
-    async def send(message: dict[str, object]) -> None:
+    async def send(message: Any) -> None:
         told.append(message)
 
     with suppress(ConfigurationError):
-        await GateMiddleware(inner, gate)({"type": "lifespan"}, receive, send)  # type: ignore[arg-type]
+        await GateMiddleware(inner, gate)({"type": "lifespan"}, receive, send)
     return told[0]
 
 

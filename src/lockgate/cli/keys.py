@@ -180,8 +180,8 @@ def _print(key: ApiKey, now: int, *, as_json: bool) -> None:
     print_fields(values)
 
 
-def _shown(value: object) -> object:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
+def _shown(value: Any) -> object:
+    return " ".join(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType] - scopes
 
 
 def _document(key: ApiKey, now: int) -> dict[str, Any]:
