@@ -18,7 +18,7 @@ from lockgate.stores.base import PAGE_AT_MOST, Page
 from lockgate.stores.key_value import RecordStore, record
 from lockgate.stores.memory.keys import LocalKeys
 from lockgate.stores.redis import RedisStore, codec
-from lockgate.stores.redis import store as redis_store
+from lockgate.stores.redis import keys as redis_keys
 from tests.testing.test_records import Counted
 from tests.web.driving import Bench, ask
 
@@ -239,7 +239,7 @@ async def test_redis_reads_the_keys_that_are_asked_for(
         some = range(start, start + 500)
         await asyncio.gather(*(store.insert(drafts[n], None, NOW + n * 1000) for n in some))
     decoded: list[int] = []
-    monkeypatch.setattr(redis_store, "read_keys", counting(decoded))
+    monkeypatch.setattr(redis_keys, "read_keys", counting(decoded))
     page = await store.list("org_1", 100)
     assert [key.id for key in page] == [made.id for made in drafts[:-101:-1]]
     after = Position(page[-1].created_at, page[-1].id)
