@@ -51,7 +51,6 @@ ASK LOADING MIGRATE SCRIPT TRYAGAIN Sentinel allchannels noeviction discover_mas
 NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision
 CORSConfig add_middleware after_request as_view before_request cross_origin docs_url
 zsh_source fish_source sentinel_kwargs
-master_for
 errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
 lockgate_admitted_requests_total lockgate_refused_requests_total lockgate_events_total
 lockgate_breaker_open lockgate_store_call_seconds le zsh_source fish_source sentinel_kwargs
