@@ -51,6 +51,15 @@ def _lives(pid: int) -> bool:
         return False
 
 
+def _holds_still(pid: int) -> bool:
+    """Return whether every thread of a process is stopped: until then one may answer a call."""
+    states = [
+        path.read_text().rpartition(")")[2].split()[0]
+        for path in Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
+    return set(states) <= {"T", "t", "Z"}
+
+
 class Server:
     """A server process that can be killed and started again on the same data."""
 
@@ -139,6 +148,8 @@ class Server:
         for pid in family:
             os.kill(pid, signal.SIGSTOP)
         try:
+            while not all(map(_holds_still, family)):
+                time.sleep(0.001)
             yield
         finally:
             for pid in family:
