@@ -38,7 +38,7 @@ class AnonymousLimits:
         after_fork_in_child(self)
 
     def forked(self) -> None:
-        self._proving.clear()  # The parent's threads go on with these.
+        self._proving.clear()  # Those calls belong to threads of the parent process.
 
     def charge(self, address: str) -> Reading:
         """Charge one request to an address and return its reading; a refusal charges nothing."""

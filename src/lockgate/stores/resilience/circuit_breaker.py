@@ -101,7 +101,7 @@ class CircuitBreaker:
         return True
 
     def obey(self) -> None:
-        """Let a call pass that says nothing about the store.
+        """Let a call pass whose outcome does not count for the breaker.
 
         Raises:
             StoreUnavailable: the breaker is open.
