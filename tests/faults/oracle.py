@@ -65,7 +65,7 @@ class Refused(NamedTuple):
     number: int
     answers: int
     longest: float
-    """Seconds from the first request that failed to the next that did not, in one process."""
+    """Seconds from the first 503 to the next other answer, in one process."""
 
 
 class Revoked(NamedTuple):
@@ -92,7 +92,7 @@ def refused(answers: Iterable[Answer], since: float, steady: str) -> Refused:
     longest, began = 0.0, None
     for answer in its:
         if answer.outcome in AWAY:
-            began = answer.started if began is None else min(began, answer.started)
+            began = answer.ended if began is None else began
         elif began is not None:
             longest, began = max(longest, answer.ended - began), None
     if began is not None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
@@ -12,6 +16,8 @@ import pytest
 from redis.exceptions import RedisError, ResponseError
 
 from lockgate.stores.redis.key_names import DEFAULT_PREFIX, Names
+from lockgate.stores.redis.transport.sentinels import LEASE
+from tests.network import Network
 from tests.servers import (
     PostgresServer,
     RedisCluster,
@@ -184,7 +190,30 @@ def cut_off_two_sentinels(group: RedisSentinel) -> float:
     return monotonic()
 
 
-def restart_one_by_one(group: RedisSentinel) -> float:
+def releases() -> tuple[str, str]:
+    """Give the programs of the oldest and the newest Redis that are installed."""
+    found = [Path(folder) / "redis-server" for folder in os.get_exec_path()]
+    programs = sorted({str(path) for path in found if path.exists()}, key=version)
+    if not programs or version(programs[0])[:2] == version(programs[-1])[:2]:
+        pytest.skip("no two releases of Redis are installed here")
+    return programs[0], programs[-1]
+
+
+@cache
+def version(program: str) -> tuple[int, ...]:
+    """Give the version of a `redis-server`."""
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return tuple(map(int, told.stdout.partition("v=")[2].split()[0].split(".")))
+
+
+def begin_anew(server: RedisServer, program: str | None) -> None:
+    """Restart a server, as another program where one is given."""
+    server.stop(signal.SIGTERM)
+    server.program = program or server.program
+    server.start()
+
+
+def restart_one_by_one(group: RedisSentinel, program: str | None = None) -> float:
     """Restart replicas, Sentinels, then the primary once another one has its place."""
     old = group.named()
 
@@ -194,17 +223,44 @@ def restart_one_by_one(group: RedisSentinel) -> float:
 
     tell(group.node(old), "CONFIG", "SET", "repl-diskless-sync-delay", 0)
     for replica in group.replicas:
-        replica.stop(signal.SIGTERM)
-        replica.start()
+        begin_anew(replica, program)
         when(are_linked)
     for sentinel in group.sentinels:
-        sentinel.stop(signal.SIGTERM)
-        sentinel.start()
+        begin_anew(sentinel, program)
         sleep(1)
     answered = fail_over(group)
-    group.node(old).stop(signal.SIGTERM)
-    group.node(old).start()
+    begin_anew(group.node(old), program)
     return answered
+
+
+def upgraded(stack: ExitStack, _: Any) -> Scene:
+    """Restart all servers and Sentinels one by one, as a newer release."""
+    older, newer = releases()
+    group = stack.enter_context(redis_sentinel(replicas=2, sentinels=3, program=older))
+    return Scene(group.url(), lambda: restart_one_by_one(group, newer))
+
+
+def split(stack: ExitStack, _: Any) -> Scene:
+    """Keep the primary, one Sentinel and one process of callers apart from all others.
+
+    The others promote a replica. They do so only after the time for which an answer of the
+    Sentinels counts, as with the usual `down-after-milliseconds`, which is ten times that.
+    """
+    network = Network()
+    stack.callback(network.close)
+    group = stack.enter_context(
+        redis_sentinel(replicas=2, sentinels=3, down_after=LEASE + 1, network=network)
+    )
+
+    def act() -> float:
+        old = group.named()
+        apart = [group.node(old), group.sentinels[0]]
+        with network.split([*(server.pid() for server in apart), network.strangers[0]]):
+            when(lambda: replaced(group, old, by=(1, 2)))
+            sleep(2)
+        return when(lambda: replaced(group, old))
+
+    return Scene(group.url(), act)
 
 
 # --- Clusters: three masters, with or without replicas --------------------------------------------
@@ -336,7 +392,7 @@ def come_and_go(stack: ExitStack, _: Any) -> Scene:
     return Scene(f"redis+cluster://{hosts}", act, is_on_the_first, ids)
 
 
-def restart_the_cluster(own: RedisCluster, ids: Ids) -> None:
+def restart_the_cluster(own: RedisCluster, _: Ids, program: str | None = None) -> None:
     """Restart the replicas, then each master once its replica has its place."""
 
     def links(node: RedisServer) -> bool:
@@ -346,8 +402,7 @@ def restart_the_cluster(own: RedisCluster, ids: Ids) -> None:
         return False
 
     def restart(node: RedisServer) -> None:
-        node.stop(signal.SIGTERM)
-        node.start()
+        begin_anew(node, program)
         when(lambda: links(node))
         when(lambda: all(map(own.ready, own.nodes)))
 
@@ -361,6 +416,13 @@ def restart_the_cluster(own: RedisCluster, ids: Ids) -> None:
     for master, replica in zip(masters, replicas, strict=True):
         hand_over(master, replica)
         restart(master)
+
+
+def upgraded_cluster(stack: ExitStack, _: Any) -> Scene:
+    """Restart all nodes one by one, as a newer release."""
+    older, newer = releases()
+    own = stack.enter_context(redis_cluster(3, *NO_SLOW_START, program=older))
+    return Scene(own.url(), lambda: restart_the_cluster(own, Ids(), newer))
 
 
 def hang_up_on_all(own: RedisCluster, ids: Ids) -> None:
@@ -463,7 +525,7 @@ SCENARIOS = [
         Promise(),
         beside=(POSTGRES,),
     ),
-    Scenario("planned failover", "Sentinel", guarded(fail_over), Promise(longest=1.5), FALLS_BACK),
+    Scenario("planned failover", "Sentinel", guarded(fail_over), Promise(longest=1.0), FALLS_BACK),
     Scenario(
         "the primary is killed",
         "Sentinel",
@@ -505,6 +567,20 @@ SCENARIOS = [
         "Sentinel",
         guarded(restart_one_by_one),
         Promise(longest=1.5),
+        FALLS_BACK,
+    ),
+    Scenario(
+        "rolling upgrade of all servers and Sentinels",
+        "Sentinel",
+        upgraded,
+        Promise(longest=1.5),
+        FALLS_BACK,
+    ),
+    Scenario(
+        "the network splits, the primary on the smaller side",
+        "Sentinel",
+        split,
+        Promise(beyond=LIMIT, usage=None, back=3.5),  # A question on its way ends after 1 s.
         FALLS_BACK,
     ),
     Scenario("planned failover", "Cluster", cluster(hand_over, 1), UNTOUCHED),
@@ -549,6 +625,12 @@ SCENARIOS = [
         "rolling restart of six nodes",
         "Cluster",
         cluster(restart_the_cluster, 3, *NO_SLOW_START, is_affected=None),
+        UNTOUCHED,
+    ),
+    Scenario(
+        "rolling upgrade of six nodes",
+        "Cluster",
+        upgraded_cluster,
         UNTOUCHED,
     ),
     Scenario(

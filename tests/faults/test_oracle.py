@@ -32,7 +32,7 @@ def test_w1_admissions_count_in_the_worst_window_of_any_position() -> None:
     assert beyond(0, answers((0.0, 1.0, "limited"))) == 0
 
 
-def test_refusals_are_as_long_as_the_longest_time_without_an_admission() -> None:
+def test_refusals_last_from_the_first_503_to_the_next_other_answer() -> None:
     some = answers(
         (0.0, 0.5, "unavailable"),
         (1.0, 1.2, "admitted"),
@@ -40,8 +40,8 @@ def test_refusals_are_as_long_as_the_longest_time_without_an_admission() -> None
         (2.2, 2.4, "unavailable"),
         (2.5, 3.5, "limited"),
     )
-    assert refused(some, 0.7, "org") == Refused(2, 4, 1.5)
-    assert refused(some[:1], 0.0, "org") == Refused(1, 1, 0.5)
+    assert refused(some, 0.7, "org") == Refused(2, 4, 1.4)
+    assert refused(some[:1], 0.0, "org") == Refused(1, 1, 0.0)
     assert refused(some, 0.7, "another") == Refused(2, 4, 0.0)
 
 
