@@ -81,3 +81,8 @@ def test_a_flow_that_sleeps_is_refused_without_a_loop() -> None:
 
 async def test_it_also_runs_inside_an_event_loop() -> None:
     assert run(double(2)) == 4
+
+
+def test_a_flow_of_asyncio_is_told_to_be_awaited() -> None:
+    with pytest.raises(ConfigurationError, match="waits for an event loop: await it there"):
+        run(asyncio.sleep(1))

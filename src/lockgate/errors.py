@@ -257,6 +257,11 @@ class InvalidRequest(Refusal):
             f"The request is not valid: see {where}." if where else "The request is not valid."
         )
 
+    def __str__(self) -> str:
+        """The message with the reasons, for a program that calls lockgate itself."""
+        reasons = [f"{p.field}: {p.message}" if p.field else p.message for p in self.problems]
+        return " ".join([self.message, *reasons])
+
     def body(self) -> dict[str, object]:
         """Adds ``details``, one ``{"field", "message"}`` for each problem."""
         return {**super().body(), "details": [problem._asdict() for problem in self.problems]}

@@ -11,7 +11,7 @@ from .core.client_address import ClientAddresses
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.imported_keys import ImportedKeyFormat, ImportedToken
 from .core.key_format import KeyFormat, Token
-from .core.plans import ANONYMOUS, LARGEST, Plan, PlanBook, is_whole
+from .core.plans import ANONYMOUS, LARGEST, Plan, PlanBook, is_id, is_whole
 from .core.rate_limit_headers import (
     all_headers,
     all_text,
@@ -41,7 +41,7 @@ from .services.anonymous_limits import AnonymousLimits
 from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.forwarded_headers import ForwardedHeaders
 from .services.imported_keys import ImportedKeys
-from .services.keys import ID_MAX_LENGTH, Keys
+from .services.keys import Keys
 from .services.organizations import Organizations
 from .services.readiness import Readiness
 from .services.registration import AgentAccounts, Registration
@@ -53,7 +53,7 @@ from .sessions import Session, SessionVerifier
 from .stores.base import Admission, Store, Verdict
 from .stores.memory.store import MemoryStore
 from .stores.memory.windows import Clock
-from .stores.open import open_store
+from .stores.open import checked, open_store
 from .stores.resilience.deadlines import DEADLINE, within
 from .stores.resilience.local_limits import Fallback, LocalLimits
 from .stores.resilience.resilient import resilient
@@ -163,7 +163,7 @@ class Gate:
     ) -> None:
         _check(key_cap, prefix, health, sessions)
         systems = tuple(legacy)
-        self._opened = open_store(store) if isinstance(store, str) else store
+        self._opened = open_store(store) if isinstance(store, str) else checked(store)
         self._peppers = Peppers(
             peppers,
             next_pepper=next_pepper,
@@ -402,7 +402,7 @@ class Gate:
         """
         _check_cost(cost)
         organization = session.organization
-        if organization is None or not 1 <= len(organization) <= ID_MAX_LENGTH:
+        if not is_id(organization):
             raise NoOrganization
         now = self.clock() if self.clock else None
         with within(self.readiness.seconds(self._deadline)), asking(self.events):

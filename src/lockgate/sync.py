@@ -8,7 +8,7 @@ object that uses them says ``io = "both"``.
 import asyncio
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from .errors import ConfigurationError
 
@@ -22,6 +22,12 @@ def loop_runs() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+_AWAITS: Final = (
+    "run() was given a flow that waits for an event loop: await it there, "
+    "or give the gate a store whose io is 'none', 'sync' or 'both'."
+)
 
 
 def run(flow: Coroutine[Any, Any, T]) -> T:
@@ -38,11 +44,12 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
     except StopIteration as finished:
         value: T = finished.value
         return value
+    except RuntimeError as failure:
+        if str(failure) != "no running event loop":
+            raise
+        raise ConfigurationError(_AWAITS) from failure
     flow.close()
-    raise ConfigurationError(
-        "run() was given a flow that waits for an event loop: await it there, "
-        "or give the gate a store whose io is 'none', 'sync' or 'both'."
-    )
+    raise ConfigurationError(_AWAITS)
 
 
 async def outcome(future: "Future[T]", timeout: float | None = None) -> T:

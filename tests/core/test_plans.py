@@ -187,8 +187,8 @@ def test_what_is_unknown_is_refused_by_name() -> None:
     [
         ({"plans": [FREE, Plan("free", 1, 1, 1, 1)]}, "Two plans"),
         ({"custom": ["enterprise", "starter"]}, "'starter' has numbers and is custom"),
-        ({"default": "gold"}, "default plan 'gold'"),
-        ({"default": "enterprise"}, "default plan 'enterprise'"),
+        ({"default": "gold"}, "default plan 'gold' is not among the plans"),
+        ({"default": "enterprise"}, r"'enterprise' is custom.* choose one of \['creator', 'free'"),
         ({"plans": []}, "default plan 'free'"),
     ],
 )

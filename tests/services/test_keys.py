@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -72,12 +73,17 @@ def test_the_defaults_are_everything_for_ever() -> None:
     assert (key.scopes, key.expires_at) == (("*",), None)
 
 
-@pytest.mark.parametrize("organization", ["", "o" * 129])
-def test_an_organization_id_has_1_to_128_characters(organization: str) -> None:
+@pytest.mark.parametrize("organization", ["", "o" * 129, 7, None])
+def test_an_organization_id_is_a_text_of_1_to_128_characters(organization: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
         run(Bench().keys.create(organization, "a"))
     assert [problem.field for problem in caught.value.problems] == ["organization"]
     assert "128" in caught.value.problems[0].message
+
+
+def test_scopes_that_are_one_text_are_told_to_be_a_list() -> None:
+    with pytest.raises(InvalidRequest, match=r"scopes: Use a list of scopes: \['jobs:read'\]"):
+        run(Bench().keys.create("org_1", "a", "jobs:read"))
 
 
 def test_every_bad_argument_is_named_at_once() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from lockgate import ConfigurationError, MemoryStore, open_store
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import sessionmaker
+
+from lockgate import ConfigurationError, Gate, MemoryStore, open_store
 
 
 def test_memory() -> None:
@@ -41,3 +47,21 @@ def test_the_message_never_repeats_the_password(url: str) -> None:
 def test_one_url_for_two_stores_is_told_to_be_two(scheme: str) -> None:
     with pytest.raises(ConfigurationError, match="two URLs with a blank"):
         open_store(f"{scheme}://user:hunter2hunter2@host/database")
+
+
+def test_two_urls_with_a_comma_between_them_are_told_to_have_a_blank() -> None:
+    with pytest.raises(ConfigurationError, match="a blank between them, no comma"):
+        open_store("sqlite:///keys.db, redis://127.0.0.1")
+
+
+def test_an_object_that_is_no_store_is_told_what_to_make_of_it(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'keys.db'}")
+    wrong: list[tuple[Any, str]] = [
+        (engine, r"An Engine is not a store: give the gate SqlStore\(engine\)"),
+        (create_async_engine("postgresql+asyncpg://h/d"), r"An AsyncEngine .* SqlStore\(engine\)"),
+        (sessionmaker(engine), r"A sessionmaker .* SqlStore\(engine\)"),
+        (7, "takes a store or its URL, not int"),
+    ]
+    for store, told in wrong:
+        with pytest.raises(ConfigurationError, match=told):
+            Gate(store, brand="acme")

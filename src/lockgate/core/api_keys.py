@@ -161,6 +161,8 @@ def count_scopes(values: Sequence[str]) -> list[str]:
 
 def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], list[str]]:
     """Drop repeats, and return the problems of the scopes, each unknown one by its name (D8)."""
+    if isinstance(values, str):
+        return (), [f"Use a list of scopes: [{values[:_SHOWN]!a}]."]
     scopes = tuple(dict.fromkeys(values))
     if problems := count_scopes(values):
         return scopes, problems

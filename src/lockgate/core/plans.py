@@ -13,6 +13,8 @@ from .timestamps import DAY, HOUR, MINUTE
 DEFAULT_RESOLUTION: Final = 60
 SPANS: Final = (("minute", MINUTE), ("hour", HOUR), ("day", DAY))
 LIMITS: Final = ("rpm", "rph", "rpd", "concurrent")
+ID_MAX_LENGTH: Final = 128
+"""Characters of an id of an organization, a job or an owner (D36)."""
 LARGEST: Final = 2**53 - 1
 """The largest limit: whole numbers up to here are exact in every store, Lua's doubles included."""
 
@@ -98,6 +100,11 @@ UNSEEN: Final = Organization("", "")
 """Stands for an organization without a record: no organization has an empty id."""
 
 
+def is_id(value: object) -> TypeGuard[str]:
+    """Return whether a value can be the id of an organization, a job or an owner (D36)."""
+    return isinstance(value, str) and 1 <= len(value) <= ID_MAX_LENGTH
+
+
 class PlanBook:
     """The plans of a service by name, its default plan, and the plans with custom numbers.
 
@@ -129,8 +136,10 @@ class PlanBook:
                 f"Plan {min(both)!r} has numbers and is custom: take it out of one list."
             )
         if default not in self._plans:
+            why = "is custom" if default in self._custom else "is not among the plans"
             raise ConfigurationError(
-                f"The default plan {default!r} has no numbers here: choose one of {self.names}."
+                f"The default plan {default!r} {why}, so it has no numbers: choose one of "
+                f"{sorted(self._plans)}."
             )
         self.default: Final = self._plans[default]
         """The plan of an organization that was never put on any."""

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from ..core.accounts import USER_LENGTH, Account, may_be_registered
+from ..core.plans import is_id
 from ..errors import NoOrganization
 from ..events import Events
 from ..sessions import Session
 from ..stores.base import Store
-from .keys import ID_MAX_LENGTH
 from .store_errors import asking
 
 
@@ -60,7 +60,7 @@ async def acting(
             claimed = await store.accounts_by_user(user, 1)
             account = claimed[0] if claimed else None
         else:
-            account = await store.account(wanted) if 1 <= len(wanted) <= ID_MAX_LENGTH else None
+            account = await store.account(wanted) if is_id(wanted) else None
     if account is None or account.claimed_by != user or not believes(account):
         raise NoOrganization
     return session._replace(organization=account.organization)

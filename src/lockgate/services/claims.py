@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from ..core.accounts import USER_LENGTH, Account
 from ..core.api_keys import ApiKey, Position
 from ..core.digests import Peppers
+from ..core.plans import is_id
 from ..core.row_seals import resealed_account
 from ..core.timestamps import MINUTE
 from ..errors import ClaimRefused, InvalidRequest, Problem
@@ -15,7 +16,7 @@ from ..sessions import Session
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
 from .email_addresses import is_same_email, read_email
-from .keys import ID_MAX_LENGTH, sample
+from .keys import sample
 from .quotas import Quota
 from .rejected_rows import RejectedRows, believed
 from .store_errors import asking
@@ -137,7 +138,7 @@ class Claims:
         """
         user, _ = _claimer(session)
         await self._asked.hit(user)
-        if not 1 <= len(organization) <= ID_MAX_LENGTH:
+        if not is_id(organization):
             raise ClaimRefused
         now = self._clock() if self._clock else None
         with asking(self._events):
@@ -212,7 +213,7 @@ def _read_cursor(cursor: str) -> tuple[bool, Position]:
         kind, at, organization = b64decode(padded, b"-_", validate=True).decode().split(".", 2)
         if kind not in {"u", "c"} or not (at.isascii() and at.isdigit()) or len(at) > _DIGITS:
             raise ValueError
-        if not 1 <= len(organization) <= ID_MAX_LENGTH:
+        if not is_id(organization):
             raise ValueError
     except ValueError:
         text = "Use the nextCursor of the page before, or leave this out."

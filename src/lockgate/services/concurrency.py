@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from ..core.key_format import KeyFormat
 from ..core.leases import Lease
+from ..core.plans import ID_MAX_LENGTH, is_id
 from ..core.timestamps import DAY, SECOND
 from ..errors import (
     ConcurrentLimitExceeded,
@@ -34,7 +35,6 @@ from ..principal import Principal
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
 from ..sync import loop_runs, run
-from .keys import ID_MAX_LENGTH
 from .organizations import Organizations
 from .shielded import Finishing
 from .store_errors import asking
@@ -380,7 +380,7 @@ def _check(organization: object, job: object, owner: object) -> None:
     problems = [
         Problem(field, f"Use 1 to {ID_MAX_LENGTH} characters.")
         for field, id in (("organization", organization), ("job", job), ("owner", owner))
-        if not (isinstance(id, str) and 1 <= len(id) <= ID_MAX_LENGTH)
+        if not is_id(id)
     ]
     if problems:
         raise InvalidRequest(problems)

@@ -17,6 +17,7 @@ from ..core.api_keys import (
     read_scopes,
 )
 from ..core.key_format import KeyFormat
+from ..core.plans import ID_MAX_LENGTH, is_id
 from ..core.row_seals import (
     UNSEALED_ROWS,
     judge_seal,
@@ -38,9 +39,6 @@ from .store_errors import asking
 T = TypeVar("T")
 
 _DRAWS_AT_MOST = 10
-ID_MAX_LENGTH = 128
-"""Characters of an organization's id (D36)."""
-
 
 LISTED_BY_DEFAULT: Final = 100
 ENDED_SHOWN: Final = 1000
@@ -413,8 +411,7 @@ def checked(
     """
     name, of_name = read_name(name)
     scopes, of_scopes = read_scopes(scopes, catalogue)
-    fits = 1 <= len(organization) <= ID_MAX_LENGTH
-    of_id = [] if fits else [f"Use 1 to {ID_MAX_LENGTH} characters."]
+    of_id = [] if is_id(organization) else [f"Use a text of 1 to {ID_MAX_LENGTH} characters."]
     found = {"organization": of_id, "name": of_name, "scopes": of_scopes, **others}
     if any(found.values()):
         raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)

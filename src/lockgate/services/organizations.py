@@ -1,10 +1,9 @@
 """Organizations: which plan each is on (D25)."""
 
-from ..core.plans import Organization, Plan, PlanBook
+from ..core.plans import ID_MAX_LENGTH, Organization, Plan, PlanBook, is_id
 from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import Store
-from .keys import ID_MAX_LENGTH
 from .store_errors import asking
 
 
@@ -30,8 +29,10 @@ class Organizations:
             ConfigurationError: no such plan or limit, or a custom plan without its numbers.
             StoreUnavailable: the store did not answer.
         """
-        if not 1 <= len(id) <= ID_MAX_LENGTH:
-            raise ConfigurationError(f"An organization's id has 1 to {ID_MAX_LENGTH} characters.")
+        if not is_id(id):
+            raise ConfigurationError(
+                f"An organization's id is a text of 1 to {ID_MAX_LENGTH} characters."
+            )
         organization = self._plans.place(id, plan, overrides)
         with asking(self._events):
             await self._store.put_organization(organization)

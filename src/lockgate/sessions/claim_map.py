@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.accounts import USER_LENGTH
-from ..services.keys import ID_MAX_LENGTH
+from ..core.plans import is_id
 from .session import Session
 
 Claims = Mapping[str, Any]
@@ -32,9 +32,7 @@ class ClaimMap(NamedTuple):
         organization, user = find(claims, self.organization), find(claims, self.user)
         if not isinstance(user, str) or not 1 <= len(user) <= USER_LENGTH:
             return None
-        if organization is not None and not (
-            isinstance(organization, str) and 1 <= len(organization) <= ID_MAX_LENGTH
-        ):
+        if organization is not None and not is_id(organization):
             return None
         email = find(claims, self.email)
         verified = isinstance(email, str) and email and find(claims, self.email_verified) is True

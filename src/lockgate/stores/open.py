@@ -1,5 +1,6 @@
 """A store from its URL."""
 
+import re
 from typing import Final
 
 from ..errors import ConfigurationError
@@ -10,6 +11,7 @@ from .memory.store import MemoryStore
 
 _SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
 _REDIS: Final = ("redis", "rediss")
+_COMMA: Final = re.compile(r",\s*[a-z+]+://")
 
 
 def open_store(url: str) -> Store:
@@ -29,6 +31,10 @@ def open_store(url: str) -> Store:
         ConfigurationError: the URL names no store, or its driver is not installed; the message
             never repeats the URL's password.
     """
+    if _COMMA.search(url):
+        raise ConfigurationError(
+            "Two URLs have a blank between them, no comma: 'postgresql://host/database redis://host'."
+        )
     first, _, second = url.strip().partition(" ")
     if second:
         return _pair(open_store(first), open_store(second.strip()))
@@ -49,6 +55,24 @@ def open_store(url: str) -> Store:
     named = f"{scheme}://" if separator else "a text without '://'"
     known = ", ".join(f"{name}://" for name in ("memory", *_SQL, *_REDIS))
     raise ConfigurationError(f"No store is known for {named}: use {known}.")
+
+
+def checked(store: object) -> Store:
+    """Return a store that a host made itself.
+
+    Raises:
+        ConfigurationError: it is no store; the message says how to make one of it.
+    """
+    if isinstance(store, Store):
+        return store
+    kind = type(store).__name__
+    if kind in ("Engine", "AsyncEngine"):
+        raise ConfigurationError(f"An {kind} is not a store: give the gate SqlStore(engine).")
+    if "session" in kind.lower():
+        raise ConfigurationError(
+            f"A {kind} is not a store: give the gate SqlStore(engine), with the engine behind it."
+        )
+    raise ConfigurationError(f"A gate takes a store or its URL, not {kind}: see Store.")
 
 
 def _pair(primary: Store, cache: Store) -> Store:
