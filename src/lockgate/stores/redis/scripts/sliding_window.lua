@@ -21,7 +21,7 @@
 -- request was sent before and may have been charged then (D33); and charged, whether it was charged now.
 -- All windows are charged or none is (W9). A function with these arguments and results would read
 -- better; with it an admission takes 3 to 6 % more instructions of the server (callgrind; see
--- docs/design/0010-an-admission-is-one-script.md).
+-- docs/design/0010-redis-admission-is-one-script.md).
 
 local FORMAT, WIDE = 2, 1 -- The tag: this, one more where counts take 7 bytes, and 256 a window.
 local TAG, IDS, HEADS = 26, 52, 260 -- Where they start.
