@@ -59,6 +59,7 @@ class Readiness:
             if self._lacks_origin:
                 raise ConfigurationError(_NO_ORIGIN)
             await self._store.ready()
+            await self._warn()
         except LockgateError:
             raise
         except Exception as failure:
@@ -67,6 +68,17 @@ class Readiness:
             self.was_tried = True
         self.is_ready = True
         self._patient_until = monotonic() + STARTING
+
+    async def _warn(self) -> None:
+        """Log the store's warnings, but for evictions: the store logs these as it connects."""
+        try:
+            warnings = await self._store.warnings()
+        except Exception as failure:  # The store is ready: this does not delay the process.
+            logger.debug("the store's settings were not read: %s", type(failure).__qualname__)
+            return
+        for warning in warnings:
+            if warning.kind != "eviction":
+                logger.warning("%s", warning.text)
 
     async def try_first(self) -> None:
         """Prepare at the start of a server, which starts although its store is away.

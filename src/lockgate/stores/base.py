@@ -165,6 +165,14 @@ class Removal(NamedTuple):
     """Where the next step begins; None: this was the last one."""
 
 
+class StoreWarning(NamedTuple):
+    """A setting of a store's servers under which a guarantee fails without an error."""
+
+    kind: Literal["eviction", "persistence", "clock"]
+    text: str
+    """A sentence that names the server, the effect and the remedy."""
+
+
 class Freshness(NamedTuple):
     """What :meth:`Store.freshness` answers."""
 
@@ -561,6 +569,17 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         counter has moved (W13), or where the clock has stepped back (W11).
         """
         return Freshness(await self.change_counter(), await self.now())
+
+    async def warnings(self) -> Sequence[StoreWarning]:
+        """Return a warning for each setting under which a guarantee fails without an error.
+
+        Reads the settings of each server. A setting that this user may not read gives no warning,
+        unless the text says so. Empty, the default: the store knows of no such setting.
+
+        Raises:
+            StoreError, OSError: a server refused or did not answer.
+        """
+        return ()
 
     def watch(self, events: Events, deadline: float) -> bool:
         """Work a circuit breaker for each server that can fail alone, if there are several.

@@ -1,6 +1,6 @@
 """A database as primary store, with a cache before it that serves admissions."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from ...core.accounts import Account
@@ -22,6 +22,7 @@ from ..base import (
     Page,
     Removal,
     Reseal,
+    StoreWarning,
     Verdict,
 )
 from ..resilience.failures import is_outage, may_have_counted
@@ -133,6 +134,12 @@ class CachedStore(Wrapper):
     async def ready(self) -> None:
         await self.primary.ready()
         await self.cache.ready()
+
+    async def warnings(self) -> Sequence[StoreWarning]:
+        """Return the warnings of both; a cache that loses its data is filled again."""
+        of_cache = await self.cache.warnings()
+        kept = [warning for warning in of_cache if warning.kind != "persistence"]
+        return [*await self.primary.warnings(), *kept]
 
     async def change_counter(self) -> int | None:
         # The primary's counter moves before the copies are forgotten, so it would be too early.

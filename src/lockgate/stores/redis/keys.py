@@ -245,7 +245,7 @@ class Keys(Admissions, Cache):
         A cursor is the number of a server and a cursor of its ``SCAN``.
         """
         which, start = (cursor or _START).split()
-        lines = await self._lanes.here().everyone()
+        lines = [*(await self._lanes.here().everyone()).values()]
         if int(which) >= len(lines):
             return [], None
         match = b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE

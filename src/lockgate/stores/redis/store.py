@@ -1,12 +1,12 @@
 """`RedisStore`: connections, leases, plans and walks over all organizations."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, RedisError
 
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, Position
@@ -16,7 +16,7 @@ from ...core.plans import Organization
 from ...core.row_seals import Counted, counted_account, tally
 from ...errors import ConfigurationError
 from ...events import Events
-from ..base import Census, IoMode, Rows, reading_state
+from ..base import Census, IoMode, Rows, StoreWarning, reading_state
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
@@ -31,10 +31,10 @@ from .codec import (
     write_placement,
 )
 from .error_hints import advice
-from .eviction import EvictionCheck, MemoryPolicy
 from .key_hints import ADMIT, AT_MOST, KeyHint
 from .key_names import DEFAULT_PREFIX, Names, Place, write
 from .keys import READ_AT_ONCE
+from .server_settings import EvictionCheck, warnings_of
 from .transport.client import Transport, lasting
 from .transport.commands import Call, Script, command, invocation, number
 from .transport.config import Client, Servers, servers_of
@@ -121,21 +121,18 @@ class RedisStore(Accounts):
             self._nodes.watch(events, deadline)
         return self._is_cluster
 
-    async def memory_policies(self) -> tuple[MemoryPolicy, ...]:
-        """Return the memory settings of every server that holds keys, as of connecting to it.
-
-        Raises:
-            StoreError, OSError: a server refused or did not answer.
-        """
-        for line in await self._lanes.here().everyone():
-            reply = await line.ask(command(0, b"TIME"))
-            if isinstance(reply, Exception):
-                reraise(reply)
-        return self._eviction.found
+    async def warnings(self) -> Sequence[StoreWarning]:
+        found: list[StoreWarning] = []
+        try:
+            for server, line in (await self._lanes.here().everyone()).items():
+                found += await warnings_of(server, line.reply)
+        except RedisError as failure:
+            reraise(failure)
+        return found
 
     async def ready(self) -> None:
         await self.now()
-        for line in await self._lanes.here().everyone():
+        for line in (await self._lanes.here().everyone()).values():
             answer = await line.ask(command(0, b"SCRIPT", b"LOAD", ADMIT.body))
             # Without that right the first admission sends the script itself.
             if isinstance(answer, Exception) and not isinstance(answer, NoPermissionError):

@@ -39,6 +39,7 @@ class Wrapper(Store):
     admit = passed(Store.admit)
     change_counter = passed(Store.change_counter)
     freshness = passed(Store.freshness)
+    warnings = passed(Store.warnings)
     insert = passed(Store.insert)
     find = passed(Store.find)
     get = passed(Store.get)

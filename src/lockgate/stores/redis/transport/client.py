@@ -1,7 +1,7 @@
 """Lanes: how calls get to the servers, what is done about their failures, and who shares a line."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
 from functools import partial, wraps
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar, cast
@@ -27,7 +27,7 @@ from ...runtime.log_hints import Adviser
 from ...runtime.process_hooks import after_fork_in_child
 from .async_pipeline import AsyncPipeline
 from .commands import Call, command, told_in
-from .config import Address, Servers
+from .config import Address, Servers, name_of
 from .connection import (
     Dial,
     Lost,
@@ -232,11 +232,11 @@ class Transport:
     def node(self, slot: int) -> str:
         """The server that has a slot, as ``host:port``; empty: it is not known yet."""
         address = self._address(slot)
-        return "" if address is None else _name(address)
+        return "" if address is None else name_of(address)
 
     def nodes(self) -> Set[str]:
         """The servers that have slots; empty: they are not known yet."""
-        return {_name(address) for address in set(self._map()) if address is not None}
+        return {name_of(address) for address in set(self._map()) if address is not None}
 
     def give_up(self, slot: int) -> None:
         """Use the connection no more that there is to the server of a slot."""
@@ -259,8 +259,8 @@ class Transport:
         except RedisError as failure:
             reraise(failure)
 
-    async def everyone(self) -> Sequence[Pipeline]:
-        """A line to each server that holds something of its own."""
+    async def everyone(self) -> Mapping[str, Pipeline]:
+        """A pipeline to each server that holds something of its own, by the server's name."""
         try:
             return await self._topology.everyone()
         except RedisError as failure:
@@ -292,11 +292,6 @@ class _Pauses:
             return None
         self.number += 1
         return min(_PAUSE * 2.0**self.number, _LONGEST_PAUSE)
-
-
-def _name(address: Address) -> str:
-    host, port = address
-    return f"{host}:{port}"
 
 
 def lasting(verb: V) -> V:

@@ -42,6 +42,12 @@ _KEPT: Final = {
 }
 
 
+def name_of(address: Address) -> str:
+    """Return an address as ``host:port``."""
+    host, port = address
+    return f"{host}:{port}"
+
+
 class Servers(NamedTuple):
     """Where the servers are, and how to connect to them."""
 
@@ -67,6 +73,12 @@ class Servers(NamedTuple):
         return (
             f"<Servers {self.kind} {', '.join(f'{host}:{port}' for host, port in self.addresses)}>"
         )
+
+    @property
+    def name(self) -> str:
+        """The only server, as ``host:port`` or the path of a Unix socket."""
+        path, host, port = map(self.options.get, ("path", "host", "port"))
+        return path or name_of((host or "localhost", port or 6379))
 
     def connect(self, address: Address | None) -> Any:
         """A connection to a server at an address, not connected yet; None: to the only one."""

@@ -7,7 +7,7 @@ from typing import Final
 from redis.exceptions import ResponseError
 
 from ...runtime.batching import ThreadBatcher
-from .commands import Call
+from .commands import Call, command
 from .connection import Connection, Dial, Lost, NotSent, Reply
 
 TOGETHER_AT_MOST: Final = 128
@@ -33,6 +33,17 @@ class Pipeline(ABC):
     def ask(self, call: Call) -> Awaitable[Reply]:
         """Make a call; its failure is a reply like any other, :class:`~.wires.Lost` if the call is
         a request that may have taken effect."""
+
+    async def reply(self, *words: str) -> Reply:
+        """Send a command and return the reply.
+
+        Raises:
+            RedisError: the server refused, or the connection failed.
+        """
+        reply = await self.ask(command(0, *(word.encode() for word in words)))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     @abstractmethod
     def hang_up(self) -> None:

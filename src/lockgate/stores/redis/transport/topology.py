@@ -1,7 +1,7 @@
 """Topologies: which server a call goes to: the only one, the one Sentinels name, or a slot's."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha1
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from redis.exceptions import (
 from ....errors import StoreUnavailable
 from ...resilience.deadlines import Overdue, left
 from .commands import Call, command
-from .config import Address, Servers
+from .config import Address, Servers, name_of
 from .connection import NO_HOST, Dial, NotSent, Reply, is_short_of_replicas
 from .pipeline import Draw, Pipeline
 from .seed_nodes import TOO_LITTLE, SeedNodes
@@ -39,8 +39,9 @@ class Topology(ABC):
     """Makes a call where its slot is; its failure is a reply like any other."""
 
     @abstractmethod
-    async def everyone(self) -> Sequence[Pipeline]:
-        """A line to each server that holds something of its own, in an order that stays."""
+    async def everyone(self) -> Mapping[str, Pipeline]:
+        """A pipeline to each server that holds something of its own, by the server's name, in an
+        order that stays."""
 
     async def arrangement(self) -> bytes:
         """Which servers have which slots: another one whenever that changes.
@@ -99,8 +100,8 @@ class Single(Topology):
         self._line = draw(self._dial)
         self.ask = self._line.ask
 
-    async def everyone(self) -> Sequence[Pipeline]:
-        return (self._line,)
+    async def everyone(self) -> Mapping[str, Pipeline]:
+        return {self._servers.name: self._line}
 
     def lines(self) -> Sequence[Pipeline]:
         return (self._line,)
@@ -163,9 +164,10 @@ class Watched(Topology):
             self._line.hang_up()
             self._line.seen = b""  # Another server has a clock of its own.
 
-    async def everyone(self) -> Sequence[Pipeline]:
+    async def everyone(self) -> Mapping[str, Pipeline]:
         await self._find()
-        return (self._line,)
+        assert self._primary is not None, "it was found"
+        return {name_of(self._primary.address): self._line}
 
     def lines(self) -> Sequence[Pipeline]:
         return (self._line,)
@@ -254,9 +256,9 @@ class Cluster(Topology):
             raise ClusterDownError(NOT_SERVED)
         return self._line(address)
 
-    async def everyone(self) -> Sequence[Pipeline]:
-        by_slot = await self._learn()
-        return [self._line(address) for address in dict.fromkeys(by_slot) if address is not None]
+    async def everyone(self) -> Mapping[str, Pipeline]:
+        addresses = dict.fromkeys(await self._learn())
+        return {name_of(each): self._line(each) for each in addresses if each is not None}
 
     async def arrangement(self) -> bytes:
         await self._learn()

@@ -1,18 +1,21 @@
-"""A Redis that evicts keys breaks limits without an error, so a store says so at once."""
+"""Settings of a Redis that break a guarantee without an error are reported."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
 
-from lockgate import run
+from lockgate import Gate, run
 from lockgate.events import Event, Events
-from lockgate.stores.redis import RedisStore
+from lockgate.stores.base import StoreWarning
+from lockgate.stores.redis import RedisStore, server_settings
 from tests.servers import RedisServer, redis_cluster, redis_server
 
 from ..making import BOOK
@@ -36,6 +39,10 @@ def events() -> list[Event]:
 
 def hit(store: RedisStore) -> None:
     run(store.hit("org_1", WINDOWS, 1))
+
+
+def of_kind(kind: str, found: Sequence[StoreWarning]) -> list[str]:
+    return [warning.text for warning in found if warning.kind == kind]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -83,8 +90,7 @@ def test_a_server_that_does_not_evict_is_not_told(
     options = "--maxmemory", str(maxmemory), "--maxmemory-policy", policy
     with redis_server(*options) as quiet:
         store = RedisStore(quiet.url())
-        (found,) = run(store.memory_policies())
-        assert (found.maxmemory, found.policy, found.evicts) == (maxmemory, policy, False)
+        assert of_kind("eviction", run(store.warnings())) == []
         run(store.close())
     assert not warnings(caplog)
 
@@ -101,7 +107,7 @@ def test_a_policy_that_changes_is_told_on_the_next_connection(
         hit(store)
         (message,) = warnings(caplog)
         assert "allkeys-lfu" in message
-        assert [found.evicts for found in run(store.memory_policies())] == [True]
+        assert of_kind("eviction", run(store.warnings())) == [message]
         run(store.close())
 
 
@@ -115,14 +121,14 @@ def test_what_may_not_be_read_is_not_guessed(
         client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", *allowed)
     store = RedisStore(f"redis://app:pw@127.0.0.1:{evicting.port}")
 
-    async def ask() -> tuple[str | None, bool | None]:
+    async def ask() -> Sequence[StoreWarning]:
         await store.hit("org_1", WINDOWS, 1)
-        (found,) = await store.memory_policies()
+        found = await store.warnings()
         await store.close()
-        return found.policy, found.evicts
+        return found
 
-    found = asyncio.run(ask()) if awaits else run(ask())
-    assert found == (("volatile-lru", True) if rights else (None, None))
+    (text,) = of_kind("eviction", asyncio.run(ask()) if awaits else run(ask()))
+    assert ("volatile-lru" if rights else "does not tell this user") in text
     assert len(warnings(caplog)) == len(rights)
 
 
@@ -132,9 +138,8 @@ def test_each_server_of_a_cluster_is_told(
     with redis_cluster(0, *EVICTING) as cluster:
         store = RedisStore(cluster.url())
         store.watch(Events(events.append), 0.25)
-        found = run(store.memory_policies())
-        assert len({each.server for each in found}) == len(cluster.nodes)
-        assert all(each.evicts for each in found)
+        texts = of_kind("eviction", run(store.warnings()))
+        assert len(set(texts)) == len(cluster.nodes)
         assert len(warnings(caplog)) == len(events) == len(cluster.nodes)
         run(store.close())
 
@@ -148,6 +153,7 @@ def test_the_primary_that_sentinels_name_is_told(caplog: pytest.LogCaptureFixtur
             store = opened("sentinel")
             hit(store)
             (message,) = [each for each in warnings(caplog) if "evict" in each]
+            assert of_kind("eviction", run(store.warnings())) == [message]
             run(store.close())
         finally:
             primary.config_set("maxmemory", 0)
@@ -165,7 +171,60 @@ def test_the_settings_of_a_client_keep_their_own_connect_function(evicting: Redi
 
     settings: Any = {"redis_connect_func": named}
     store = RedisStore(redis.Redis(port=evicting.port, **settings))
-    (found,) = run(store.memory_policies())
-    assert found.evicts
+    assert of_kind("eviction", run(store.warnings()))
     assert names
     run(store.close())
+
+
+@pytest.mark.parametrize(
+    ("save", "appendonly", "is_lost"),
+    [("", "no", True), ("", "yes", False), ("3600 1", "no", False)],
+)
+def test_a_server_that_writes_nothing_to_its_disk_is_reported(
+    save: str, appendonly: str, is_lost: bool
+) -> None:
+    with redis_server("--appendonly", appendonly) as running, running.client() as client:
+        client.config_set("save", save)
+        store = RedisStore(running.url())
+        texts = of_kind("persistence", run(store.warnings()))
+        run(store.close())
+    assert len(texts) == is_lost
+    assert all(f"127.0.0.1:{running.port}" in text and "appendonly" in text for text in texts)
+
+
+@pytest.mark.parametrize(("ahead", "word"), [(-7.5, "ahead"), (7.5, "behind"), (0.5, None)])
+def test_a_clock_that_differs_by_more_than_a_second_is_reported(
+    ahead: float, word: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(time=lambda: time.time() + ahead)
+    monkeypatch.setattr(server_settings, "time", clock)
+    store = opened("single")
+    texts = of_kind("clock", run(store.warnings()))
+    run(store.close())
+    assert len(texts) == (word is not None)
+    assert all("7.5 s" in text and str(word) in text for text in texts)
+
+
+def test_a_gate_that_becomes_ready_logs_each_warning_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with redis_server(*EVICTING) as running:
+        gate = Gate(running.url(), brand="acme")
+        run(gate.ready())
+        run(gate.close())
+    texts = warnings(caplog)
+    assert len([text for text in texts if "evicts keys" in text]) == 1
+    assert len([text for text in texts if "nothing on its disk" in text]) == 1
+
+
+def test_a_gate_becomes_ready_although_the_settings_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(_: RedisStore) -> Sequence[StoreWarning]:
+        raise ConnectionError
+
+    monkeypatch.setattr(RedisStore, "warnings", fail)
+    gate = Gate(server("single").url(), brand="acme")
+    run(gate.ready())
+    assert gate.readiness.is_ready
+    run(gate.close())
