@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import process_time_ns
 
 from lockgate import run
-from lockgate.asgi import AsgiCaller, GateMiddleware
+from lockgate.asgi import AsgiRequest, GateMiddleware
 
 from . import contenders
 from .drive import Turn
@@ -39,7 +39,7 @@ def stages() -> dict[str, Callable[[], float]]:
     Turn(guarded)()
     scope = {"type": "http", "method": "GET", "path": EXACT, "raw_path": EXACT.encode()}
     scope["headers"] = Turn(guarded).headers()
-    caller = AsgiCaller(scope)
+    caller = AsgiRequest(scope)
     values = [AUTHORIZATION]
     token = FORMAT.read(values)
     digest = FORMAT.digest(KEY)
@@ -78,7 +78,7 @@ def stages() -> dict[str, Callable[[], float]]:
         "        token.matches": _calls(lambda: token.matches(*digest[:2])),
         "        windows.hit": _calls(hit),
         "    gate.headers": _calls(lambda: gate.headers(plan, reading)),
-        "  AsgiCaller": _calls(lambda: AsgiCaller(scope)),
+        "  AsgiRequest": _calls(lambda: AsgiRequest(scope)),
     }
 
 

@@ -30,7 +30,7 @@ from lockgate.errors import InvalidFormat, LockgateError
 from lockgate.services.keys import CreatedKey
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import error_handlers, operations
-from lockgate.web.asgi_request import AsgiCaller
+from lockgate.web.asgi_request import AsgiRequest
 from lockgate.web.guard import Guard
 from lockgate.web.operations.account_schemas import SignIn
 from lockgate.web.operations.openapi import describe
@@ -307,7 +307,7 @@ async def test_a_key_in_the_place_of_the_method(aviary: Aviary, path: str) -> No
     await aviary.ask(method, path)
     await aviary.ask(method, path, key=key)
     await aviary.ask(method, path, session=aviary.cookie)
-    caller = AsgiCaller(http_scope(method, path))
+    caller = AsgiRequest(http_scope(method, path))
     aviary.note(repr(Call(aviary.gate, caller, None, {}, b"", [])))
     assert aviary.told
 
@@ -371,7 +371,7 @@ def test_no_representation_shows_a_secret(aviary: Aviary) -> None:
     new = NewKey(key, token.handle)
     format = KeyFormat("acme", peppers=aviary.gate.format.peppers)
     draft = draft_of(new, format=format)
-    caller = AsgiCaller(http_scope(headers=[("authorization", f"Bearer {key}")]))
+    caller = AsgiRequest(http_scope(headers=[("authorization", f"Bearer {key}")]))
     things: list[object] = [
         aviary.gate,
         aviary.store,
@@ -432,7 +432,7 @@ def test_the_answer_that_holds_the_key_does_not_show_it_to_a_debugger(aviary: Av
     reply = Reply(201, (), answer.model_dump_json().encode())
     aviary.note(repr(reply), str(reply))
     assert key.encode() in reply.body
-    caller = AsgiCaller(http_scope("POST", f"/{key}"))
+    caller = AsgiRequest(http_scope("POST", f"/{key}"))
     call = Call(aviary.gate, caller, None, {}, reply.body, [(b"set-cookie", key.encode())])
     aviary.note(repr(call), str(call))
 
@@ -494,7 +494,7 @@ def test_every_exception_and_its_traceback(aviary: Aviary) -> None:
     aviary.clock.now += 2 * DAY
     guard = Guard(gate)
     for authorization in (key, f"Bearer {key[:-2]}AA"):
-        caller = AsgiCaller(http_scope(headers=[("authorization", authorization)]))
+        caller = AsgiRequest(http_scope(headers=[("authorization", authorization)]))
         try:
             run(guard.enter(caller))
         except Refusal as refusal:

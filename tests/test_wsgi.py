@@ -25,7 +25,7 @@ from lockgate.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.errors import InvalidRequest, NotFound, PayloadTooLarge
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
-from lockgate.web.wsgi_request import WsgiCaller, body_reader, principal_of
+from lockgate.web.wsgi_request import WsgiRequest, body_reader, principal_of
 from lockgate.wsgi import GateMiddleware
 
 RATE = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
@@ -423,12 +423,12 @@ def test_d31_a_target_that_is_no_path_is_refused(
 
 
 def test_a_path_that_is_no_utf8(gate: Gate) -> None:
-    assert WsgiCaller(environ(path="/\u00ff")).path == "/\ufffd"
+    assert WsgiRequest(environ(path="/\u00ff")).path == "/\ufffd"
 
 
 def test_a_peer_without_an_address_is_a_unix_socket() -> None:
-    assert WsgiCaller(environ(REMOTE_ADDR="")).peer is None
-    assert WsgiCaller(environ()).peer == "192.0.2.1"
+    assert WsgiRequest(environ(REMOTE_ADDR="")).peer is None
+    assert WsgiRequest(environ()).peer == "192.0.2.1"
 
 
 def test_a_proxy_on_a_unix_socket_of_waitress_is_trusted(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import (
-    AsgiCaller,
+    AsgiRequest,
     ClientGone,
     beside,
     body_reader,
@@ -128,7 +128,7 @@ class GateMiddleware:
             scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
         if len(self._listed) != self._count:
             self.start()
-        caller = AsgiCaller(scope)
+        caller = AsgiRequest(scope)
         guard, gate = self.guard, self._gate
         rated: list[Guard] = scope.setdefault(RATED, [])
         rated_before, before = len(rated), passed(scope)
@@ -399,7 +399,7 @@ class _Operations:
             reply = await answer(
                 self._gate,
                 self._by_method,
-                AsgiCaller(scope),
+                AsgiRequest(scope),
                 principal_of(scope),
                 scope.get("path_params", {}),
                 body_reader(receive),

@@ -24,17 +24,16 @@ from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
 from .gate import Gate
 from .principal import Caller, Principal
-from .web import request as views
-from .web.asgi_request import AsgiCaller
+from .web.asgi_request import AsgiRequest
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.guard import PREFLIGHT, Guard
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import audit, combined_rules, extra
-from .web.request import GUARD, PRINCIPAL, RULE
+from .web.request import GUARD, PRINCIPAL, RULE, RequestView
 from .web.requirements import admitted, mark, required, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiCaller, text
+from .web.wsgi_request import WsgiRequest, text
 
 with extra("django", "django"):
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -277,9 +276,9 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
         return _answer_with(refused(NotFound()))
     if request.resolver_match is None:
         return None
-    caller: Callable[[], views.Caller] = partial(_wsgi_caller, request)
+    caller: Callable[[], RequestView] = partial(_wsgi_caller, request)
     if "REQUEST_METHOD" not in held:
-        caller = partial(AsgiCaller, cast(Scope, held))
+        caller = partial(AsgiRequest, cast(Scope, held))
     template = template_of(request.resolver_match.route)
     try:
         guard.verify_route(held[RULE], request.method or "GET", template, caller)
@@ -330,10 +329,10 @@ def _answer_with(reply: Reply) -> HttpResponse:
     return HttpResponse(reply.body, status=reply.status, headers=dict(text(reply.headers)))
 
 
-def _wsgi_caller(request: HttpRequest) -> views.Caller:
+def _wsgi_caller(request: HttpRequest) -> RequestView:
     """The request as it came: Django writes the path into the environment decoded."""
     path = request.path_info.encode().decode("latin-1")
-    return WsgiCaller({**_held(request), "PATH_INFO": path})
+    return WsgiRequest({**_held(request), "PATH_INFO": path})
 
 
 async def _process_view_async(request: HttpRequest, *_: Any) -> HttpResponse | None:

@@ -22,7 +22,7 @@ from .web.operations.table import endpoints, refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
 from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiCaller, body_reader, principal_of, text, unreadable
+from .web.wsgi_request import WsgiRequest, body_reader, principal_of, text, unreadable
 from .wsgi import PARAMS, GateMiddleware, guarded_operation
 
 with extra("flask", "lockgate[flask]"):
@@ -169,7 +169,7 @@ class _FlaskGate(GateMiddleware):
     def check(self) -> None:
         """Check the route that Flask matched, and give its view the caller."""
         g.principal = principal_of(request.environ)
-        verify(request.environ, request, self._flask, WsgiCaller)
+        verify(request.environ, request, self._flask, WsgiRequest)
 
     def answer_preflight(
         self, environ: WSGIEnvironment, start_response: StartResponse

@@ -20,7 +20,7 @@ from .core.access_rule import Rule
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.asgi_request import AsgiCaller, refuse
+from .web.asgi_request import AsgiRequest, refuse
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.guard import Guard
 from .web.operations.table import endpoints
@@ -71,7 +71,7 @@ class RouteMiddleware:
             method = scope.get("method", "GET")
             try:
                 for template in _templates(scope):
-                    guard.verify_route(scope[RULE], method, template, partial(AsgiCaller, scope))
+                    guard.verify_route(scope[RULE], method, template, partial(AsgiRequest, scope))
                 handler = scope["route_handler"]
                 for rule in _declared(handler):
                     if rule is not None and guard.shadow != "all":

@@ -18,7 +18,7 @@ from .core.access_rule import Rule
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.asgi_request import AsgiCaller
+from .web.asgi_request import AsgiRequest
 from .web.guard import PREFLIGHT
 from .web.operations.operation import Reply
 from .web.operations.table import refused
@@ -198,7 +198,7 @@ async def _check_websocket(app: Quart) -> None:
 
 async def _check(app: Quart, scope: Scope, matched: Request | Websocket) -> None:
     g.principal = scope.get(PRINCIPAL)
-    verify(scope, cast(Any, matched), app, AsgiCaller)
+    verify(scope, cast(Any, matched), app, AsgiRequest)
 
 
 def _answer(error: Exception) -> Response:

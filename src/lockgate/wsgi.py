@@ -28,7 +28,7 @@ from .web.protection import audit, combined_rules
 from .web.request import GUARD, PRINCIPAL, RATED, RULE, SLOT, leave, passed
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiCaller, body_reader, principal_of, respond
+from .web.wsgi_request import WsgiRequest, body_reader, principal_of, respond
 
 __all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
 
@@ -96,7 +96,7 @@ class GateMiddleware:
             self.start()
         if not self._readiness.was_tried:
             self._readiness.try_once()
-        caller = WsgiCaller(environ)
+        caller = WsgiRequest(environ)
         guard, gate = self.guard, self._gate
         rated: list[Guard] = environ.setdefault(RATED, [])
         rated_before, before = len(rated), passed(environ)
@@ -317,7 +317,7 @@ def operations(gate: Gate) -> WSGIApplication:
     ]
 
     def operate(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = WsgiCaller(environ).path
+        path = WsgiRequest(environ).path
         for expression, operation in by_path:
             found = expression.fullmatch(path)
             if found is not None:
@@ -344,7 +344,7 @@ def guarded_operation(
     def operate(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
             params: Mapping[str, str] = environ[PARAMS]
-            caller, principal = WsgiCaller(environ), principal_of(environ)
+            caller, principal = WsgiRequest(environ), principal_of(environ)
             reply = run(answer(gate, by_method, caller, principal, params, reader(environ)))
         except Refusal as refusal:
             reply = refused(refusal)

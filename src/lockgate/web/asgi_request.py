@@ -24,7 +24,7 @@ _DENIAL: Final = "websocket.http.response"
 _POLICY_VIOLATION: Final = 1008
 
 
-class AsgiCaller:
+class AsgiRequest:
     """A request, as the ASGI scope shows it."""
 
     __slots__ = ("_headers", "_scope", "authorizations", "method", "path", "raw_path")

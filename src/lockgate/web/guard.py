@@ -32,7 +32,7 @@ from ..services.store_errors import asking
 from ..sessions import session_cookie, verifies_offline
 from .cached_refusals import CachedRefusals
 from .operations import table
-from .request import COST, OUTER, PRINCIPAL, RULE, Caller, address_of
+from .request import COST, OUTER, PRINCIPAL, RULE, RequestView, address_of
 from .sessions import verified, wanted_organization
 from .shadow import Shadow, Watch, kind_of, shadow_mode
 
@@ -105,7 +105,7 @@ class Guard:
         self._known: Final = gate.known
         self._store: Final = gate.store
 
-    async def enter(self, caller: Caller) -> Entry:
+    async def enter(self, caller: RequestView) -> Entry:
         """Let a request in.
 
         Raises:
@@ -148,7 +148,7 @@ class Guard:
         return entry if rule.plain else self._admitted(caller, entry)
 
     async def enter_inside(
-        self, outer: "Guard", caller: Caller, held: MutableMapping[str, Any]
+        self, outer: "Guard", caller: RequestView, held: MutableMapping[str, Any]
     ) -> Entry | None:
         """Admit a request that another guard has admitted already, by the rules of this guard.
 
@@ -202,7 +202,7 @@ class Guard:
         rule: Rule,
         method: str,
         template: str,
-        caller: Callable[[], Caller],
+        caller: Callable[[], RequestView],
         host: str | None = None,
     ) -> Rule:
         """Check that the route which a framework matched is one that the charged rule is for.
@@ -305,7 +305,7 @@ class Guard:
             if not rule.public
         ]
 
-    def _rule_of(self, caller: Caller) -> Rule:
+    def _rule_of(self, caller: RequestView) -> Rule:
         """The rule for a request, or PREFLIGHT.
 
         Raises:
@@ -318,7 +318,7 @@ class Guard:
             return PREFLIGHT
         return rule
 
-    def _admitted(self, caller: Caller, entry: Entry) -> Entry:
+    def _admitted(self, caller: RequestView, entry: Entry) -> Entry:
         """Complete the entry of a request whose rule takes a slot, or does not take its method."""
         principal, measured, _, rule = entry
         assert principal is not None, "only a public rule admits without one"
@@ -347,7 +347,9 @@ class Guard:
     def _slot(self, rule: Rule, principal: Principal) -> ConcurrencySlot | None:
         return self.gate.slot(principal) if rule.slot and not self.shadow else None
 
-    async def _look_up(self, caller: Caller, rule: Rule, authorizations: list[bytes]) -> Principal:
+    async def _look_up(
+        self, caller: RequestView, rule: Rule, authorizations: list[bytes]
+    ) -> Principal:
         """Admit a key that this process has not verified lately, at its address's expense."""
         failures, address = self.gate.failures, address_of(self.gate, caller)
         self._refuse_spent(rule, address)
@@ -357,7 +359,7 @@ class Guard:
                 authorizations, None, rule.requires, rule.cost, self._address_of, caller
             )
 
-    async def _enter_by_session(self, caller: Caller, rule: Rule) -> Principal:
+    async def _enter_by_session(self, caller: RequestView, rule: Rule) -> Principal:
         gate = self.gate
         if not rule.takes_session:
             raise NotFound
@@ -388,7 +390,7 @@ class Guard:
             gate.attach_rate_headers(refusal, (gate.failures.plan, gate.failures.charge(holder)))
             raise
 
-    def _anonymous(self, caller: Caller, rule: Rule) -> Entry:
+    def _anonymous(self, caller: RequestView, rule: Rule) -> Entry:
         """A request that needs no key: counted by its address."""
         anonymous = self.gate.anonymous
         reading = anonymous.charge(address_of(self.gate, caller))
@@ -399,7 +401,7 @@ class Guard:
         self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
         return self._refused(refusal, caller, rule)
 
-    def _refused(self, refusal: Refusal, caller: Caller, rule: Rule) -> Entry:
+    def _refused(self, refusal: Refusal, caller: RequestView, rule: Rule) -> Entry:
         """Raise a refusal, complete with headers; where it is only watched, tell of it.
 
         A failed credential is charged to the address, and once that has spent its budget the
@@ -434,7 +436,7 @@ class Guard:
         """Whether credentials are enforced and limits are not."""
         return self.shadow == "limits" and not rule.own
 
-    def _enforced(self, caller: Caller, rule: Rule, principal: Principal) -> Entry:
+    def _enforced(self, caller: RequestView, rule: Rule, principal: Principal) -> Entry:
         """The entry of a caller whose limits are only watched, if all else is as the rule asks."""
         if rule.requires is not None:
             lacking = rule.requires.lacking(principal.scopes)
@@ -443,7 +445,7 @@ class Guard:
                 return self._refused(refusal, caller, rule)
         return self._admitted(caller, (principal, principal[3:], None, rule))
 
-    def _tell(self, refusal: Refusal, caller: Caller, *, watched: bool) -> None:
+    def _tell(self, refusal: Refusal, caller: RequestView, *, watched: bool) -> None:
         events, redact = self.gate.events, self.gate.format.redact
         kind = kind_of(refusal)
         self.gate.metrics.refuse(kind.code, kind.plan, kind.window, shadowed=watched)
@@ -476,7 +478,7 @@ class Guard:
         raise refusal
 
 
-def _is_preflight(caller: Caller) -> bool:
+def _is_preflight(caller: RequestView) -> bool:
     """Whether OPTIONS is a CORS preflight: browsers send those without credentials (D31).
 
     Not with an empty value, which some CORS layers hand on to a handler.

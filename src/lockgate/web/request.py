@@ -45,7 +45,7 @@ def below(root: str, raw: bytes) -> bytes:
     return rest
 
 
-class Caller(Protocol):
+class RequestView(Protocol):
     """A request, as its face shows it."""
 
     @property
@@ -119,7 +119,7 @@ def leave(held: MutableMapping[str, Any], before: Mapping[str, Any] | None) -> N
     held.update(before)
 
 
-def address_of(gate: Gate, caller: Caller) -> str:
+def address_of(gate: Gate, caller: RequestView) -> str:
     """Return the address of a client, to count by (D24).
 
     Also report a forwarded header that is ignored, until one has been reported.

@@ -5,7 +5,7 @@ from ..errors import CrossSiteRequest, NoOrganization, SessionInvalid, SessionRe
 from ..gate import Gate
 from ..services.store_errors import asking
 from ..sessions import Session, session_cookie
-from .request import SAFE_METHODS, Caller
+from .request import SAFE_METHODS, RequestView
 
 WANTED_ORGANIZATION = b"x-organization-id"
 """Names which of a person's organizations a request is for (D15)."""
@@ -13,7 +13,7 @@ _HANDSHAKE = b"sec-websocket-version"
 """In every handshake, of whichever version of HTTP (RFC 6455, 4.1; RFC 8441, 5)."""
 
 
-async def session_of(gate: Gate, caller: Caller) -> Session:
+async def session_of(gate: Gate, caller: RequestView) -> Session:
     """The session of a request.
 
     Raises:
@@ -27,7 +27,7 @@ async def session_of(gate: Gate, caller: Caller) -> Session:
     return await verified(gate, caller, cookie)
 
 
-async def verified(gate: Gate, caller: Caller, cookie: str) -> Session:
+async def verified(gate: Gate, caller: RequestView, cookie: str) -> Session:
     """The session that a cookie's value stands for; raises as :func:`session_of` does."""
     if gate.sessions is None:
         raise SessionRequired
@@ -39,7 +39,7 @@ async def verified(gate: Gate, caller: Caller, cookie: str) -> Session:
     return session
 
 
-def reject_cross_site(gate: Gate, caller: Caller) -> None:
+def reject_cross_site(gate: Gate, caller: RequestView) -> None:
     """Go on only if this reads, or no page of another site is what writes.
 
     The handshake of a WebSocket is a GET, and no other origin is kept from making one: whoever has
@@ -55,7 +55,7 @@ def reject_cross_site(gate: Gate, caller: Caller) -> None:
         raise CrossSiteRequest
 
 
-def wanted_organization(caller: Caller) -> str | None:
+def wanted_organization(caller: RequestView) -> str | None:
     """The organization that a person wants to act for; None: they do not say.
 
     Raises:

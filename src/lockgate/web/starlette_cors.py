@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.types import Receive, Scope, Send
 
-from .asgi_request import AsgiCaller
+from .asgi_request import AsgiRequest
 
 _LAYERS_AT_MOST: Final = 50
 
@@ -43,7 +43,7 @@ class Preflights:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one: 204 and nothing allowed, where no CORS middleware is found."""
-        path = AsgiCaller(scope).path
+        path = AsgiRequest(scope).path
         if self._policies is None:  # Middleware may be added until the first request.
             self._policies = list(_policies(self._app, ""))
         cors = next((policy.cors for policy in self._policies if policy.holds(path)), None)

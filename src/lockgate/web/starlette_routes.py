@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.access_rule import Rule
 from ..errors import Refusal
-from .asgi_request import AsgiCaller, refuse
+from .asgi_request import AsgiRequest, refuse
 from .audit import ServedRoute, view_of
 from .guard import Guard
 from .request import GUARD, OUTER, RULE
@@ -144,7 +144,7 @@ class RouteChecks:
         rule = self._charged(scope)
         if rule is None:
             return  # No gate is before the application, or only others.
-        method, caller = scope.get("method", "GET"), partial(AsgiCaller, scope)
+        method, caller = scope.get("method", "GET"), partial(AsgiRequest, scope)
         alone = len(route.places) == 1
         for place in route.places if alone else _matching(route.places, scope):
             own = self._guard.verify_route(rule, method, place.path, caller, place.host)

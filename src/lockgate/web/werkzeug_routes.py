@@ -11,7 +11,7 @@ from werkzeug.routing import Rule as UrlRule
 
 from .audit import ServedRoute, arguments_of, view_of
 from .guard import Guard
-from .request import GUARD, RULE, Caller
+from .request import GUARD, RULE, RequestView
 from .requirements import OPERATIONS, check_decorators, required
 
 _PARAMETER: Final = re.compile(r"<(?:(\w+)(?:\(.*?\))?:)?(\w+)>")
@@ -84,7 +84,7 @@ def verify(
     held: Mapping[str, Any],
     request: MatchedRequest,
     app: Application,
-    caller: Callable[[Any], Caller],
+    caller: Callable[[Any], RequestView],
 ) -> None:
     """Check that the rule charged for a request is that of the URL rule that matched it.
 

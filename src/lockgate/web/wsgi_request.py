@@ -16,7 +16,7 @@ _NAMES: Final = {name: name.decode() for name in OURS}
 """The names that every response carries, as text."""
 
 
-class WsgiCaller:
+class WsgiRequest:
     """A request, as the WSGI environment shows it."""
 
     __slots__ = ("_environ", "authorizations", "method", "path", "raw_path")

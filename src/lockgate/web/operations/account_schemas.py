@@ -14,7 +14,7 @@ from ...events import Events
 from ...services.approval import read_proof
 from ...services.claims import Claimable
 from ...services.email_addresses import read_email
-from ..request import Caller
+from ..request import RequestView
 from .schemas import In, KeyInList, Out, display_name, fail, listed, written_instant
 
 
@@ -127,7 +127,7 @@ class Claimed(Out):
     more_keys: bool = Field(description="Whether there are other keys.")
 
     @classmethod
-    async def of(cls, found: Claimable, now: int, caller: Caller, events: Events) -> "Claimed":
+    async def of(cls, found: Claimable, now: int, caller: RequestView, events: Events) -> "Claimed":
         """An account as it is at an instant."""
         account = found.account
         return cls(

@@ -10,7 +10,7 @@ from ...errors import Header
 from ...gate import Gate
 from ...principal import Principal
 from ..queries import Parameter
-from ..request import Caller
+from ..request import RequestView
 
 ReadBody = Callable[[int], Awaitable[bytes]]
 """Reads a request's whole body; raises :class:`PayloadTooLarge` past so many bytes."""
@@ -20,7 +20,7 @@ class Call(NamedTuple):
     """What a handler works on."""
 
     gate: Gate
-    caller: Caller
+    caller: RequestView
     who: Principal | None
     """Who is in; None where the rule is public."""
     params: Mapping[str, str]

@@ -15,7 +15,7 @@ from ...events import Events
 from ...gate import Gate
 from ...services.rate_limit_status import Status
 from ...stores.resilience.failures import kind_of
-from ..request import Caller
+from ..request import RequestView
 
 _AT_ONCE: Final = 100
 """Keys that are turned into JSON before other requests have their turn: some 1 ms."""
@@ -140,7 +140,7 @@ def shown(model: type[_Shown], key: ApiKey, now: int, events: Events) -> _Shown:
 
 
 async def listed(
-    keys: Sequence[ApiKey], now: int, caller: Caller, events: Events
+    keys: Sequence[ApiKey], now: int, caller: RequestView, events: Events
 ) -> list[KeyInList]:
     """Keys as the list shows them at an instant: some at a time, as there may be thousands (G5).
 
@@ -266,7 +266,7 @@ class Error(Out):
     limits: RefusedLimits | None = Field(default=None, description="With a 429 only.")
 
 
-async def rendered(value: BaseModel, caller: Caller) -> bytes:
+async def rendered(value: BaseModel, caller: RequestView) -> bytes:
     """Return a body as JSON; a list some entries at a time, as there may be thousands (G5)."""
     data: object = getattr(value, "data", None)
     if not isinstance(data, list):

@@ -20,7 +20,7 @@ from ...gate import Gate
 from ...principal import Principal
 from ...services.rate_limit_status import status_of
 from ..bodies import BODY_LIMIT, read_body, require_json, written
-from ..request import SAFE_METHODS, Caller, address_of
+from ..request import SAFE_METHODS, RequestView, address_of
 from .accounts import account_endpoints
 from .health import HEALTH
 from .operation import Call, Endpoint, ReadBody, Reply
@@ -168,7 +168,7 @@ def _placed(gate: Gate) -> list[tuple[str, Endpoint]]:
 async def answer(
     gate: Gate,
     operations: Mapping[str, Endpoint],
-    caller: Caller,
+    caller: RequestView,
     principal: Principal | None,
     params: Mapping[str, str],
     read: ReadBody,
