@@ -83,6 +83,13 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session
+def starts(session: nox.Session) -> None:
+    """Start fleets over and over and count refused first requests; arguments go after ``--``."""
+    install(session, "tests")
+    session.run("python", "-m", "tests.starts", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure lockgate beside its peers."""
     install(session, "bench")
