@@ -8,6 +8,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from .outages import PROPERTY, Figures, table
+from .patience import lengthen_waits
 from .servers import stop_shared
 from .stores.tls import certificate
 from .tracing import TOLD_BY
@@ -20,11 +21,13 @@ settings.register_profile("bounded", deadline=None, stateful_step_count=30)
 settings.register_profile("nightly", deadline=None, max_examples=2_000, stateful_step_count=80)
 settings.load_profile("bounded")
 
+lengthen_waits()
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Measure no coverage by what Hypothesis repeats: traced, it takes three times as long, and
-    a line is to be covered by an example that somebody chose.
+    a line is to be covered by an example that an author chose.
 
     The marker of pytest-cov does not reach a worker of xdist, where two measurements are begun.
     """

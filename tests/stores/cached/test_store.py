@@ -36,6 +36,7 @@ from lockgate.stores.redis.transport.commands import command
 from lockgate.stores.resilience.refusal_cache import RefusalCache
 from lockgate.stores.runtime import background
 from lockgate.stores.sql import SqlStore
+from tests.patience import SHORT, answered, until
 from tests.servers import redis_server
 
 from ..conftest import SOON
@@ -231,14 +232,13 @@ def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Be
     (listed,) = run(bench.here.list("org_1", 100))
     assert listed.request_count == 5
     bench.admit()
-    until = monotonic() + 5
-    while (found := run(bench.there.primary.find(bench.made.handle))) is not None:
-        if found.request_count == 6:
-            break
-        assert monotonic() < until
-        sleep(0.05)
-    assert found is not None
-    assert found.last_used_at is not None
+
+
+    def counted() -> bool:
+        found = run(bench.there.primary.find(bench.made.handle))
+        return found is not None and found.request_count == 6 and found.last_used_at is not None
+
+    until(counted)
 
 
 def test_k4_copies_are_voided_although_others_cannot_be(bench: Bench) -> None:
@@ -263,9 +263,9 @@ async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
     await store.insert(draft_of(made), None)
     for _ in range(4):
         await store.admit(token_of(made), 1, WIDE)
-    await asyncio.sleep(1.3)
-    key = await store.primary.find(made.handle)
-    assert key is not None
+    async with asyncio.timeout(60):
+        while (key := await store.primary.find(made.handle)) is None or key.request_count < 4:
+            await asyncio.sleep(0.02)
     assert key.request_count == 4
     await store.admit(token_of(made), 1, WIDE)
     await store.close()
@@ -285,12 +285,11 @@ def test_d6_usage_comes_back_although_the_loop_that_was_to_see_to_it_ended(
 
     async def admit(written: int) -> None:
         await store.admit(token_of(bench.made), 1, WIDE)
-        until = monotonic() + 5
-        while (key := await store.primary.find(bench.made.handle)) is not None:
-            if key.request_count == written:
-                break
-            assert monotonic() < until
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(60):
+            while (key := await store.primary.find(bench.made.handle)) is not None:
+                if key.request_count == written:
+                    break
+                await asyncio.sleep(0.02)
         for part in (store.primary, store.cache):
             await part.close()
 
@@ -381,7 +380,8 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
 
 database, address, prefix, text, awaits = sys.argv[1:]
-gate = Gate(CachedStore(SqlStore(database), RedisStore(address, prefix=prefix)), brand="acme")
+store = CachedStore(SqlStore(database), RedisStore(address, prefix=prefix))
+gate = Gate(store, brand="acme", deadline=30)
 
 async def admit():
     for _ in range(3):
@@ -447,37 +447,34 @@ def test_d28_without_its_cache_the_gate_verifies_in_the_database_and_limits_here
             plans=PlanBook([Plan("free", 10, None, None, 1)]),
             fleet=2,
             observer=told.append,
+            deadline=SHORT,
         )
-        made = run(gate.keys.create("org_1", "a key"))
-        other = run(gate.keys.create("org_1", "another"))
+        made = answered(lambda: run(gate.keys.create("org_1", "a key")))
+        other = answered(lambda: run(gate.keys.create("org_1", "another")))
         for _ in range(2):
-            run(gate.authenticate(made.text))
+            answered(lambda: run(gate.authenticate(made.text)))
         with mortal.stopped():
-            admitted, slowest = 0, 0.0
+            admitted = 0
             for _ in range(12):
-                started = monotonic()
-                try:
-                    principal = run(gate.authenticate(made.text))
+                with suppress(RateLimitExceeded):
+                    principal = answered(lambda: run(gate.authenticate(made.text)))
                     admitted += 1
                     assert principal.organization == "org_1"
-                except RateLimitExceeded:
-                    pass
-                slowest = max(slowest, monotonic() - started)
             assert admitted == 10 // 2 - 2
-            assert slowest < 0.25 + 0.35
             with pytest.raises(StoreUnavailable):  # It is done, but the cache does not know yet.
                 run(gate.keys.revoke("org_1", other.key.id))
         names = [event.name for event in told]
         assert names.count("limits_fell_back") == 1
         assert names.count("breaker_opened") == 1
-        until = monotonic() + 10
-        while "limits_restored" not in [event.name for event in told]:
-            assert monotonic() < until
+
+        def restored() -> bool:
             with suppress(RateLimitExceeded, StoreUnavailable):
                 run(gate.authenticate(made.text))
-            sleep(0.05)
+            return "limits_restored" in [event.name for event in told]
+
+        until(restored)
         with pytest.raises(KeyRevoked):
-            run(gate.authenticate(other.text))
+            answered(lambda: run(gate.authenticate(other.text)))
         run(gate.close())
 
 
