@@ -1,4 +1,4 @@
-"""Whatever Redis refuses, the log says what to do about it, and nothing of the URL."""
+"""The log advises on each refusal of Redis, and repeats nothing of the URL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ssl import SSLError
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from lockgate import run
 from lockgate.core.plans import Organization
@@ -28,19 +28,19 @@ def own() -> Iterator[RedisServer]:
         yield running
 
 
-def nobody(_: RedisServer) -> str:
+def no_server(_: RedisServer) -> str:
     return f"redis://127.0.0.1:{free_port()}"
 
 
-def stranger(own: RedisServer) -> str:
+def wrong_password(own: RedisServer) -> str:
     return f"redis://reader:secret@127.0.0.1:{own.port}"
 
 
-def reader(own: RedisServer) -> str:
+def read_only_user(own: RedisServer) -> str:
     return f"redis://reader:pass@127.0.0.1:{own.port}"
 
 
-def stranger_to_a_cluster(own: RedisServer) -> str:
+def wrong_password_of_a_cluster(own: RedisServer) -> str:
     return f"redis+cluster://reader:secret@127.0.0.1:{own.port}"
 
 
@@ -52,7 +52,7 @@ def no_cluster(own: RedisServer) -> str:
     return f"redis+cluster://127.0.0.1:{own.port}"
 
 
-def one_of_a_cluster(_: RedisServer) -> str:
+def node_of_a_cluster(_: RedisServer) -> str:
     return f"redis://127.0.0.1:{server('cluster').nodes[0].port}"
 
 
@@ -61,27 +61,27 @@ def no_sentinel(own: RedisServer) -> str:
 
 
 REFUSALS: list[tuple[Callable[[RedisServer], str], str]] = [
-    (nobody, "no server answers there"),
-    (stranger, "it rejects this user and password"),
-    (stranger_to_a_cluster, "it rejects this user and password"),
-    (reader, "grant the rights"),
+    (no_server, "no server answers there"),
+    (wrong_password, "it rejects this user and password"),
+    (wrong_password_of_a_cluster, "it rejects this user and password"),
+    (read_only_user, "grant the rights"),
     (no_such_database, "it has no such database"),
     (no_cluster, "use redis:// in the store's URL"),
-    (one_of_a_cluster, "use redis+cluster:// in the store's URL"),
+    (node_of_a_cluster, "use redis+cluster:// in the store's URL"),
     (no_sentinel, "no Sentinel that answers knows this service"),
 ]
 
 
-@pytest.mark.parametrize("drive", [run, asyncio.run], ids=["sync", "awaiting"])
-@pytest.mark.parametrize(("refusal", "what"), REFUSALS, ids=[kind.__name__ for kind, _ in REFUSALS])
-def test_what_redis_refuses_is_told_once_with_what_to_do(
+@pytest.mark.parametrize("drive", [run, asyncio.run], ids=["sync", "async"])
+@pytest.mark.parametrize(("url", "advised"), REFUSALS, ids=[kind.__name__ for kind, _ in REFUSALS])
+def test_the_log_advises_once_on_each_refusal(
     own: RedisServer,
-    refusal: Callable[[RedisServer], str],
-    what: str,
+    url: Callable[[RedisServer], str],
+    advised: str,
     drive: Callable[[Any], object],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = RedisStore(refusal(own))
+    store = RedisStore(url(own))
 
     async def place() -> None:
         try:
@@ -93,36 +93,43 @@ def test_what_redis_refuses_is_told_once_with_what_to_do(
     for _ in range(2):
         with pytest.raises(Exception):  # noqa: B017, PT011 - whichever the driver has
             drive(place())
-    (told,) = [record.getMessage() for record in caplog.records if record.name == "lockgate"]
-    assert told.startswith("Redis refuses: ")
-    assert what in told
-    assert "secret" not in told
-    assert "127.0.0.1" not in told
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "lockgate"]
+    assert line.startswith("Redis refuses: ")
+    assert advised in line
+    assert "secret" not in line
+    assert "127.0.0.1" not in line
 
 
 @pytest.mark.parametrize(
-    ("failure", "what"),
+    ("failure", "advised"),
     [
         (ConnectionError("max number of clients reached"), "maxclients"),
         (ResponseError("MISCONF Redis is configured to save"), "disk"),
         (ResponseError("NOREPLICAS Not enough good replicas to write."), "min-replicas-to-write"),
         (ResponseError("unknown command `EVALSHA`, with args"), "Redis 6.2 or later"),
+        (TimeoutError("Timeout connecting to server"), "overloaded"),
     ],
-    ids=["full of clients", "no disk", "no replicas", "another server"],
+    ids=["full of clients", "no disk", "no replicas", "another server", "timeout"],
 )
-def test_what_no_server_here_says(failure: Exception, what: str) -> None:
-    assert what in (advice(failure) or "")
+def test_an_error_of_redis_has_its_advice(failure: Exception, advised: str) -> None:
+    assert advised in (advice(failure) or "")
 
 
 @pytest.mark.parametrize(
-    ("cause", "what"), [(SSLError(), "certificate"), (gaierror(), "check host and port")]
+    ("cause", "advised"), [(SSLError(), "certificate"), (gaierror(), "check host and port")]
 )
-def test_what_the_system_says_below_the_driver(cause: Exception, what: str) -> None:
+def test_a_connection_that_the_system_refuses_has_its_advice(
+    cause: Exception, advised: str
+) -> None:
     failure = ConnectionError("connecting")
     failure.__cause__ = cause
-    assert what in (advice(failure) or "")
+    assert advised in (advice(failure) or "")
 
 
-def test_of_what_is_not_known_nothing_is_said() -> None:
+def test_a_timeout_does_not_claim_that_no_server_is_there() -> None:
+    assert "no server" not in (advice(TimeoutError("Timeout connecting to server")) or "")
+
+
+def test_an_unknown_error_has_no_advice() -> None:
     assert advice(ResponseError("what")) is None
     assert advice(ValueError("MISCONF")) is None

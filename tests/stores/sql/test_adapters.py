@@ -464,7 +464,19 @@ def test_older_tables(service: Service, backend: Backend, revision: str | None) 
     downgrade(backend.admin, tables, "base")
 
 
-def test_what_no_server_here_says_to_mysqls_driver() -> None:
+def test_a_connection_that_times_out_is_not_taken_for_a_missing_server() -> None:
+    from lockgate.stores.sql.error_hints import advice
+
+    postgresql, mysql = (
+        blocking_engine(f"{name}://h/d").dialect for name in ("postgresql", "mysql")
+    )
+    libpq = psycopg.OperationalError("connection failed: timeout expired")
+    late = pymysql.err.OperationalError(2003, "Can't connect to MySQL server on 'h' (timed out)")
+    for failure, dialect in ((libpq, postgresql), (late, mysql)):
+        assert "overloaded" in (advice(failure, dialect) or "")
+
+
+def test_an_error_of_mysqls_driver_has_its_advice() -> None:
     from lockgate.stores.sql.error_hints import advice
 
     dialect = blocking_engine("mysql://h/d").dialect

@@ -59,6 +59,10 @@ _NO_SERVER: Final = (
     "no server answers there: check host and port in the store's URL, that it runs, and that it "
     "speaks TLS if the URL says rediss"
 )
+_TOO_SLOW: Final = (
+    "it accepts no connection in time: check whether it is overloaded, host and port in the "
+    "store's URL, and what filters packets on the way"
+)
 
 _BY_KIND: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (AuthenticationError, _LOGIN),
@@ -81,7 +85,7 @@ _BY_WORDS: Final = (
     ("max number of clients", _CROWDED),
     ("unknown command", _COMMAND),
     ("keys that are no copies", _OTHER_STORE),
-    ("Timeout connecting", _NO_SERVER),
+    ("Timeout connecting", _TOO_SLOW),
     ("No Sentinel knows", _SENTINELS),
     ("Too few Sentinels", _TOO_FEW),
     ("Too few replicas", _DURABILITY),

@@ -19,6 +19,10 @@ _HOST: Final = "it takes no connections of this user from here: have it let this
 _NO_SERVER: Final = (
     "no server answers there: see host and port in the store's URL, and that it runs"
 )
+_TOO_SLOW: Final = (
+    "it accepts no connection in time: see whether it is overloaded, host and port in the store's "
+    "URL, and what filters packets on the way"
+)
 _RIGHTS: Final = (
     "this user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on our tables"
 )
@@ -99,7 +103,7 @@ _LIBPQ: Final = (
     ("Connection refused", _NO_SERVER),
     ("resolve host", _NO_SERVER),
     ("translate host", _NO_SERVER),
-    ("timeout expired", _NO_SERVER),
+    ("timeout expired", _TOO_SLOW),
     ("invalid connection option", _OPTION),
 )
 
@@ -135,4 +139,6 @@ def advice(failure: BaseException, dialect: Dialect) -> str | None:
             return _POSTGRESQL.get(state)
         text = str(cause)
         return next((what for words, what in _LIBPQ if words in text), None)
+    if str(cause).endswith('(timed out)")'):  # PyMySQL puts the cause into the text of a 2003.
+        return _TOO_SLOW
     return _MYSQL.get(cause.args[0]) if cause.args else None
