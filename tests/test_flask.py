@@ -436,7 +436,7 @@ def test_malformed_chunks_are_400_on_a_server(gate: Gate, touched: bool) -> None
         answer = exchange(("127.0.0.1", server.server_port), sent)
     finally:
         server.shutdown()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         server.server_close()
     assert status_of(answer) == 400
     assert b"VALIDATION_ERROR" in answer

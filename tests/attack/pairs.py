@@ -194,7 +194,7 @@ def served(server_name: str, application_name: str) -> Iterator[Target]:
         finally:
             process.terminate()
             try:
-                process.wait(15)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

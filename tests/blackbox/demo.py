@@ -314,6 +314,8 @@ def refused(answer: Answer, limit: int) -> int:
 T = TypeVar("T")
 _addresses = itertools.count()
 _NO_CONNECTION_KEPT = httpx.Limits(max_keepalive_connections=0)
+_KEPT = httpx.Limits(keepalive_expiry=1.0)
+"""Servers close a connection after 5 idle seconds: long before that, the client opens another."""
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; by default each client loads the CAs
 
 
@@ -373,9 +375,9 @@ class Client:
             transport=httpx.HTTPTransport(
                 verify=_NO_TLS,
                 local_address=self.source,
-                limits=_NO_CONNECTION_KEPT if demo.face.hangs_up else httpx.Limits(),
+                limits=_NO_CONNECTION_KEPT if demo.face.hangs_up else _KEPT,
             ),
-            timeout=15,
+            timeout=60,
             trust_env=False,
             follow_redirects=False,
         )
@@ -486,7 +488,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
     barrier = threading.Barrier(count)
 
     def start(index: int) -> T:
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=60)
         return work(index)
 
     with ThreadPoolExecutor(count) as pool:
@@ -562,8 +564,8 @@ class Demo:
         traced: whether coverage is measured in it: by one of many.
     """
 
-    START_SECONDS = 30.0
-    STOP_SECONDS = 5.0
+    START_SECONDS = 60.0
+    STOP_SECONDS = 30.0
 
     def __init__(self, face: Face, *, traced: bool = False) -> None:
         self.face = face
@@ -650,7 +652,7 @@ class Demo:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        self._reader.join(timeout=5)
+        self._reader.join(timeout=60)
         assert isinstance(self.stderr, str)  # read once more before its folder goes
         if self.process.stdout is not None:
             self.process.stdout.close()

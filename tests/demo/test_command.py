@@ -58,7 +58,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running = Running(tmp_path_factory.mktemp("demo"))
     yield running
     running.process.send_signal(signal.SIGINT)
-    out, err = running.process.communicate(timeout=10)
+    out, err = running.process.communicate(timeout=60)
     assert (running.process.returncode, out) == (0, "")
     assert "development" in err
     assert "Traceback" not in err
@@ -70,7 +70,7 @@ def pasted(command: str) -> tuple[str, str]:
         ["bash", "-c", command.replace("curl ", "curl --silent --max-time 10 --noproxy '*' ", 1)],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     head, _, body = done.stdout.replace("\r\n", "\n").partition("\n\n")

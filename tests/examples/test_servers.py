@@ -24,7 +24,7 @@ from tests.tracing import untraced
 from .secrets_of_examples import SECRETS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-START_SECONDS = 30
+START_SECONDS = 60
 CLOSED = ("/models", "/nowhere", "/models/", "//models", "/health%2f", "/x/%2e%2e/health")
 
 SERVERS: Mapping[str, tuple[str, ...]] = {
@@ -75,6 +75,11 @@ class Running(NamedTuple):
     url: str
     printed: Mapping[str, str]
 
+    def client(self, headers: Mapping[str, str] | None = None) -> httpx.Client:
+        """Return a client that opens another connection long before a server closes an idle one."""
+        limits = httpx.Limits(keepalive_expiry=1.0)
+        return httpx.Client(base_url=self.url, headers=headers, limits=limits, timeout=60)
+
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -103,7 +108,7 @@ def served(
             deadline = time.monotonic() + START_SECONDS
             while True:
                 try:
-                    httpx.get(f"{url}/health")
+                    httpx.get(f"{url}/health", timeout=60)
                     break
                 except httpx.TransportError:
                     assert process.poll() is None, Path(output.name).read_text()
@@ -116,7 +121,7 @@ def served(
         finally:
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -141,7 +146,7 @@ def served(
     ids=lambda value: value.replace("_service", ""),
 )
 def test_an_example_serves(server: str, app: str) -> None:
-    with served(server, app) as running, httpx.Client(base_url=running.url) as client:
+    with served(server, app) as running, running.client() as client:
         key = f"Bearer {running.printed['key']}"
         bearer = {"Authorization": key}
         health = client.get("/health")
@@ -182,7 +187,7 @@ def test_an_example_serves(server: str, app: str) -> None:
 def test_own_plans_behind_a_proxy() -> None:
     with (
         served("gunicorn", "own_plan:app") as running,
-        httpx.Client(base_url=running.url) as client,
+        running.client() as client,
     ):
         bearer = {"Authorization": f"Bearer {running.printed['key']}"}
         renders = client.get("/renders", headers=bearer)
@@ -214,7 +219,7 @@ def test_several_workers_hold_one_limit(tmp_path: Path) -> None:
 def test_below_a_prefix_of_a_proxy() -> None:
     with (
         served("uvicorn-below", "behind_a_proxy:app") as running,
-        httpx.Client(base_url=running.url) as client,
+        running.client() as client,
     ):
         bearer = {"Authorization": f"Bearer {running.printed['key']}"}
         models = client.get("/models", headers={**bearer, "Host": "shop.example.com"})
@@ -232,7 +237,7 @@ def test_plans_from_a_table_of_the_application(tmp_path: Path) -> None:
     bearer = key_of("own_plan_resolver.py", "org_1", "creator", cwd=tmp_path)
     with (
         served("waitress", "own_plan_resolver:app", cwd=tmp_path) as running,
-        httpx.Client(base_url=running.url, headers=bearer) as client,
+        running.client(bearer) as client,
     ):
         plan = client.get("/plan")
         assert (plan.json(), plan.headers["x-ratelimit-limit"]) == ({"plan": "creator"}, "60")

@@ -23,7 +23,7 @@ def served(app: ASGIApp, **fields: Any) -> Iterator[tuple[str, int]]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        for _ in range(500):
+        for _ in range(6_000):
             if server.started or not thread.is_alive():
                 break
             time.sleep(0.01)
@@ -31,14 +31,14 @@ def served(app: ASGIApp, **fields: Any) -> Iterator[tuple[str, int]]:
         yield listener.getsockname()
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         listener.close()
         assert not thread.is_alive(), "the server did not stop"
 
 
 def exchange(address: tuple[str, int], request: bytes) -> bytes:
     """Send bytes on a connection of their own, and all that comes back until it is closed."""
-    with socket.create_connection(address, 10) as connection:
+    with socket.create_connection(address, 60) as connection:
         connection.sendall(request)
         received = b""
         while chunk := connection.recv(65536):

@@ -233,7 +233,6 @@ def test_d6_usage_comes_back_in_a_second_and_when_it_is_asked_for_here(bench: Be
     assert listed.request_count == 5
     bench.admit()
 
-
     def counted() -> bool:
         found = run(bench.there.primary.find(bench.made.handle))
         return found is not None and found.request_count == 6 and found.last_used_at is not None

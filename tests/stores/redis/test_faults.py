@@ -32,6 +32,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
 from lockgate.stores.redis.transport.commands import Call
 from lockgate.stores.resilience.guarded import Guarded
+from tests.patience import SHORT, SLACK
 from tests.servers import RedisServer, redis_server
 
 from ..failing import store_fails
@@ -62,19 +63,17 @@ def used(store: RedisStore, organization: str = "org_1") -> int:
     return run(store.peek(organization, WINDOWS)).used[0]
 
 
-def eventually(
-    work: Callable[[], object], *failures: type[Exception], seconds: float = 20
-) -> float:
-    """Try until it works; how long that took."""
-    started = time.monotonic()
+def eventually(work: Callable[[], object], *failures: type[Exception]) -> None:
+    """Try until it works, for up to a minute."""
+    ends = time.monotonic() + 60
     while True:
         try:
             work()
         except failures:
-            assert time.monotonic() - started < seconds
+            assert time.monotonic() < ends
             time.sleep(0.01)
         else:
-            return time.monotonic() - started
+            return
 
 
 # --- lost replies (D33, W3) -----------------------------------------------------------------
@@ -259,8 +258,7 @@ def test_a_server_that_was_killed_comes_back_with_what_it_wrote(own: RedisServer
         with pytest.raises(StoreUnavailable):
             run(gate.authenticate(token))
     own.start()
-    took = eventually(lambda: run(gate.authenticate(token)), StoreUnavailable)
-    assert took < 10
+    eventually(lambda: run(gate.authenticate(token)), StoreUnavailable)
     assert run(gate.authenticate(token)).reading.used == (5, 5, 5)
     run(gate.close())
 
@@ -314,8 +312,16 @@ def test_a_server_that_hangs_fails_in_time_and_is_found_again(
     async def hit() -> None:
         await store.hit("org_1", WINDOWS, 1)
 
+    async def answered() -> None:
+        ends = time.monotonic() + 60
+        while True:
+            try:
+                return await hit()
+            except (StoreError, OSError):
+                assert time.monotonic() < ends
+
     async def all_of_it() -> float:
-        await hit()
+        await answered()
         assert own.process is not None
         own.process.send_signal(signal.SIGSTOP)
         started = time.monotonic()
@@ -325,11 +331,11 @@ def test_a_server_that_hangs_fails_in_time_and_is_found_again(
             return time.monotonic() - started
         finally:
             own.process.send_signal(signal.SIGCONT)
-            await hit()
+            await answered()
             await store.close()
 
     took = asyncio.run(all_of_it()) if awaiting else run(all_of_it())
-    assert took < 3
+    assert took < SLACK
     run(store.close())
 
 
@@ -337,13 +343,22 @@ def test_a_server_that_hangs_fails_in_time_and_is_found_again(
 def test_d34_a_guarded_store_keeps_its_deadline_and_starts_over(
     own: RedisServer, awaiting: bool
 ) -> None:
-    store = Guarded(RedisStore(own.url()), Events(None), 0.25)
+    store = Guarded(RedisStore(own.url()), Events(None), SHORT)
 
     async def hit() -> None:
         await store.hit("org_1", WINDOWS, 1)
 
-    async def all_of_it() -> tuple[float, float]:
-        await hit()
+    async def answered() -> None:
+        ends = time.monotonic() + 60
+        while True:
+            try:
+                return await hit()
+            except Exception:
+                assert time.monotonic() < ends
+                await asyncio.sleep(0.02) if awaiting else time.sleep(0.02)
+
+    async def all_of_it() -> float:
+        await answered()
         assert own.process is not None
         own.process.send_signal(signal.SIGSTOP)
         times: list[float] = []
@@ -355,21 +370,12 @@ def test_d34_a_guarded_store_keeps_its_deadline_and_starts_over(
                 times.append(time.monotonic() - started)
         finally:
             own.process.send_signal(signal.SIGCONT)
-        started = time.monotonic()
-        while True:
-            try:
-                await hit()
-                break
-            except Exception:
-                assert time.monotonic() - started < 20
-                await asyncio.sleep(0.02) if awaiting else time.sleep(0.02)
-        recovered = time.monotonic() - started
+        await answered()
         await store.close()
-        return max(times), recovered
+        return max(times)
 
-    longest, recovered = asyncio.run(all_of_it()) if awaiting else run(all_of_it())
-    assert longest < 2
-    assert recovered < 15
+    longest = asyncio.run(all_of_it()) if awaiting else run(all_of_it())
+    assert longest < SHORT + SLACK
     run(store.close())
 
 

@@ -18,6 +18,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.config import SECONDS
 from lockgate.stores.resilience.failures import is_outage
 from lockgate.stores.resilience.guarded import Guarded
+from tests.patience import SHORT
 from tests.servers import RedisServer, redis_server
 
 from ..proxy import Proxy
@@ -149,7 +150,7 @@ def test_a_server_that_accepts_and_says_nothing_costs_the_deadline(
     seen: list[Event] = []
     with (
         Proxy(own.port) as proxy,
-        caller(proxy.port, awaiting, observer=seen.append) as asking,
+        caller(proxy.port, awaiting, observer=seen.append, deadline=SHORT) as asking,
     ):
         asking.comes_back()
         proxy.swallows = True
