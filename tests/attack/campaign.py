@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from .attack import Attack
 from .generator import attacks
-from .handlers import BY_NAME, NAMES
-from .oracle import Violation, is_preflight, judge
+from .handlers import BY_NAME
+from .oracle import Violation, is_preflight, judge, judge_lost
 from .pairs import PAIRS, Target, served
-from .record import Record, State
+from .record import LOST, Record, Run
 from .service import BARE
 from .wire import SECONDS, SILENT, Answer, Connection, Http1, Http2
 
@@ -50,6 +50,16 @@ class Finding(NamedTuple):
         )
 
 
+class Sent(NamedTuple):
+    """A request that was judged."""
+
+    attack: Attack
+    answer: Answer
+    lines: int
+    """How much the log said of it then."""
+    violations: tuple[Violation, ...]
+
+
 @dataclass
 class Report:
     """What the attacks on one pair gave."""
@@ -67,7 +77,11 @@ class Report:
     silent: Counter[str] = field(default_factory=Counter)
     """Changes after which the server kept silent."""
     hung: list[bytes] = field(default_factory=list)
-    """Requests that never left the application."""
+    """Requests that took too long to leave the application."""
+    late: list[bytes] = field(default_factory=list)
+    """Requests that did something after they were judged, and were judged again."""
+    lost: int = 0
+    """How many requests came to the application without their headers."""
     seconds: float = 0.0
 
 
@@ -89,7 +103,10 @@ class Attacker:
         self._record.patience = patience
         self._http1 = http1
         self._keys = target.keys
-        self._pid = self._record.read().pid
+        self._names = {name: f"<{name}>" for name in self._keys}
+        self._sent: dict[int, Sent] = {}
+        self._record.run(LOST)
+        self._pid = self._record.pid
 
     def close(self) -> None:
         self._connection.close()
@@ -100,46 +117,56 @@ class Attacker:
             return True
         return not any(m.http1 for m in attack.mutations)
 
-    def send(self, attack: Attack, *, bare: bool = False) -> tuple[State, State, Answer]:
-        """Send one request; gives the counters before and after it, and the answer."""
-        before = self._record.settled()
+    def send(self, attack: Attack, *, bare: bool = False) -> tuple[int, Run, Answer]:
+        """Send one request; gives its id, what it did, and the answer."""
+        id = self._record.new_id()
         extra = ((BARE.encode(), b"1"),) if bare else ()
-        answer = self._connection.send(attack.request, self._keys, extra)
-        hung = self._record.hung
-        after = self._record.settled()
-        if self._record.hung > hung:
-            self.report.hung.append(attack.request.wire({name: f"<{name}>" for name in self._keys}))
-        if attack.request.alone:
-            time.sleep(0.002)
-            after = self._record.settled()
+        answer = self._connection.send(attack.request.numbered(id), self._keys, extra)
+        run = self._record.settled(id)
         if answer.status is None and answer is SILENT:
             self.report.silent["; ".join(m.name for m in attack.mutations)] += 1
-        if after.pid != self._pid:
-            self._pid, self._keys = after.pid, self.target.keys
-            self._record.hung = 0
+        if self._record.pid != self._pid:
+            self._pid, self._keys = self._record.pid, self.target.keys
             self.report.deaths += 1
-            before = after
-        return before, after, answer
+        return id, run, answer
 
     def violations(self, attack: Attack) -> list[Violation]:
         """Send one request and judge it."""
-        before, after, answer = self.send(attack)
+        id, run, answer = self.send(attack)
+        found = self._judged(attack, id, run, answer)
+        self._sent[id] = Sent(attack, answer, run.lines, tuple(found))
         report = self.report
         report.requests += 1
-        report.entered += after.entered > before.entered
-        for name, ran, earlier in zip(NAMES, after.runs, before.runs, strict=True):
-            if ran > earlier:
-                report.reached[name] += 1
+        report.entered += bool(run.entered)
+        report.reached.update(name for name, times in run.handlers.items() if times)
+        return found
+
+    def _judged(self, attack: Attack, id: int, run: Run, answer: Answer) -> list[Violation]:
         any_opens = self.target.server.any_method_opens
-        found = list(judge(attack, before, after, answer, self._handlers, any_opens=any_opens))
+        found = list(judge(attack, id, run, answer, self._handlers, any_opens=any_opens))
         if any(v.clause in ("5xx", "fault") for v in found):
-            before, after, answer = self.send(attack, bare=True)
-            if after.faults > before.faults or (answer.status or 0) >= 500:
+            _, run, answer = self.send(attack, bare=True)
+            if run.faults or (answer.status or 0) >= 500:
                 # The framework fails at this request by itself.
                 found = [v for v in found if v.clause not in ("5xx", "fault")]
         if any(v.clause == "headers" for v in found) and self.target.application.around:
             found = [v for v in found if v.clause != "headers"]
         return found
+
+    def _judge_late(self) -> None:
+        """Judge again each request that did something after it was judged."""
+        for id, sent in list(self._sent.items()):
+            run = self._record.settled(id)
+            if run.lines > sent.lines:
+                self.report.late.append(sent.attack.request.wire(self._names))
+                for violation in self._judged(sent.attack, id, run, sent.answer):
+                    if violation not in sent.violations:
+                        self._keep(kind_of(violation, sent.attack), sent.attack, violation)
+        lost = self._record.run(LOST)
+        self.report.lost = lost.entered
+        for violation in judge_lost(lost, self._handlers):
+            attack = Attack(BY_NAME[violation.handler], "GET", "none")
+            self._keep("entry: headers lost", attack, violation)
 
     def attack(self, attack: Attack) -> None:
         """Send one request; what it shows is made short, and kept once for each kind."""
@@ -149,10 +176,15 @@ class Attacker:
             kind = self._known(violation, attack)
             if kind is None:
                 short, shown = self._shorten(attack, violation)
-                kind = kind_of(shown, short)
-                if self.report.kinds[kind] < KEPT:
-                    self.report.findings.append(self._finding(kind, short, shown))
-            self.report.kinds[kind] += 1
+                self._keep(kind_of(shown, short), short, shown)
+            else:
+                self.report.kinds[kind] += 1
+
+    def _keep(self, kind: str, attack: Attack, violation: Violation) -> None:
+        """Count a finding, and show the first ones of its kind."""
+        if self.report.kinds[kind] < KEPT:
+            self.report.findings.append(self._finding(kind, attack, violation))
+        self.report.kinds[kind] += 1
 
     def run(self, seed: int, count: int, *, alone: bool = True) -> Report:
         """Make the attacks that a seed stands for.
@@ -166,12 +198,21 @@ class Attacker:
         for attack in attacks(self._handlers, seed, count):
             if alone or not attack.request.alone:
                 self.attack(attack)
-        self.close()
+        self.finish()
         self.report.seconds = time.monotonic() - began
         return self.report
 
+    def finish(self) -> None:
+        """Disconnect, and judge what requests did after they were judged."""
+        self.close()
+        self._judge_late()
+        self.report.hung = [
+            self._sent[id].attack.request.wire(self._names)
+            for id in sorted(self._record.hung & self._sent.keys())
+        ]
+
     def _finding(self, kind: str, attack: Attack, violation: Violation) -> Finding:
-        wire = attack.request.wire({name: f"<{name}>" for name in self._keys})
+        wire = attack.request.wire(self._names)
         changes = tuple(f"{m.family}: {m.name}" for m in attack.mutations)
         parts = wire, attack.credential, changes, attack.families, violation
         return Finding(self.report.pair, kind, *parts)
@@ -233,7 +274,12 @@ def line(report: Report) -> str:
     figures = f"{report.requests:8} {report.entered:8} {len(report.reached):8}"
     rate = report.requests / report.seconds if report.seconds else 0
     died = f"  died {report.deaths} times" if report.deaths else ""
-    died += f"  hung {len(report.hung)} times" if report.hung else ""
+    for what, times in (
+        ("hung", len(report.hung)),
+        ("late", len(report.late)),
+        ("lost", report.lost),
+    ):
+        died += f"  {what} {times}" if times else ""
     found = f"{len(report.kinds):8} {sum(report.kinds.values()):8}"
     return f"{server:18} {application:22} {figures} {found} {rate:7.0f}/s{died}"
 
@@ -273,6 +319,10 @@ def main() -> None:
     findings = [finding for report in reports for finding in report.findings]
     for finding in findings:
         print(f"\n{finding}")
+    for report in reports:
+        for what, wires in (("hung", report.hung), ("late", report.late)):
+            for wire in wires[:KEPT]:
+                print(f"{what}: {report.pair}: {wire!r}")
     requests = sum(report.requests for report in reports)
     print(f"\n{summary(reports)}\n\n{requests} requests, {len(reports)} pairs")
     raise SystemExit(bool(findings))

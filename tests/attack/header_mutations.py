@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .attack import Mutation, websocket
-from .wire import Request
+from .record import ID
+from .wire import PLACE, Request
 
 
 def _header(family: str, name: bytes, value: bytes, *, http1: bool = False) -> Mutation:
@@ -63,7 +64,8 @@ def _hidden(name: str, *headers: tuple[bytes, bytes], chunk: bool) -> Mutation:
     """Put a second request into the body of a public one, behind a doubtful length."""
 
     def apply(request: Request) -> Request:
-        inner = request.method + b" " + request.target + b" HTTP/1.1\r\nHost: h\r\n\r\n"
+        line = request.method + b" " + request.target + b" HTTP/1.1\r\n"
+        inner = line + b"Host: h\r\n" + ID.encode() + b": " + PLACE + b"\r\n\r\n"
         body = b"0\r\n\r\n" + inner if chunk else inner
         return Request(
             b"POST", b"/health", (*request.headers, *headers), body, request.credential,

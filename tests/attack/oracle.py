@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from .attack import Attack
-from .handlers import NAMES, Handler
-from .record import ORGANIZATIONS, State
+from .handlers import Handler
+from .record import ID, ORGANIZATIONS, Run
 from .wire import Answer, Request
 
 HOLDS = {"models": {"models:read"}, "jobs": {"jobs:read"}}
@@ -57,8 +57,8 @@ def is_preflight(request: Request, *, any_opens: bool = False) -> bool:
 
 def judge(
     attack: Attack,
-    before: State,
-    after: State,
+    id: int,
+    run: Run,
     answer: Answer,
     handlers: Sequence[Handler],
     *,
@@ -68,33 +68,41 @@ def judge(
 
     Args:
         attack: what was sent.
-        before: the counters before it.
-        after: the counters after it.
+        id: of the request.
+        run: what it did in the application.
         answer: what came back.
         handlers: those of the application.
         any_opens: whether the server opens a WebSocket by any method.
     """
-    charged = 0
-    if attack.credential in ORGANIZATIONS:
-        place = ORGANIZATIONS.index(attack.credential)
-        charged = after.used[place] - before.used[place]
+    charged = run.charged[attack.credential]
     for handler in handlers:
-        place = NAMES.index(handler.name)
-        if times := after.runs[place] - before.runs[place]:
+        if times := run.handlers[handler.name]:
             yield from _ran(attack, handler, times, charged, any_opens=any_opens)
-    if after.faults > before.faults:
+    if run.faults:
         yield Violation("fault", attack.handler.name, "no exception", "one left the gate")
-    if after.entered == before.entered or answer.status != after.status or attack.request.alone:
+    if answer.all(ID.encode()) != [b"%d" % id] or attack.request.alone:
         return  # The server answered by itself, or there was more than one answer.
-    if after.status >= 500:
-        yield Violation("5xx", attack.handler.name, "no 5xx for bad input", f"{after.status}")
-    if after.status != 101 and answer.headers:  # Not every server lets headers go with a 101.
-        for name in RATE_HEADERS:
-            if (count := len(answer.all(name))) != 1:
-                told = f"{count} times"
-                yield Violation("headers", attack.handler.name, f"{name.decode()} once", told)
-                break
+    status = answer.status or 0
+    if status >= 500:
+        yield Violation("5xx", attack.handler.name, "no 5xx for bad input", f"{status}")
+    for name in RATE_HEADERS:
+        if (count := len(answer.all(name))) != 1:
+            told = f"{count} times"
+            yield Violation("headers", attack.handler.name, f"{name.decode()} once", told)
+            break
     yield from _unnamed(attack, answer, handlers)
+
+
+def judge_lost(run: Run, handlers: Sequence[Handler]) -> Iterator[Violation]:
+    """What requests did that lost their headers: without a credential, they may run nothing else.
+
+    Args:
+        run: what all of them did.
+        handlers: those of the application.
+    """
+    for handler in handlers:
+        if run.handlers[handler.name] and not handler.public:
+            yield Violation("entry", handler.name, "a key", "it ran without headers")
 
 
 def _ran(

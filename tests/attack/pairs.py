@@ -17,7 +17,8 @@ from tests.servers import free_port
 from tests.tracing import untraced
 
 from .applications import APPLICATIONS, Application
-from .record import Record
+from .mutants import MUTANT
+from .record import LOST, Record
 from .service import APPLICATION, FOLDER
 from .wire import Http1, Http2, Request
 
@@ -154,8 +155,8 @@ class Target(NamedTuple):
 
 
 @contextmanager
-def served(server_name: str, application_name: str) -> Iterator[Target]:
-    """Serve an application on a free port until the block ends."""
+def served(server_name: str, application_name: str, mutant: str | None = None) -> Iterator[Target]:
+    """Serve an application on a free port until the block ends, maybe with a fault in its gate."""
     server, application = SERVERS[server_name], APPLICATIONS[application_name]
     assert server.interface == application.interface
     port = free_port()
@@ -164,7 +165,7 @@ def served(server_name: str, application_name: str) -> Iterator[Target]:
     )
     with TemporaryDirectory(prefix="lockgate-attack-") as name:
         folder = Path(name)
-        Record.create(folder / "record")
+        (folder / "log-of-runs").touch()
         environment = {
             **untraced(os.environ),
             APPLICATION: application_name,
@@ -173,6 +174,7 @@ def served(server_name: str, application_name: str) -> Iterator[Target]:
                 [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
             ),
             "PYTHONWARNINGS": "ignore",
+            **({} if mutant is None else {MUTANT: mutant}),
         }
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -183,7 +185,7 @@ def served(server_name: str, application_name: str) -> Iterator[Target]:
                 stdout=log,
                 stderr=log,
             )
-        target = Target(server, application, port, folder, Record(folder / "record"), process)
+        target = Target(server, application, port, folder, Record(folder / "log-of-runs"), process)
         try:
             deadline = time.monotonic() + START_SECONDS
             while not _answers(target):
@@ -192,6 +194,7 @@ def served(server_name: str, application_name: str) -> Iterator[Target]:
                 time.sleep(0.02)
             yield target
         finally:
+            target.record.close()
             process.terminate()
             try:
                 process.wait(60)
@@ -209,4 +212,4 @@ def _answers(target: Target) -> bool:
         return False
     finally:
         connection.close()
-    return target.record.settled().entered > 0
+    return target.record.run(LOST).entered > 0

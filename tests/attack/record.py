@@ -1,107 +1,156 @@
-"""Counters that a served application and its attacker share, in a file that both map.
+"""What each request did in a served application, in a log that its attacker reads.
 
-So the attacker knows which handler ran and what was charged, whatever the answer said.
+Every request carries an id (:data:`ID`), and so does every line of the log: a handler that runs
+after its client has gone, or while another request is answered, is told as its own request's.
 """
 
 from __future__ import annotations
 
-import mmap
+import os
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
 
-from .handlers import NAMES
+ID: Final = "x-attack-id"
+"""The header with a request's id. Answers of the application carry it too: others are the
+server's own."""
+
+LOST: Final = 0
+"""The id of every request that came without one: it lost its headers on the way, and so its
+credential."""
 
 ORGANIZATIONS = ("weak", "models", "jobs", "full")
 """One for each key: a charge tells whose key it was."""
 
-_PID, _ENTERED, _LEFT, _STATUS, _FAULTS, _RUNS = range(6)
-_USED = _RUNS + len(NAMES)
-_COUNT = _USED + len(ORGANIZATIONS)
-_PLACES = {name: _RUNS + place for place, name in enumerate(NAMES)}
+_current: ContextVar[int] = ContextVar("request", default=LOST)
 
 
-class State(NamedTuple):
-    """The counters at an instant, since the application was loaded."""
+@dataclass
+class Run:
+    """What one request did in the application."""
 
-    pid: int
-    entered: int
-    status: int
-    """Of the last answer that came from the application or its gate, not from the server."""
-    faults: int
+    entered: int = 0
+    """How often it came to the application: more than once where the attacker sent it again."""
+    left: int = 0
+    faults: int = 0
     """How many exceptions left the guarded application."""
-    runs: tuple[int, ...]
-    """How often each handler ran, in the order of :data:`~.handlers.NAMES`."""
-    used: tuple[int, ...]
-    """What each organization has used, in the order of :data:`ORGANIZATIONS`."""
+    handlers: Counter[str] = field(default_factory=Counter)
+    """How often each handler ran."""
+    charged: Counter[str] = field(default_factory=Counter)
+    """The units that each organization was charged."""
+    lines: int = 0
+    """How much the log says of it."""
 
 
-class Record:
-    """The counters, for one request at a time.
+class RunLog:
+    """The application's side: appends a line for everything that a request does.
 
     Args:
-        path: of the file, which :meth:`create` has made.
+        path: of the log, which exists.
     """
 
     def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self._numbers = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
-        self.patience = 10.0
-        """Seconds after which a request counts as one that hangs."""
-        self.hung = 0
-        """How many requests never left the application."""
-
-    @staticmethod
-    def create(path: Path) -> None:
-        path.write_bytes(bytes(8 * _COUNT))
-
-    # --- the application's side ---
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def loaded(self, pid: int) -> None:
-        """Start from zero: whatever was counted before was another process's."""
-        for place in range(1, _COUNT):
-            self._numbers[place] = 0
-        self._numbers[_PID] = pid
+        """Record that a process serves from now on; one before it has ended."""
+        self._write(LOST, "loaded", pid)
+
+    @contextmanager
+    def request(self, id: str) -> Iterator[None]:
+        """Attribute everything in the block, and in tasks and threads of it, to one request.
+
+        Args:
+            id: as the request's header says; anything but digits is none.
+        """
+        token = _current.set(int(id) if id.isascii() and id.isdigit() else LOST)
+        self._write(_current.get(), "entered")
+        try:
+            yield
+        except Exception:
+            self._write(_current.get(), "fault")
+            raise
+        finally:
+            self._write(_current.get(), "left")
+            _current.reset(token)
 
     def ran(self, handler: str) -> None:
-        self._numbers[_PLACES[handler]] += 1
+        self._write(_current.get(), "ran", handler)
 
-    def enter(self) -> None:
-        self._numbers[_STATUS] = 0  # Of an earlier answer; a server may give one by itself.
-        self._numbers[_ENTERED] += 1
+    def charged(self, organization: str, units: int) -> None:
+        self._write(_current.get(), "charged", organization, units)
 
-    def leave(self) -> None:
-        self._numbers[_LEFT] += 1
+    def _write(self, *words: object) -> None:
+        # One write of a short line: lines of several threads do not mix.
+        os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
 
-    def answered(self, status: int) -> None:
-        self._numbers[_STATUS] = status
 
-    def fault(self) -> None:
-        self._numbers[_FAULTS] += 1
+class Record:
+    """The attacker's side: reads the log.
 
-    def use(self, used: tuple[int, ...]) -> None:
-        for place, value in enumerate(used, _USED):
-            self._numbers[place] = value
+    Args:
+        path: of the log, which exists.
+    """
 
-    # --- the attacker's side ---
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._rest = b""
+        self._runs: dict[int, Run] = {}
+        self._last = LOST
+        self.pid = 0
+        """Of the process that serves."""
+        self.hung: set[int] = set()
+        """The requests that never left the application."""
+        self.patience = 10.0
+        """Seconds after which a request counts as one that hangs."""
 
-    def read(self) -> State:
-        numbers = self._numbers
-        return State(
-            numbers[_PID],
-            numbers[_ENTERED],
-            numbers[_STATUS],
-            numbers[_FAULTS],
-            tuple(numbers[_RUNS:_USED]),
-            tuple(numbers[_USED:_COUNT]),
-        )
+    def close(self) -> None:
+        self._file.close()
 
-    def settled(self) -> State:
-        """The counters once no request is in the application; one that hangs is given up."""
-        numbers = self._numbers
+    def new_id(self) -> int:
+        """An id for a request, which no other one to this application has."""
+        self._last += 1
+        return self._last
+
+    def run(self, id: int) -> Run:
+        """What a request has done so far."""
+        self._read()
+        return self._runs.setdefault(id, Run())
+
+    def settled(self, id: int) -> Run:
+        """What a request did, once it is out of the application; one that hangs is given up."""
+        run = self.run(id)
         deadline = time.monotonic() + self.patience
-        while numbers[_ENTERED] - numbers[_LEFT] > self.hung:
+        while run.entered > run.left and id not in self.hung:
             if time.monotonic() > deadline:
-                self.hung = numbers[_ENTERED] - numbers[_LEFT]
+                self.hung.add(id)
             time.sleep(0.0002)
-        return self.read()
+            self._read()
+        return run
+
+    def _read(self) -> None:
+        *lines, self._rest = (self._rest + self._file.readall()).split(b"\n")
+        for line in lines:
+            id, what, *words = line.decode().split(" ")
+            run = self._runs.setdefault(int(id), Run())
+            run.lines += 1
+            match what:
+                case "loaded":
+                    self.pid = int(words[0])
+                    for unfinished in self._runs.values():
+                        unfinished.left = unfinished.entered
+                case "entered":
+                    run.entered += 1
+                case "left":
+                    run.left += 1
+                case "fault":
+                    run.faults += 1
+                case "ran":
+                    run.handlers[words[0]] += 1
+                case _:
+                    run.charged[words[0]] += int(words[1])

@@ -11,10 +11,14 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from starlette.types import Message, Receive, Scope, Send
 
-from lockgate import Gate, Plan, PlanBook, run
+from lockgate import Gate, MemoryStore, Plan, PlanBook, run
+from lockgate.core.key_format import Token
+from lockgate.core.sliding_window import Reading, Window
+from lockgate.stores.base import Admission, Verdict
 
 from .applications import APPLICATIONS
-from .record import ORGANIZATIONS, Record
+from .mutants import mutate
+from .record import ID, RunLog
 
 APPLICATION = "LOCKGATE_ATTACK_APPLICATION"
 FOLDER = "LOCKGATE_ATTACK_FOLDER"
@@ -26,33 +30,46 @@ HUGE = 10**12
 SCOPES = {"weak": "upload:read", "models": "models:read", "jobs": "jobs:read", "full": "*"}
 
 
+class CountingStore(MemoryStore):
+    """Records what is charged to whom, as the requests that charge it ask."""
+
+    def __init__(self, log: RunLog) -> None:
+        super().__init__()
+        self._log = log
+
+    async def admit(
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        admission = await super().admit(token, cost, plans, now)
+        if admission.verdict is Verdict.ADMITTED and admission.key is not None:
+            self._log.charged(admission.key.organization, cost)
+        return admission
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        reading = await super().hit(organization, windows, cost, now)
+        if reading.allowed:
+            self._log.charged(organization, cost)
+        return reading
+
+
 class Recorder:
     """Stands outside the gate and records what a request did.
 
     Args:
         guarded: the application behind its gate.
         bare: the same without a gate.
-        gate: its windows are read after each request.
-        record: where to write.
+        log: where to write.
     """
 
-    def __init__(self, guarded: Any, bare: Any, gate: Gate, record: Record) -> None:
+    def __init__(self, guarded: Any, bare: Any, log: RunLog) -> None:
         self.guarded = guarded
         self.bare = bare
-        self.gate = gate
-        self.record = record
-
-    def read_windows(self) -> None:
-        plan = self.gate.plans.default
-        self.record.use(
-            tuple(
-                run(self.gate.store.peek(organization, plan.windows)).used[-1]
-                for organization in ORGANIZATIONS
-            )
-        )
+        self.log = log
 
 
-_FIRST = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+_ANSWERS = ("http.response.start", "websocket.http.response.start")
 
 
 class AsgiRecorder(Recorder):
@@ -60,46 +77,29 @@ class AsgiRecorder(Recorder):
         if scope["type"] == "lifespan":
             await self.guarded(scope, receive, send)
             return
-        record = self.record
-        bare = any(name == BARE.encode() for name, _ in scope["headers"])
-        app = self.bare if bare else self.guarded
-        record.enter()
+        headers = dict(reversed(scope["headers"]))  # The first of each name.
+        id: bytes = headers.get(ID.encode(), b"")
 
         async def answer(message: Message) -> None:
-            if message["type"] in _FIRST:
-                self.read_windows()
-            match message["type"]:
-                case "http.response.start" | "websocket.http.response.start":
-                    record.answered(message["status"])
-                case "websocket.accept":
-                    record.answered(101)
-                case "websocket.close":
-                    record.answered(0)  # What the client sees is the server's.
-                case _:
-                    pass
+            if message["type"] in _ANSWERS:
+                marked = [*message.get("headers", ()), (ID.encode(), id)]
+                message = {**message, "headers": marked}
             await send(message)
 
-        try:
+        app = self.bare if BARE.encode() in headers else self.guarded
+        with self.log.request(id.decode("latin-1")):
             await app(scope, receive, answer)
-        except Exception:
-            record.fault()
-            raise
-        finally:
-            self.read_windows()
-            record.leave()
 
 
 class WsgiRecorder(Recorder):
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        record = self.record
-        app = self.bare if "HTTP_X_ATTACK_BARE" in environ else self.guarded
-        record.enter()
+        id = str(environ.get("HTTP_X_ATTACK_ID", ""))
 
         def start(status: str, headers: Any, exc_info: Any = None, /) -> Any:
-            record.answered(int(status[:3]))
-            return start_response(status, headers, exc_info)
+            return start_response(status, [*headers, (ID, id)], exc_info)
 
-        try:
+        app = self.bare if "HTTP_X_ATTACK_BARE" in environ else self.guarded
+        with self.log.request(id):
             body = app(environ, start)
             try:
                 return list(body)
@@ -107,22 +107,17 @@ class WsgiRecorder(Recorder):
                 close: Callable[[], object] | None = getattr(body, "close", None)
                 if close is not None:
                     close()
-        except Exception:
-            record.fault()
-            raise
-        finally:
-            self.read_windows()
-            record.leave()
 
 
 def load() -> Any:
     """The chosen application, its keys written to the folder."""
+    mutate()
     folder = Path(os.environ[FOLDER])
-    record = Record(folder / "record")
+    log = RunLog(folder / "log-of-runs")
     application = APPLICATIONS[os.environ[APPLICATION]]
     plan = Plan("huge", HUGE, HUGE, HUGE, 1000)
     gate = Gate(
-        "memory://",
+        CountingStore(log),
         brand="acme",
         plans=PlanBook([plan], default="huge"),
         anonymous=Plan("anonymous", HUGE, HUGE, HUGE, 0),
@@ -131,9 +126,9 @@ def load() -> Any:
         organization: run(gate.keys.create(organization, name="key", scopes=[scope])).text
         for organization, scope in SCOPES.items()
     }
-    guarded = application.guarded(gate, record.ran)
-    bare = application.bare(record.ran)
+    guarded = application.guarded(gate, log.ran)
+    bare = application.bare(log.ran)
     kind = AsgiRecorder if application.interface == "asgi" else WsgiRecorder
     (folder / "keys.json").write_text(json.dumps(keys))
-    record.loaded(os.getpid())
-    return kind(guarded, bare, gate, record)
+    log.loaded(os.getpid())
+    return kind(guarded, bare, log)

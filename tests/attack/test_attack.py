@@ -15,8 +15,9 @@ import pytest
 from .applications import APPLICATIONS
 from .attack import Attack, Mutation, websocket
 from .campaign import Attacker
-from .handlers import BY_NAME, NAMES
+from .handlers import BY_NAME
 from .pairs import PAIRS, SERVERS, served
+from .record import RunLog
 from .wire import Headers, Request
 
 Attackers = Callable[[str, str], Attacker]
@@ -222,9 +223,8 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_a_request_reaches_no_handler_past_its_rule_G1(attackers: Attackers, row: Row) -> None:
     attacker = attackers(row.server, row.application)
-    place = NAMES.index(row.handler)
-    before, after, answer = attacker.send(row.attack)
-    assert after.runs[place] == before.runs[place]
+    _, run, answer = attacker.send(row.attack)
+    assert not run.handlers[row.handler]
     assert attacker.violations(row.attack) == []
     # Some servers refuse such a target by themselves, or cut the connection.
     assert answer.status in (*row.status, 400, None)
@@ -254,10 +254,9 @@ def test_a_good_key_reaches_every_handler_at_its_own_cost_G1(
             continue  # Their routes take more than their rules name, and may be refused for it.
         method = "GET" if handler.methods == ("*",) else handler.methods[0]
         attack = Attack(handler, method, "full")
-        place = NAMES.index(handler.name)
-        before, after, answer = attacker.send(attack)
-        assert after.runs[place] == before.runs[place] + 1, (handler, answer)
-        assert sum(after.used) - sum(before.used) == (0 if handler.public else handler.cost)
+        _, run, answer = attacker.send(attack)
+        assert run.handlers == {handler.name: 1}, (handler, answer)
+        assert run.charged.total() == (0 if handler.public else handler.cost)
 
 
 @pytest.mark.parametrize(
@@ -277,6 +276,23 @@ def test_seeded_attacks_find_nothing_G1(attackers: Attackers, pair: tuple[str, s
     assert [str(finding) for finding in report.findings] == []
     assert not report.deaths
     assert len(report.reached) > 5
+
+
+def test_a_handler_that_runs_late_is_held_against_its_own_request(attackers: Attackers) -> None:
+    target = attackers("uvicorn-h11", "starlette").target
+    attacker = Attacker(target, PATIENCE)
+    attacker.attack(Attack(BY_NAME["admin"], "GET", "weak"))
+    late = target.record.new_id() - 1
+    log = RunLog(target.folder / "log-of-runs")
+    with log.request(str(late)):
+        attacker.attack(Attack(BY_NAME["models"], "GET", "models"))
+        log.ran("admin")
+    assert attacker.report.findings == []
+    attacker.finish()
+    (finding,) = attacker.report.findings
+    assert (finding.violation.handler, finding.credential) == ("admin", "weak")
+    assert b"GET /api/admin " in finding.wire
+    assert len(attacker.report.late) == 1
 
 
 def test_pairs_name_servers_and_applications_of_one_interface() -> None:

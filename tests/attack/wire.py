@@ -18,10 +18,15 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
+from .record import ID
+
 Headers = tuple[tuple[bytes, bytes], ...]
 
 SECONDS = 0.7
 """How long an answer is waited for, unless it is said."""
+
+PLACE = b"<attack>"
+"""In a body: where the id of the request goes."""
 
 HOP_BY_HOP = frozenset(
     {b"connection", b"upgrade", b"transfer-encoding", b"host", b"http2-settings"}
@@ -46,13 +51,21 @@ class Request(NamedTuple):
     """Whether a body comes with its Content-Length."""
     alone: bool = False
     """Whether it has a connection of its own: it may hold more than one request, or half of one."""
+    id: bytes = b"0"
+
+    def numbered(self, id: int) -> Request:
+        """The same request with an id, in the request that its body may hide as well."""
+        number = b"%d" % id
+        # A hidden request may stand behind a length: it keeps its size.
+        padded = number.zfill(len(PLACE))
+        return self._replace(id=number, body=self.body.replace(PLACE, padded))
 
     def header(self, name: bytes) -> bytes | None:
         return next((value for key, value in self.headers if key.lower() == name), None)
 
     def fields(self, keys: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-        """The headers, with the credential's."""
-        fields = list(self.headers)
+        """The headers, with the request's id and the credential's."""
+        fields = [(ID.encode(), self.id), *self.headers]
         if self.credential == "twice":
             fields += [(b"Authorization", b"Bearer " + keys[n].encode()) for n in ("weak", "full")]
         elif self.credential == "garbage":

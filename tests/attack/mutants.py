@@ -1,0 +1,191 @@
+"""Faults that were once in the gate: each switches a check off, for a campaign that must find it.
+
+A served process, or a run of pytest with ``-p tests.attack.mutants``, makes the fault whose name is
+in the environment before it builds an application. The library itself stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from lockgate import Rule
+from lockgate.core import path_rules, request_paths
+from lockgate.core.access_rule import ANY_KEY
+from lockgate.core.path_rules import PathRules
+from lockgate.core.request_paths import Pattern
+from lockgate.core.rule_book import RuleBook
+from lockgate.core.scopes import Catalogue
+from lockgate.principal import Caller
+from lockgate.web import audit, requirements
+from lockgate.web.guard import Guard
+from lockgate.web.operations.table import check
+from lockgate.web.request import PRINCIPAL
+
+MUTANT: Final = "LOCKGATE_ATTACK_MUTANT"
+
+_NEVER: Final = re.compile(r"(?!)")
+
+
+def no_check_at_dispatch() -> None:
+    """The route that a framework matches is not compared with the rule (D31 d)."""
+
+    def verify_route(self: Guard, rule: Rule, *_: object, **__: object) -> Rule:
+        return rule
+
+    _set(Guard, verify_route=verify_route)
+
+
+def preflights_run_handlers() -> None:
+    """Fault 1: two headers make a public request of an OPTIONS, and a handler answers it."""
+    no_check_at_dispatch()
+    for name in ("asgi", "wsgi", "django"):
+        _set(import_module(f"lockgate.{name}"), PREFLIGHT=object())
+
+
+def last_slashes_are_other_paths() -> None:
+    """Fault 2: the other spelling of a path is looked up only where no rule matches."""
+    no_check_at_dispatch()
+    most_specific: Callable[..., list[path_rules.Entry]] = vars(PathRules)["_most_specific"]
+    unnamed: path_rules.Entry = vars(path_rules)["_UNNAMED"]
+
+    def concerned(self: PathRules, path: str) -> list[path_rules.Entry]:
+        return most_specific(self, path, exactly=True) or [unnamed]
+
+    _set(PathRules, _concerned=concerned)
+
+
+def unnamed_methods_take_any_key() -> None:
+    """Fault 3: a method that no rule of a path names is let in with any key, at a cost of 1."""
+    no_check_at_dispatch()
+
+    def not_allowed(_: Mapping[str, Rule]) -> Rule:
+        return ANY_KEY
+
+    _set(path_rules, not_allowed=not_allowed)
+
+
+def absolute_forms_are_paths() -> None:
+    """Fault 4: a target that does not start with a slash is a path that no rule names."""
+    no_check_at_dispatch()
+    match = RuleBook.match
+
+    def lenient(
+        self: RuleBook, method: str, path: str, raw: bytes = b"", hosts: Sequence[bytes] = ()
+    ) -> Rule:
+        if path[:1] != "/" or (raw and raw[:1] != b"/"):
+            return ANY_KEY
+        return match(self, method, path, raw, hosts)
+
+    _set(RuleBook, match=lenient)
+
+
+def control_characters_are_plain() -> None:
+    """Fault 5: a path with a line feed at its end is one that no rule names."""
+    no_check_at_dispatch()
+    _set(request_paths, _CONTROL=_NEVER, _SUSPECT=re.compile(r"[%;\\?#]|//|/\."))
+
+
+def declared_costs_are_not_charged() -> None:
+    """Fault 6: the gate does not see what an endpoint declares, and the endpoint takes it so."""
+
+    def required(_: object, __: str) -> Rule | None:
+        return None
+
+    _everywhere("required", required)
+    _everywhere("admitted", _checks_the_scope_alone)
+
+
+def declared_costs_of_methods_are_not_charged() -> None:
+    """Fault 6: what a method of a class declares is checked there, and not charged."""
+
+    def required(endpoint: object, _: str) -> Rule | None:
+        return getattr(endpoint, requirements.REQUIRES, None)
+
+    _everywhere("required", required)
+    _everywhere("admitted", _checks_the_scope_alone)
+
+
+def dead_patterns_are_rules() -> None:
+    """Fault 6: a rule with a path that no request has, such as ``/v1/<int:id>``, is accepted."""
+    _set(Pattern, of=Pattern.of_route)
+
+
+def decorators_above_routes_do_nothing() -> None:
+    """Fault 6: ``@requires`` above the line that makes a route is accepted."""
+
+    def check_decorators(_: object) -> None:
+        return None
+
+    _everywhere("check_decorators", check_decorators)
+
+
+def made_up_scopes_are_scopes() -> None:
+    """Fault 6: a scope that no key can have is accepted."""
+
+    def check_requirement(_: Catalogue, __: object) -> None:
+        return None
+
+    _set(Catalogue, check_requirement=check_requirement)
+
+
+def costs_above_limits_are_silent() -> None:
+    """Fault 6: the audit says nothing of a cost above the smallest limit."""
+
+    def costs(_: Guard) -> Iterator[str]:
+        return iter(())
+
+    _set(audit, _costs=costs)
+
+
+MUTANTS: Final[dict[str, Callable[[], None]]] = {
+    mutate.__name__: mutate
+    for mutate in (
+        no_check_at_dispatch,
+        preflights_run_handlers,
+        last_slashes_are_other_paths,
+        unnamed_methods_take_any_key,
+        absolute_forms_are_paths,
+        control_characters_are_plain,
+        declared_costs_are_not_charged,
+        declared_costs_of_methods_are_not_charged,
+        dead_patterns_are_rules,
+        decorators_above_routes_do_nothing,
+        made_up_scopes_are_scopes,
+        costs_above_limits_are_silent,
+    )
+}
+
+
+def mutate() -> None:
+    """Make the fault that the environment names, if any."""
+    name = os.environ.get(MUTANT)
+    if name is not None:
+        MUTANTS[name]()
+
+
+def pytest_configure() -> None:
+    mutate()
+
+
+def _checks_the_scope_alone(rule: Rule, held: Mapping[str, Any], _: object) -> Caller:
+    principal: Any = check(rule, held.get(PRINCIPAL))
+    return Caller._make(principal)
+
+
+def _everywhere(name: str, new: object) -> None:
+    """Replace a function of ``requirements``, in the modules that import it as well."""
+    _set(requirements, **{name: new})
+    for module in ("flask", "starlette", "web.werkzeug_routes", "web.starlette_routes"):
+        there = import_module(f"lockgate.{module}")
+        if hasattr(there, name):
+            _set(there, **{name: new})
+
+
+def _set(owner: object, **new: object) -> None:
+    for name, value in new.items():
+        assert hasattr(owner, name), f"{owner} has no {name} any more: mutate what replaced it"
+        setattr(owner, name, value)
