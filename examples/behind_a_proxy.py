@@ -38,6 +38,6 @@ gate = Gate(
 app = Starlette(
     routes=[Route("/health", health), Route("/models", models, name="models")],
 )
-protect(app, gate, public=["GET /health"])
+protect(app, gate, public=["GET /health"], strict=True)
 
 print("key:", run(gate.keys.create("org_1", name="first key")).text)

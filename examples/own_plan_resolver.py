@@ -40,8 +40,8 @@ gate = Gate(
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )
-app = Flask(__name__)
-protect(app, gate, public=["GET /health"])
+app = Flask(__name__, static_folder=None)
+protect(app, gate, public=["GET /health"], strict=True)
 
 
 @app.get("/health")

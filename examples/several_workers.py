@@ -23,7 +23,7 @@ gate = Gate(
 
 
 def create_app() -> Flask:
-    app = Flask(__name__)
+    app = Flask(__name__, static_folder=None)
 
     @app.get("/health")
     def health() -> dict[str, str]:
@@ -34,7 +34,7 @@ def create_app() -> Flask:
     def worker() -> dict[str, object]:
         return {"for": g.principal.organization, "process": os.getpid()}
 
-    return protect(app, gate, public=["GET /health"])
+    return protect(app, gate, public=["GET /health"], strict=True)
 
 
 app = create_app()

@@ -18,7 +18,7 @@ from tests.tracing import untraced
 
 from .applications import APPLICATIONS, Application
 from .mutants import MUTANT
-from .record import LOST, Record
+from .record import Record
 from .service import APPLICATION, FOLDER
 from .wire import Http1, Http2, Request
 
@@ -205,11 +205,12 @@ def served(server_name: str, application_name: str, mutant: str | None = None) -
 
 def _answers(target: Target) -> bool:
     """Whether a request comes to the application: some servers listen before they load it."""
+    id = target.record.new_id()
     connection = (Http1 if target.server.protocol == "http/1.1" else Http2)(target.port, 10.0)
     try:
-        connection.send(Request(b"GET", b"/health", alone=True), {})
+        connection.send(Request(b"GET", b"/health", alone=True).numbered(id), {})
     except OSError:
         return False
     finally:
         connection.close()
-    return target.record.run(LOST).entered > 0
+    return target.record.run(id).entered > 0
