@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -62,18 +62,20 @@ class RunLog:
         self._write(LOST, "loaded", pid)
 
     @contextmanager
-    def request(self, id: str) -> Iterator[None]:
+    def request(self, id: str, broken: Sequence[Exception] = ()) -> Iterator[None]:
         """Attribute everything in the block, and in tasks and threads of it, to one request.
 
         Args:
             id: as the request's header says; anything but digits is none.
+            broken: why the server could not send the answer; then no exception is a fault.
         """
         token = _current.set(int(id) if id.isascii() and id.isdigit() else LOST)
         self._write(_current.get(), "entered")
         try:
             yield
         except Exception:
-            self._write(_current.get(), "fault")
+            if not broken:
+                self._write(_current.get(), "fault")
             raise
         finally:
             self._write(_current.get(), "left")

@@ -79,15 +79,20 @@ class AsgiRecorder(Recorder):
             return
         headers = dict(reversed(scope["headers"]))  # The first of each name.
         id: bytes = headers.get(ID.encode(), b"")
+        broken: list[Exception] = []
 
         async def answer(message: Message) -> None:
             if message["type"] in _ANSWERS:
                 marked = [*message.get("headers", ()), (ID.encode(), id)]
                 message = {**message, "headers": marked}
-            await send(message)
+            try:
+                await send(message)
+            except Exception as failure:  # h11 takes no body after a CONNECT was answered.
+                broken.append(failure)
+                raise
 
         app = self.bare if BARE.encode() in headers else self.guarded
-        with self.log.request(id.decode("latin-1")):
+        with self.log.request(id.decode("latin-1"), broken):
             await app(scope, receive, answer)
 
 
