@@ -319,10 +319,6 @@ def main() -> None:
     findings = [finding for report in reports for finding in report.findings]
     for finding in findings:
         print(f"\n{finding}")
-    for report in reports:
-        for what, wires in (("hung", report.hung), ("late", report.late)):
-            for wire in wires[:KEPT]:
-                print(f"{what}: {report.pair}: {wire!r}")
     requests = sum(report.requests for report in reports)
     print(f"\n{summary(reports)}\n\n{requests} requests, {len(reports)} pairs")
     raise SystemExit(bool(findings))

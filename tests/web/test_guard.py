@@ -233,6 +233,17 @@ def test_d24_public_routes_and_failures_have_a_budget_each() -> None:
     assert enter(bench, Asking(path="/x"))[0] == "MISSING_AUTH"
 
 
+def test_d24_a_probe_is_admitted_from_a_spent_address() -> None:
+    """Behind a proxy that is not configured, all clients share the address of the orchestrator."""
+    bench = Bench(anonymous=2, health="/health")
+    for path in ("/health/live", "/health/ready"):
+        codes = [enter(bench, Asking(path=path))[0] for _ in range(5)]
+        assert codes == ["in"] * 5
+    open_to_all = {"GET /prices": PUBLIC}
+    assert enter(bench, Asking(path="/prices"), rules=open_to_all)[0] == "RATE_LIMIT_EXCEEDED"
+    assert enter(bench, Asking(path="/health/other"))[0] == "MISSING_AUTH"
+
+
 def test_d24_a_refusal_for_another_reason_is_its_own_from_a_spent_address() -> None:
     """A key that was admitted lately is told what its plan and its scopes say, as ever."""
     bench = Bench(rpm=3, anonymous=2)
