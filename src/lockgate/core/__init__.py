@@ -1,1 +1,1 @@
-"""Ground floor: pure rules. No I/O, no clock, no threads; time is an argument."""
+"""Pure rules: no I/O, no clock, no threads. Time is an argument, in microseconds."""

@@ -104,10 +104,10 @@ class Rule:
 
 
 PUBLIC: Final = Rule(public=True)
-"""Admits without a key, and verifies none."""
+"""Admits every request without verifying a credential."""
 
 ANY_KEY: Final = Rule()
-"""Admits any valid key, whatever its scopes: the default where no rule is named (D31)."""
+"""Admits any valid key; the default for a path without a rule (D31)."""
 
 
 def both(one: Rule, other: Rule) -> Rule:
@@ -130,13 +130,13 @@ def both(one: Rule, other: Rule) -> Rule:
 
 
 def not_allowed(by_method: Mapping[str, Rule]) -> Rule:
-    """Return the rule for a method that a path does not accept: any credential of it, then 405."""
+    """Return the rule for a method that a path does not accept: authenticate, then answer 405."""
     session = any(rule.takes_session for rule in by_method.values())
     return _refusing(tuple(sorted(by_method)), session=session)
 
 
 def nowhere(rule: Rule) -> Rule:
-    """Return the rule where readings of a path disagree about a method: 404, once admitted."""
+    """Return the rule for a path whose readings disagree about a method: authenticate, then 404."""
     return _refusing((), session=rule.takes_session)
 
 

@@ -26,11 +26,11 @@ class Account(NamedTuple):
     organization: str
     agent_name: str
     billing_email: str
-    """Normalised and in lower case: two are the same address if they are the same text (D14)."""
+    """Normalised and in lower case, so that equal addresses are equal texts (D14)."""
     company_name: str | None
-    """None: the account is a personal one."""
+    """None for a personal account."""
     handle: str
-    """The ``<prefix>`` of the dashboard token, unique among tokens: it is found by this."""
+    """The ``<prefix>`` of the dashboard token, by which it is found; unique among tokens."""
     scheme: str
     digest: bytes
     seal: str | None
@@ -40,11 +40,11 @@ class Account(NamedTuple):
     """The user that claimed the organization; never changes once set."""
     claimed_at: int | None = None
     token_revoked_at: int | None = None
-    """When the dashboard token was revoked; set once and for ever."""
+    """When the dashboard token was revoked; never changes once set."""
     sign_outs: int = 0
-    """How often its agent's sessions were ended. A session that began at another count is over."""
+    """Number of sign-outs. A session that began at another number has ended."""
     signed_in_at: int | None = None
-    """When its agent last began a session with the dashboard token; it never goes back."""
+    """When its agent last began a session with the dashboard token; never decreases."""
 
     @property
     def kept(self) -> Digest:
@@ -53,7 +53,7 @@ class Account(NamedTuple):
 
     @property
     def account_type(self) -> AccountType:
-        """``company`` where a company is named."""
+        """``company`` if the account has a company name, otherwise ``personal``."""
         return "personal" if self.company_name is None else "company"
 
     def __repr__(self) -> str:

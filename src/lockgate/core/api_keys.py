@@ -16,21 +16,21 @@ DAYS_AT_MOST: Final = 36_500
 _SHOWN: Final = 64
 """Characters of an unknown scope that an error repeats."""
 _NAMED: Final = 40
-"""Scopes that an error says there are."""
+"""Number of existing scopes that an error lists."""
 _SHORTEST: Final = MINUTE / DAY
-"""Days: an expiry date less than a minute ahead is a mistake in the unit."""
+"""The shortest lifetime, in days: less than a minute is taken for a mistake in the unit."""
 _JOINERS: Final = frozenset("\u200c\u200d")
-"""Invisible, and part of how Persian, Indic scripts and emoji are spelled."""
+"""Invisible characters that Persian, Indic scripts and emoji need."""
 _VISIBLE_FORMATS: Final = frozenset(
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\U000110bd\U000110cd"
 )
-"""Signs of category Cf that are drawn (Unicode's ``Prepended_Concatenation_Mark``)."""
+"""Visible characters of category Cf (Unicode's ``Prepended_Concatenation_Mark``)."""
 _BLANKS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Characters of other categories that are invisible."""
 _DIRECTIONS: Final = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
-"""Bidirectional controls: with one of these a name can be made to read as another."""
+"""Bidirectional controls, with which a name can be displayed as another."""
 _CONTROLS: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 NEVER: Final = 2**53 - 1
 """The instant at which a key without an expiry date ends: the largest whole number that JSON and
@@ -38,7 +38,7 @@ the scripts of Redis hold exactly (year 2255)."""
 
 
 class KeyState(Enum):
-    """The state of a key at an instant; revoked goes before expired (D4)."""
+    """The state of a key at an instant; revoked takes precedence over expired (D4)."""
 
     ACTIVE = "active"
     REVOKED = "revoked"
@@ -46,18 +46,18 @@ class KeyState(Enum):
 
 
 class ApiKey(NamedTuple):
-    """One key, as a store keeps it: everything but the key itself.
+    """The stored fields of one key, which do not include its text.
 
     Instants are microseconds. ``scheme`` names how ``digest`` was made (D3).
     """
 
     id: str
     handle: str
-    """The ``<prefix>`` of the key, unique: it is found by this."""
+    """The ``<prefix>`` of the key, by which it is found; unique."""
     organization: str
     name: str
     prefix: str
-    """The first 15 characters of the full key, to recognise it by (D2)."""
+    """The first 15 characters of the full key, for display (D2)."""
     scopes: tuple[str, ...]
     scheme: str
     digest: bytes
@@ -75,7 +75,7 @@ class ApiKey(NamedTuple):
         return Digest(self.scheme, self.digest, self.seal)
 
     def state(self, now: int) -> KeyState:
-        """Which state the key is in at ``now``; ``expires_at <= now`` is expired (D4)."""
+        """Return the key's state at ``now``; ``expires_at <= now`` is expired (D4)."""
         if self.revoked_at is not None:
             return KeyState.REVOKED
         if self.expires_at is not None and self.expires_at <= now:
@@ -96,9 +96,9 @@ class Position(NamedTuple):
     """A place in an ordered list of keys or accounts: the entry after which a page begins."""
 
     instant: int
-    """``created_at``, ``ends_at`` or ``claimed_at``, whichever the list is ordered by."""
+    """``created_at``, ``ends_at`` or ``claimed_at``, by the order of the list."""
     id: str
-    """Of the key, or of the account's organization."""
+    """The id of the key, or of the account's organization."""
 
 
 class KeyDraft(NamedTuple):
@@ -142,7 +142,7 @@ def read_name(value: str, longest: int = NAME_LENGTH) -> tuple[str, list[str]]:
 
 
 def _is_invisible(character: str, before: str, after: str) -> bool:
-    """Return whether a character does not show between these neighbours.
+    """Return whether a character is invisible between these neighbours.
 
     Two names that differ in an invisible character look the same. Joiners have an effect between
     two characters that are neither ASCII, nor spaces, nor joiners.
@@ -155,12 +155,12 @@ def _is_invisible(character: str, before: str, after: str) -> bool:
 
 
 def count_scopes(values: Sequence[str]) -> list[str]:
-    """Say if there are too few or too many scopes (D8)."""
+    """Return a problem for too few or too many scopes (D8)."""
     return [] if 1 <= len(values) <= SCOPES_AT_MOST else [f"Give 1 to {SCOPES_AT_MOST} scopes."]
 
 
 def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], list[str]]:
-    """Drop repeats, and return the problems of the scopes, each unknown one by its name (D8)."""
+    """Drop repeated scopes; return the rest and the problems, naming each unknown one (D8)."""
     if isinstance(values, str):
         return (), [f"Use a list of scopes: [{values[:_SHOWN]!a}]."]
     scopes = tuple(dict.fromkeys(values))
@@ -176,7 +176,7 @@ def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str,
 
 
 def read_lifetime(days: float | None) -> tuple[int | None, list[str]]:
-    """Turn days into microseconds, at least a minute, and say if they are no lifetime (D7)."""
+    """Convert days to microseconds, at least a minute, and return their problems (D7)."""
     if days is None:
         return None, []
     if isinstance(days, bool) or not 0 < days <= DAYS_AT_MOST:

@@ -15,23 +15,23 @@ from typing import Final
 from ..errors import ConfigurationError
 
 UNIX_SOCKET: Final = "unix"
-"""Names, among the trusted proxies, a peer that has no address: one on a Unix socket."""
+"""The name, among the trusted proxies, of a peer on a Unix socket, which has no address."""
 
 _SUBNET_BITS: Final = 64
 _SITE_BITS: Final = 48
 _HOPS_AT_MOST: Final = 20
 LONGEST_PEER: Final = 64
-"""Characters of an address, its zone included (RFC 4007, 11.2), or of a peer's name. Longer ones
-only fill memory."""
+"""Characters of an address with its zone (RFC 4007, 11.2), or of a peer's name; longer ones are
+cut to bound memory."""
 
 
 def on_unix_socket(peer: str | None) -> bool:
-    """Return whether a connection came by a Unix socket: waitress calls such a peer localhost."""
+    """Return whether a peer is on a Unix socket; waitress calls such a peer ``localhost``."""
     return not peer or peer == "localhost"
 
 
 def network_of(address: str) -> str | None:
-    """Return the IPv6 /48 of an address of :meth:`ClientAddresses.find`; None: it is IPv4.
+    """Return the IPv6 /48 of a result of :meth:`ClientAddresses.find`; None for IPv4.
 
     A site commonly gets a /48, so its owner has 65,536 of the /64 that addresses are counted by.
     """
@@ -45,9 +45,8 @@ def network_of(address: str) -> str | None:
 class ClientAddresses:
     """Finds the address of a client, believing ``X-Forwarded-For`` only from trusted proxies.
 
-    The header is read from the right, past every trusted hop: what stands further left was
-    written by the client. An IPv6 client counts by its /64, the smallest network that providers
-    assign.
+    The header is read from the right, past every trusted hop; entries further left are written by
+    the client. An IPv6 client is counted by its /64, the smallest network that providers assign.
 
     Args:
         trusted: addresses or networks (``10.0.0.0/8``) of the proxies in front, and ``unix`` for
@@ -69,7 +68,7 @@ class ClientAddresses:
         self.trusts_any: Final = bool(networks) or self._trusts_unix
 
     def find(self, peer: str | None, forwarded: Sequence[bytes]) -> str:
-        """The client's address, as text to count by.
+        """Return the key by which a client is counted: its address, or its IPv6 /64.
 
         Args:
             peer: the address of the connection's other end; None for a Unix socket.
@@ -106,7 +105,7 @@ def _read(peer: str | None) -> tuple[str | None, IPv4Address | IPv6Address | Non
 
 
 def _host(hop: str) -> str:
-    """Take a port away: some proxies write ``192.0.2.1:4711`` or ``[2001:db8::1]:4711``."""
+    """Remove a port: some proxies write ``192.0.2.1:4711`` or ``[2001:db8::1]:4711``."""
     if hop.startswith("["):
         return hop[1:].partition("]")[0]
     return hop.partition(":")[0] if hop.count(":") == 1 else hop

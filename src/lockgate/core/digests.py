@@ -1,8 +1,8 @@
 """Digests and seals: the stored forms of a key, and the peppers that key them.
 
-A digest stands for the text of a key (D3). A seal is a MAC over the rest of the row, so that a
-writer of the database can neither mint a key nor give one to another organization;
-:mod:`lockgate.core.row_seals` names the sealed fields.
+A digest proves the text of a key (D3). A seal is a MAC over the rest of the row, so that an
+attacker with write access to the database can neither create a key nor change its organization;
+:mod:`lockgate.core.row_seals` lists the sealed fields.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from .weak_secrets import refuse_weak
 
 
 class Digest(NamedTuple):
-    """The digest of a key, the name of how it was made, and the seal of the row that keeps it."""
+    """The digest of a key, its scheme, and the seal of its row."""
 
     scheme: str
     value: bytes
@@ -33,24 +33,23 @@ _VERIFIED_AT_MOST: Final = 131_072
 
 
 class Peppers:
-    """How keys are digested and rows are sealed: HMAC-SHA-256 under a pepper (D3).
+    """Digests keys and seals rows with HMAC-SHA-256 under a pepper (D3).
 
-    A digest is fast on purpose: keys are random, so a slow password hash would only be a way to
-    keep the service busy. The scheme of a pepper is derived from the pepper itself, so every key
-    names the pepper it was made with, and peppers rotate as a list. Without any pepper keys are
+    The digest is fast: keys are random, so a slow password hash would add load and no security.
+    A scheme contains an id derived from its pepper, so each row names its pepper, and peppers
+    rotate as a list. Without any pepper keys are
     digested by plain SHA-256, and rows have no seal.
 
     Args:
-        peppers: at least 16 random bytes each, the newest first. New keys use the newest; keys of
-            the others stay good and move to the newest when they are next used (K9).
-        next_pepper: will be the newest: keys under it are good and stay under it, and no key moves
-            to it yet. So a rolling rotation breaks no key.
+        peppers: at least 16 random bytes each, the newest first. New keys use the newest; keys
+            under older ones are accepted, and move to the newest on their next use (K9).
+        next_pepper: the next newest one, for a rolling rotation: keys under it are accepted and
+            stay under it, and no key moves to it yet.
         accept_plain: accept plain SHA-256 beside peppers.
         accept_unsealed: accept rows without a seal beside peppers.
 
     Raises:
-        ConfigurationError: not a list of bytes, one of them can be guessed, or the next pepper is
-            among those in use.
+        ConfigurationError: not a list of bytes, a weak pepper, or a ``next_pepper`` that is in use.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Peppers:
         accept_plain: bool = False,
         accept_unsealed: bool = False,
     ) -> None:
-        given: object = peppers  # A single pepper is a sequence as well, of numbers or of letters.
+        given: object = peppers  # A single pepper is a sequence too, of numbers or letters.
         if isinstance(given, bytes | str) or any(isinstance(p, str) for p in list[object](peppers)):
             raise ConfigurationError("The peppers are a list of bytes: [b'...'].")
         if isinstance(next_pepper, str):
@@ -80,43 +79,43 @@ class Peppers:
         if not peppers or accept_plain:
             digesters[PLAIN_SCHEME] = plain
         self.digesters: Final[Mapping[str, Digester]] = digesters
-        """The digest function of each accepted scheme; no key matches by another scheme."""
+        """The digest function of each accepted scheme; other schemes match no key."""
         newest = _pepper_id(peppers[0]) if peppers else ""
         following = "" if next_pepper is None else _pepper_id(next_pepper)
         self.scheme: Final = PEPPER_SCHEME + newest if newest else PLAIN_SCHEME
         """The scheme of new keys."""
         self.current_schemes: Final = frozenset({self.scheme, PEPPER_SCHEME + following})
-        """The schemes that keys stay on: the scheme of new keys, and the next one."""
+        """The schemes that keys need not leave: that of new keys, and that of ``next_pepper``."""
         self.nobody: Final = Digest(self.scheme, bytes(hashlib.sha256().digest_size))
         """A digest that no key has."""
         self.accept_plain: Final = accept_plain
         self.accept_unsealed: Final = accept_unsealed
         self.seals: Final = bool(peppers)
-        """Whether rows are sealed at all."""
+        """Whether rows are sealed, which needs a pepper."""
         self.newest: Final = newest
         """The id of the pepper for new seals; empty without peppers."""
         self.current_seals: Final = frozenset({newest, following} - {""})
-        """The ids of the peppers whose seals are not renewed: the newest, and the next one."""
+        """The ids of the peppers whose seals are not renewed: the newest, and ``next_pepper``."""
         self._sealers = sealers
         self._oldest = peppers[-1] if peppers else b""
         self._verified = BoundedDict[str, tuple[object, ...]](_VERIFIED_AT_MOST)
 
     def current(self, secret: bytes) -> Digest:
-        """Digest by the newest pepper."""
+        """Return the digest of a key under the newest pepper."""
         return Digest(self.scheme, self.digesters[self.scheme](secret))
 
     def seal(self, message: bytes) -> str | None:
-        """The seal of a row that is written as this message; None: there is no pepper."""
+        """Return the seal of a row encoded as this message; None without a pepper."""
         if not self.seals:
             return None
         return f"{self.newest}:{self._sealers[self.newest](message).hex()}"
 
     def verify(self, seal: object, message: bytes) -> bool:
-        """Whether this is the seal of the row that is written as this message.
+        """Return whether a seal is valid for the row encoded as this message.
 
         Args:
             seal: of any type, as read from a store.
-            message: the row.
+            message: the encoded row.
         """
         if not isinstance(seal, str):
             return False
@@ -128,19 +127,19 @@ class Peppers:
         return hmac.compare_digest(wanted, seal.encode("utf-8", "surrogatepass"))
 
     def seal_pepper_known(self, seal: object) -> bool:
-        """Whether a seal names a pepper that is here."""
+        """Return whether a seal names a configured pepper."""
         return isinstance(seal, str) and seal.partition(":")[0] in self._sealers
 
     def has_verified(self, handle: str, sealed: tuple[object, ...]) -> bool:
-        """Whether :meth:`remember` was told of exactly this row."""
+        """Return whether :meth:`remember` was called with exactly this row."""
         return self._verified.get(handle) == sealed
 
     def remember(self, handle: str, sealed: tuple[object, ...]) -> None:
-        """Remember a row whose seal verified, so that this process verifies it once."""
+        """Remember a row with a valid seal, so that this process does not verify it again."""
         self._verified[handle] = sealed
 
     def pseudonym(self, purpose: str, text: str) -> str:
-        """A keyed hash of a client address or an e-mail: 128 hexadecimal digits.
+        """Return a keyed hash of a client address or e-mail: 128 hexadecimal digits.
 
         It is keyed with the oldest pepper, so adding a pepper does not change it. Without a pepper
         it is SHA-512.
@@ -165,7 +164,7 @@ def subkey(pepper: bytes, label: bytes) -> bytes:
 
 
 def keyed(key: bytes) -> Digester:
-    """HMAC-SHA-256 (RFC 2104) with the key's two pads hashed beforehand: 2.5 times as fast."""
+    """Return HMAC-SHA-256 (RFC 2104) with the pads hashed beforehand: 2.5 times as fast."""
     block = hashlib.sha256().block_size
     if len(key) > block:
         key = hashlib.sha256(key).digest()
@@ -184,5 +183,5 @@ def keyed(key: bytes) -> Digester:
 
 
 def plain(secret: bytes) -> bytes:
-    """SHA-256."""
+    """Return the SHA-256 of a key."""
     return hashlib.sha256(secret).digest()

@@ -1,9 +1,9 @@
-"""Keys that another system made: how they look, which part is their handle, how they were hashed.
+"""Formats of keys that another system issued: pattern, handle and digest schemes.
 
 A key is found by its handle, as lockgate's keys are. The stored handle is a digest of the system's
-name and the part of the key, so it never meets another handle. The stored digest is the other
-system's. Fast digests are compared like lockgate's; a slow one says that it is, and is checked
-outside (see :mod:`lockgate.services.imported_keys`).
+name and the key's handle, so it never equals another handle. The stored digest is the other
+system's. Fast digests are compared in the admission; slow ones are checked beforehand by
+:mod:`lockgate.services.imported_keys`.
 """
 
 import base64
@@ -26,7 +26,7 @@ FAST: Final[Mapping[str, str]] = {
     "hmac-sha256": "sha256",
     "hmac-sha512": "sha512",
 }
-"""Schemes that hashlib knows, and the hash of each."""
+"""Schemes of hashlib, with the hash of each."""
 
 SLOW: Final = frozenset(
     {
@@ -44,7 +44,7 @@ SLOW: Final = frozenset(
         "scrypt",
     }
 )
-"""Password hashes, by the names that passlib gives them."""
+"""Password hashes, by their passlib names."""
 
 _TOKENS: Final = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P<\w+>|\(\?:|\(\??|\)|(?P<some>[*+?]|\{\d*,\d*\})|(?P<many>\{\d+\})|.",
@@ -55,23 +55,23 @@ _LONGEST_DIGEST: Final = 255
 
 
 class ImportedKeyFormat:
-    """How the keys of another system look, and how it hashed them.
+    """The format of another system's keys, and its digest schemes.
 
     Args:
         name: lockgate's name of the system: 1 to 20 of ``a-z0-9-``, a letter first. It goes into
             the record of each key, so it must not change.
-        pattern: a regular expression for a whole key, with a group ``handle``. Each repeat in
-            it is one character or class, and at most two repeats are of no fixed length: so no text
-            that a caller thinks up takes long to match.
-        schemes: how keys were hashed: of :data:`FAST` and :data:`SLOW`.
-        handle: the name of the group that is the handle; or a function from the match to the
-            handle, where it is no part of the key.
+        pattern: a regular expression for a whole key, with a group ``handle``. Repeats
+            apply to one character or class, and at most two have no fixed length, so that matching
+            is fast for every text.
+        schemes: the schemes of the digests, from :data:`FAST` and :data:`SLOW`.
+        handle: the name of the handle's group, or a function from the match to the handle if the
+            key does not contain one.
         secret: the name of the group that was hashed; None: the whole key.
-        prepare: transforms that text as the system did before hashing, such as adding a pepper.
+        prepare: the system's transformation before hashing, such as adding a pepper.
         hmac_key: the key of ``hmac-sha256`` and ``hmac-sha512``.
 
     Raises:
-        ConfigurationError: one of these cannot be; the message says what to change.
+        ConfigurationError: an argument is not valid; the message says what to change.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class ImportedKeyFormat:
         """The digest function of each fast scheme, by its stored name."""
 
     def looks_like(self, text: str) -> bool:
-        """Whether a text is a key of this system."""
+        """Return whether a text has the format of this system's keys."""
         return self._pattern.fullmatch(text) is not None
 
     def read(self, text: str, peppers: Peppers) -> "ImportedToken | None":
-        """The token for a key of this system; None: it looks different."""
+        """Return the token for a key of this system; None for another format."""
         found = self._pattern.fullmatch(text)
         if found is None:
             return None
@@ -139,12 +139,12 @@ class ImportedKeyFormat:
         return ready.encode() if isinstance(ready, str) else ready
 
     def kept_handle(self, handle: str) -> str:
-        """The handle that a store keeps for one of this system: 44 characters."""
+        """Return the stored handle for a handle of this system: 44 characters."""
         found = hashlib.sha256(f"{self.name}\0{handle}".encode("utf-8", "surrogatepass")).digest()
         return "~" + base64.urlsafe_b64encode(found).decode().rstrip("=")
 
     def kept_scheme(self, scheme: str) -> str:
-        """The scheme that a store keeps for one of this system."""
+        """Return the stored scheme for a scheme of this system."""
         return f"legacy:{self.name}:{scheme}"
 
     def slow_scheme(self, kept: str) -> str | None:
@@ -163,7 +163,7 @@ class ImportedKeyFormat:
         return None
 
     def keep_slow(self, scheme: str, digest: str) -> Digest | None:
-        """What to keep of a slow digest; None: it is of no scheme of this system, or too long."""
+        """Return the stored form of a slow digest; None for another scheme, or a longer text."""
         if scheme not in self.schemes or len(digest) > _LONGEST_DIGEST or not digest.isascii():
             return None
         return Digest(self.kept_scheme(scheme), digest.encode())
@@ -192,12 +192,12 @@ class ImportedToken(Token):
         return compare_digest(digester(self.legacy.prepared(self._hashed)), digest)
 
     def prepared(self) -> bytes:
-        """What its system hashed of it: for a slow check."""
+        """Return the bytes that its system hashed, for a slow check."""
         return self.legacy.prepared(self._hashed)
 
 
 def _compiled(name: str, pattern: str) -> re.Pattern[str]:
-    """Compile a pattern that no text can keep busy: what repeats is a character, and few repeat."""
+    """Compile a pattern, and refuse one for which matching a text could take long."""
     before, spans = "", 0
     for token in _TOKENS.finditer(pattern):
         text = token[0]
@@ -233,7 +233,7 @@ def _plain(algorithm: str, hashed: bytes) -> bytes:
 
 
 def _decoded(digest: str, size: int) -> bytes | None:
-    """A digest of that size from its hexadecimal or base64."""
+    """Decode a digest of ``size`` bytes from hexadecimal or base64; None if it is neither."""
     if len(digest) == 2 * size and re.fullmatch("[0-9A-Fa-f]+", digest):
         return bytes.fromhex(digest)
     bare = digest.rstrip("=").replace("-", "+").replace("_", "/")

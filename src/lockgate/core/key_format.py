@@ -1,8 +1,8 @@
-"""Credentials: the key format, and reading one from an Authorization header.
+"""The key format: generate, parse, redact, and compare keys.
 
 A full key is ``<brand>_<environment>_<handle>_<random>`` (D1): a handle of 8 and a random part of
 43 characters of base62, the last 6 of which are the CRC-32 of everything before them, so that a
-typing error is seen without asking any store.
+typing error is found without a store call.
 """
 
 import re
@@ -24,16 +24,16 @@ RANDOM_LENGTH: Final = 43
 CHECKSUM_LENGTH: Final = 6
 PREFIX_LENGTH: Final = 15
 DASHBOARD: Final = "dashboard"
-"""The second word of dashboard tokens, which look like keys otherwise and are none."""
+"""The second word of dashboard tokens, which otherwise have the format of keys."""
 HEADER_LENGTH: Final = 256
-"""An Authorization value longer than this holds no key (D18)."""
+"""The longest ``Authorization`` value that may hold a key (D18)."""
 
 _PAIRS: Final = [(a + b).encode() for a in BASE62 for b in BASE62]
 _PAIR: Final = len(_PAIRS)
 
 
 def checksum(text: bytes) -> bytes:
-    """CRC-32 of ``text`` in base62, six digits, the most significant first (D1)."""
+    """Return the CRC-32 of ``text`` as six base62 digits, most significant first (D1)."""
     crc = zlib.crc32(text)
     high = crc // _PAIR
     return _PAIRS[high // _PAIR] + _PAIRS[high % _PAIR] + _PAIRS[crc % _PAIR]
@@ -44,9 +44,9 @@ def _draw(length: int) -> str:
 
 
 class Token:
-    """A well-formed key as presented. It never shows itself (R7).
+    """A well-formed key as presented. Its ``repr`` does not show the key (R7).
 
-    A token :meth:`without_secret` knows only the digest that it matched before.
+    A token :meth:`without_secret` has only the digest that the key matched before.
     """
 
     __slots__ = ("_peppers", "_secret", "handle", "matched", "rejected", "sealed")
@@ -62,25 +62,25 @@ class Token:
         self._secret = secret
         self._peppers = peppers
         self.matched: Final = None if matched is None else matched.kept
-        """The digest that it is known to match, once compared in constant time."""
+        """The digest that the key is known to match."""
         self.sealed: Final = None if matched is None else sealed_fields(matched)
         """The sealed fields of the row that was accepted with it."""
         self.rejected: Rejected | None = None
-        """The row that would have been this key's, if its digest or seal were accepted."""
+        """The row with this handle whose digest or seal was not accepted; None without one."""
 
     def matches(self, scheme: str, digest: bytes) -> bool:
-        """Whether this is the key with that digest: one comparison in constant time."""
+        """Return whether the key has this digest, by one comparison in constant time."""
         if self._secret is None:
             return self.matched is not None and (scheme, digest) == self.matched[:2]
         digester = self._peppers.digesters.get(scheme)
         return digester is not None and compare_digest(digester(self._secret), digest)
 
     def accepts(self, key: ApiKey) -> bool:
-        """Whether a row is this key's and may be believed: its digest matches, its seal verifies.
+        """Return whether a row belongs to this key: its digest matches and its seal is valid.
 
-        A store asks this of every row that it reads. A row that was verified before in this process
-        costs no MAC (see :mod:`lockgate.core.row_seals`). Why a row was not believed is in
-        :attr:`rejected` then.
+        A store calls this for every row that it reads. A row that this process has verified before
+        costs no MAC (see :mod:`lockgate.core.row_seals`). For a row that is not accepted although
+        it may be the right one, :attr:`rejected` has the reason.
         """
         if not self.matches(key.scheme, key.digest):
             self._judge_scheme(key)
@@ -96,23 +96,23 @@ class Token:
         return True
 
     def accepts_account(self, account: Account) -> bool:
-        """The same of a dashboard token and the row of its account."""
+        """Return whether an account's row belongs to this dashboard token."""
         if not self.matches(account.scheme, account.digest):
             self._judge_scheme(account)
             return False
         return self.believes(account)
 
     def believes(self, row: ApiKey | Account) -> bool:
-        """Whether a row has this handle and a good seal, whatever its digest."""
+        """Return whether a row has this handle and a valid seal, with any digest."""
         if row.handle != self.handle:
-            return False  # An index of the store leads to another row.
+            return False  # An index of the store points to another row.
         why = judge_seal(row, self._peppers)
         if why is not None:
             self.rejected = rejected_by_seal(row, why)
         return why is None
 
     def _judge_scheme(self, row: ApiKey | Account) -> None:
-        """Note a row of a scheme that is not accepted, in the time of one digest (K10)."""
+        """Set :attr:`rejected` for an unaccepted scheme, in the time of one digest (K10)."""
         scheme, secret = row.scheme, self._secret
         if secret is None or scheme in self._peppers.digesters:
             return
@@ -124,16 +124,16 @@ class Token:
             self.rejected = rejected_by_digest(row)
 
     def matches_nobody(self) -> bool:
-        """Do the work of a comparison without a key, so that the time reveals no match (K10)."""
+        """Spend the time of a comparison, so that timing does not show a missing key (K10)."""
         scheme, digest, _ = self._peppers.nobody
         return self.matches(scheme, digest)
 
     def without_secret(self, key: ApiKey) -> "Token":
-        """A token that matches this row, which this one was accepted by, and holds no key."""
+        """Return a token without the key's text that matches the row by which it was accepted."""
         return Token(self.handle, None, self._peppers, key)
 
     def fresh_digest(self) -> Digest | None:
-        """The digest that this key would be stored under today, if it lies under another now."""
+        """Return the key's digest under the current scheme; None if it is stored under that."""
         if self._secret is None:
             return None
         return self._peppers.current(self._secret)
@@ -146,14 +146,14 @@ class Token:
 
 
 class NewKey(NamedTuple):
-    """A key just drawn: the only place where its text is to be seen."""
+    """A newly generated key, the only object that shows its text."""
 
     text: str
     handle: str
 
     @property
     def prefix(self) -> str:
-        """The first 15 characters, kept to recognise the key by (D2)."""
+        """The first 15 characters, stored for display (D2)."""
         return self.text[:PREFIX_LENGTH]
 
     def __repr__(self) -> str:
@@ -161,35 +161,35 @@ class NewKey(NamedTuple):
 
 
 class OtherFormat(Protocol):
-    """How the keys of another system look."""
+    """The format of another system's keys."""
 
     def looks_like(self, text: str) -> bool:
-        """Whether a text is such a key."""
+        """Return whether a text has this format."""
         ...
 
     def read(self, text: str, peppers: Peppers) -> Token | None:
-        """The token for such a key; None: it looks different."""
+        """Return the token for such a key; None for another format."""
         ...
 
 
 _WORDS: Final = tuple(re.compile(rf"[^\s'\"{more}]{{8,}}") for more in ("", "/", "/?&=:;,"))
-"""What may be a key of another system in a text: as much as possible comes first, for such a key
-may hold some of what parts others from the rest of a path. None is shorter than 8 characters."""
+"""Candidates for keys of other systems in a text, longest first: such a key may contain characters
+that separate others from the rest of a path. At least 8 characters."""
 _BEARER: Final = re.compile(rb"[ \t]*(?i:bearer) +([!-~]+)[ \t]*")
 
 
 class KeyFormat:
-    """How this service's keys look (D1).
+    """The format of this service's keys (D1).
 
     Args:
-        brand: the word that all keys of the service start with: 2 to 20 of ``a-z0-9``.
+        brand: the first word of all keys of the service: 2 to 20 of ``a-z0-9``.
         environment: ``live``, or another word of the same kind such as ``test``.
-        peppers: how the keys are digested.
-        others: how the keys of other systems look that are good here as well.
-        draw: returns that number of random characters of base62.
+        peppers: the peppers that digest the keys.
+        others: formats of other systems' keys that are accepted too.
+        draw: returns the given number of random base62 characters.
 
     Attributes:
-        scanner: a regular expression for secret scanners: finds such keys in any text.
+        scanner: a regular expression for secret scanners that finds such keys in a text.
     """
 
     def __init__(
@@ -219,8 +219,9 @@ class KeyFormat:
         self._bearer = re.compile(rf"[ \t]*(?i:bearer) +{key}[ \t]*".encode())
 
     def redact(self, text: str) -> str:
-        """The text with whatever begins like a key or a dashboard token blotted out, to its end
-        (R7), and so are keys of other systems.
+        """Return a text without keys: lockgate's, dashboard tokens and other systems' (R7).
+
+        A key is cut from its brand and environment to its end, even if the rest is not valid.
         """
         start = f"{self.brand}_(?:{self.environment}|{DASHBOARD})_"
         text = re.sub(rf"({start})\w*", r"\1<redacted>", text)
@@ -234,18 +235,18 @@ class KeyFormat:
         return "<redacted>" if found else word[0]
 
     def generate(self) -> NewKey:
-        """Draw a new key: 220 random bits, a handle and the checksum."""
+        """Generate a key: a handle, 220 random bits and a checksum."""
         handle = self._draw(HANDLE_LENGTH)
         random = self._draw(RANDOM_LENGTH - CHECKSUM_LENGTH)
         body = f"{self.brand}_{self.environment}_{handle}_{random}"
         return NewKey(body + checksum(body.encode()).decode(), handle)
 
     def digest(self, key: NewKey) -> Digest:
-        """What to keep of a new key."""
+        """Return the digest to store for a new key."""
         return self.peppers.current(key.text.encode())
 
     def read(self, authorizations: Sequence[bytes]) -> Token:
-        """Read the key from all ``Authorization`` values of a request, however many there are.
+        """Parse the key in the ``Authorization`` values of a request.
 
         Raises:
             MissingAuth: no value.
@@ -264,7 +265,7 @@ class KeyFormat:
         return Token(handle.decode(), key, self.peppers)
 
     def parse(self, text: str) -> Token:
-        """Read a key that stands by itself, as a dashboard token does in a body.
+        """Parse a key without ``Bearer``, such as a dashboard token in a body.
 
         Raises:
             InvalidFormat: it is not one well-formed key with the right checksum.

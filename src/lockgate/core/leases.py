@@ -1,15 +1,15 @@
 """Slots for concurrent jobs, held as leases (D26).
 
 A lease belongs to a job and an owner and ends at its deadline unless renewed, so that the slot of
-a dead worker comes back by itself. The functions are pure: they take the leases of one organization
-and give back the leases to keep; a store applies them atomically.
+a dead worker becomes free. The functions are pure: they take the leases of one organization
+and return the leases to store; a store applies them atomically.
 """
 
 from typing import NamedTuple
 
 
 class Lease(NamedTuple):
-    """One slot that is held."""
+    """One held slot."""
 
     job: str
     owner: str
@@ -25,17 +25,20 @@ Leases = tuple[Lease, ...]
 
 
 class SlotReading(NamedTuple):
-    """Answer an acquire: the verdict, and the figures of a refusal."""
+    """The answer to :func:`acquire`."""
 
     lease: Lease | None
     """The lease of this job; None when every slot is taken."""
     held: int
-    """How many slots are held, this one included."""
+    """The number of held slots, this one included."""
     limit: int | None
 
 
 def live(leases: Leases, now: int) -> Leases:
-    """The leases that have not ended. A clock that stepped back prolongs none beyond its span."""
+    """Return the leases that have not ended.
+
+    A clock that stepped back extends no lease beyond its span.
+    """
     return tuple(
         lease if lease.deadline <= now + lease.span else lease._replace(deadline=now + lease.span)
         for lease in leases
@@ -46,7 +49,7 @@ def live(leases: Leases, now: int) -> Leases:
 def acquire(
     leases: Leases, job: str, owner: str, limit: int | None, now: int, span: int
 ) -> tuple[SlotReading, Leases]:
-    """Take a slot for a job, or give back the lease that the job already has (L1, L2, L6)."""
+    """Acquire a slot for a job, or return the lease that the job already has (L1, L2, L6)."""
     leases = live(leases, now)
     for lease in leases:
         if lease.job == job:
@@ -58,7 +61,7 @@ def acquire(
 
 
 def renew(leases: Leases, job: str, owner: str, now: int, span: int) -> tuple[Lease | None, Leases]:
-    """Prolong a lease that is live and the caller's own; an ended one stays ended (L4)."""
+    """Extend a live lease of this owner; an ended lease stays ended (L4)."""
     leases = live(leases, now)
     for place, lease in enumerate(leases):
         if lease.job == job and lease.owner == owner:
@@ -68,7 +71,7 @@ def renew(leases: Leases, job: str, owner: str, now: int, span: int) -> tuple[Le
 
 
 def release(leases: Leases, job: str, owner: str, now: int) -> tuple[bool, Leases]:
-    """Free the slot of this job and owner, and no other. Idempotent (L5)."""
+    """Release the slot of this job and owner only. Idempotent (L5)."""
     leases = live(leases, now)
     kept = tuple(lease for lease in leases if (lease.job, lease.owner) != (job, owner))
     return len(kept) < len(leases), kept

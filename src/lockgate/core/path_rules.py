@@ -2,12 +2,12 @@
 
 The most specific pattern that matches a path decides, together with the methods that it names: any
 other method is answered with 405, even where a more general pattern names it. So an endpoint never
-runs under a rule that was written for its neighbours.
+runs under the rule of a neighbouring path.
 
 Two spellings are matched along with the path itself, because many routers treat them alike: the
 path with its last slash added or removed, and the path in another letter case. A pattern that only
 another spelling matches counts too, unless it is more general than the pattern of the path itself.
-A path that :func:`~lockgate.core.request_paths.odd` distrusts is held to all its readings.
+A path for which :func:`~lockgate.core.request_paths.odd` is true must meet all its readings.
 """
 
 import re
@@ -52,8 +52,8 @@ class Entry:
         self.pattern: Final = pattern
         self.by_method: Final = MethodRules(by_method)
         self.alone = False
-        """Whether only more general patterns with parameters can match other spellings of the
-        paths that this pattern matches."""
+        """Whether other spellings of this pattern's paths match only more general patterns with
+        parameters."""
         self.settled: frozenset[Entry | None] = frozenset()
         """The entries, None for no match, that another spelling may match without changing the
         rule: this one and more general ones. Empty where patterns cross, since one match then does
@@ -61,7 +61,7 @@ class Entry:
 
 
 _UNNAMED: Final = Entry(Pattern("", ()), {"*": ANY_KEY})
-"""Stands for the paths that no pattern matches: any method, any valid key."""
+"""The entry of paths that no pattern matches: any method, any valid key."""
 _UNNAMED.settled = frozenset({None})
 
 
@@ -134,12 +134,12 @@ class PathRules:
         return path in self._literal or self._find(self._first, path) is not None
 
     def inside(self, pattern: Pattern) -> list[Entry]:
-        """Return the entries that name single paths of a route, whatever their last slash."""
+        """Return the entries for single paths of a route, with or without a trailing slash."""
         stem = pattern.stem
         return [entry for entry in self.entries if stem.covers(entry.pattern.stem)]
 
     def named(self, pattern: Pattern) -> Entry | None:
-        """Return the entry of a pattern, whatever its letter case and last slash."""
+        """Return the entry of a pattern, ignoring letter case and a trailing slash."""
         segments = pattern.stem.segments
         return next((e for e in self.entries if e.pattern.stem.segments == segments), None)
 

@@ -1,4 +1,4 @@
-"""Plans: how much an organization may use, and the book that knows them all (spec 8.1, D25)."""
+"""Plans: the limits of organizations, and the plan book of a service (spec 8.1, D25)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,11 +21,11 @@ LARGEST: Final = 2**53 - 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an organization may use: requests per minute, hour and day, and jobs at a time.
+    """The limits of an organization: requests per minute, hour and day, and concurrent jobs.
 
-    A limit is a whole number from 0 to 2**53 - 1, or None for no limit. ``resolution`` says into
-    how many parts a busy window is divided: capacity may come back late by less than span /
-    resolution, never early; None keeps every hit and is always exact (D21).
+    A limit is a whole number from 0 to 2**53 - 1, or None for no limit. A busy window
+    is divided into ``resolution`` parts: capacity may return late by less than span / resolution,
+    never early. None stores every hit and is always exact (D21).
 
     Raises:
         ConfigurationError: the name is not lower-case, or a limit is not a whole number.
@@ -40,7 +40,7 @@ class Plan:
     windows: tuple[Window, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the numbers once and derive what requests need, so that none has to."""
+        """Check the limits, and compute the windows once for all requests."""
         _check_name(self.name)
         for name in LIMITS:
             check_limit(f"{name} of plan {self.name!r}", getattr(self, name))
@@ -59,7 +59,7 @@ class Plan:
 
 
 def is_whole(number: object) -> TypeGuard[int]:
-    """Whether this is a whole number; True and 1.0, which compare like one, are none."""
+    """Return whether an object is an ``int`` but not a ``bool``."""
     return isinstance(number, int) and not isinstance(number, bool)
 
 
@@ -84,11 +84,11 @@ FREE: Final = Plan("free", rpm=10, rph=100, rpd=500, concurrent=2)
 STARTER: Final = Plan("starter", rpm=30, rph=500, rpd=5_000, concurrent=5)
 CREATOR: Final = Plan("creator", rpm=60, rph=1_500, rpd=20_000, concurrent=10)
 ANONYMOUS: Final = Plan("anonymous", rpm=1_000, rph=20_000, rpd=200_000, concurrent=0)
-"""What one client address may ask without a key (D24)."""
+"""The limits of one client address without a key (D24)."""
 
 
 class Organization(NamedTuple):
-    """What lockgate keeps of an organization: its plan, and the limits that are its own."""
+    """An organization's plan, and its own limits."""
 
     id: str
     plan: str
@@ -97,7 +97,7 @@ class Organization(NamedTuple):
 
 
 UNSEEN: Final = Organization("", "")
-"""Stands for an organization without a record: no organization has an empty id."""
+"""The record of an organization without one; organizations have no empty ids."""
 
 
 def is_id(value: object) -> TypeGuard[str]:
@@ -106,12 +106,12 @@ def is_id(value: object) -> TypeGuard[str]:
 
 
 class PlanBook:
-    """The plans of a service by name, its default plan, and the plans with custom numbers.
+    """The plans of a service: standard plans, custom plans, and the default plan.
 
     Args:
-        plans: the plans with numbers of their own.
-        custom: names of plans that have none: an organization on one brings all four (D25).
-        default: the plan of an organization that was never put on any.
+        plans: the plans with limits.
+        custom: names of plans without limits; an organization on one has all four itself (D25).
+        default: the name of the plan of organizations without one.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class PlanBook:
                 f"{sorted(self._plans)}."
             )
         self.default: Final = self._plans[default]
-        """The plan of an organization that was never put on any."""
+        """The plan of organizations without one."""
         self._resolved = BoundedDict[tuple[str, tuple[tuple[str, int | None], ...]], Plan](
             _RESOLVED_AT_MOST
         )
@@ -160,17 +160,17 @@ class PlanBook:
 
     @property
     def custom(self) -> frozenset[str]:
-        """The names of the plans without numbers: an organization on one brings its own (D25)."""
+        """The names of the plans without limits; organizations on one have their own (D25)."""
         return self._custom
 
     def place(
         self, organization: str, plan: str, overrides: Mapping[str, int | None]
     ) -> Organization:
-        """Return an organization on a plan, with its own limits where ``overrides`` names them.
+        """Return an organization on a plan, with ``overrides`` as its own limits.
 
         Raises:
-            ConfigurationError: for an unknown plan or limit, a number that is no limit, or a
-                custom plan without all four numbers.
+            ConfigurationError: an unknown plan or limit, an invalid number, or a custom plan
+                without all four limits.
         """
         if plan not in self._plans and plan not in self._custom:
             raise ConfigurationError(f"There is no plan {plan!r}: choose one of {self.names}.")
@@ -185,17 +185,17 @@ class PlanBook:
         return Organization(organization, plan, tuple(sorted(overrides.items())))
 
     def plan_of(self, organization: Organization | None) -> Plan:
-        """The plan that holds for an organization, its own limits applied.
+        """Return the plan of an organization, with its own limits applied.
 
-        An organization without a plan, or whose plan this book no longer knows, has the default
-        plan: the smallest promise, and no error on the path of a request.
+        An organization without a plan, or with a plan that no longer exists, has the default plan,
+        so that a request does not fail.
         """
         if organization is None:
             return self.default
         return self.plan(organization.plan, organization.overrides)
 
     def plan(self, name: str, overrides: tuple[tuple[str, int | None], ...]) -> Plan:
-        """The plan of a name with these overrides, as :attr:`Organization.overrides` holds them."""
+        """Return a plan by name, with :attr:`Organization.overrides` applied."""
         if not overrides:
             return self._plans.get(name, self.default)
         plan = self._resolved.get((name, overrides))

@@ -10,21 +10,20 @@ from .sliding_window import Reading, Window
 from .timestamps import SECOND, whole_seconds
 
 RATE_HEADERS = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"})
-"""The names lockgate answers for: what an application sets under them is replaced."""
+"""The headers that lockgate sets, replacing the application's."""
 
 DRAFT_HEADERS = frozenset({b"ratelimit", b"ratelimit-policy"})
-"""The fields of the IETF draft, an option."""
+"""The optional headers of the IETF draft."""
 
 OURS = RATE_HEADERS | DRAFT_HEADERS
-"""All that an application does not set itself."""
+"""All headers that lockgate may set."""
 
 NOT_TO_STORE = frozenset({401, 403, 429})
-"""The statuses of answers that no cache may keep, whether a handler or lockgate gives them
-(D38)."""
+"""Statuses of responses that caches must not store, from lockgate or a handler (D38)."""
 
 
 TextHeader = tuple[str, str]
-"""A header as WSGI carries it."""
+"""A WSGI header."""
 _T = TypeVar("_T", str, bytes)
 
 
@@ -33,7 +32,7 @@ def _rate_as(write: Callable[[str], _T]) -> Callable[[Plan, Reading], tuple[tupl
     remaining_name = write("x-ratelimit-remaining")
     reset_name = write("x-ratelimit-reset")
 
-    # These are the same for many requests: one instant until something leaves the tightest window.
+    # Cached: many requests share these values until a cell of the tightest window expires.
     @lru_cache(maxsize=4096)
     def limit_of(rpm: int) -> tuple[_T, _T]:
         return limit_name, write(str(rpm))
@@ -43,7 +42,7 @@ def _rate_as(write: Callable[[str], _T]) -> Callable[[Plan, Reading], tuple[tupl
         return reset_name, write(str(-(-reset // SECOND)))
 
     def rate(plan: Plan, reading: Reading) -> tuple[tuple[_T, _T], ...]:
-        """``X-RateLimit-Limit``, ``-Remaining``, ``-Reset``; none without a limit (D25)."""
+        """Return ``X-RateLimit-Limit``, ``-Remaining``, ``-Reset``; empty without a limit (D25)."""
         remaining = reading.remaining
         if remaining is None:
             return ()
@@ -60,15 +59,15 @@ rate_text: Final = _rate_as(str)
 
 
 def shadowed(rate: Iterable[Header]) -> tuple[Header, ...]:
-    """The same headers under names of their own, ``x-shadow-ratelimit-limit`` and so on.
+    """Rename headers to ``x-shadow-ratelimit-limit`` and so on.
 
-    In shadow mode another limiter may be the one in force.
+    In shadow mode the original names may belong to another limiter.
     """
     return tuple((b"x-shadow-" + name.removeprefix(b"x-"), value) for name, value in rate)
 
 
 def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
-    """``RateLimit-Policy`` and ``RateLimit`` (draft-ietf-httpapi-ratelimit-headers-10)."""
+    """Return ``RateLimit-Policy`` and ``RateLimit`` (draft-ietf-httpapi-ratelimit-headers-10)."""
     if reading.tightest is None:
         return ()
     policy = ", ".join(
@@ -99,10 +98,10 @@ def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
 def rate_limit_exceeded(
     windows: Sequence[Window], reading: Reading, cost: int = 1
 ) -> RateLimitExceeded:
-    """The error of a refused reading.
+    """Return the error for a refused reading.
 
-    It names the window with the longest wait (D22). If the cost is above a limit, no wait helps:
-    the error names the longest window that has such a limit, and says so (D39).
+    It names the window with the longest wait (D22). For a cost above a limit it names the longest
+    window with such a limit, and says that the cost is never admitted (D39).
     """
     index, wait = reading.refused_by, reading.wait
     assert index is not None, "only a refusal has a refusing window"

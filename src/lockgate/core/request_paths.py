@@ -18,7 +18,7 @@ _TAIL: Final = re.compile(r"[?#].*", re.DOTALL)
 _SUSPECT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd%;\\?#]|//|/\.")
 _ENCODED_SLASH: Final = re.compile(r"%2f", re.IGNORECASE)
 _NOT_A_SLASH: Final = "\ufffc"
-"""Stands for an encoded slash in the reading that keeps it within its segment."""
+"""Replaces an encoded slash in the reading that keeps it within its segment."""
 _FOLDED_TO_I: Final = {0x130: "i", 0x131: "i"}
 """Letters that regular expressions fold to ``i``, as casefold() does not."""
 _READINGS_SIZE: Final = 64 * 1024
@@ -39,7 +39,7 @@ class Pattern(NamedTuple):
         """Read a pattern.
 
         Raises:
-            ConfigurationError: no request path could ever match the text.
+            ConfigurationError: no request path can match the text.
         """
         plain = _PARAMETER.sub("x", text)
         if re.search(r"[{}<>*]|/:", plain) or odd(plain):
@@ -69,9 +69,9 @@ class Pattern(NamedTuple):
 
     @classmethod
     def of_route(cls, template: str) -> "Pattern":
-        """Read a framework's route template, whatever its converters are called.
+        """Read a framework's route template with any converters.
 
-        A form that rules do not have, such as ``/{folder:path}/edit``, becomes the pattern of
+        A form that rules do not support, such as ``/{folder:path}/edit``, becomes the pattern of
         everything below its first tail.
         """
         segments: list[tuple[int, str]] = []
@@ -108,21 +108,21 @@ class Pattern(NamedTuple):
 
     @property
     def literal(self) -> bool:
-        """Whether it has no parameters."""
+        """Whether the pattern has no parameters."""
         return all(kind == LITERAL for kind, _ in self.segments)
 
     @property
     def expression(self) -> str:
-        """The regular expression for it, without groups."""
+        """The pattern as a regular expression without groups."""
         return "/" + "/".join(_expression(kind, source) for kind, source in self.segments)
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """Sorts a pattern before those that cover it."""
+        """A sort key that puts a pattern before the patterns that cover it."""
         return tuple(kind for kind, _ in self.segments)
 
     def covers(self, other: "Pattern") -> bool:
-        """Return whether it matches every path that the other pattern matches."""
+        """Return whether this pattern matches every path that the other one matches."""
         for place, (kind, source) in enumerate(self.segments):
             if kind == REST:
                 return True
@@ -176,7 +176,7 @@ def fold(path: str) -> str:
 
 
 class PathTree:
-    """Patterns by their segments: finds the few that may match a path in any letter case.
+    """A tree of patterns by segments, which finds the few that may match a path in any letter case.
 
     A path is matched before any key or budget is checked, and each of its readings is matched: the
     time must not grow with the number of rules.
@@ -233,11 +233,11 @@ class _Node:
 
 
 def odd(path: str) -> bool:
-    """Return whether a router or server may read a path differently than it is written.
+    """Return whether a router or server may read a path in another way than it is written.
 
     True for control characters (a router whose expressions end with ``$`` takes ``/images`` and a
     line feed for ``/images``), empty, ``.`` and ``..`` segments, ``;`` parameters, backslashes, and
-    ``%``, ``?`` or ``#`` that are left after decoding. One trailing slash is no empty segment.
+    ``%``, ``?`` or ``#`` that are left after decoding. One trailing slash does not count.
     """
     if path[:1] != "/":
         return True
@@ -271,7 +271,7 @@ _STEPS: Final[tuple[Callable[[str], str], ...]] = (
 
 
 def readings(path: str, raw: bytes = b"") -> list[str]:
-    """Return every path that some router or server may read a request's path as, itself first.
+    """Return all readings of a path by routers and servers, the path itself first.
 
     Args:
         path: decoded, as the application will see it.

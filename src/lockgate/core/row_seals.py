@@ -1,12 +1,12 @@
-"""Row seals: the fields under the MAC beside a digest, and the verdict on a row without it (D3).
+"""Row seals: the fields that a row's MAC covers, and the verdict on a row's seal (D3).
 
-Without seals, a writer of the database could copy the digest of a key into another organization's
-row, widen its scopes or prolong its life. So a row carries a seal, made with the newest pepper over
-the fields below. A process verifies the seal of each row that it does not remember, and treats a
-row without a good one as missing.
+Without seals, an attacker with write access to the database could copy the digest of a key into
+another organization's row, widen its scopes or extend its expiry. So each row has a seal, made with
+the newest pepper over the fields below. A process verifies the seal of each row once, and treats a
+row without a valid one as missing.
 
-Each field is written with its length before it, so no two rows are written alike. The first field
-says what kind of row it is, and the key of the MAC is derived from the pepper for this purpose.
+Each field is encoded with its length before it, so the encodings of two rows differ. The first
+field is the kind of row, and the key of the MAC is derived from the pepper for this purpose.
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ from .api_keys import ApiKey, KeyDraft
 from .digests import PEPPER_SCHEME, PLAIN_SCHEME, Digest, Peppers
 
 UNSEALED_ROWS: Final = "unsealed"
-"""How a census names rows without a seal."""
+"""The name of rows without a seal in a census."""
 
 
 class Rejection(Enum):
-    """Why a row is treated as if it were not there, though its text may be the right one."""
+    """The reason for treating a row as missing although its handle matches."""
 
     PLAIN = "plain_digest"
     """Its digest is plain SHA-256, and peppers are configured."""
@@ -36,22 +36,22 @@ class Rejection(Enum):
 
 
 class Rejected(NamedTuple):
-    """A row that was rejected, without its digest."""
+    """A rejected row, without its digest."""
 
     why: Rejection
     organization: str
     id: str
     """The key's id, or the handle of the dashboard token."""
     prefix: str
-    """How the key begins, to recognise it by; for a dashboard token its handle."""
+    """The first characters of the key, for display; the handle of a dashboard token."""
     scheme: str
-    """The scheme of the digest; where the seal is at fault, that of the seal."""
+    """The scheme of the digest, or of the seal if the seal is the reason."""
 
 
 sealed_fields: Final = itemgetter(*map(ApiKey._fields.index, (
     "handle", "organization", "scopes", "scheme", "digest", "seal", "expires_at",
 )))  # fmt: skip
-"""The fields of a key that its seal covers, and the seal: two keys alike in these are as good."""
+"""Get the sealed fields of a key and its seal."""
 
 
 def key_row(key: ApiKey | KeyDraft) -> bytes:
@@ -70,43 +70,43 @@ def account_row(account: Account | AccountDraft) -> bytes:
 
 
 def sealed_draft(draft: KeyDraft, peppers: Peppers) -> KeyDraft:
-    """A draft with its seal."""
+    """Return a draft with its seal."""
     return draft._replace(seal=peppers.seal(key_row(draft)))
 
 
 def sealed_account_draft(draft: AccountDraft, peppers: Peppers) -> AccountDraft:
-    """A draft with its seal."""
+    """Return a draft with its seal."""
     return draft._replace(seal=peppers.seal(account_row(draft)))
 
 
 def resealed_key(key: ApiKey, peppers: Peppers, digest: Digest | None = None) -> ApiKey:
-    """A key with the newest seal, and with another digest if there is one."""
+    """Return a key with the newest seal, and with another digest if there is one."""
     if digest is not None:
         key = key._replace(scheme=digest.scheme, digest=digest.value)
     return key._replace(seal=peppers.seal(key_row(key)))
 
 
 def resealed_account(account: Account, peppers: Peppers, digest: Digest | None = None) -> Account:
-    """An account with the newest seal, and with another digest if there is one."""
+    """Return an account with the newest seal, and with another digest if there is one."""
     if digest is not None:
         account = account._replace(scheme=digest.scheme, digest=digest.value)
     return account._replace(seal=peppers.seal(account_row(account)))
 
 
 def sealed_by(row: ApiKey | Account) -> str:
-    """The id of the pepper that a row says to be sealed with; empty: it has no seal."""
+    """Return the id of the pepper in a row's seal; empty without a seal."""
     return str(row.seal or "").partition(":")[0]
 
 
 def is_current(row: ApiKey | Account, peppers: Peppers) -> bool:
-    """Whether digest and seal of a row are both of the newest pepper, or of the next one."""
+    """Return whether a row's digest and seal both use the newest pepper or ``next_pepper``."""
     return row.scheme in peppers.current_schemes and (
         not peppers.seals or sealed_by(row) in peppers.current_seals
     )
 
 
 def judge_seal(row: ApiKey | Account, peppers: Peppers) -> Rejection | None:
-    """Return why the seal of a row rejects it; None for a good seal, or without sealing."""
+    """Return the reason for rejecting a row by its seal; None for a valid seal or no peppers."""
     if not peppers.seals:
         return None
     if row.seal is None:
@@ -119,13 +119,13 @@ def judge_seal(row: ApiKey | Account, peppers: Peppers) -> Rejection | None:
 
 
 def rejected_by_digest(row: ApiKey | Account) -> Rejected:
-    """Return the rejection of a row whose digest has a scheme that is not accepted."""
+    """Return the rejection of a row whose digest scheme is not accepted."""
     why = Rejection.PLAIN if row.scheme == PLAIN_SCHEME else Rejection.PEPPER
     return _rejected(row, why, row.scheme)
 
 
 def rejected_by_seal(row: ApiKey | Account, why: Rejection) -> Rejected:
-    """What to tell of a row that :func:`judge_seal` rejects."""
+    """Return the rejection of a row by :func:`judge_seal`."""
     return _rejected(row, why, seal_scheme(row.seal))
 
 
@@ -141,13 +141,13 @@ def seal_scheme(seal: str | None) -> str:
 
 
 Counted = tuple[str | None, str | None, int]
-"""A digest scheme, a seal or the start of one up to the ``:``, and how many such rows there are.
+"""A digest scheme, a seal or its start up to the ``:``, and the number of such rows.
 
-None for the scheme: the digest no longer admits, and the seal is still verified."""
+The scheme is None if the digest is no longer accepted and only the seal is still verified."""
 
 
 def counted_key(key: ApiKey) -> Counted:
-    """A key as :func:`tally` counts it."""
+    """Return a key as :func:`tally` counts it."""
     return key.scheme, key.seal, 1
 
 
@@ -157,7 +157,7 @@ def counted_account(account: Account) -> Counted:
 
 
 def tally(rows: Iterable[Counted]) -> dict[str, int]:
-    """A census: how many rows depend on each digest scheme, and on each seal that is another's."""
+    """Count the rows of each digest scheme, and of each seal under another pepper."""
     counts: dict[str, int] = {}
     for scheme, seal, number in rows:
         if scheme is None:
@@ -173,7 +173,7 @@ def tally(rows: Iterable[Counted]) -> dict[str, int]:
 
 
 def _written(fields: Iterable[str | bytes]) -> bytes:
-    """Fields one after the other, each with its length before it."""
+    """Concatenate fields, each with its length before it."""
     parts: list[bytes] = []
     for field in fields:
         value = field if isinstance(field, bytes) else str(field).encode("utf-8", "surrogatepass")

@@ -19,7 +19,7 @@ _LONGEST_PATH: Final = 4096
 _TOO_LONG: Final = nowhere(ANY_KEY)
 _SLASH: Final = ord("/")
 _PERCENT: Final = ord("%")
-"""``in`` finds a number in bytes five times as fast as a subsequence."""
+"""A number: ``in`` finds it in bytes five times as fast as a subsequence."""
 _ENCODED_SLASH: Final = b"%2f"
 
 
@@ -192,7 +192,7 @@ class RuleBook:
         return RouteRules(own, {id(rule): rule for rule in inside})
 
     def named(self, method: str, template: str, host: str | None = None) -> list[Rule]:
-        """Return the rules that name a route by its own path, without rules of more general paths.
+        """Return the rules that name a route by its own path, without more general rules.
 
         Args:
             method: of the request; ``*`` is every method that no rule of the path names.

@@ -1,4 +1,4 @@
-"""Telling a cross-site write from one of the service's own pages (D11)."""
+"""Detect cross-site writes (CSRF) by ``Origin`` and ``Sec-Fetch-Site`` (D11)."""
 
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 from ..errors import ConfigurationError
 
 _OWN = frozenset({b"same-origin", b"none"})
-"""``Sec-Fetch-Site`` of a page of this very origin, and of no page: the address bar, a bookmark."""
+"""``Sec-Fetch-Site`` of a page of the same origin, and of the address bar or a bookmark."""
 
 
 def origin_of(url: str) -> bytes:
-    """The origin of a URL as browsers write it: ``https://console.example.com``.
+    """Return the origin of a URL as browsers write it: ``https://console.example.com``.
 
     Raises:
         ConfigurationError: the URL has no scheme or host.
@@ -33,15 +33,15 @@ def origin_of(url: str) -> bytes:
 def cross_site(
     fetch_sites: Sequence[bytes], origins: Sequence[bytes], allowed: Iterable[bytes]
 ) -> bool:
-    """Return whether a write with a session comes from a page that may not make it.
+    """Return whether a write with a session comes from a page that is not allowed to make it.
 
-    ``Origin`` alone decides where the request has one: browsers set it on every write, and a page
-    cannot choose it. It is never compared with ``Host``, which the caller chooses. Without
-    ``Origin``, ``Sec-Fetch-Site`` decides; without either, no browser's page is calling.
+    If the request has an ``Origin``, it decides alone: browsers set it on every write, and a page
+    cannot change it. It is never compared with ``Host``, which the caller chooses. Otherwise
+    ``Sec-Fetch-Site`` decides; a request with neither does not come from a page.
 
     Args:
         fetch_sites: every ``Sec-Fetch-Site`` value of the request.
-        origins: every ``Origin`` value; two are refused.
+        origins: every ``Origin`` value; more than one is cross-site.
         allowed: the origins whose pages may write.
     """
     if origins:

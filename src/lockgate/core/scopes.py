@@ -53,13 +53,13 @@ class Requirement:
         """A second requirement that must be covered too; see :meth:`together`."""
 
     def together(self, other: "Requirement") -> "Requirement":
-        """Both requirements as one."""
+        """Return one requirement that needs both scopes."""
         both = Requirement(self.scope)
         both.also = other if self.also is None else self.also.together(other)
         return both
 
     def lacking(self, granted: Iterable[str]) -> str | None:
-        """The scope that these grants lack to cover the requirement; None: they cover it."""
+        """Return the first required scope that these grants do not cover, or None."""
         if self.covering.isdisjoint(granted):
             return self.scope
         return None if self.also is None else self.also.lacking(granted)
@@ -79,14 +79,14 @@ class Requirement:
 
 @lru_cache(maxsize=4096)
 def requirement(scope: str) -> Requirement:
-    """The :class:`Requirement` of a scope, made once."""
+    """Return the :class:`Requirement` of a scope, from a cache."""
     return Requirement(scope)
 
 
 class Grants:
     """The scopes that a key holds. ``"jobs:read" in grants`` asks whether they cover it.
 
-    Looks like the plain list of scopes to Starlette's ``@requires``, with wildcards understood.
+    Works as the list of scopes for Starlette's ``@requires``, including wildcards.
     """
 
     __slots__ = ("scopes",)
@@ -95,7 +95,7 @@ class Grants:
         self.scopes: Final = tuple(scopes)
 
     def cover(self, needed: Requirement) -> bool:
-        """Whether the grants cover the requirement."""
+        """Return whether the grants cover the requirement."""
         return needed.lacking(self.scopes) is None
 
     def __contains__(self, scope: object) -> bool:
@@ -112,7 +112,7 @@ class Grants:
 
 @lru_cache(maxsize=4096)
 def grants(scopes: tuple[str, ...]) -> Grants:
-    """The :class:`Grants` of a key's scopes; keys with equal scopes share one."""
+    """Return the :class:`Grants` of a key's scopes; keys with equal scopes share one."""
     return Grants(scopes)
 
 
@@ -123,10 +123,10 @@ class Catalogue(NamedTuple):
 
     @classmethod
     def of(cls, scopes: Iterable[str] = SPEC_SCOPES) -> "Catalogue":
-        """The given scopes, and for each area also ``<area>:*``, ``:read`` and ``:write``.
+        """Return the given scopes, and for each area also ``<area>:*``, ``:read`` and ``:write``.
 
         Raises:
-            ConfigurationError: for a string that is no scope.
+            ConfigurationError: a string is not a scope.
         """
         known = set(scopes)
         for scope in sorted(known):
@@ -140,7 +140,7 @@ class Catalogue(NamedTuple):
         return cls(frozenset(known))
 
     def check_requirement(self, needed: Requirement) -> None:
-        """Refuse a requirement that no key could be granted by name: most likely a typing error.
+        """Refuse a requirement that is not in the catalogue, most likely a typing error.
 
         Raises:
             ConfigurationError: the scope does not exist; the message names the existing ones.

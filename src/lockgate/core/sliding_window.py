@@ -1,4 +1,4 @@
-"""The sliding window: the rule that every store obeys.
+"""The sliding window: the rate-limit rule of every store.
 
 In no span of length W, however placed, is more than ``limit`` admitted (D20). A window keeps its
 hits in cells, oldest first; a cell is counted until its *newest* hit has left the window, so
@@ -22,15 +22,15 @@ FULL: Final = (EXACT_CELLS - 1) * _CELL.size
 """From this many bytes of older cells on, a window lets hits share a cell."""
 _pack = _CELL.pack
 PLENTY: Final = 2**63
-"""Greater than any remaining cost, and than any instant: stands for "unlimited"."""
+"""Greater than any remaining cost and any instant; means "unlimited"."""
 
 Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
 """One window's state: ``(used, oldest, first, last, count, older)``.
 
 ``used`` is the cost counted in all cells and ``oldest`` the last hit of the oldest one. The newest
 cell is unpacked as ``(first, last, count)``; ``older`` holds the others, oldest first, as
-little-endian 64-bit pairs ``(last, count)``. A plain tuple of atoms, which the garbage collector
-never walks, however many organizations exist.
+little-endian 64-bit pairs ``(last, count)``. The garbage collector does not track a plain
+tuple of atoms, so many organizations cost it no time.
 """
 
 State: TypeAlias = tuple[Cells, ...]
@@ -40,31 +40,31 @@ EMPTY: Final[Cells] = (0, 0, 0, 0, 0, b"")
 
 
 class Window(NamedTuple):
-    """A span of time and the cost that it may admit."""
+    """A span of time and the cost that it admits."""
 
     name: str
     span: int
     """Length W, in microseconds."""
     limit: int | None
-    """The most that any span of this length admits; None admits everything and still counts."""
+    """The most cost that any span of this length admits; None admits and counts all."""
     grain: int
-    """Hits this near to the first of the newest cell may share it, in microseconds; 0: never."""
+    """Hits closer than this to the first of the newest cell share it, in microseconds; 0: none."""
 
 
 class Reading(NamedTuple):
-    """Answer a hit or a peek: the verdict, with the figures of the rate-limit headers."""
+    """The answer to a hit or a peek: the verdict and the figures of the rate-limit headers."""
 
     allowed: bool
     now: int
-    """The instant of the decision, by the clock that made it."""
+    """The instant of the decision, by the store's clock."""
     used: tuple[int, ...]
     """The cost counted in each window, in their order, an admitted hit included."""
     remaining: int | None
-    """The least cost left over all limited windows, never negative; None: no window is limited."""
+    """The smallest remaining cost of all limited windows, at least 0; None without a limit."""
     reset: int
     """When the window with the least remaining next regains capacity; ``now`` if it is empty."""
     tightest: int | None
-    """Index of the window with the least remaining; None: no window is limited."""
+    """Index of the window with the least remaining; None without a limit."""
     refused_by: int | None
     """Index of the refusing window with the longest wait (D22); None when allowed."""
     wait: int
@@ -238,8 +238,8 @@ def _moved_to_now(cells: Cells, span: int, grain: int, now: int) -> Cells:
     """Merge the cells in the future into one at ``now``: the clock has stepped back.
 
     A clock that keeps stepping back and forth opens more cells than a steady one; neighbours are
-    then folded, two into one, so that the state stays bounded. Only then may capacity return later
-    than D21 says, and still never early.
+    then merged, two into one, so that the state stays bounded. Only then may capacity return later
+    than D21 says; it never returns early.
     """
     used, oldest, first, _, count, packed = cells
     older: list[tuple[int, int]] = []
@@ -259,8 +259,7 @@ def _moved_to_now(cells: Cells, span: int, grain: int, now: int) -> Cells:
 class CoalescedHits:
     """Admit hits that join the newest cell of every window, for all windows in one step.
 
-    Between such hits every window counts the same cost more and has as much less left; no cell
-    opens or expires. The windows are walked again once a cell opens or expires. A hit in three
+    Such hits change every window by the same cost, and no cell opens or expires. A hit in three
     windows takes 0.3 of the time of :func:`hit` (measured: 2.2 us and 7.9 us on a busy machine).
 
     Args:
@@ -308,7 +307,7 @@ class CoalescedHits:
         self._last = now
         self._more = more
         counts: list[int] = []
-        for count in self._used:  # A comprehension is a call of its own.
+        for count in self._used:  # A comprehension is a function call in 3.11.
             counts.append(count + more)
         used = tuple(counts)
         if not self._limited:

@@ -1,7 +1,7 @@
-"""Units of time and how an instant is written.
+"""Units of time, and the text form of instants.
 
-Everywhere in lockgate an instant is a whole number of microseconds since the Unix epoch and a
-span is a whole number of microseconds: exact in Python, in SQL integers and in Lua's doubles.
+In lockgate an instant is a whole number of microseconds since the Unix epoch, and a span a whole
+number of microseconds: exact in Python, in SQL integers and in Lua's doubles.
 """
 
 from datetime import UTC, datetime
@@ -15,11 +15,11 @@ DAY: Final = 24 * HOUR
 
 
 def iso8601(instant: int) -> str:
-    """Write an instant as UTC with milliseconds and ``Z`` (D30): ``2026-01-31T12:00:00.000Z``."""
+    """Format an instant in UTC with milliseconds and ``Z`` (D30): ``2026-01-31T12:00:00.000Z``."""
     seconds, micros = divmod(instant, SECOND)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros // 1000:03d}Z"
 
 
 def whole_seconds(micros: int) -> int:
-    """Round microseconds up to whole seconds, so that no wait is told too short."""
+    """Round microseconds up to whole seconds, so that a wait is never too short."""
     return -(-micros // SECOND)

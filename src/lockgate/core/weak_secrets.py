@@ -1,4 +1,4 @@
-"""Weak secrets: too short, with next to no variety, or published by lockgate."""
+"""Weak secrets: too short, of too few distinct bytes, or published by lockgate."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ from ..errors import ConfigurationError
 SHORTEST: Final = 16
 """Bytes."""
 FEWEST_DISTINCT: Final = 5
-"""Distinct bytes: 16 random digits have fewer once in 10,000 times, random bytes never."""
+"""Distinct bytes: 16 random digits have fewer once in 10,000 times."""
 DEMO_PEPPER: Final = "lockgate demo pepper, for development only"
 DEMO_SESSION_SECRET: Final = "lockgate demo session secret, for development only"  # noqa: S105 - its own words say so
 PUBLISHED: Final = frozenset(
@@ -39,7 +39,7 @@ def refuse_weak(kind: str, secret: bytes | str, make: str) -> None:
         ConfigurationError: shorter than 16 bytes, fewer than 5 distinct bytes, not UTF-8, or
             published.
     """
-    # Surrogates are what bytes of an environment variable that are not UTF-8 become.
+    # Bytes of an environment variable that are not UTF-8 become surrogates.
     raw = secret.encode(errors="surrogatepass") if isinstance(secret, str) else secret
     if isinstance(secret, str) and _SURROGATE.search(secret):
         fault = f"A {kind} is UTF-8 text"

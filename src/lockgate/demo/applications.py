@@ -18,7 +18,7 @@ from .service import Operation, Service, Visit, sent
 
 
 def starlette_application(service: Service) -> ASGIApp:
-    """The service as a Starlette application."""
+    """Return the service as a Starlette application."""
     routes = [Route(at, _endpoint(by), methods=[*by]) for at, by in service.by_path.items()]
     app = Starlette(routes=routes)
     # A redirect to the path with its slash would be built from the caller's own Host header.
@@ -27,7 +27,7 @@ def starlette_application(service: Service) -> ASGIApp:
 
 
 def fastapi_application(service: Service) -> ASGIApp:
-    """The service as a FastAPI application; it describes itself as the others do."""
+    """Return the service as a FastAPI application; it describes itself as the others do."""
     from fastapi import FastAPI
 
     from ..fastapi import protect
@@ -41,7 +41,7 @@ def fastapi_application(service: Service) -> ASGIApp:
 
 
 def flask_application(service: Service) -> WSGIApplication:
-    """The service as a Flask application."""
+    """Return the service as a Flask application."""
     from flask import Flask, request
     from flask import Response as FlaskResponse
 

@@ -24,7 +24,7 @@ class Page(NamedTuple):
 
 
 def dashboard(api: str) -> Page:
-    """The page, for operations below this prefix."""
+    """Return the page, for operations below this prefix."""
     body = files("lockgate.demo").joinpath("dashboard.html").read_bytes()
     body = body.replace(b"{{api}}", escape(api).encode())
     parts = {kind.decode(): sha256(part).digest() for kind, part in _INLINE.findall(body)}

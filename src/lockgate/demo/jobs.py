@@ -30,7 +30,7 @@ class Job(NamedTuple):
     ends_at: float
 
     def shown(self, status: str) -> dict[str, object]:
-        """The job, as callers see it."""
+        """Return the job, as callers see it."""
         return {"id": self.id, "kind": self.kind, "status": status}
 
 
@@ -69,7 +69,7 @@ class Jobs:
         return job.shown("running")
 
     async def list(self, organization: str) -> list[dict[str, object]]:
-        """The organization's jobs, newest first."""
+        """Return the organization's jobs, newest first."""
         running = [lease.job for lease in await self._slots.held(organization)]
         with self._lock:
             known = {**self._jobs.get(organization, {})}
@@ -78,7 +78,7 @@ class Jobs:
         return [job.shown(status) for job, status in reversed(shown) if status]
 
     async def find(self, organization: str, id: str) -> dict[str, object]:
-        """A job of the organization.
+        """Return a job of the organization.
 
         Raises:
             NotFound: it has no such job.

@@ -1,4 +1,4 @@
-"""What an agent's session cookie holds, signed (D12)."""
+"""The signed session cookie of an agent (D12)."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ _START: Final = "agent."
 
 
 class AgentTicket(NamedTuple):
-    """What an agent's session began with. It names the dashboard token, and does not hold it."""
+    """The content of an agent's session cookie; it names the dashboard token by its handle."""
 
     handle: str
     sign_outs: int
@@ -20,26 +20,26 @@ class AgentTicket(NamedTuple):
 
 
 class AgentCookie:
-    """Writes and reads tickets as cookie values. Whether one is still good is not for it to say.
+    """Writes and reads tickets as cookie values; the account decides whether one is still valid.
 
     Args:
         secrets: at least 16 bytes each, the newest first; the newest signs, all verify. They
-            may be shared with another signed cookie: the salts keep the two apart.
+            may be the secrets of another signed cookie: the salts differ.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._serializer = URLSafeSerializer(oldest_first(secrets), salt="lockgate.agent")
 
     def write(self, ticket: AgentTicket) -> str:
-        """The cookie's value."""
+        """Return the cookie's value."""
         return _START + str(self._serializer.dumps(list(ticket)))
 
     def is_one(self, cookie: str) -> bool:
-        """Whether a value claims to be an agent's: no other verifier is then asked."""
+        """Return whether a value has the form of an agent's cookie; no other verifier reads it."""
         return cookie.startswith(_START)
 
     def read(self, cookie: str) -> AgentTicket | None:
-        """The ticket that was written; None: it is forged."""
+        """Return the ticket of a cookie; None if it is forged."""
         if not self.is_one(cookie) or len(cookie) > LONGEST_COOKIE:
             return None
         try:

@@ -11,12 +11,12 @@ Claims = Mapping[str, Any]
 """The claims of a token whose signature was verified."""
 
 Claim = str | Sequence[str] | Callable[[Claims], object]
-"""Where something is said: the name of a claim, a dotted path to it (``o.id``), several of them of
-which the first that is there counts, or a function of all claims."""
+"""The name of a claim, a dotted path (``o.id``), several of these of which the first present one is
+used, or a function of all claims."""
 
 
 class ClaimMap(NamedTuple):
-    """Which claims say what. The defaults fit Clerk, Auth0 and plain OpenID Connect."""
+    """The claims of a session's fields. The defaults fit Clerk, Auth0 and OpenID Connect."""
 
     organization: Claim = ("org_id", "o.id")
     user: Claim = "sub"
@@ -24,10 +24,10 @@ class ClaimMap(NamedTuple):
     email_verified: Claim = "email_verified"
 
     def session(self, claims: Claims) -> Session | None:
-        """The session that the claims describe; None: they name no user, or what cannot be one.
+        """Return the session of a token's claims; None without a valid user.
 
-        Without an organization it is the session of a person, for the organizations they claimed
-        (D15). An e-mail counts as verified only where the claim is ``true``: not a text, not 1.
+        A session without an organization acts for the organizations that its user claimed (D15).
+        An e-mail is verified only if its claim is the JSON value ``true``.
         """
         organization, user = find(claims, self.organization), find(claims, self.user)
         if not isinstance(user, str) or not 1 <= len(user) <= USER_LENGTH:
@@ -42,7 +42,8 @@ class ClaimMap(NamedTuple):
 def find(claims: Claims, claim: Claim) -> object:
     """Return the value of a claim; None if it is absent.
 
-    A name is tried literally before it is read as a path: custom claims are often named by URLs.
+    A name is tried literally before it is read as a path, since custom claims often have URLs as
+    names.
     """
     if callable(claim):
         return claim(claims)

@@ -1,7 +1,7 @@
-"""The keys that an identity provider signs with: given, or fetched from its JWKS (RFC 7517).
+"""The signing keys of an identity provider: given, or fetched from its JWKS (RFC 7517).
 
-Which key is meant is decided by the token's ``kid`` and algorithm together, among keys that were
-pinned by configuration: ``jku``, ``x5u`` and ``jwk`` in a token are not even looked at.
+A token's ``kid`` and algorithm select a key of the configured set; ``jku``, ``x5u`` and ``jwk`` in
+a token are ignored.
 """
 
 import json
@@ -29,30 +29,30 @@ from ..stores.runtime.process_hooks import own_lock
 from ..sync import outcome
 
 _RETRY: Final = 5.0
-"""Seconds until a fetch that failed is tried again, where the keys at hand are too old."""
+"""Seconds between failed fetches while the cached keys are too old to use."""
 _LOST: Final = 60.0
-"""Seconds until a fetch is given up: its thread may have been lost in a fork."""
+"""Seconds after which a fetch is abandoned; its thread may have been lost in a fork."""
 
 _LARGEST: Final = 256 * 1024
-"""Bytes of a JWKS."""
+"""The largest accepted JWKS, in bytes."""
 _OK: Final = 200
 
 Keys = tuple[PyJWK, ...]
 
 
 class NoSigningKeys(OSError):
-    """No token can be judged: the provider's keys were not to be had, and none are at hand."""
+    """A token cannot be verified: the fetch of the provider's keys failed, and none are cached."""
 
 
 class Withdrawn(ValueError):
-    """A set of public keys, and none of them is for these algorithms."""
+    """A set of public keys without one for these algorithms."""
 
 
 def read_keys(document: Any, algorithms: Collection[str]) -> Keys:
-    """The keys of a JWKS that may verify a signature of these algorithms.
+    """Return the keys of a JWKS that may verify a signature of these algorithms.
 
-    A key's own type, curve, ``alg``, ``use`` and ``key_ops`` decide its purpose; keys for
-    something else are passed over, and so are private and symmetric ones (RFC 7517, 5).
+    A key's type, curve, ``alg``, ``use`` and ``key_ops`` decide its purpose. Keys for other
+    purposes are ignored, and so are private and symmetric ones (RFC 7517, 5).
 
     Raises:
         Withdrawn: there are keys, all of them for other algorithms.
@@ -77,14 +77,14 @@ def _read_key(entry: Any) -> PyJWK | None:
         if "verify" not in entry.get("key_ops", ["verify"]):
             return None
         return PyJWK(entry)
-    except Exception:  # Whatever is wrong with this one, it says nothing about the others.
+    except Exception:  # A faulty key does not affect the others.
         return None
 
 
 def pick(keys: Keys, kid: str | None, algorithm: str) -> PyJWK | None:
-    """Return the one key that a token means; None if no key fits, or several do.
+    """Return the key for a token; None if no key fits, or several do.
 
-    A token without ``kid`` is judged by the key for its algorithm where there is exactly one.
+    A token without ``kid`` is verified by the key for its algorithm if there is exactly one.
     """
     fit = [
         key
@@ -95,32 +95,32 @@ def pick(keys: Keys, kid: str | None, algorithm: str) -> PyJWK | None:
 
 
 class SigningKeys(ABC):
-    """Where the keys come from."""
+    """A source of keys."""
 
     io: IoMode
 
     @abstractmethod
     async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """The key that a token means, or None.
+        """Return the key for a token, or None.
 
         Raises:
-            NoSigningKeys: no keys are available, so the token cannot be judged.
+            NoSigningKeys: no keys are available, so the token cannot be verified.
         """
 
     @abstractmethod
     def at_hand(self, kid: str | None, algorithm: str) -> bool:
-        """Return whether :meth:`find` has the key that a token means in memory.
+        """Return whether the key for a token is in memory.
 
-        It may then still wait for keys that are due to be fetched: once in each cool-down, however
-        many tokens are judged.
+        :meth:`find` may still wait for a fetch that is due: at most once per cool-down, for any
+        number of tokens.
         """
 
 
 class GivenKeys(SigningKeys):
-    """Keys that were handed in as a JWKS.
+    """Keys given as a JWKS.
 
     Raises:
-        ConfigurationError: none of them is a public key for the algorithms.
+        ConfigurationError: the set has no public key for the algorithms.
     """
 
     io: IoMode = "none"
@@ -141,21 +141,21 @@ class GivenKeys(SigningKeys):
 
 
 class FetchedKeys(SigningKeys):
-    """Keys fetched from the provider's JWKS address, and kept.
+    """Keys fetched from the provider's JWKS URL, and cached.
 
-    Each fetch runs in its own thread, at most one at a time; all callers wait for
-    the same. An unknown ``kid`` may mean that the provider has a new key, so it leads to a fetch,
-    but to no more than one in each cool-down: it takes no key to make up a ``kid``.
+    One fetch runs at a time, in its own thread, and all callers wait for it. An unknown ``kid`` may
+    belong to a new key, so it causes a fetch, at most one per cool-down, since anyone can send an
+    unknown ``kid``.
 
     Args:
         url: ``https://...``; ``http://`` for this machine only.
-        algorithms: the algorithms that the keys must serve.
+        algorithms: the algorithms of accepted keys.
         max_age: seconds after which the keys are fetched again.
-        stale_for: seconds after that for which they still serve while the provider fails.
+        stale_for: seconds after ``max_age`` for which they are used while the provider fails.
         cool_down: seconds from one fetch to the next.
         timeout: seconds that a caller waits for a fetch.
-        events: told ``signing_keys_fetched`` and ``signing_keys_failed``.
-        clock: gives seconds, never going back.
+        events: receives ``signing_keys_fetched`` and ``signing_keys_failed``.
+        clock: a monotonic clock, in seconds.
     """
 
     io: IoMode = "both"
@@ -195,7 +195,7 @@ class FetchedKeys(SigningKeys):
         if fresh and (key is not None or kid is None):
             return key
         fetching = self._fetch_if_due(fresh=fresh)
-        # A provider that hangs costs the wait once, not once in each cool-down.
+        # A provider that hangs delays callers once, not once per cool-down.
         at_hand = key is not None and self._failed and self._usable()
         if fetching is not None and not at_hand:
             try:
@@ -213,8 +213,7 @@ class FetchedKeys(SigningKeys):
         return None if self._fetched_at is None else self._clock() - self._fetched_at
 
     def _patience(self) -> float:
-        """Return the seconds to wait for the running fetch: a hanging one delays no caller
-        twice."""
+        """Return the seconds to wait for the running fetch; a hanging one delays callers once."""
         return max(0.0, self._give_up_at - time.monotonic())
 
     def _usable(self) -> bool:
@@ -244,28 +243,28 @@ class FetchedKeys(SigningKeys):
         withdrawn = False
         try:
             keys = read_keys(json.loads(fetch(self._address, self._timeout)), self._algorithms)
-        except Exception as failure:  # Whatever it was, those who wait are to be told.
-            # By its type only: what an address answered is not ours to repeat.
+        except Exception as failure:  # Any failure must reach the waiting callers.
+            # Only the type: the message may contain the server's answer.
             error = type(failure).__qualname__
             withdrawn = isinstance(failure, Withdrawn)
             self._events.emit("signing_keys_failed", logging.WARNING, error=error)
         else:
             self._events.emit("signing_keys_fetched", keys=len(keys))
         with self._lock:
-            if self._fetching is fetching:  # Else it was given up, and there is a later one.
+            if self._fetching is fetching:  # Otherwise it was abandoned for a later one.
                 self._failed = not keys
-                if keys or withdrawn:  # Those at hand serve where nobody says that they are void.
+                if keys or withdrawn:  # A failed fetch keeps the cached keys.
                     self._keys, self._fetched_at = keys, self._clock() if keys else None
                 self._fetching = None
         fetching.set_result(None)
 
 
 class NotFetched(Exception):
-    """The address gave no document: says why."""
+    """The URL returned no document; the message is the reason."""
 
 
 class Address(NamedTuple):
-    """Where a document lives."""
+    """The parts of a URL."""
 
     secure: bool
     host: str
@@ -274,7 +273,7 @@ class Address(NamedTuple):
 
 
 def read_address(url: str) -> Address:
-    """Read a URL that is to be trusted: ``https``, or ``http`` on this very machine.
+    """Parse a trustworthy URL: ``https``, or ``http`` on this machine.
 
     Raises:
         ConfigurationError: any other URL, or one that names a user.
@@ -303,16 +302,16 @@ def _is_this_machine(host: str) -> bool:
 
 
 def fetch(address: Address, timeout: float) -> bytes:
-    """Return the document at an address. Redirections are not followed.
+    """Return the document at a URL. Redirects are not followed.
 
     Args:
         address: from :func:`read_address`.
-        timeout: seconds to connect, and as many again for the whole answer: a server that sends
-            a byte now and then is hung up on.
+        timeout: seconds to connect, and as many again for the whole answer, even if the server
+            keeps sending single bytes.
 
     Raises:
         NotFetched: the answer is not 200, or too large.
-        OSError, http.client.HTTPException: no answer, or none that can be read.
+        OSError, http.client.HTTPException: no valid answer.
     """
     connection = _connection(address, timeout)
     with closing(connection):

@@ -11,7 +11,7 @@ from typing import Any, Final
 try:
     from jwt import InvalidTokenError, PyJWT, get_unverified_header
     from jwt.exceptions import PyJWTError
-except ImportError as missing:  # The package that is called jwt is another one.
+except ImportError as missing:  # Another package is named jwt too.
     raise ImportError("JSON Web Tokens need PyJWT: pip install 'lockgate[jwt]'.") from missing
 
 from ..errors import ConfigurationError
@@ -22,17 +22,16 @@ from .jwks import FetchedKeys, GivenKeys, SigningKeys
 from .session import LONGEST_COOKIE, Session
 
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
-"""The algorithms that are accepted: none of them takes a shared secret."""
+"""The supported algorithms, all asymmetric."""
 
 _TYPES: Final = frozenset({"jwt", "at+jwt"})
-"""The accepted ``typ`` values: not, say, a ``logout+jwt`` (RFC 8725, 3.11)."""
+"""The accepted ``typ`` values, unlike ``logout+jwt`` (RFC 8725, 3.11)."""
 
 LiveCheck = Callable[[Claims], bool | Awaitable[bool]]
-"""Says whether a session has not been signed out, by the token's claims (``sid``, ``jti``).
+"""Return by a token's claims (``sid``, ``jti``) whether its session is not signed out.
 
-A plain function or an ``async`` one. A plain one is called where the request is handled, so under
-ASGI it must answer from memory, and is taken to do so everywhere; an ``async`` one needs an event
-loop, and may ask a store.
+A plain function runs in the thread of the request, so under ASGI it must answer from memory. An
+``async`` one needs an event loop, and may call a store.
 """
 
 
@@ -40,26 +39,26 @@ class JwtSessions:
     """Verifies sessions that are JSON Web Tokens of one issuer.
 
     Args:
-        keys: where the issuer's keys are: the URL of its JWKS, or a JWKS itself.
-        issuer: what ``iss`` must be, exactly.
-        audience: what ``aud`` must contain: one of these. A token that has an ``aud`` is refused
-            where none is configured.
-        authorized_parties: what ``azp`` must be: one of these, such as the origins of your pages.
-        unaddressed: accept tokens without an audience. Only where the issuer serves
-            no other application than this one.
+        keys: the URL of the issuer's JWKS, or a JWKS.
+        issuer: the exact ``iss``.
+        audience: ``aud`` must contain one of these. Without it, a token with an ``aud`` is
+            refused.
+        authorized_parties: ``azp`` must be one of these, such as the origins of your pages.
+        unaddressed: accept tokens without an audience, for an issuer that serves only this
+            application.
         algorithms: the accepted ones of RS256, ES256 and EdDSA.
-        claims: which claims name organization, user and e-mail.
+        claims: the claims of organization, user and e-mail.
         leeway: seconds by which the issuer's clock may differ.
-        session_is_live: asked for every token that is good otherwise: False refuses it. So
-            a session ends when its user signs out, and not only when the token expires.
+        session_is_live: called for every otherwise valid token; False refuses it, for users who
+            signed out before the token expires.
         max_age: seconds for which fetched keys are used before they are fetched again.
-        stale_for: seconds after that for which they still serve while the issuer cannot be reached.
-        cool_down: the least seconds between two fetches, however many tokens name unknown keys.
+        stale_for: seconds after ``max_age`` for which they are used while the issuer fails.
+        cool_down: the minimum seconds between fetches, for any number of unknown ``kid``.
         timeout: seconds that a request waits for a fetch.
         observer: receives ``signing_keys_fetched`` and ``signing_keys_failed``.
 
     Raises:
-        ConfigurationError: something does not fit together; the message says what to change.
+        ConfigurationError: the arguments are not consistent; the message says what to change.
     """
 
     def __init__(
@@ -123,10 +122,10 @@ class JwtSessions:
         self.io: IoMode = "async" if iscoroutinefunction(session_is_live) else self._keys.io
 
     async def verify(self, cookie: str) -> Session | None:
-        """The session that a token stands for; None if it is not accepted.
+        """Return the session of a token; None if it is not accepted.
 
         Raises:
-            NoSigningKeys: the issuer's keys are not available, so the token cannot be judged.
+            NoSigningKeys: the issuer's keys are not available, so the token cannot be verified.
         """
         claims = await self._verified(cookie)
         session = None if claims is None else self._claims.session(claims)
@@ -139,7 +138,7 @@ class JwtSessions:
         return session
 
     def verifies_offline(self, cookie: str) -> bool:
-        """Return whether the token's key is in memory and no ``async`` check is to be asked."""
+        """Return whether the token's key is in memory and there is no ``async`` check."""
         meant = self._key_of(cookie)
         return self.io != "async" and meant is not None and self._keys.at_hand(*meant)
 
@@ -159,7 +158,7 @@ class JwtSessions:
         return header.get("kid"), algorithm
 
     async def _verified(self, token: str) -> Claims | None:
-        """The claims of a token, once everything about it has been checked."""
+        """Return the claims of a valid token, or None."""
         meant = self._key_of(token)
         if meant is None:
             return None

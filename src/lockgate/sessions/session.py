@@ -9,42 +9,40 @@ from ..stores.base import IoMode
 
 SESSION_COOKIE: Final = "__session"
 LONGEST_COOKIE: Final = 4096
-"""Characters of a session: no browser keeps a longer cookie (RFC 6265, 6.1)."""
+"""Characters of a session cookie: browsers store no longer ones (RFC 6265, 6.1)."""
 _SESSION: Final = re.compile(rb"(?:^|;)\s*" + SESSION_COOKIE.encode() + rb"\s*=([^;]*)")
-"""A header may hold thousands of pairs; an expression is ten times as fast as to look at each."""
+"""A regular expression, ten times as fast as a loop for a header with thousands of pairs."""
 
 
 class Session(NamedTuple):
     """A signed-in user, or an agent."""
 
     organization: str | None
-    """The organization that the session acts for. None: the identity provider names none, and it
-    acts for what its user has claimed (D15)."""
+    """The organization that the session acts for. None: the identity provider names none, and the
+    session acts for the organizations that its user claimed (D15)."""
     user: str | None = None
-    """The person, as the identity provider calls them, up to 255 characters. None: an agent."""
+    """The user's id at the identity provider, up to 255 characters; None for an agent."""
     verified_email: str | None = None
-    """An address of which the identity provider says that it is this person's; None if it knows
-    none or has not verified it."""
+    """The user's e-mail, if the identity provider states that it is verified; otherwise None."""
     agent: bool = False
-    """Whether an agent began the session with a dashboard token. A verifier of people never sets
-    this."""
+    """Whether an agent began the session with a dashboard token; other verifiers never set it."""
 
 
 class SessionVerifier(Protocol):
     """Verifies the value of the session cookie.
 
-    A verifier with ``io = "none"`` needs neither a store nor the network; one of another I/O mode
-    that needs none for some cookies is an :class:`OfflineVerifier` as well.
+    A verifier with ``io = "none"`` needs neither a store nor the network. A verifier in another
+    I/O mode that needs neither for some cookies also implements :class:`OfflineVerifier`.
     """
 
     @property
     def io(self) -> IoMode:
-        """How verifying waits, as for a store: ``none`` and ``sync`` never suspend, ``async`` does,
-        ``both`` does in an event loop. A class may just set ``io = "none"``."""
+        """The I/O mode, as for a store: ``none`` and ``sync`` never suspend, ``async`` does, and
+        ``both`` does in an event loop. A class attribute ``io = "none"`` suffices."""
         ...
 
     async def verify(self, cookie: str) -> Session | None:
-        """The session, or None if the value is not accepted: forged, expired, signed out."""
+        """Return the session, or None if the value is not accepted: forged, expired, signed out."""
         ...
 
 
@@ -68,7 +66,7 @@ def verifies_offline(verifier: SessionVerifier, cookie: str) -> bool:
 
 
 def session_cookie(cookies: Sequence[bytes]) -> str | None:
-    """The session cookie among all ``Cookie`` values of a request; an empty one counts as none.
+    """Return the session cookie in the ``Cookie`` values of a request; None if absent or empty.
 
     Raises:
         SessionInvalid: the cookie occurs twice, or is not ASCII.

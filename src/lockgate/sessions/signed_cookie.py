@@ -1,4 +1,4 @@
-"""Sessions in a signed cookie: for development, and where the host signs people in (D12)."""
+"""Sessions in a signed cookie, for development and hosts that sign users in themselves (D12)."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ class SignedCookie:
     """Issues and verifies session cookies signed with a secret of this service.
 
     Args:
-        secrets: at least 16 bytes each, the newest first. The newest signs; all verify, so a
-            secret is rotated by putting a new one in front.
-        max_age: seconds for which a session is good.
+        secrets: at least 16 bytes each, newest first. The first signs and all verify, so rotate
+            by adding a new one in front.
+        max_age: the lifetime of a session, in seconds.
     """
 
     io: IoMode = "none"
@@ -25,12 +25,12 @@ class SignedCookie:
         self._max_age = max_age
 
     def issue(self, session: Session) -> str:
-        """The cookie value for a session."""
+        """Return the cookie value for a session."""
         fields = session.organization, session.user, session.verified_email
         return str(self._serializer.dumps(list(fields)))
 
     async def verify(self, cookie: str) -> Session | None:
-        """The session that was issued with this value; None if it is forged or too old."""
+        """Return the session of a cookie; None if it is forged or too old."""
         if len(cookie) > LONGEST_COOKIE:
             return None
         try:
@@ -41,10 +41,10 @@ class SignedCookie:
 
 
 def oldest_first(secrets: Sequence[str]) -> list[str]:
-    """Secrets in the order in which itsdangerous takes them.
+    """Return secrets in the order that itsdangerous expects.
 
     Raises:
-        ConfigurationError: the list is empty, or one of them can be guessed.
+        ConfigurationError: the list is empty, or a secret is weak.
     """
     for secret in secrets or [""]:
         refuse_weak("session secret", secret, "secrets.token_urlsafe(32)")

@@ -1,19 +1,20 @@
-"""The store contract: the docstrings say what each verb must do.
+"""The store contract: the duties of each verb.
 
-Four small stores each keep one thing; :class:`Store` combines them, and adds the verb of requests,
-:meth:`Store.admit`. All verbs are atomic: a caller never reads, decides and writes back.
+Four small contracts cover keys, windows, slots and accounts. :class:`Store` combines them and adds
+:meth:`Store.admit`, the verb of requests. All verbs are atomic: a caller never reads, decides and
+writes back.
 
-Every method is ``async def``. ``io`` declares how it waits: ``none`` never waits (pure memory),
-``sync`` waits in the calling thread, ``async`` awaits, and ``both`` awaits in an event loop and
-waits in the thread elsewhere. WSGI takes all but ``async``.
+Every method is ``async def``. ``io`` declares the I/O mode: ``none`` never waits (pure memory),
+``sync`` blocks the calling thread, ``async`` awaits, and ``both`` awaits in an event loop and
+blocks otherwise. WSGI supports all but ``async``.
 
 Time: a shared store uses its own server's clock, never that of the process (D27). Every
 method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
 None means the store's clock.
 
 Ids of organizations and jobs, and owners of slots, are opaque: any non-empty string of up to 128
-characters (D36). Users are as opaque, and have up to 255. Windows are also kept for other owners,
-such as addresses: 129 to 192 characters of ASCII, so that none can be an organization's id.
+characters (D36). Ids of users are opaque too, with up to 255. Windows of other owners, such as
+addresses, have names of 129 to 192 ASCII characters, which cannot be an organization's id.
 
 A store that cannot answer raises one of these errors, or an ``OSError`` (``TimeoutError`` is one),
 and the gate answers 503 ``STORE_UNAVAILABLE``. Any other exception is a bug of lockgate or of the
@@ -22,7 +23,7 @@ host: it is logged with its traceback, answered 503 too, and never counted by th
 StoreError                the driver or the server failed; the cause is the driver's own exception
 ├── OutcomeUnknown        a call was sent and no answer came (D33)
 ├── PartUnavailable       one part of the store is away, such as one slot of a Redis Cluster
-└── UnreadableState       the store answers, and the state of one organization cannot be read
+└── UnreadableState       the state of one organization cannot be decoded
 """
 
 from abc import ABC, abstractmethod
@@ -79,25 +80,25 @@ class StoreError(Exception):
 
 
 class OutcomeUnknown(StoreError):
-    """A call was sent and no reply came: it took effect, or it did not (D33)."""
+    """A call was sent and its reply was lost, so it may have taken effect (D33)."""
 
 
 class PartUnavailable(StoreError):
-    """A part of a store cannot be used just now, such as one slot of a Redis Cluster.
+    """A part of a store is unavailable, such as one slot of a Redis Cluster.
 
-    Organizations of that part are refused. The circuit breaker does not count it: the rest of the
-    store answers.
+    Requests of its organizations get 503; the circuit breaker does not count them, since the rest
+    of the store answers.
     """
 
 
 class UnreadableState(StoreError):
-    """The store answers, and what it keeps of one organization cannot be read (W8).
+    """The state of one organization cannot be decoded (W8).
 
     Requests of that organization get 503; the circuit breaker does not count them.
 
     Attributes:
         organization: the organization's id; None where only ``where`` is known.
-        where: the part of the store to look at, as the end of a sentence.
+        where: the affected part of the store, as the end of a sentence.
     """
 
     def __init__(self, organization: str | None, where: str) -> None:
@@ -115,7 +116,7 @@ class UnreadableState(StoreError):
 
 
 UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, StructError)
-"""Exceptions of the standard library's decoders, given bytes that lockgate did not write."""
+"""Exceptions that the standard library's decoders raise for damaged bytes."""
 
 
 @contextmanager
@@ -128,7 +129,7 @@ def reading_state(organization: str | None, where: str) -> Generator[None]:
 
 
 class Usage(NamedTuple):
-    """Requests to add to a key, and the instant of the last of them (D6)."""
+    """Requests to add to a key's usage, and the instant of the latest (D6)."""
 
     requests: int
     last_used_at: int
@@ -140,11 +141,11 @@ class Rows(NamedTuple):
     keys: Sequence[ApiKey]
     accounts: Sequence[Account]
     cursor: str | None
-    """The position of the next step; None: this was the last one."""
+    """The position of the next step; None after the last."""
 
 
 Reseal = tuple[str | None, str | None]
-"""The seal that a row has, and the seal that replaces it."""
+"""The present seal of a row, and its replacement."""
 UNSEALED: Reseal = (None, None)
 
 
@@ -174,18 +175,18 @@ class StoreWarning(NamedTuple):
 
 
 class Freshness(NamedTuple):
-    """What :meth:`Store.freshness` answers."""
+    """The answer of :meth:`Store.freshness`."""
 
     change_counter: int | None
     now: int
-    """The present in microseconds, by the clock that windows go by."""
+    """The present in microseconds, by the clock of the windows."""
 
 
 Page: TypeAlias = list[ApiKey]
 """Some keys of a list, in its order."""
 
 PAGE_AT_MOST: Final = 1000
-"""Keys that one call lists at most, a bound on its time in the process and on the server."""
+"""The most keys per page, which bounds the time of a call in the process and the server."""
 
 
 class PartStore(ABC):
@@ -200,24 +201,23 @@ class PartStore(ABC):
     async def ready(self) -> None:  # noqa: B027 - some have nothing to prepare
         """Connect, check the schema, and prepare what the first admission needs.
 
-        Changes nothing that is kept. May be called again. The caller sets a deadline of its own,
-        longer than that of a request.
+        Does not change stored data, and may be called again. The caller sets a longer deadline
+        than that of a request.
 
         Raises:
-            ConfigurationError: the store is reached and cannot be used as it is, as with tables of
+            ConfigurationError: the store is reachable but not usable, for example with tables of
                 another revision; the message says what to do.
         """
 
 
 class KeyStore(PartStore):
-    """Keeps keys. No verb re-enables a revoked key (K3).
+    """Stores keys. No verb re-enables a revoked key (K3).
 
     A key is deleted only with its account (:meth:`AccountStore.remove_unclaimed`), or when it ended
     long ago (:meth:`remove_ended`), and its handle stays taken.
 
-    An organization may have many thousands of keys that ended (revoked or expired). They make no
-    verb slower: lists and removals read as many rows as they return, and the cap counts live keys
-    only.
+    An organization may have many thousands of ended keys (revoked or expired), which must not slow
+    any verb: lists and removals read as many rows as they return, and the cap counts live keys.
     """
 
     @abstractmethod
@@ -228,8 +228,7 @@ class KeyStore(PartStore):
         any concurrency (K8).
 
         Raises:
-            HandleTaken: another key, of whichever organization, has this handle, or had it before
-                it was removed.
+            HandleTaken: a key of any organization has this handle, or had it before its removal.
             KeyLimitReached: the organization has ``cap`` live keys.
         """
 
@@ -300,7 +299,7 @@ class KeyStore(PartStore):
         cursor of the step before. When a step returns no cursor, all keys that were due when the
         walk began are removed. Several processes may walk at once: one of them counts each key.
 
-        No verb finds a removed key; its handle stays taken for ever (HandleTaken). As with
+        No verb finds a removed key, and its handle stays taken (HandleTaken). As with
         :meth:`revoke_if_live`, this holds on every process once the call has returned. Each step
         decides by the present state, so it removes only keys that are due.
         """
@@ -319,7 +318,7 @@ class KeyStore(PartStore):
 
 
 class WindowStore(PartStore):
-    """Keeps the windows of organizations, by the rule of :mod:`lockgate.core.sliding_window`."""
+    """Stores the windows of organizations, by the rule of :mod:`lockgate.core.sliding_window`."""
 
     @abstractmethod
     async def hit(
@@ -334,12 +333,11 @@ class WindowStore(PartStore):
     async def peek(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
     ) -> Reading:
-        """Apply :func:`lockgate.core.sliding_window.peek`, without changing a byte of state
-        (W5)."""
+        """Apply :func:`lockgate.core.sliding_window.peek`, without changing any state (W5)."""
 
 
 class SlotStore(PartStore):
-    """Keeps the slots of organizations, by the rule of :mod:`lockgate.core.leases`."""
+    """Stores the slots of organizations, by the rule of :mod:`lockgate.core.leases`."""
 
     @abstractmethod
     async def acquire(
@@ -357,13 +355,13 @@ class SlotStore(PartStore):
     async def renew(
         self, organization: str, job: str, owner: str, span: int, now: int | None = None
     ) -> Lease | None:
-        """Prolong a live lease of this owner to ``span`` from now; None: no such lease (L4)."""
+        """Extend a live lease of this owner to ``span`` from now; None: no such lease (L4)."""
 
     @abstractmethod
     async def release(
         self, organization: str, job: str, owner: str, now: int | None = None
     ) -> bool:
-        """Free the slot of this job and owner; False if it was free already (L5)."""
+        """Release the slot of this job and owner; False if it was not held (L5)."""
 
     @abstractmethod
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
@@ -371,21 +369,21 @@ class SlotStore(PartStore):
 
 
 class AccountStore(PartStore):
-    """Keeps the plans and limits of organizations, and the accounts that agents registered."""
+    """Stores the plans and limits of organizations, and the accounts that agents registered."""
 
     @abstractmethod
     async def organization(self, id: str) -> Organization | None:
-        """Return the organization, or None if it was never put on a plan."""
+        """Return the organization, or None if no plan was assigned to it."""
 
     @abstractmethod
     async def put_organization(self, organization: Organization) -> None:
-        """Keep an organization's plan and limits; they hold from the next admission on (W13)."""
+        """Assign a plan and limits, which hold from the next admission on (W13)."""
 
     @abstractmethod
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
     ) -> tuple[Account, ApiKey]:
-        """Keep a new account together with its organization's first key, both created now.
+        """Insert a new account together with its organization's first key, both created now.
 
         All or nothing (R1): after any failure every verb finds both of them, or neither. The key's
         organization is the account's; it has no plan of its own, so the default plan applies.
@@ -437,24 +435,24 @@ class AccountStore(PartStore):
         seals: Reseal = UNSEALED,
         now: int | None = None,
     ) -> Account | None:
-        """Give an unclaimed account to a user, and return the account as changed.
+        """Assign an unclaimed account to a user, and return the account as changed.
 
         One atomic step, with one winner (R3): ``claimed_by`` and ``claimed_at`` are set together
-        and never change, so a later claimer sees the owner in the answer and has changed nothing.
-        None: the organization has no account.
+        and never change, so a later call returns the first user's account unchanged. None: the
+        organization has no account.
 
         The same step replaces the account's seal, which must be the first of ``seals``, by the
         second. With any other seal the account stays unclaimed and is returned unchanged.
 
-        If the account is the user's then, by this call or an earlier one, the same step also
+        If the account now belongs to the user, by this call or an earlier one, the same step also
 
         - sets ``token_revoked_at`` if it is not set, unless ``keep_token`` is true (D46);
         - with ``revoke``, sets ``revoked_at`` of every live key of the organization. As with
           :meth:`KeyStore.revoke_if_live`, no admission by one of these keys that starts after
           this has returned succeeds, on any process that shares the store (K4).
 
-        A key that is inserted at the same time exists before the whole step, or is inserted after
-        it: then its creator finds ``token_revoked_at`` set, if the step sets it.
+        A key that is inserted concurrently exists before the whole step or after it; in the latter
+        case its creator finds ``token_revoked_at`` set, if the step sets it.
         """
 
     @abstractmethod
@@ -464,17 +462,17 @@ class AccountStore(PartStore):
         """Remove accounts that were neither claimed nor used for a time, and return the ids of
         their organizations in ascending order (D46).
 
-        An account goes if it is unclaimed, its organization was never put on a plan, and its
+        An account is removed if it is unclaimed, its organization has no assigned plan, and its
         :func:`~lockgate.core.accounts.last_use` is at most ``now - idle``. All keys of the
-        organization go with it, in one atomic step: a claim, a sign-in or an admission at the same
-        time finds everything or nothing; if it came first, nothing is removed. No admission by one
-        of these keys that starts after this has returned succeeds (K4). The handles of the keys
-        stay taken. Windows and slots remain: they expire by themselves (W10).
+        organization are removed in the same atomic step: a concurrent claim, sign-in or admission
+        finds the account whole or removed, and if it came first, the account stays. No admission by
+        one of these keys that starts after this has returned succeeds (K4). The handles of the
+        keys stay taken. Windows and slots remain until they expire (W10).
 
         Args:
             idle: the least time without use, in microseconds.
-            limit: how many accounts to read, at most. Accounts in use are read again once they can
-                be idle, so that they never delay the others.
+            limit: the most accounts to read. An account in use is read again only when it can be
+                idle, so that it does not delay the others.
             now: the present instant; None: the store's clock.
         """
 
@@ -499,12 +497,12 @@ class AccountStore(PartStore):
 
 
 class Store(KeyStore, WindowStore, SlotStore, AccountStore):
-    """All four stores in one."""
+    """All four contracts, with admissions and maintenance."""
 
     enforces_deadline: bool = False
-    """Whether a blocking call ends by itself at its deadline, as by a socket's timeout (see
-    :func:`~lockgate.stores.resilience.deadlines.left`). Calls of any other store are made in a
-    thread that can be abandoned."""
+    """Whether a blocking call ends itself at its deadline, for example by a socket timeout (see
+    :func:`~lockgate.stores.resilience.deadlines.left`). Calls of other stores run in a thread that
+    can be abandoned."""
     local_version: object = None
     """Identity token, replaced before a verb that changes keys or plans returns; None if other
     processes can change them too."""
@@ -518,8 +516,7 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
     ) -> Admission:
         """Verify a key, charge its organization's windows and count its usage (R6, D19).
 
-        This composes the verbs above; a store that can do it in one atomic step, which no
-        revocation can divide, overrides it.
+        The default calls the verbs above. Override it if the store can admit in one atomic step.
         """
         key = await self.find(token.handle)
         if key is None:
@@ -553,20 +550,20 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
     async def change_counter(self) -> int | None:
         """Return a number that grows with every change to keys or plans.
 
-        Revocations, digests, plans, limits: any change that may alter an earlier answer. All
-        processes that share the store share the number, and it has grown before the changing verb
-        returns. Callers that remember answers read it periodically.
+        Any change that may alter an earlier answer counts: revocations, digests, plans, limits. All
+        processes share the number, and it has grown before the changing verb returns. Callers that
+        cache answers read it periodically.
 
-        None, the default: the store has no such number, and answers are remembered for at most a
-        second.
+        None, the default: the store has no such number, and answers are cached for a second at
+        most.
         """
         return None
 
     async def freshness(self) -> Freshness:
-        """Return the change counter together with the clock that windows go by.
+        """Return the change counter and the clock of the windows.
 
-        A process that remembers refusals reads both about once a second: it forgets them where the
-        counter has moved (W13), or where the clock has stepped back (W11).
+        A refusal cache reads both about once a second, and is cleared if the counter has moved
+        (W13) or the clock has stepped back (W11).
         """
         return Freshness(await self.change_counter(), await self.now())
 
@@ -582,7 +579,7 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         return ()
 
     def watch(self, events: Events, deadline: float) -> bool:
-        """Work a circuit breaker for each server that can fail alone, if there are several.
+        """Operate a circuit breaker for each server that can fail alone, if there are several.
 
         Several gates may watch one store. A call to a server whose breaker is open raises
         :class:`StoreUnavailable` at once.
@@ -592,25 +589,24 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
             deadline: seconds for a call of a request.
 
         Returns:
-            True: the store judges its failures itself. False, the default: the caller has one
+            True: the store counts its failures itself. False, the default: the caller operates one
             breaker.
         """
         return False
 
     def cancel_waits(self) -> None:
-        """Fail calls that wait for a lock or a server, as far as the store can: the process is
-        about to stop. Any thread may call this."""
+        """Fail calls that wait for a lock or a server, before the process stops. Thread-safe."""
         return
 
     async def flush(self) -> None:
-        """Write usage that only this process has counted, before it stops. Never raises: the caller
-        could not act on a failure."""
+        """Write usage that only this process has counted, before it stops. Never raises, since the
+        caller could not handle a failure."""
         return
 
     def reset_connections(self) -> None:
-        """Replace all connections in use: calls on them were abandoned.
+        """Replace all connections in use, whose calls were abandoned.
 
-        Called where the calls were made; it never waits.
+        Called in the thread or event loop of the calls; never waits.
         """
         return
 

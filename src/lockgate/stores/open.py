@@ -1,4 +1,4 @@
-"""A store from its URL."""
+"""Open a store by its URL."""
 
 import re
 from typing import Final

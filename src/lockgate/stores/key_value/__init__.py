@@ -1,9 +1,9 @@
-"""A whole store over any database that keeps values by name and writes them on a condition.
+"""A store on any key-value database with compare-and-set.
 
-:class:`Records` is what every key-value database has in some form: read a value with its version,
-write one if the version still is that. :class:`RecordStore` builds every verb of the contract on
-it. All that concerns an organization lies in one record, so that each verb is one conditional
-write, repeated when another caller was faster: no change is ever half done.
+:class:`Records` is the interface to the database: read a value with its version, and write a value
+if its version is unchanged. :class:`RecordStore` implements the contract on it. All data of an
+organization is in one record, so each verb is one conditional write, repeated after a conflict, and
+no change is partial.
 """
 
 from .storage import Records

@@ -1,4 +1,4 @@
-"""All that concerns an organization, as one value: how it is changed, and how it is written."""
+"""The record of an organization: its changes and its encoding."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from ..base import Usage
 
 _FORMAT = 1
 ENDED_AT_MOST: Final = 1000
-"""Keys that ended which a record keeps: every admission reads and writes all of it."""
+"""The most ended keys in a record, since every admission reads and writes the whole record."""
 
 
 @dataclass
@@ -31,15 +31,15 @@ class Record:
     account: Account | None = None
 
     def state(self, windows: tuple[Window, ...]) -> State:
-        """Return the state of its windows; an empty one before the first hit."""
+        """Return the state of the windows; empty before the first hit."""
         return self.windows or empty_state(windows)
 
     def key(self, id: str) -> ApiKey | None:
-        """Its key with this id."""
+        """Return the key with this id."""
         return next((key for key in self.keys.values() if key.id == id), None)
 
     def insert(self, draft: KeyDraft, now: int) -> ApiKey:
-        """Keep a new key; beyond :data:`ENDED_AT_MOST` the keys that ended first go."""
+        """Insert a key; beyond :data:`ENDED_AT_MOST` drop the keys that ended first."""
         ended = [key for key in self.keys.values() if key.state(now) is not KeyState.ACTIVE]
         if len(ended) > ENDED_AT_MOST:
             ended.sort(key=lambda key: (key.ends_at, key.id))
@@ -49,14 +49,14 @@ class Record:
         return key
 
     def remove_ended(self, until: int) -> int:
-        """Remove the keys that ended at an instant or before, and return how many there were."""
+        """Remove the keys that ended at an instant or before, and return their number."""
         due = [handle for handle, key in self.keys.items() if key.ends_at <= until]
         for handle in due:
             del self.keys[handle]
         return len(due)
 
     def use(self, handle: str, used: Usage) -> ApiKey | None:
-        """Add to the usage of a key, if it is here."""
+        """Add to the usage of a key; None if it does not exist."""
         key = self.keys.get(handle)
         if key is None:
             return None
@@ -72,7 +72,7 @@ class Record:
         return key
 
     def counted(self, now: int) -> Iterator[Counted]:
-        """Each live key and the account, as a census counts them."""
+        """Yield each live key and the account, as a census counts them."""
         for key in self.keys.values():
             if key.state(now) is KeyState.ACTIVE:
                 yield counted_key(key)
@@ -80,7 +80,7 @@ class Record:
             yield counted_account(self.account)
 
     def until(self) -> int | None:
-        """Return the instant after which the record may be forgotten; None: never."""
+        """Return the instant after which the record may be dropped; None: never."""
         if self.keys or self.placed or self.account:
             return None
         # A day more than the longest window, for a clock that steps back.
@@ -124,28 +124,28 @@ class Record:
 
     @staticmethod
     def write_positions(positions: Iterable[Position]) -> bytes | None:
-        """The entries of an index, as bytes; None: there are none."""
+        """Return the entries of an index, as bytes; None: there are none."""
         return _json(list(positions)) if positions else None
 
     @staticmethod
     def read_positions(value: bytes | None) -> list[Position]:
-        """The entries that :meth:`write_positions` wrote."""
+        """Return the entries that :meth:`write_positions` wrote."""
         return [] if value is None else [Position(*entry) for entry in json.loads(value)]
 
     @staticmethod
     def write_names(names: Iterable[str]) -> bytes:
-        """Ids of organizations, as bytes."""
+        """Encode ids of organizations."""
         return _json(list(names))
 
     @staticmethod
     def read_names(value: bytes | None) -> list[str]:
-        """The ids that :meth:`write_names` wrote."""
+        """Return the ids that :meth:`write_names` wrote."""
         names: list[str] = [] if value is None else json.loads(value)
         return names
 
 
 def _json(value: object) -> bytes:
-    """JSON in UTF-8, two surrogates in a row included: escaped, they would be read as one."""
+    """Encode as UTF-8 JSON with unescaped surrogates: two escaped ones would decode as one."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 

@@ -17,7 +17,7 @@ from .record import Record
 
 T = TypeVar("T")
 Change: TypeAlias = Callable[[bytes | None, int], tuple[T, bytes | None, int | None]]
-"""Makes an answer, a new value and until when to keep it, from an old value and the present."""
+"""Maps an old value and the present to an answer, a new value and its expiry."""
 
 LOOKED_AT_AT_ONCE: Final = 20
 _TRIES: Final = 300
@@ -27,8 +27,8 @@ _LONGEST_PAUSE: Final = 0.02
 class Records(ABC):
     """Values by name, each with a version that every write changes.
 
-    A version never comes back, not even after its value was removed or has expired: if the count
-    began again, a caller with the old value could overwrite the new one.
+    A version is never repeated, not even after its value was removed or has expired; otherwise a
+    caller with the old value could overwrite the new one.
 
     Names are ASCII, at most 80 characters. Values are bytes: 0.3 KB for each key of an
     organization, and up to 8 KB for its windows.
@@ -45,25 +45,28 @@ class Records(ABC):
     async def put_if(
         self, name: str, value: bytes | None, version: int | None, until: int | None
     ) -> bool:
-        """Write a value if its version still is this one, in one atomic step.
+        """Write a value atomically if its version is unchanged.
 
         Args:
-            name: of the value.
-            value: the new one; None takes it away.
-            version: the version it must have; None: there must be none of this name.
-            until: an instant (microseconds) from which on the value may be forgotten; None: never.
+            name: the name of the value.
+            value: the new value; None removes it.
+            version: the expected version; None: the name must have no value.
+            until: the instant (microseconds) after which the value may be dropped; None: never.
 
         Returns:
-            Whether it was written.
+            True if the value was written.
         """
 
     @abstractmethod
     async def names(self, prefix: str) -> list[str]:
-        """Every name that begins with these characters. Asked for a census, for a scan and to
-        remove old keys, once for each :data:`LOOKED_AT_AT_ONCE` of them."""
+        """Return every name with this prefix.
+
+        Used by a census, a scan and the removal of old keys, once for each
+        :data:`LOOKED_AT_AT_ONCE` names.
+        """
 
     async def now(self) -> int:
-        """The present in microseconds; give the server's own clock where there is one (D27)."""
+        """Return the present in microseconds, by the server's clock if it has one (D27)."""
         return wall_clock()
 
     async def close(self) -> None:  # noqa: B027 - many stores hold no resources
@@ -71,17 +74,17 @@ class Records(ABC):
 
 
 class Shelf:
-    """Where a store keeps its records, and the indexes beside them.
+    """The records of a store, and its indexes.
 
-    A reader checks each index entry against the record, so an entry that a process wrote before it
-    died misleads no reader.
+    Readers check each index entry against the record, so an entry of a process that died half-way
+    is ignored.
     """
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     async def now(self) -> int:
-        """The present in microseconds, by the clock of the records."""
+        """Return the present in microseconds, by the clock of the records."""
         try:
             return await self._records.now()
         except Exception as failure:
@@ -102,11 +105,11 @@ class Shelf:
             _reraise(failure)
 
     async def read(self, organization: str) -> Record:
-        """The record of an organization."""
+        """Return the record of an organization."""
         return await self.read_named(_name("org", organization), organization)
 
     async def read_named(self, name: str, organization: str | None = None) -> Record:
-        """The record of an organization, by its own name."""
+        """Return the record with this name."""
         kept = await self._get(name)
         with reading_state(organization, f"the record {name}"):
             return Record.read(None if kept is None else kept[0])
@@ -114,7 +117,7 @@ class Shelf:
     async def change(
         self, organization: str, work: Callable[[Record, int], T], now: int | None
     ) -> T:
-        """Change an organization's record; repeat while other callers are faster."""
+        """Change an organization's record, and repeat after each conflict."""
         return await self.change_named(_name("org", organization), work, now, organization)
 
     async def change_named(
@@ -124,7 +127,7 @@ class Shelf:
         now: int | None,
         organization: str | None = None,
     ) -> T:
-        """Change an organization's record, by its own name."""
+        """Change the record with this name."""
 
         def step(value: bytes | None, at: int) -> tuple[T, bytes | None, int | None]:
             with reading_state(organization, f"the record {name}"):
@@ -146,7 +149,7 @@ class Shelf:
             present = await self.now()
             at = present if now is None else now
             answer, after, until = change(value, at)
-            # Expiry follows the clock of the records, whatever time the caller passes.
+            # Expiry follows the clock of the records, even if the caller passes a time.
             lasts = None if until is None else until - at + present
             if after == value or await self._put_if(name, after, version, lasts):
                 return answer
@@ -158,26 +161,26 @@ class Shelf:
         raise OutcomeUnknown(f"{_TRIES} others were faster to write {name}")
 
     async def claim(self, kind: str, handle: str, organization: str) -> None:
-        """Take a handle for an organization, before its record says so."""
+        """Claim a handle for an organization, before its record is written."""
         value = Record.write_names([organization])
         if not await self._put_if(_name(kind, handle), value, None, None):
             raise HandleTaken
 
     async def waive(self, kind: str, handle: str) -> None:
-        """Give a handle back."""
+        """Release a claimed handle."""
         await self._swap(_name(kind, handle), lambda _, __: (None, None, None), 0)
 
     async def owner(self, kind: str, handle: str) -> str | None:
-        """The organization that took a handle."""
+        """Return the organization that claimed a handle."""
         kept = await self._get(_name(kind, handle))
         return None if kept is None else Record.read_names(kept[0])[0]
 
     async def enter(self, kind: str, name: str, position: Position) -> None:
-        """Put an organization into an index, in place of any entry that it has there."""
+        """Set the entry of an organization in an index."""
         await self._index(kind, name, position.id, [position])
 
     async def leave(self, kind: str, name: str, organization: str) -> None:
-        """Take an organization out of an index."""
+        """Remove an organization from an index."""
         await self._index(kind, name, organization, [])
 
     async def _index(
@@ -193,12 +196,12 @@ class Shelf:
         await self._swap(_name(kind, name), step, 0)
 
     async def entered(self, kind: str, name: str) -> list[Position]:
-        """The entries of an index, in ascending order."""
+        """Return the entries of an index, in ascending order."""
         kept = await self._get(_name(kind, name))
         return Record.read_positions(None if kept is None else kept[0])
 
     async def some(self, cursor: str | None) -> tuple[list[str], str | None]:
-        """The names of some organizations' records, those after ``cursor``; the next cursor."""
+        """Return the names of some records after ``cursor``, and the next cursor."""
         try:
             names = sorted(await self._records.names("org:"))
         except Exception as failure:
@@ -209,13 +212,16 @@ class Shelf:
 
 
 def _reraise(failure: Exception) -> NoReturn:
-    """Raise a :class:`StoreError` for an exception that a driver defines. One of Python's own is an
-    outage if it is an ``OSError``, else a bug of the records: it stays as it is (R11)."""
+    """Raise a :class:`StoreError` from a driver's exception.
+
+    Python's own exceptions are raised as they are: an ``OSError`` is an outage, any other a bug of
+    the records (R11).
+    """
     if isinstance(failure, StoreError) or type(failure).__module__ == "builtins":
         raise failure
     raise StoreError from failure
 
 
 def _name(kind: str, id: str) -> str:
-    """A name that any database takes, whatever the id contains (D36)."""
+    """Return a name that any database accepts, for any id (D36)."""
     return f"{kind}:{sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}"

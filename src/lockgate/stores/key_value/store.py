@@ -1,4 +1,4 @@
-"""Every verb of the contract, on records that are written on a condition."""
+"""The store contract on compare-and-set records."""
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
@@ -39,11 +39,11 @@ _BUCKETS: Final = 64
 
 
 class RecordStore(Store):
-    """Keeps everything in :class:`Records`.
+    """A store on :class:`Records`.
 
-    Every admission writes its organization's record, keys and all: good for organizations with some
-    dozens of keys. One with a thousand has a record of 300 KB. So that this stays the most that
-    ended keys add, the latest 1,000 of them are kept, whatever the retention.
+    Every admission writes its organization's record with all keys, which suits organizations with
+    dozens of keys; a thousand take 300 KB. Only the latest 1,000 ended keys are kept, even if the
+    retention is longer.
     """
 
     def __init__(self, records: Records) -> None:
@@ -161,7 +161,7 @@ class RecordStore(Store):
         names, cursor = await self._shelf.some(cursor)
         removed = 0
         for name in names:
-            # The index by handle stays: so the handles stay taken.
+            # The index by handle stays, so the handles stay taken.
             removed += await self._shelf.change_named(
                 name, lambda record, _: record.remove_ended(until), now
             )
@@ -416,7 +416,7 @@ class RecordStore(Store):
     async def _page(
         self, entries: Iterable[Position], which: Callable[[Account], bool], limit: int
     ) -> tuple[Account, ...]:
-        """The first accounts that an index leads to and for which a condition holds."""
+        """Return the first accounts of index entries that fulfil a condition."""
         found: list[Account] = []
         for entry in entries:
             if len(found) == limit:
@@ -440,7 +440,7 @@ class RecordStore(Store):
 
 
 def _bucket(organization: str) -> str:
-    """In which of some indexes an organization is reviewed: one for all would change too often."""
+    """Return the review index of an organization; a single index would change too often."""
     digest = sha256(organization.encode("utf-8", "surrogatepass")).digest()
     return str(digest[0] % _BUCKETS)
 

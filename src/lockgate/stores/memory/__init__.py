@@ -1,1 +1,1 @@
-"""Everything in this process: keys, accounts, windows and slots."""
+"""The store in process memory: keys, accounts, windows and slots."""

@@ -14,27 +14,27 @@ from ..base import Reseal
 class LocalAccounts:
     """A table of accounts. Callers hold a lock around every call.
 
-    They are kept as plain tuples, which a garbage collection does not walk.
+    Rows are plain tuples, which the garbage collector does not track.
     """
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[object, ...]] = {}
         self._organization_by_handle: dict[str, str] = {}
         self._unclaimed_by_email: dict[str, tuple[tuple[int, str], ...]] = {}
-        """Positions in ascending order; likewise by user."""
+        """Positions in ascending order; the index by user is alike."""
         self._claimed_by_user: dict[str, tuple[tuple[int, str], ...]] = {}
         self._reviews: list[tuple[int, str]] = []
         """A heap of unclaimed accounts by the instant since which each may be unused."""
         self._numbers: dict[str, int] = {}
-        """Accounts are numbered as they come; likewise the other way round."""
+        """Accounts by insertion number, with the inverse below."""
         self._organizations: dict[int, str] = {}
         self._next = 0
 
     def add(self, account: Account) -> Account:
-        """Keep a new account.
+        """Insert an account.
 
         Raises:
-            HandleTaken: its organization or its token's handle is here already.
+            HandleTaken: its organization or its token's handle exists.
         """
         organization = account.organization
         if organization in self._rows or account.handle in self._organization_by_handle:
@@ -49,7 +49,7 @@ class LocalAccounts:
         return account
 
     def get(self, organization: str) -> Account | None:
-        """The account of an organization."""
+        """Return the account of an organization."""
         row = self._rows.get(organization)
         return None if row is None else Account._make(row)
 
@@ -61,13 +61,13 @@ class LocalAccounts:
     def unclaimed_by_email(
         self, billing_email: str, limit: int, after: Position | None
     ) -> tuple[Account, ...]:
-        """Unclaimed accounts with this billing e-mail: oldest first, then by organization."""
+        """Return unclaimed accounts of a billing e-mail: oldest first, then by organization."""
         positions = self._unclaimed_by_email.get(billing_email, ())
         start = 0 if after is None else bisect_right(positions, after)
         return self._those(positions[start : start + limit])
 
     def by_user(self, user: str, limit: int, after: Position | None) -> tuple[Account, ...]:
-        """The accounts that a user claimed: latest claim first, then by organization backwards."""
+        """Return a user's accounts: latest claim first, then by descending organization."""
         positions = self._claimed_by_user.get(user, ())
         end = len(positions) if after is None else bisect_left(positions, after)
         return self._those(reversed(positions[max(0, end - limit) : end]))
@@ -75,7 +75,7 @@ class LocalAccounts:
     def claim(
         self, organization: str, user: str, *, keep_token: bool, seals: Reseal, now: int
     ) -> Account | None:
-        """Make an account the user's if it is unclaimed, and revoke its token unless it is kept."""
+        """Assign an unclaimed account to a user, and revoke its token unless ``keep_token``."""
         account = self.get(organization)
         if account is None:
             return None
@@ -92,7 +92,7 @@ class LocalAccounts:
     def due(self, edge: int) -> Account | None:
         """Take an unclaimed account out of review that may have been unused since ``edge``.
 
-        A claimed account needs no review any more and is passed over.
+        A claimed account needs no further review and is skipped.
         """
         while self._reviews and self._reviews[0][0] <= edge:
             account = self.get(heappop(self._reviews)[1])
@@ -101,11 +101,11 @@ class LocalAccounts:
         return None
 
     def review(self, organization: str, since: int) -> None:
-        """Put an account under review once it can have been unused from this instant on."""
+        """Schedule the review of an account that may be unused since an instant."""
         heappush(self._reviews, (since, organization))
 
     def remove(self, account: Account) -> None:
-        """Forget an unclaimed account that is due."""
+        """Remove an unclaimed account that is due."""
         del self._rows[account.organization]
         del self._organizations[self._numbers.pop(account.organization)]
         del self._organization_by_handle[account.handle]
@@ -113,7 +113,7 @@ class LocalAccounts:
         _discard(self._unclaimed_by_email, account.billing_email, position)
 
     def sign_in(self, organization: str, now: int) -> Account | None:
-        """Note a sign-in, if the token is good."""
+        """Record a sign-in; None if the token is revoked."""
         account = self.get(organization)
         if account is None or account.token_revoked_at is not None:
             return None
@@ -122,13 +122,13 @@ class LocalAccounts:
         return account
 
     def sign_out(self, organization: str) -> None:
-        """Count that the sessions of an account's agent were ended."""
+        """Add one to the sign-outs of an account."""
         account = self.get(organization)
         if account is not None:
             self._rows[organization] = tuple(account._replace(sign_outs=account.sign_outs + 1))
 
     def rehash(self, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace the digest of a token if it still is ``old``."""
+        """Replace the digest and seal of a token if they still are ``old``."""
         account = self.by_handle(handle)
         if account is None or account.kept != old:
             return False

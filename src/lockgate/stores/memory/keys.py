@@ -10,7 +10,7 @@ from ...core.api_keys import NEVER, ApiKey, Position
 Row = tuple[
     str, str, str, str, str, tuple[str, ...], str, bytes, str | None, int, int | None, int | None
 ]  # fmt: skip
-"""An :class:`ApiKey` up to ``revoked_at``, as a plain tuple: the collector forgets those."""
+"""An :class:`ApiKey` up to ``revoked_at``: a plain tuple, which the collector does not track."""
 
 _BYTES: Final = 8
 _SortKey = Callable[[int], tuple[int, str]]
@@ -19,9 +19,9 @@ _SortKey = Callable[[int], tuple[int, str]]
 class LocalKeys:
     """A table of keys and its indexes. Callers hold a lock around every call.
 
-    Keys are numbered as they come. An index is a ``bytearray`` of numbers in sorted order, searched
-    by bisection: eight bytes for each key, which no garbage collection walks. A list reads the rows
-    that it returns and some twenty others, however many there are.
+    Keys are numbered in order of insertion. An index is a sorted ``bytearray`` of numbers, searched
+    by bisection: eight bytes per key, which the garbage collector does not track. A list reads the
+    rows that it returns and about twenty others.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class LocalKeys:
         return handle in self.rows or handle in self.removed
 
     def key(self, handle: str) -> ApiKey:
-        """Return the key with this handle, which is there."""
+        """Return the key with this handle, which must exist."""
         return ApiKey(*self.rows[handle], self.requests.get(handle, 0), self.last_used.get(handle))
 
     def owned(self, organization: str, id: str) -> ApiKey | None:
@@ -55,7 +55,7 @@ class LocalKeys:
         return key if key is not None and key.organization == organization else None
 
     def insert(self, key: ApiKey) -> ApiKey:
-        """Keep a new key and return it; its handle is not taken."""
+        """Insert a key whose handle is free, and return it."""
         self.rows[key.handle] = key[:12]
         self.handles_by_id[key.id] = key.handle
         number, self._next = self._next, self._next + 1
@@ -187,14 +187,14 @@ def _slice(order: bytearray, start: int, end: int) -> list[int]:
 
 
 def _enter(order: bytearray, number: int, sort_key: _SortKey) -> None:
-    """Put a number into its place in an index."""
+    """Insert a number into an index."""
     with memoryview(order).cast("q") as numbers:
         at = bisect_left(numbers, sort_key(number), key=sort_key) * _BYTES
     order[at:at] = number.to_bytes(_BYTES, byteorder)
 
 
 def _leave(order: bytearray, place: tuple[int, str], sort_key: _SortKey) -> int:
-    """Take the number at a place out of an index, and return it."""
+    """Remove the number at a place from an index, and return it."""
     with memoryview(order).cast("q") as numbers:
         at = bisect_left(numbers, place, key=sort_key)
         number = numbers[at]

@@ -1,4 +1,4 @@
-"""Everything in this process: for tests, for one-process services and to try things out."""
+"""A store in process memory, for tests, development and services of one process."""
 
 from collections.abc import Callable, Iterable, Mapping
 from time import time_ns
@@ -36,9 +36,9 @@ from .windows import Clock, LocalWindows, wall_clock
 _ADMITTED: Final = Verdict.ADMITTED
 _REMOVED_AT_ONCE: Final = 100
 _COUNTED_AT_ONCE: Final = 1000
-"""Keys that a step of a removal takes, and rows that a step of a census reads: some 3 ms each."""
+"""Keys per step of a removal, and rows per step of a census: about 3 ms each."""
 _SWEPT_AT_ONCE: Final = 2
-"""More than one, so that sweeping is faster than slots are taken."""
+"""More than one, so that the sweep is faster than new slots."""
 
 # A NamedTuple's own constructor takes three times as long.
 _api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
@@ -46,17 +46,16 @@ _admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tupl
 
 
 class MemoryStore(Store):
-    """Keeps everything in this process, safe for threads and for any number of event loops.
+    """A store in process memory, safe for threads and any number of event loops.
 
-    One lock guards it all. No verb on the way of a request holds it for more than some
-    microseconds, none across an ``await``, and under the interpreter's own lock finer ones would
-    gain no concurrency.
+    One lock guards all data. The verbs of requests hold it for some microseconds, never across an
+    ``await``; under the GIL finer locks would gain no concurrency.
 
-    Keys lie in a flat table of plain tuples, which hardly ever change, and their usage in two of
-    numbers: a garbage collection walks none of them, so a million keys cost no pauses.
+    Keys are in a flat table of plain tuples, which rarely change, and their usage in two tables of
+    numbers. The garbage collector tracks none of them, so a million keys cause no pauses.
 
     Args:
-        clock: gives the present in microseconds; by default the machine's clock.
+        clock: returns the present in microseconds; default: the machine's clock.
     """
 
     io: IoMode = "none"
@@ -88,7 +87,7 @@ class MemoryStore(Store):
             if row is None:
                 token.matches_nobody()
                 return UNKNOWN
-            # Rows change by the verbs below only: digest and seal stand for all that is sealed.
+            # Only the verbs below change rows, so digest and seal identify all sealed fields.
             if row[6:9] != token.matched and not token.accepts(self._keys.key(handle)):
                 return UNKNOWN
             organization, expires_at, revoked_at = row[2], row[10], row[11]
@@ -313,7 +312,7 @@ class MemoryStore(Store):
                 if account is None:
                     break
                 if account.organization in self._placed:
-                    continue  # Nothing takes a plan away again.
+                    continue  # An assigned plan is never removed.
                 latest = last_use(account, self._keys.all(account.organization))
                 if latest > edge:
                     self._accounts.review(account.organization, latest)
@@ -343,7 +342,7 @@ class MemoryStore(Store):
             return self._some(cursor, min(limit, _COUNTED_AT_ONCE))
 
     def _some(self, cursor: str | None, limit: int) -> Rows:
-        """Some keys, or after these some accounts, in the order in which they came."""
+        """Return some keys, or after these some accounts, in order of insertion."""
         kind, start = (cursor or "keys 0").split()
         if kind == "keys":
             keys, following = self._keys.numbered(int(start), limit)
@@ -355,8 +354,8 @@ class MemoryStore(Store):
         self._leases.pop(organization, None)
         if leases:
             self._leases[organization] = leases
-        # Each call sweeps some other organizations in turn: it forgets the leases of dead workers,
-        # a day after they ended (W10), whatever the clock did meanwhile.
+        # Each call sweeps a few other organizations: it drops leases of dead workers a day after
+        # they ended (W10), even if the clock stepped back.
         for _ in range(min(_SWEPT_AT_ONCE, len(self._leases))):
             other = next(iter(self._leases))
             theirs = self._leases.pop(other)

@@ -21,7 +21,7 @@ from ...core.sliding_window import (
 from ...core.timestamps import DAY
 
 Clock = Callable[[], int]
-"""Gives the present instant, in microseconds."""
+"""Returns the present instant, in microseconds."""
 
 _DROPPED_PER_CALL: Final = 8
 _MAX_REFUSALS: Final = 10_000
@@ -45,16 +45,15 @@ class _Refusal(NamedTuple):
 class LocalWindows:
     """A table of window states. Callers hold a lock around every call.
 
-    Idle states are dropped by generations: a state that is used moves to the present generation.
-    Every day (the longest window) the present generation becomes the past one; the states still in
-    the past one have not been hit for a whole day, so they count no more. Each call drops a few of
-    them, so that no request pays for many (W10).
+    Idle states are dropped by generation: a hit moves a state to the present generation, which
+    becomes the past one after a day, the longest window. States that are then still in the past
+    one have had no hit for a day and have expired. Each call drops a few of them (W10).
 
-    A refusal is remembered while it stays valid, so that a flood costs little.
+    A refusal is cached while it stays valid, so that a flood costs little.
 
     Args:
-        capacity: at this many present states the generations turn early, which forgets the callers
-            that were idle longest; None keeps every state that still counts.
+        capacity: at this many present states the generations change early, which drops the callers
+            that were idle longest; None keeps all unexpired states.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -65,7 +64,7 @@ class LocalWindows:
         self._turned_at = 0
         self._refusals = BoundedDict[str, _Refusal](_MAX_REFUSALS)
         self.coalesced: Final = OrderedDict[str, CoalescedHits]()
-        """The fast path of each owner that has one; a caller may extend it without :meth:`hit`."""
+        """The fast paths by owner; a caller may extend one without :meth:`hit`."""
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
@@ -74,7 +73,7 @@ class LocalWindows:
         return owner in self._present or owner in self._past
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
-        """Apply the rule to the owner's state, and keep the new state."""
+        """Apply the rule to the owner's state, and store the new state."""
         coalesced = self.coalesced.get(owner)
         if coalesced is not None:
             reading = coalesced.extend(windows, now, cost)
@@ -131,7 +130,7 @@ class LocalWindows:
         self._present[owner] = state
 
     def peek(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
-        """Return the reading of the owner's state, which stays unchanged."""
+        """Return the reading of the owner's state without changing it."""
         coalesced = self.coalesced.get(owner)
         if coalesced is not None:
             state = coalesced.to_state()

@@ -1,4 +1,4 @@
-"""Accounts in SQL: the part of each verb inside its transaction."""
+"""The statements of accounts, which run inside a verb's transaction."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ from .tables import Tables
 
 
 class Accounts:
-    """The statements of accounts, on a connection whose transaction the caller begins and commits.
+    """The statements of accounts, in a transaction that the caller begins and commits.
 
     Args:
         tables: the tables.
@@ -31,7 +31,7 @@ class Accounts:
     def register(
         self, connection: Connection, account: AccountDraft, key: KeyDraft, now: int
     ) -> tuple[Account, ApiKey]:
-        """Insert an account and a key. Their organization exists and is locked."""
+        """Insert an account and a key of an existing, locked organization."""
         made = account.created(now)
         connection.execute(insert(self._accounts), write_account(made))
         return made, self._statements_of_keys.add(connection, key.created(now))
@@ -70,7 +70,7 @@ class Accounts:
     def by_user(
         self, connection: Connection, user: str, limit: int, after: Position | None
     ) -> tuple[Account, ...]:
-        """Return accounts that a user claimed: latest first, then by organization, descending."""
+        """Return accounts that a user claimed: latest first, then by descending organization."""
         columns = self._accounts.c
         which = [columns.claimed_by == write_id(user)]
         if after is not None:
@@ -83,8 +83,8 @@ class Accounts:
     def lock(self, connection: Connection, organization: str) -> bool:
         """Lock an organization, as inserting a key does; return whether it exists.
 
-        An insert at the same time therefore ends before a claim, which revokes its key, or starts
-        after it.
+        A concurrent insert therefore ends before a claim, which revokes its key, or starts after
+        it.
         """
         table = self._organizations
         mine = select(table.c.id).where(table.c.id == write_id(organization)).with_for_update()
@@ -101,9 +101,9 @@ class Accounts:
         seals: Reseal,
         now: int,
     ) -> Account | None:
-        """Make an account the user's if it is unclaimed; end its token and revoke keys as asked.
+        """Assign an unclaimed account of a locked organization to a user.
 
-        The organization is locked.
+        Revokes its token unless ``keep_token``, and its keys if ``revoke``.
         """
         id, columns = write_id(organization), self._accounts.c
         mine = columns.organization == id
@@ -125,7 +125,7 @@ class Accounts:
         return self._one(connection, mine)
 
     def due(self, connection: Connection, edge: int, limit: int) -> list[str]:
-        """Return organizations whose accounts may be unused since ``edge``, the longest first."""
+        """Return organizations whose accounts may be unused since ``edge``, longest first."""
         columns = self._accounts.c
         statement = (
             select(columns.organization)
@@ -151,7 +151,7 @@ class Accounts:
             again = None if placed or account.claimed_by is not None else latest
             connection.execute(update(self._accounts).where(mine).values(review_at=again))
             return False
-        # The agent may have signed in since it was read: that takes no lock of the organization.
+        # The agent may have signed in since the read, without a lock of the organization.
         signed_in = self._accounts.c.signed_in_at
         unused = or_(signed_in.is_(None), signed_in <= edge)
         if connection.execute(delete(self._accounts).where(mine, unused)).rowcount == 0:

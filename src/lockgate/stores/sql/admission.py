@@ -1,4 +1,4 @@
-"""Charges: the transaction of an admission, for all the requests that share it.
+"""Charges: the transaction of a batch of admissions.
 
 The transaction first locks the organizations' rows, then reads windows and keys, applies the rules
 of ``core`` and writes. Its charges are judged in the order in which they arrived, so each gets the
@@ -38,17 +38,17 @@ from .databases import Database, Held
 from .statements import Cursor, Rows, filled, places_for
 
 TOGETHER_AT_MOST: Final = 64
-"""Charges that share a transaction: its cost is small for each, and it is still short."""
+"""The most charges in a transaction, which keeps it short."""
 USES_AT_MOST: Final = 8
-"""Keys whose usage an organization's row holds. Beyond it, the usage of the key that has been
-unused for longest moves to that key's row."""
+"""The most keys whose usage is in an organization's row. Beyond it, the usage of the least recently
+used key moves to that key's row."""
 
 _NO_KEY: Final = ""
 """A handle that no key has."""
 
 
 class Hit(NamedTuple):
-    """A charge for an organization, without a key."""
+    """A charge to an organization's windows, without a key."""
 
     organization: str
     windows: tuple[Window, ...]
@@ -58,7 +58,7 @@ class Hit(NamedTuple):
 
 
 class Admit(NamedTuple):
-    """A charge for the organization of a key."""
+    """A charge to the windows of a key's organization, with the verification of the key."""
 
     organization: str
     """The key's owner by its hint, which the row must confirm."""
@@ -70,7 +70,7 @@ class Admit(NamedTuple):
     now: int | None
     """The instant in microseconds; None: the server's clock."""
     resolved: bool
-    """Whether ``assigned`` is the answer of the host's resolver, which replaces our own row's."""
+    """Whether ``assigned`` comes from the host's resolver, which replaces the plan in the row."""
     assigned: Organization | None
 
 
@@ -78,8 +78,8 @@ Charge = Hit | Admit
 
 
 class MOVED:
-    """The outcome of an :class:`Admit` whose key is gone or changed since its token was verified:
-    read and verify it anew, outside of any lock."""
+    """The outcome of an :class:`Admit` whose key was removed or changed after its token was
+    verified: read and verify the key again, outside of any lock."""
 
 
 Outcome = Reading | Admission | type[MOVED] | Exception
@@ -119,7 +119,7 @@ class Ledger:
         return outcomes
 
     def rehearse(self, cursor: Cursor) -> None:
-        """Compile the statements of charges, and run once those that only read."""
+        """Compile the statements of charges, and run the read-only ones once."""
         statements = cursor.statements
         writing = statements.keep, statements.date, *self._database.writing(statements)
         for places in _REHEARSED:
@@ -130,9 +130,9 @@ class Ledger:
             self._database.hold(cursor, [b""] * places, [_NO_KEY] * places)
 
     def _charge_one(self, cursor: Cursor, charge: Charge) -> Outcome | None:
-        """Make the only charge of a transaction, without the steps that sharing takes.
+        """Make the only charge of a transaction, without the steps of a batch.
 
-        Returns None where its organization has no row yet.
+        Returns None if its organization has no row yet.
         """
         owner = write_id(charge.organization)
         held = self._database.hold(cursor, (owner,), (_handle_of(charge),))
@@ -198,7 +198,7 @@ class Ledger:
 def _judge(
     charge: Charge, account: "_Account", key: ApiKey | UnreadableState | None, clock: int
 ) -> Outcome:
-    """Return the outcome of a charge. An exception is its own alone: others share the batch."""
+    """Return a charge's outcome or exception, which affects no other charge of the batch."""
     now = clock if charge.now is None else charge.now
     try:
         if isinstance(charge, Hit):
@@ -244,7 +244,7 @@ class _Account:
         self.id = bytes(id)
         self.plan = plan, overrides
         self.failure: UnreadableState | None = None
-        """Why nothing can be charged: of a batch it concerns this organization alone (W8)."""
+        """The reason why charges fail for this organization, though not for the others (W8)."""
         try:
             self.uses = read_uses(used, self.id)
         except UnreadableState as failure:
@@ -254,7 +254,7 @@ class _Account:
         self.new_idle_day = False
 
     def organization(self) -> Organization | None:
-        """Return the plan that our own row assigns; None: the default plan."""
+        """Return the plan that the row assigns; None: the default plan."""
         plan, overrides = self.plan
         return None if plan is None else read_organization(read_id(self.id), plan, overrides)
 
@@ -279,14 +279,14 @@ class _Account:
         return reading
 
     def use(self, key: ApiKey, now: int) -> ApiKey:
-        """Count a request of a key, and return the key with it."""
+        """Count a request of a key, and return the key with its new usage."""
         requests, last = self.uses.pop(key.handle, (0, now))
         self.uses[key.handle] = requests + 1, max(last, now)
         last = now if key.last_used_at is None else max(key.last_used_at, now)
         return ApiKey(*key[:-2], key.request_count + 1, last)
 
     def windows(self) -> bytes:
-        """Return the windows as they are stored, once they have changed."""
+        """Return the encoded windows after a change."""
         assert self.state is not None
         return write_state(self.state)
 
@@ -294,12 +294,12 @@ class _Account:
 def _clock(cursor: Cursor, held: Held) -> int:
     if held.clock is not None:
         return held.clock
-    ((clock,),) = cursor.rows(cursor.statements.select_now, 1, {})  # No key row brought it along.
+    ((clock,),) = cursor.rows(cursor.statements.select_now, 1, {})  # No key's row contained it.
     return int(clock)
 
 
 def _key_of(row: Any, account: _Account | None) -> ApiKey | UnreadableState:
-    """Return the key of a row, or why it cannot be read: of a batch that concerns it alone."""
+    """Return the key of a row, or the reason why it cannot be decoded."""
     try:
         return read_key(row, {} if account is None else account.uses)
     except UnreadableState as failure:

@@ -1,8 +1,7 @@
-"""The change counter: a number that each change to keys or plans moves, and the organizations
-changed since.
+"""The change counter, which moves with each change to keys or plans, and the organizations changed.
 
-One row holds it. A change locks its organization first and this row last, and keeps both locks to
-its commit. Values therefore become visible in order: a reader of one sees all changes before it.
+One row holds it. A change locks its organization first and this row last, until its commit. Values
+therefore become visible in order: the reader of a value sees all earlier changes.
 """
 
 from typing import Any, Final

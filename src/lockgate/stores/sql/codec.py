@@ -18,15 +18,15 @@ _CELLS = Struct("<qqqqqI")
 _FORMAT = 1
 _USE = Struct("<Bqq")
 ROW = "its row in the table of organizations"
-"""What cannot be read, as an :class:`UnreadableState` says it."""
+"""The ``where`` of an :class:`UnreadableState`."""
 _ACCOUNT_COLUMNS = len(Account._fields)
 
 Uses: TypeAlias = dict[str, tuple[int, int]]
-"""Requests to add to keys and the instant of the last one, by handle; the latest key last."""
+"""Requests to add to keys, and the latest instant, by handle; most recently used key last."""
 
 
 def write_id(id: str) -> bytes:
-    """Encode an opaque id; a lone surrogate is a character like any other (D36)."""
+    """Encode an opaque id; lone surrogates are allowed (D36)."""
     return id.encode("utf-8", "surrogatepass")
 
 
@@ -47,7 +47,7 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
     """Decode a state of :func:`write_state`.
 
     Raises:
-        ValueError, struct.error: it is no such state, or one of another version of lockgate.
+        ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
     """
     if value is None:
         return empty_state(windows)
@@ -67,7 +67,7 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
 
 
 def idle_day(until: int) -> int:
-    """Return the first whole day after an instant, in days since 1970."""
+    """Return the first whole day after an instant, in days since the Unix epoch."""
     return until // DAY + 1
 
 
@@ -84,7 +84,7 @@ def read_uses(value: bytes | None, organization: bytes) -> Uses:
     """Decode usage of :func:`write_uses`.
 
     Raises:
-        UnreadableState: the bytes are no such usage.
+        UnreadableState: the bytes are damaged.
     """
     uses: Uses = {}
     if value is None:
@@ -101,7 +101,7 @@ def read_uses(value: bytes | None, organization: bytes) -> Uses:
 
 
 def write_leases(leases: Leases) -> bytes | None:
-    """Encode leases as JSON; None: no lease. Escaped, two surrogates would be decoded as one."""
+    """Encode leases as JSON; None: no lease. Two escaped surrogates would decode as one."""
     return write_id(json.dumps(leases, ensure_ascii=False)) if leases else None
 
 
@@ -114,10 +114,10 @@ def read_leases(value: bytes | None) -> Leases:
 
 
 def read_organization(id: str, plan: str | None, overrides: str | None) -> Organization | None:
-    """Decode an organization; None: it was never put on a plan.
+    """Decode an organization; None: it has no assigned plan.
 
     Raises:
-        UnreadableState: its limits are not as :func:`write_overrides` wrote them.
+        UnreadableState: the overrides are damaged.
     """
     if plan is None:
         return None
@@ -125,7 +125,7 @@ def read_organization(id: str, plan: str | None, overrides: str | None) -> Organ
         return Organization(id, plan, _read_overrides(overrides) if overrides else ())
 
 
-# Few texts, read with every request.
+# Cached: few texts, read with every request.
 
 
 @lru_cache(1024)
@@ -156,7 +156,7 @@ def read_key(row: Any, uses: Uses) -> ApiKey:
     """Decode a key from its row, in the order of the table, and from usage beside windows.
 
     Raises:
-        UnreadableState: its scopes are not those of a key.
+        UnreadableState: the scopes are damaged.
     """
     handle, id, organization, name, prefix, scopes, scheme, digest, seal = row[:9]
     created_at, expires_at, revoked_at, requests, last = row[9:14]

@@ -39,7 +39,7 @@ _MARIADB_CHANGED: Final = 1020
 """The row changed after the snapshot (innodb_snapshot_isolation, from 11.6 on by default)."""
 
 _SCHEMA_LOCK: Final = 7_033_177_426
-"""Our number among the advisory locks of the database."""
+"""The number of lockgate's advisory lock."""
 _SCHEMA_PATIENCE: Final = 60
 """Seconds to wait for another process that migrates the tables."""
 _POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -75,11 +75,11 @@ class Database(ABC):
     """The server's clock in microseconds, at the instant when its row is read (D27)."""
 
     def begin(self, connection: Connection) -> None:
-        """Begin a transaction that writes. By default its first statement does."""
+        """Begin a transaction that writes. By default its first statement begins it."""
         connection.begin()
 
     def begin_charging(self, cursor: Cursor) -> None:
-        """Begin a transaction on the driver itself. By default its first statement does."""
+        """Begin a transaction on the driver. By default its first statement begins it."""
         return
 
     @contextmanager
@@ -128,7 +128,7 @@ class Database(ABC):
 
 
 class Sqlite(Database):
-    """A file that the processes of one machine share, and with it the machine's clock."""
+    """A file shared by the processes of one machine, whose clock is used."""
 
     clock = literal_column("0", Integer())  # Unused: the clock is this process's.
 
@@ -173,12 +173,12 @@ class Postgresql(Database):
     """PostgreSQL 12 or later."""
 
     isolation = "READ COMMITTED"
-    # Not now(), the start of the transaction, which comes before the wait for its lock.
+    # Not now(), which is the start of the transaction, before the wait for its lock.
     clock = literal_column(_POSTGRESQL_CLOCK, BigInteger())
 
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
-        # Longer than for any other lock: a table may be large, and this wait blocks no query.
+        # Longer than for other locks: a table may be large, and this wait blocks no query.
         connection.execute(text(f"SET LOCAL lock_timeout = {_SCHEMA_PATIENCE * 1000}"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
         connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
@@ -253,10 +253,10 @@ class Mysql(Database):
 
 
 def _joining(connection: Connection) -> None:
-    """Turn autocommit off where the host's engine has it on.
+    """Turn autocommit off if the host's engine has it on.
 
-    Else a lock would end with its statement, before the reads after it. Setting another level
-    takes round trips, so only such connections pay for it.
+    Otherwise a lock would end with its statement, before the reads after it. Setting another level
+    takes round trips, which other connections are spared.
     """
     driver = connection.connection.dbapi_connection
     assert driver is not None, "the connection is open"
@@ -267,8 +267,8 @@ def _joining(connection: Connection) -> None:
 def _free(driver: object) -> sqlite3.Connection:
     """Return SQLite's connection without an open transaction.
 
-    The host's engine may begin transactions itself, as SQLAlchemy's documentation shows it: these
-    have no lock yet.
+    The host's engine may begin transactions itself, as SQLAlchemy's documentation recommends;
+    these have no lock yet.
     """
     assert isinstance(driver, sqlite3.Connection), "SQLAlchemy knows no other driver that blocks"
     if driver.in_transaction:
@@ -294,7 +294,7 @@ def _joined(
 
 
 def database_of(dialect: Dialect) -> Database:
-    """Return the kind of database of a dialect of SQLAlchemy.
+    """Return the :class:`Database` of a SQLAlchemy dialect.
 
     Raises:
         ConfigurationError: lockgate does not support it.

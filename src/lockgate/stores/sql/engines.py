@@ -24,9 +24,9 @@ _creating: Final = own_lock()
 _SECONDS: Final = 5
 """Seconds to wait for a connection, for the pool, and for a lock."""
 _STEP: Final = 0.04
-"""Seconds of one wait for SQLite's lock, which cannot be interrupted; then it is repeated."""
+"""Seconds of one uninterruptible wait for SQLite's lock, which is repeated."""
 _STALLED: Final = 10_000
-"""Milliseconds after which PostgreSQL undoes a transaction whose process is silent."""
+"""Milliseconds after which PostgreSQL rolls back the transaction of a silent process."""
 
 _DRIVERS: Final = {
     "sqlite": "pysqlite",
@@ -45,9 +45,9 @@ class Engines(NamedTuple):
     awaiting: Callable[[], AsyncEngine] | None
     """Opens an asynchronous engine; each event loop has its own."""
     ours: bool
-    """Whether the engines were opened here, and are closed here."""
+    """Whether lockgate opened the engines, and closes them."""
     patience: float
-    """Seconds to repeat the wait for a locked file; 0: the driver's own wait is enough."""
+    """Seconds to repeat the wait for a locked file; 0: the driver's own wait suffices."""
 
     def __repr__(self) -> str:
         """Name the driver without the URL: SQLAlchemy shows passwords after its ``?``."""
@@ -58,8 +58,8 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
     """Return the engines of a store, from the host's engine or from a URL.
 
     Raises:
-        ConfigurationError: the URL cannot be read or names a database that lockgate does not know,
-            or its driver is not installed; or it is an AsyncEngine of SQLite. The message never
+        ConfigurationError: an invalid URL, an unsupported database, a driver that is not installed,
+            or an AsyncEngine of SQLite. The message never
             repeats the URL.
     """
     if isinstance(source, str):
@@ -76,7 +76,7 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
 
 
 def blocking_engine(url: str) -> Engine:
-    """Open a blocking engine for a command, also where the URL names an asynchronous driver."""
+    """Open a blocking engine for a command, even if the URL names an asynchronous driver."""
     read = _read(url)
     read = read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}")
     _loaded(read)
@@ -91,7 +91,7 @@ def sqlite_file(url: URL) -> Path:
 
 
 def _own(engine: Engine) -> Engine:
-    """Return the host's engine and pool with our options: no error shows a parameter (R7)."""
+    """Return the host's engine with lockgate's options: errors hide parameters (R7)."""
     isolation = database_of(engine.dialect).isolation
     options = {} if isolation is None else {"isolation_level": isolation}
     own = engine.execution_options(**options)
@@ -125,7 +125,7 @@ def _read(text: str) -> URL:
             "The store's URL names no database: use 'mysql://user:password@host/database'."
         )
     if driver == "aiosqlite":
-        driver = ""  # Worker threads take less time than it does, and serve event loops as well.
+        driver = ""  # Worker threads are faster than this driver, and serve event loops as well.
     return url.set(drivername=f"{base}+{driver or _DRIVERS[base]}")
 
 
@@ -146,7 +146,7 @@ def _base(url: URL) -> str:
 
 
 def _loaded(url: URL) -> Dialect:
-    """Return the dialect, after checking that its driver is installed and takes the URL."""
+    """Return the dialect of a URL, whose driver must be installed and accept the URL."""
     try:
         dialect = url.get_dialect()
         driver = dialect.import_dbapi()
@@ -187,7 +187,7 @@ def _awaiting(url: URL) -> AsyncEngine:
 
 
 def _options(url: URL) -> dict[str, Any]:
-    """Return options that end hanging calls in seconds: the drivers would wait for minutes."""
+    """Return options that end hanging calls in seconds, where drivers would wait for minutes."""
     options: dict[str, Any] = {"hide_parameters": True, "pool_timeout": _SECONDS}
     arguments: dict[str, Any]
     match _base(url), url.drivername.partition("+")[2]:
@@ -207,7 +207,7 @@ def _options(url: URL) -> dict[str, Any]:
                 arguments = {"connect_timeout": _SECONDS, "options": " ".join([*words, str(given)])}
         case _:
             options["isolation_level"] = "READ COMMITTED"
-            waits = ("innodb_lock_wait_timeout", "lock_wait_timeout")  # Of rows, and of tables.
+            waits = ("innodb_lock_wait_timeout", "lock_wait_timeout")  # For rows, and for tables.
             words = [f"{name}={_SECONDS}" for name in waits]
             arguments = {
                 "connect_timeout": _SECONDS,
@@ -230,15 +230,14 @@ def _prepare(engine: Engine) -> None:
 def _create_private(url: URL) -> None:
     """Create the file of SQLite with mode 0600, if it does not exist.
 
-    SQLite itself would create it by the umask, often readable by all users. Its log and its shared
-    memory get the mode of the file. An existing file is never opened: closing it would release the
-    locks that other connections of this process have on it (POSIX). Other threads wait here until
-    a new file is closed.
+    SQLite would apply the umask, which often lets all users read it. Its log and shared memory get
+    the mode of the file. An existing file is not opened: closing it would release the locks that
+    this process has on it (POSIX). Other threads wait here until a new file is closed.
     """
     if "mode" in url.query:
-        return  # Of a URI: it decides itself whether the file may be created.
+        return  # A URI has its own mode for creating files.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-    with _creating, suppress(OSError):  # It exists, or SQLite reports the error.
+    with _creating, suppress(OSError):  # It exists, or SQLite reports the error later.
         os.close(os.open(sqlite_file(url), flags, 0o600))
 
 
@@ -258,8 +257,11 @@ def _warn_of_readers(url: URL) -> None:
 
 
 def _synchronous_normal(connection: Any, _: object) -> None:
-    """Let commits not wait for the disk. With a write-ahead log that is as safe against a crash of
-    the process; a power cut can lose the last moments, never the file's integrity."""
+    """Let commits return before the disk write.
+
+    With a write-ahead log this is safe against a crash of the process. A power cut can lose the
+    latest commits, but does not damage the file.
+    """
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()

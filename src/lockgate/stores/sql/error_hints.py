@@ -89,7 +89,7 @@ _MYSQL: Final = {
     2003: _NO_SERVER,
     2005: _NO_SERVER,
 }
-# libpq gives no code for a connection that it does not get, only the server's words.
+# libpq has no code for a refused connection, only the server's message.
 _LIBPQ: Final = (
     ("password authentication failed", _LOGIN),
     ("no password supplied", _LOGIN),
@@ -111,8 +111,8 @@ _LIBPQ: Final = (
 def is_driver_error(failure: BaseException, dialect: Dialect) -> bool:
     """Return whether an exception comes from the driver, from its server or from the pool.
 
-    SQLAlchemy wraps most of them. Some arise on the driver itself, and a driver that awaits has
-    classes that only its package tells, as ``asyncpg.PostgresError`` while it connects.
+    SQLAlchemy wraps most of them. Others come from the driver directly, and asynchronous drivers
+    have classes that only their package identifies, such as ``asyncpg.PostgresError``.
     """
     if isinstance(failure, DBAPIError | PoolExhausted | dialect.import_dbapi().Error):
         return True
@@ -124,7 +124,7 @@ def advice(failure: BaseException, dialect: Dialect) -> str | None:
     if isinstance(failure, PoolExhausted):
         return _POOL
     cause = failure.orig if isinstance(failure, DBAPIError) else failure
-    if isinstance(cause, ConnectionError | gaierror):  # As asyncpg lets them through.
+    if isinstance(cause, ConnectionError | gaierror):  # asyncpg does not wrap them.
         return _NO_SERVER
     if isinstance(cause, RuntimeError) and "'cryptography'" in str(cause):
         return _CRYPTOGRAPHY

@@ -1,4 +1,4 @@
-"""Executors: how work reaches the database, for callers that block and for callers that await.
+"""Executors: run work on the database for callers that block and callers that await.
 
 Each kind of SQL access has one: ``SyncExecutor`` blocks the caller's thread, ``ThreadExecutor``
 awaits a blocking engine in worker threads, ``AsyncExecutor`` awaits an asynchronous engine. The
@@ -37,14 +37,14 @@ _Tasks = SimpleQueue[Callable[[], None] | None]
 GRACE: Final = 1.0
 """Seconds that closing waits for calls in progress."""
 _LOOP_THREADS: Final = 4
-"""Worker threads of an event loop for everything but charges."""
+"""Worker threads of an event loop for calls other than charges."""
 
 _abandoned: Final[list[Cursor]] = []
-"""Cursors in a child process that the parent was using at the fork. They are never finalized."""
+"""Cursors that the parent process was using at the fork; finalizing them would disturb it."""
 
 
 class Executor(ABC):
-    """A way to the database. Its methods are coroutines; those of a sync one never suspend."""
+    """Runs work on the database. The coroutines of a :class:`SyncExecutor` never suspend."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions: Final = transactions
@@ -53,10 +53,10 @@ class Executor(ABC):
 
     @abstractmethod
     async def read(self, work: Work[T]) -> T:
-        """Do work that only reads, and return its result."""
+        """Run read-only work, and return its result."""
 
     async def write(self, work: Work[T]) -> T:
-        """Do work in a transaction of its own, and return its result."""
+        """Run work in its own transaction, and return its result."""
         return await self.read(self._transactions.writing(work))
 
     @abstractmethod
@@ -69,10 +69,10 @@ class Executor(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Answer waiting calls, then release threads and the connections of our own engine."""
+        """Answer waiting calls, then release threads and connections of lockgate's engine."""
 
     def _again(self, failure: Exception, attempt: int, started: float) -> bool:
-        """Return whether to try again; if not, check the tables before the next call.
+        """Return whether to retry; if not, check the tables before the next call.
 
         They may have been migrated while this process was running.
         """
@@ -83,17 +83,17 @@ class Executor(ABC):
 
 
 class SyncExecutor(Executor):
-    """Works while the caller's thread waits.
+    """Blocks the caller's thread.
 
-    Charges are made one transaction after the other anyway, so they share one connection, which is
-    kept between them if the engine is ours.
+    Charges run in one transaction after the other, so they share one connection, which is kept
+    between them if lockgate owns the engine.
 
     Args:
-        engine: gives connections.
+        engine: the source of connections.
         transactions: runs work on them.
-        ours: whether the engine was opened here.
-        prompt: whether the driver returns in time by itself, whatever the database does. With
-            others, a call waits for its server in a thread that can be abandoned (D34).
+        ours: whether lockgate opened the engine.
+        prompt: whether the driver enforces deadlines itself. With other drivers, calls run in a
+            thread that can be abandoned (D34).
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SyncExecutor(Executor):
         self._ours = ours
         self._given_up = False
         self._severed = 0
-        """How often connections were cut off: calls from before are not tried again."""
+        """The number of times that connections were severed; earlier calls are not retried."""
         self._threads = None if prompt else deadlines.Threads()
         self._cursor: Cursor | None = None
         self._in_use = 0
@@ -121,16 +121,16 @@ class SyncExecutor(Executor):
     def forked(self) -> None:
         """Leave the connections to the parent process, in the child.
 
-        SQLite finds by its open files which locks this process has, which are none: the files are
-        closed. A server would take that for the end of its client's session.
+        SQLite's files are closed: a child process holds none of the locks that SQLite would
+        assume. Connections to a server are not closed, which would end the parent's session.
         """
         embedded = self._engine.dialect.name == "sqlite"
         if not embedded:
             self._raw.replace_sockets()
         cursor, self._cursor = self._cursor, None
         if cursor is not None and self._sending.locked():
-            # A rollback would change a log that both processes have in memory, and a driver would
-            # wait for the thread that was reading an answer.
+            # A rollback would change a log that both processes map, and a driver would wait for the
+            # thread that was reading an answer.
             _abandoned.append(cursor)
         elif cursor is not None:
             if not embedded:
@@ -141,15 +141,15 @@ class SyncExecutor(Executor):
         self._begin()
 
     def do(self, work: Work[T]) -> T:
-        """Do work on a connection, trying again where that is safe."""
+        """Run work on a connection, with retries where they are safe."""
         return self._retried(self._do, work)
 
     def do_write(self, work: Work[T]) -> T:
-        """Do work in a transaction of its own, trying again where that is safe."""
+        """Run work in its own transaction, with retries where they are safe."""
         return self.do(self._transactions.writing(work))
 
     def send(self, charges: Sequence[Charge]) -> list[Outcome]:
-        """Make charges in one transaction, trying again where that is safe."""
+        """Make charges in one transaction, with retries where they are safe."""
         return self._retried(self._charge, charges)
 
     async def read(self, work: Work[T]) -> T:
@@ -158,7 +158,7 @@ class SyncExecutor(Executor):
     async def charge(self, charge: Charge) -> Outcome:
         outcome = self._batcher.charge(charge)
         if (prune := self._transactions.prune()) is not None:
-            with suppress(Exception):  # A failure to prune is no failure of this charge.
+            with suppress(Exception):  # A failure to prune does not fail the charge.
                 self._in_time(partial(self.do_write, prune))
         return outcome
 
@@ -173,7 +173,7 @@ class SyncExecutor(Executor):
         self.shut()
 
     def shut(self, grace: float = GRACE) -> None:
-        """Release what is ours and idle, and after ``grace`` seconds what is in use."""
+        """Release idle connections of lockgate's engine, busy ones after ``grace`` seconds."""
         self._transactions.hurried = True
         free = self._sending.acquire(timeout=grace)
         if not free:
@@ -187,13 +187,16 @@ class SyncExecutor(Executor):
         self._transactions.hurried = False
 
     def sever(self) -> None:
-        """Cut off connections in use, as of calls that wait for a server's lock: the calls fail and
-        are not tried again. The server undoes them, at the latest when its lock timeout is up."""
+        """Close the sockets of busy connections, such as of calls that wait for a server's lock.
+
+        Their calls fail and are not retried. The server rolls them back, at the latest after its
+        lock timeout.
+        """
         self._severed += 1
         self._raw.sever()
 
     def _in_time(self, call: Callable[[], T]) -> T:
-        """Make a call, waiting no longer than until the present deadline."""
+        """Make a call that returns at the present deadline at the latest."""
         return call() if self._threads is None else self._threads.do(call)
 
     def _send_in_time(self, charges: Sequence[Charge]) -> list[Outcome]:
@@ -214,8 +217,10 @@ class SyncExecutor(Executor):
             attempt += 1
 
     def _reraise(self, failure: Exception, severed: int) -> NoReturn:
-        """Raise a :class:`StoreError` for an exception of the driver. On a connection that was cut
-        off meanwhile, a driver may raise anything."""
+        """Raise a :class:`StoreError` from a driver's exception.
+
+        On a connection that was severed meanwhile, a driver may raise any exception.
+        """
         if not isinstance(failure, StoreError) and (self._given_up or self._severed > severed):
             raise ConnectionLost from failure
         self._transactions.reraise(failure)
@@ -274,7 +279,7 @@ class SyncExecutor(Executor):
 
 
 class _Awaiting(Executor):
-    """An executor of an event loop, with the batcher of its charges."""
+    """An executor of an event loop, with a batcher for charges."""
 
     def __init__(self, transactions: Transactions) -> None:
         super().__init__(transactions)
@@ -295,7 +300,7 @@ class _Awaiting(Executor):
             await self.write(prune)
 
     async def _drain(self, sever: Callable[[], None]) -> None:
-        """Await the charges that wait, and sever what takes longer than the grace."""
+        """Await waiting charges; sever connections of calls that take longer than ``GRACE``."""
         drained = asyncio.ensure_future(self._batcher.drain())
         _, late = await asyncio.wait((drained,), timeout=GRACE)
         if late:
@@ -303,11 +308,11 @@ class _Awaiting(Executor):
 
 
 class ThreadExecutor(_Awaiting):
-    """Awaits a blocking engine: one thread makes charges, others do the rest.
+    """Awaits a blocking engine: one thread makes charges, others run the remaining calls.
 
-    A blocking driver takes half the time of one that awaits: charges that go together change the
-    thread once, where SQLite's asynchronous driver changes it for each statement. SQLite has one
-    writer, so there the thread that makes charges does all writing.
+    A blocking driver takes half the time of an asynchronous one: a batch of charges switches the
+    thread once, SQLite's asynchronous driver once per statement. SQLite has one writer, so there
+    the thread for charges makes all writes.
     """
 
     def __init__(self, sync: SyncExecutor, transactions: Transactions, *, one_writer: bool) -> None:
@@ -378,10 +383,10 @@ class AsyncExecutor(_Awaiting):
 
 
 class WorkerThreads:
-    """Threads that do blocking work for an event loop, in the order in which it arrives.
+    """Daemon threads that run blocking work for an event loop in order of arrival.
 
-    The interpreter waits at its end for threads of ``concurrent.futures``, however long a hung
-    database keeps them. These are daemons: the database undoes what they were doing.
+    At exit the interpreter waits for threads of ``concurrent.futures``, even if a database hangs.
+    It does not wait for daemons, and the database rolls their work back.
 
     Args:
         at_most: the number of threads; each starts when there is work for it.
@@ -396,7 +401,7 @@ class WorkerThreads:
         self._ended = finalize(self, _end, self._tasks, at_most)
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Do work in a thread. A caller that stops waiting does not stop the work.
+        """Run work in a thread. A caller that stops waiting does not stop the work.
 
         Raises:
             Overdue: the present deadline came first.
@@ -427,14 +432,14 @@ class WorkerThreads:
         return await deadlines.answered(answer)
 
     def stop(self) -> None:
-        """End the threads after the work that they were given so far."""
+        """End the threads after the work that is queued now."""
         self._ended()
 
 
 def _serve(tasks: _Tasks) -> None:
     while (task := tasks.get()) is not None:
         task()
-        del task  # It would keep its answer alive until the next one comes.
+        del task  # It would keep its answer alive until the next task.
 
 
 def _end(tasks: _Tasks, threads: int) -> None:
@@ -452,7 +457,7 @@ def _answer(
         if not answer.done():
             settle(value)
 
-    with suppress(RuntimeError):  # The loop is closed: no caller waits any more.
+    with suppress(RuntimeError):  # The loop is closed, so no caller waits.
         loop.call_soon_threadsafe(settle_unless_cancelled)
 
 

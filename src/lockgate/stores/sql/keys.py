@@ -1,4 +1,4 @@
-"""Keys in SQL: the part of each verb inside its transaction."""
+"""The statements of keys, which run inside a verb's transaction."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -25,7 +25,7 @@ from .codec import read_key, read_uses, write_id, write_key, write_uses
 from .tables import FINITE, Tables
 
 REMOVED_AT_ONCE: Final = 50
-"""Keys that one transaction removes: their organizations are locked for some milliseconds."""
+"""Keys removed per transaction, which locks their organization for some milliseconds."""
 _COUNTED_AT_ONCE: Final = 1000
 
 _PEPPER_ID: Final = 8
@@ -33,7 +33,7 @@ _PEPPER_ID: Final = 8
 
 
 class Keys:
-    """The statements of keys, on a connection whose transaction the caller begins and commits.
+    """The statements of keys, in a transaction that the caller begins and commits.
 
     Args:
         tables: the tables.
@@ -44,13 +44,13 @@ class Keys:
         self._organizations: Final = tables.organizations
         self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
-        # Some usage lies beside the windows: one statement reads both from one instant.
+        # Some usage is stored beside the windows; one statement reads both.
         self._with_usage: Final = select(tables.keys, tables.organizations.c.used).outerjoin_from(
             tables.keys, tables.organizations
         )
 
     def insert(self, connection: Connection, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
-        """Insert a key. Its organization exists and is locked."""
+        """Insert a key of an existing, locked organization."""
         keys = self._table
         if cap is not None:
             live = select(keys.c.id).where(*self._live(draft.organization, now)).limit(cap)
@@ -71,8 +71,8 @@ class Keys:
     def check_not_removed(self, connection: Connection, handle: str) -> None:
         """Raise HandleTaken if a removed key had this handle.
 
-        Called after the insert, which has waited for a removal in progress. A locking read sees its
-        committed rows, whatever the snapshot of this transaction.
+        Called after the insert, which waits for a removal in progress. A locking read sees its
+        committed rows, even if the transaction's snapshot is older.
         """
         there = select(self._removed.c.handle).where(self._removed.c.handle == handle)
         if connection.scalar(there.with_for_update(read=True)) is not None:
@@ -108,13 +108,13 @@ class Keys:
     def newest(
         self, connection: Connection, organization: str, limit: int, after: Position | None
     ) -> Page:
-        """Return keys of an organization, newest first, then by id (D10)."""
+        """Return keys of an organization: newest first, then by id (D10)."""
         columns = self._table.c
         mine = columns.organization == write_id(organization)
         order = columns.created_at.desc(), columns.id
         if after is None:
             return self._page(connection, order, limit, mine)
-        # Two ranges of the index: databases read one condition with OR from its beginning.
+        # Two ranges of the index: for one condition with OR, databases read it from the start.
         same = mine, columns.created_at == after.instant, columns.id > after.id
         page = self._page(connection, order, limit, *same)
         older = mine, columns.created_at < after.instant
@@ -128,7 +128,7 @@ class Keys:
         after: Position | None,
         now: int,
     ) -> Page:
-        """Return live keys of an organization, the last to end first, then by id, descending."""
+        """Return live keys of an organization: latest end first, then by descending id."""
         columns = self._table.c
         live = self._live(organization, now)
         order = columns.ends_at.desc(), columns.id.desc()
@@ -151,7 +151,7 @@ class Keys:
         return connection.execute(revoked).rowcount > 0
 
     def due(self, connection: Connection, until: int) -> bytes | None:
-        """Return the organization of the key that ended first, if that was before an instant."""
+        """Return the organization of the key that ended first, if it ended before an instant."""
         columns = self._table.c
         due = select(columns.organization).where(columns.ends_at <= until, FINITE)
         id = connection.scalar(due.order_by(columns.ends_at).limit(1))
@@ -173,7 +173,7 @@ class Keys:
             connection.execute(delete(keys).where(keys.c.handle.in_(handles)))
             for handle in handles:
                 uses.pop(handle, None)
-            # With an idle day, pruning deletes the row itself once it is empty: see Pruning.
+            # With an idle day, Pruning deletes the row once it is empty.
             idle = func.coalesce(organizations.c.idle_day, 0)
             left = update(organizations).where(mine).values(used=write_uses(uses), idle_day=idle)
             connection.execute(left)
@@ -218,7 +218,7 @@ class Keys:
         found = connection.execute(select(*groups, number, last).group_by(*groups)).all()
         rows: list[Counted] = []
         for scheme, by, live, counted, _ in found:
-            if live or kind == "accounts":  # The seal counts, whatever the token.
+            if live or kind == "accounts":  # The seal of a revoked account counts too.
                 rows.append((scheme if live else None, by, counted))
         if sum(counted for *_, counted, _ in found) == _COUNTED_AT_ONCE:
             return Census(tally(rows), f"{kind} {max(last for *_, last in found)}")
@@ -229,7 +229,7 @@ class Keys:
             return []
         page = self._with_usage.where(*which).order_by(*order).limit(limit)
         rows = connection.execute(page).all()
-        # All of them are one organization's.
+        # All rows belong to one organization.
         uses = read_uses(rows[0][-1], rows[0][2]) if rows else {}
         return [read_key(row, uses) for row in rows]
 
@@ -248,14 +248,14 @@ class Keys:
 
 
 def kept_as(table: Table, digest: Digest) -> Any:
-    """Whether a row has this digest and this seal."""
+    """Return whether a row has this digest and this seal."""
     columns = table.c
     seal = columns.seal.is_(None) if digest.seal is None else columns.seal == digest.seal
     return and_(columns.scheme == digest.scheme, columns.digest == digest.value, seal)
 
 
 def columns_of(digest: Digest) -> dict[str, Any]:
-    """A digest and its seal as the columns of a row."""
+    """Return a digest and its seal as the columns of a row."""
     return {"scheme": digest.scheme, "digest": digest.value, "seal": digest.seal}
 
 

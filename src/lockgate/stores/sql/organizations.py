@@ -1,4 +1,4 @@
-"""Organizations in SQL: their locks, plans, windows and slots, within a transaction."""
+"""The statements of organizations: locks, plans, windows and slots."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -40,7 +40,7 @@ class Organizations:
     def lock(self, connection: Connection, id: bytes) -> Any:
         """Lock an organization, inserting it if necessary; return its slots and idle day.
 
-        This is the first statement of its transaction, which may begin anew here.
+        This is the first statement of its transaction, which may restart here.
         """
         table = self._table
         mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
@@ -51,23 +51,23 @@ class Organizations:
         return row
 
     def get(self, connection: Connection, id: str) -> Organization | None:
-        """Return the plan that an organization is on; None: the default plan."""
+        """Return the assigned plan of an organization; None: the default plan."""
         table = self._table
         mine = select(table.c.plan, table.c.overrides).where(table.c.id == write_id(id))
         row = connection.execute(mine).one_or_none()
         return None if row is None else read_organization(id, *row)
 
     def put(self, connection: Connection, organization: Organization) -> None:
-        """Put a locked organization on a plan."""
+        """Assign a plan to a locked organization."""
         table = self._table
         mine = update(table).where(table.c.id == write_id(organization.id))
         overrides = write_overrides(organization)
         connection.execute(mine.values(plan=organization.plan, overrides=overrides))
 
     def leave(self, connection: Connection, id: str) -> None:
-        """Mark a locked organization, whose account and keys were removed, for pruning.
+        """Mark a locked organization without account and keys for pruning.
 
-        Pruning waits until the day after tomorrow: a pair of stores reads the change here.
+        Pruning waits until the day after tomorrow, since a CachedStore reads the change here.
         """
         table = self._table
         mine = table.c.id == write_id(id)

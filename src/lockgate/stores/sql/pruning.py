@@ -12,16 +12,16 @@ from .tables import Tables
 from .transactions import Work
 
 INTERVAL: Final = 60.0
-"""Seconds between two steps of a process, unless a step finds as many rows as it may take."""
+"""Seconds between two steps of a process, unless a step found its maximum of rows."""
 AT_ONCE: Final = 50
 """Rows of one step, which takes a millisecond or two."""
 
 
 class Pruning:
-    """Clears windows that are empty, leases that have ended, and organizations without a plan, key
-    or account. Keys that ended are removed by ``KeyStore.remove_ended``.
+    """Removes empty windows, ended leases, and organizations without a plan, key or account.
 
-    A step skips locked rows, so neither waits for the other.
+    ``KeyStore.remove_ended`` removes ended keys. A step skips locked rows, so it neither waits nor
+    delays an admission.
 
     Args:
         tables: the tables.
@@ -37,7 +37,7 @@ class Pruning:
         self._next = monotonic() + INTERVAL
 
     def due(self) -> Work[None] | None:
-        """Return the next step if it is due, to one caller alone."""
+        """Return the next step if it is due, to one caller only."""
         now = monotonic()
         if now < self._next:
             return None
@@ -52,7 +52,7 @@ class Pruning:
             self._next = monotonic()
 
     def prune(self, connection: Connection, now: int | None = None) -> int:
-        """Do one step in the transaction that has begun; return its number of rows."""
+        """Run one step in the open transaction; return its number of rows."""
         table = self._organizations
         today = (self._database.now(connection) if now is None else now) // DAY
         idle = (

@@ -1,4 +1,4 @@
-"""The drivers' connections in use: they are cut off from another thread when they hang."""
+"""The drivers' connections in use, which another thread can sever when they hang."""
 
 import os
 import socket
@@ -10,14 +10,14 @@ from sqlalchemy import Connection
 
 
 class RawConnections:
-    """The drivers' connections that are in use now, by their ``id()``."""
+    """The drivers' connections in use, by ``id()``."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._in_use: dict[int, Any] = {}
 
     def add(self, connection: Connection) -> int:
-        """Add a connection that may be severed from now on; return its number."""
+        """Add a connection that may be severed; return its number."""
         driver = connection.connection.driver_connection
         with self._lock:
             self._in_use[id(driver)] = driver
@@ -29,17 +29,17 @@ class RawConnections:
             self._in_use.pop(number, None)
 
     def replace_sockets(self) -> None:
-        """Replace the sockets by closed ones, in a child process: they are the parent's."""
+        """Replace the sockets, which belong to the parent, by closed ones in a child process."""
         for driver in self._in_use.values():
             with suppress(Exception):
                 _replace(_descriptor(driver))
 
     def sever(self) -> None:
-        """Shut the sockets down: each call that waits for an answer fails.
+        """Shut down the sockets, so that calls waiting for an answer fail.
 
-        A driver that does not show its socket keeps its own timeouts.
+        Calls of a driver that hides its socket end by its own timeouts.
         """
-        with self._lock:  # No connection returns to its pool meanwhile.
+        with self._lock:  # Connections cannot return to their pool meanwhile.
             for driver in self._in_use.values():
                 with suppress(Exception):
                     _shut(driver)

@@ -29,7 +29,7 @@ _CREATED: Final = (
 
 
 class Revision(NamedTuple):
-    """What the version table records of the tables."""
+    """A row of the version table."""
 
     number: str
     """Four digits."""
@@ -46,7 +46,7 @@ class RevisionRange(NamedTuple):
     def accepts(self, found: Revision | None) -> bool:
         """Return whether this release works with the tables.
 
-        A newer revision is accepted where it declares that releases of ``newest`` still read it.
+        A newer revision is accepted if it declares that releases of ``newest`` can read it.
         """
         return found is not None and self.oldest <= found.number and self.readable(found)
 
@@ -60,7 +60,7 @@ RELEASE: Final = RevisionRange(oldest="0009", newest="0010")
 
 
 class OutdatedSchema(StoreError):
-    """This release does not work with the tables. The message says what to do."""
+    """This release does not support the tables; the message is the remedy."""
 
     def __init__(self, found: Revision | None, prefix: str = DEFAULT_PREFIX) -> None:
         option = "" if prefix == DEFAULT_PREFIX else f" --prefix {prefix or chr(39) * 2}"
@@ -79,7 +79,7 @@ class OutdatedSchema(StoreError):
 
 
 def current(connection: Connection, tables: Tables) -> Revision | None:
-    """Return the revision of the tables, or None where there are none."""
+    """Return the revision of the tables, or None without tables."""
     inspector = inspect(connection)
     if not inspector.has_table(tables.version):
         return None
@@ -97,12 +97,12 @@ def _select(connection: Connection, tables: Tables, *, declared: bool) -> Revisi
 
 
 class Check:
-    """Checks, on a connection just opened, that this release works with the tables.
+    """Checks on a new connection that this release supports the tables.
 
     Args:
         tables: the tables.
         database: the kind of database.
-        create: whether to create the tables where there are none.
+        create: whether to create missing tables.
     """
 
     def __init__(self, tables: Tables, database: Database, *, create: bool) -> None:
@@ -133,7 +133,7 @@ class Check:
             raise problem
 
     def _read(self, connection: Connection) -> Revision | None:
-        """Read the revision in one statement; ask the catalogue only where that fails."""
+        """Read the revision in one statement; query the catalogue only if that fails."""
         try:
             with connection.begin():
                 return _select(connection, self._tables, declared=True)
@@ -166,10 +166,10 @@ def migrate(
 ) -> None:
     """Migrate the tables to a revision, on a connection without an open transaction.
 
-    Tables of a newer release that still serve this one stay as they are.
+    Tables of a newer release that this one can read stay as they are.
 
     Raises:
-        OutdatedSchema: the tables no longer serve this release.
+        OutdatedSchema: this release does not support the tables.
         TimeoutError: another process has been migrating them for a minute.
     """
     from alembic import command

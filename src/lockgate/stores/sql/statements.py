@@ -1,8 +1,8 @@
 """The statements of an admission: compiled by SQLAlchemy, executed by the driver directly.
 
-They are few and hot. SQLAlchemy takes several times as long to execute one as the driver does, so
-it only compiles them, once for each number of rows, and a cursor of its connection executes the
-text. That is safe because none of their values needs a conversion.
+Executing a statement with SQLAlchemy takes several times as long as with the driver. So SQLAlchemy
+compiles each statement once per number of rows, and a cursor of its connection executes the text.
+The values need no type conversion.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,11 +43,11 @@ class Statement(NamedTuple):
 
     text: str
     arguments: Callable[[Mapping[str, Any]], Any]
-    """Turns values by name into the form that the driver takes."""
+    """Converts values by name to the form that the driver expects."""
 
 
 class Statements:
-    """The statements by their number of rows: powers of two, which keeps them few.
+    """The compiled statements by number of rows, which are powers of two to keep them few.
 
     Args:
         tables: the tables.
@@ -90,8 +90,7 @@ class Statements:
         return made.values(id=bindparam("o0"), idle_day=literal_column("0"))
 
     def lock(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Lock the organizations ``o0``, ``o1``... in the order of their ids: transactions that
-        lock the same ones queue up and never deadlock."""
+        """Lock organizations ``o0``, ``o1``... in the order of their ids, to avoid deadlocks."""
         table = self._organizations
         return (
             select(*_owner(table))
@@ -106,11 +105,10 @@ class Statements:
         return select(self._keys, self._clock).where(_among(handle, "h", places))
 
     def both(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Select the keys ``h0``... of organizations, the clock, and the organizations, where the
-        whole database is locked already.
+        """Select the keys ``h0``..., the clock and the organizations, under a lock of the database.
 
-        The unary plus makes SQLite search by handle. Else, for more than a few handles, it would
-        scan all the keys of each organization.
+        The unary plus makes SQLite search by handle. Otherwise, for more than a few handles, it
+        would scan all keys of each organization.
         """
         table, keys = self._organizations, self._keys
         plus = custom_op[Any]("+")
@@ -125,8 +123,8 @@ class Statements:
     def lock_both(self, places: int) -> Select[*tuple[Any, ...]]:
         """Lock organizations, then lock and select their keys, then select the clock.
 
-        A locked row is read in its state after the wait, whenever the statement began. The subquery
-        of the keys counts the organizations, so it runs after the last of them is locked.
+        A locked row is read in its state after the wait, even if the statement began before. The
+        subquery of the keys counts the organizations, so it runs after all of them are locked.
         """
         owners = self.lock(places).cte("owners")
         count = select(func.count()).select_from(owners).scalar_subquery()
@@ -155,8 +153,10 @@ class Statements:
         )
 
     def date(self, places: int) -> Update:
-        """Update the idle days ``d0``... of organizations. This is a statement apart, needed once a
-        day, because SQLite writes an index whenever its column is named."""
+        """Update the idle days ``d0``... of organizations, needed once a day.
+
+        A separate statement, because SQLite writes an index whenever its column is named.
+        """
         table = self._organizations
         return (
             update(table)
@@ -180,12 +180,12 @@ class Statements:
         )
 
     def keep_and_use(self, places: int) -> Update:
-        """Do ``keep`` and ``use`` in one statement."""
+        """Combine ``keep`` and ``use`` in one statement."""
         return self.use(places).add_cte(self.keep(places).cte("kept"))
 
 
 class Cursor:
-    """Executes statements by one cursor of the driver of a connection (PEP 249)."""
+    """Executes statements on a driver's cursor (PEP 249)."""
 
     __slots__ = ("_cursor", "connection", "driver", "statements")
 
@@ -216,7 +216,7 @@ def _arguments(order: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any
     """Return the function that arranges values for the driver: by name, or in an order."""
     if order is None:
         return dict
-    if len(order) < 2:  # An itemgetter of one name returns no tuple.
+    if len(order) < 2:  # An itemgetter of one name does not return a tuple.
         return lambda values: [values[name] for name in order]
     return itemgetter(*order)
 
@@ -228,7 +228,7 @@ def _owner(table: Table) -> list[Column[Any]]:
 
 
 def _among(column: Column[Any], letter: str, places: int) -> ColumnElement[bool]:
-    """Compare a column with a number of values; SQLite is slow with a list of one."""
+    """Compare a column with one or more values; SQLite is slow with a list of one."""
     if places == 1:
         return column == bindparam(f"{letter}0")
     return column.in_([bindparam(f"{letter}{place}") for place in range(places)])
@@ -237,10 +237,10 @@ def _among(column: Column[Any], letter: str, places: int) -> ColumnElement[bool]
 def _chosen(
     column: Column[Any], key: str, value: str, places: int, like: Column[Any]
 ) -> ColumnElement[Any]:
-    """Choose the value with the same number as the key that a row has.
+    """Select, by the key of a row, the value with the same number.
 
-    The ELSE never applies. It tells PostgreSQL the type of values that are all NULL, which it would
-    take for text.
+    The ELSE never applies. It gives PostgreSQL the type of values that are all NULL, which it would
+    otherwise take for text.
     """
     values = [bindparam(f"{value}{place}", type_=like.type) for place in range(places)]
     if places == 1:
@@ -251,12 +251,12 @@ def _chosen(
 
 
 def places_for(count: int) -> int:
-    """Return the number of rows of the statement that serves this many."""
+    """Return the number of rows of the smallest statement for ``count`` rows."""
     return 1 << (count - 1).bit_length()
 
 
 def filled(places: int, **columns: Sequence[Any]) -> dict[str, Any]:
-    """Return values by the names of their places; a column's last value fills places left over."""
+    """Return values by place name; a column's last value fills the remaining places."""
     return {
         f"{letter}{place}": values[min(place, len(values) - 1)]
         for letter, values in columns.items()

@@ -1,4 +1,4 @@
-"""The store: each verb once, over the executor of the caller."""
+"""The SQL store: each verb once, on the executor of the caller."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -61,12 +61,12 @@ one runs in the thread of the request, so under ASGI it must answer from memory.
 """
 
 _NAME: Final = re.compile(r"[!-~]{1,64}")
-"""The handles and ids of keys: databases differ on how they compare other texts."""
+"""The format of handles and ids of keys; databases compare other texts differently."""
 _MAX_KEY_HINTS: Final = 131_072
 
 
 class KeyHint(NamedTuple):
-    """A key as it was last read. It tells which lock to take, and admits no request."""
+    """A key as it was last read. It selects the lock to take, and does not admit requests."""
 
     key: ApiKey
     sealed: tuple[object, ...]
@@ -74,22 +74,22 @@ class KeyHint(NamedTuple):
 
 
 class SqlStore(PrimaryStore):
-    """Keeps everything in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
+    """A store in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
     A charge is one short transaction that locks the organization's row, reads, decides and writes;
-    charges that wait at the same time share one. Time is the server's clock (D27). Why a revocation
-    is immediate is told in ``admission.py``.
+    concurrent charges share one. Time is the server's clock (D27). ``admission.py`` explains why a
+    revocation is immediate.
 
     Args:
-        engine: a URL, or the host's own engine to share with the rest of the application. From a
-            URL, a store serves event loops and threads alike. A blocking engine serves threads
-            (an engine of SQLite both), an asynchronous one event loops.
-        prefix: the start of the tables' names.
-        resolver: returns the plan of an organization, where the host keeps plans itself.
+        engine: a URL, or the host's engine. A store from a URL serves event loops and threads. A
+            blocking engine serves threads (for SQLite also event loops), an asynchronous one event
+            loops.
+        prefix: the prefix of the tables' names.
+        resolver: returns the plan of an organization, if the host stores plans itself.
 
     Raises:
         ConfigurationError: the database is not supported, the URL or the prefix is not valid, the
-            driver is not installed, or an ``async`` resolver meets a blocking engine.
+            driver is not installed, or an ``async`` resolver is combined with a blocking engine.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class SqlStore(PrimaryStore):
         tables = Tables(prefix)
         engines = engines_of(engine)
         database = database_of(engines.dialect)
-        # An embedded database has no operator who would run a command for it.
+        # An embedded database has no operator to create its tables.
         create = engines.ours and engines.dialect.name == "sqlite"
         self._statements = Statements(
             tables, engines.dialect, database.clock, database.insert_missing
@@ -243,8 +243,8 @@ class SqlStore(PrimaryStore):
         if not _NAME.fullmatch(handle):
             return False
 
-        # The owner of a key never changes. It is read in a transaction of its own, since the
-        # snapshot of the one that locks would be from before its lock.
+        # The owner of a key never changes. It is read in a separate transaction, since the
+        # snapshot of the locking one would precede its lock.
         id = await self._read(lambda c: self._keys.owner(c, handle))
         if id is None:
             return False
@@ -259,7 +259,7 @@ class SqlStore(PrimaryStore):
         return await self._write(work)
 
     async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        # In one order, like the admissions: see Statements.lock.
+        # Ordered like the locks of admissions: see Statements.lock.
         values = [
             {"h0": handle, "n0": requests, "a0": last}
             for handle, (requests, last) in sorted(usage.items())
@@ -274,7 +274,7 @@ class SqlStore(PrimaryStore):
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
         until = (await self.now() if now is None else now) - age
-        # Read in a transaction apart: the snapshot of the next would be from before its lock.
+        # Read in a separate transaction: the snapshot of the next one would precede its lock.
         organization = await self._read(lambda connection: self._keys.due(connection, until))
         if organization is None:
             return Removal(0, None)
@@ -412,7 +412,7 @@ class SqlStore(PrimaryStore):
         return tuple(sorted(removed))
 
     async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
-        """Remove one account in its own transaction: admissions wait for one row at most."""
+        """Remove one account in its own transaction, so admissions wait for one row at most."""
         resolved = await self._resolved(organization)
 
         def work(connection: Connection) -> bool:
@@ -453,7 +453,7 @@ class SqlStore(PrimaryStore):
 
     async def change_counter(self) -> int | None:
         if self._resolver is not None:
-            return None  # Plans change in the host, which this counter does not follow.
+            return None  # The host's plans change without this counter.
         return await self._read(self._change_counter.read)
 
     async def freshness(self) -> Freshness:
@@ -503,10 +503,10 @@ class SqlStore(PrimaryStore):
         return self._database.now(connection) if now is None else now
 
     async def _insert(self, work: Work[T], taken: Work[bool]) -> T:
-        """Insert rows whose handles may be taken.
+        """Insert rows, if their handles are free.
 
         Raises:
-            HandleTaken: they are.
+            HandleTaken: a handle is taken.
         """
         try:
             return await self._write(work)

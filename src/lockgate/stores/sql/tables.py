@@ -1,4 +1,4 @@
-"""The tables, alike in every database.
+"""The tables, the same in every database.
 
 Ids of organizations are stored as bytes, because databases disagree on which texts are equal:
 collations fold case, pad blanks and refuse NUL (D36).
@@ -47,7 +47,7 @@ OPTIONS: Final[dict[str, Any]] = {**_MYSQL, **_MARIADB}
 
 
 def ascii_text(length: int) -> TypeEngine[str]:
-    """Return a type of text that is compared byte by byte."""
+    """Return a text type that is compared byte by byte."""
     return (
         String(length)
         .with_variant(postgresql.VARCHAR(length, collation="C"), "postgresql")
@@ -57,7 +57,7 @@ def ascii_text(length: int) -> TypeEngine[str]:
 
 
 def opaque(length: int) -> TypeEngine[bytes]:
-    """Return a type of bytes that can be a key: MySQL indexes no BLOB."""
+    """Return a bytes type that can be a key, since MySQL cannot index a BLOB."""
     return (
         LargeBinary(length)
         .with_variant(mysql.VARBINARY(length), "mysql")
@@ -66,7 +66,7 @@ def opaque(length: int) -> TypeEngine[bytes]:
 
 
 def large_bytes() -> TypeEngine[bytes]:
-    """Return a type of bytes beyond the 64 KB of MySQL's BLOB."""
+    """Return a bytes type for more than the 64 KB of MySQL's BLOB."""
     return (
         LargeBinary()
         .with_variant(mysql.MEDIUMBLOB(), "mysql")
@@ -88,7 +88,7 @@ SEAL_LENGTH: Final = 80
 
 
 def naming() -> MetaData:
-    """Return empty metadata with our names for constraints, which the migrations use as well."""
+    """Return empty metadata with lockgate's naming convention, also for the migrations."""
     return MetaData(naming_convention=_NAMING)
 
 
@@ -96,7 +96,7 @@ class Tables:
     """The tables of one prefix.
 
     Args:
-        prefix: the start of their names: up to 30 of ``a-z0-9_``, starting with a letter.
+        prefix: the prefix of their names: up to 30 of ``a-z0-9_``, starting with a letter.
     """
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
@@ -162,7 +162,7 @@ class Tables:
         newest = columns.organization, columns.created_at.desc(), columns.id
         Index(f"ix_{prefix}keys_newest", *newest)  # The order of lists (D10).
         Index(f"ix_{prefix}keys_live", columns.organization, columns.ends_at, columns.id)
-        # Of keys that end at all: small, and of no use to the query for live keys.
+        # Only keys with an end, so that the index is small and not used for live keys.
         name = f"ix_{prefix}keys_ends_at"
         Index(name, columns.ends_at, postgresql_where=FINITE, sqlite_where=FINITE)
         self.removed_handles: Final = Table(
@@ -196,8 +196,8 @@ class Tables:
             # The instant since which an account may have been unused. Claiming one or finding it
             # on a plan sets NULL: it is never removed.
             Column("review_at", BigInteger, index=True),
-            # 1 until it is claimed, then 0. No database reads an index in order past IS NULL and
-            # goes on in the order of the next column, in any way that another does as well.
+            # 1 until it is claimed, then 0. The databases differ in whether they read an index in
+            # the order of its next column after IS NULL.
             Column("unclaimed", SmallInteger),
             **OPTIONS,
         )

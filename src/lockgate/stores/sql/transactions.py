@@ -1,8 +1,8 @@
-"""Transactions: begun with their lock, committed, and tried again where that is safe.
+"""Transactions: begin with a lock, commit, and retry where that is safe.
 
-A transaction that fails before its commit is undone, so it may be tried again: after a conflict
-with another one, or on a new connection after its own was lost. Once the commit is sent its outcome
-is unknown and nothing is tried again, so each call counts once or not at all (D33).
+A transaction that fails before its commit is rolled back, so it may be retried after a conflict, or
+on a new connection after its own was lost. Once the commit is sent its outcome is unknown and it is
+not retried, so each call counts once or not at all (D33).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ _ATTEMPTS: Final = 6
 
 
 class ConnectionLost(StoreError):
-    """The connection was lost before the commit: nothing is written."""
+    """The connection was lost before the commit, so no change was written."""
 
 
 class Transactions:
@@ -38,10 +38,10 @@ class Transactions:
         check: checks the revision of the tables.
         ledger: makes charges in a transaction.
         statements: the statements of the ledger.
-        dialect: how to tell an exception of the driver.
+        dialect: identifies exceptions of the driver.
         prune: returns work that removes a few idle rows when that is due.
-        patience: seconds to try again for while the database as a whole is locked.
-        adviser: logs what to do about failures that are not tried again.
+        patience: seconds to retry while the database as a whole is locked.
+        adviser: logs remedies for failures that are not retried.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Transactions:
         """Whether waiting for a locked file ends at once, because the store is about to close."""
 
     def writing(self, work: Work[T]) -> Work[T]:
-        """Return the work inside a transaction that takes its lock first and commits."""
+        """Wrap work in a transaction that takes its lock first and commits."""
 
         def transaction(connection: Connection) -> T:
             try:
@@ -104,14 +104,16 @@ class Transactions:
         return outcomes
 
     def reraise(self, failure: Exception) -> NoReturn:
-        """Raise a :class:`StoreError` for an exception of the driver or of its pool; any other one,
-        which is a bug, as it is (R11)."""
+        """Raise a :class:`StoreError` from an exception of the driver or its pool.
+
+        Other exceptions are bugs and are raised as they are (R11).
+        """
         if isinstance(failure, StoreError) or not is_driver_error(failure, self._dialect):
             raise failure
         raise StoreError from failure
 
     def rehearse(self, connection: Connection) -> None:
-        """Prepare the statements of a charge, and leave nothing of it in the database."""
+        """Compile the statements of a charge, without changing the database."""
         cursor = self.cursor(connection)
         try:
             self._database.begin_charging(cursor)
@@ -120,10 +122,10 @@ class Transactions:
             _undo(connection, cursor.driver.rollback)
 
     def again(self, failure: Exception, attempt: int, started: float) -> bool:
-        """Return whether to try a failed transaction again; if not, log what to do about it.
+        """Return whether to retry a failed transaction; if not, log a remedy.
 
         Args:
-            failure: the exception; the transaction is undone.
+            failure: the exception; the transaction is rolled back.
             attempt: the number of the attempt that failed, from 1.
             started: the start of the first attempt, in seconds of the monotonic clock.
         """
@@ -145,7 +147,7 @@ class Transactions:
 
 
 def _undo(connection: Connection, rollback: Callable[[], None]) -> None:
-    """Roll back; discard a connection that cannot, as after a cancelled wait of its driver."""
+    """Roll back, or discard a connection on which that fails, as after a cancelled wait."""
     try:
         rollback()
     except Exception:

@@ -1,4 +1,4 @@
-"""Steps of a revision that may be repeated.
+"""Repeatable steps of a revision.
 
 MariaDB and MySQL commit each change of a table by itself. A process that is killed during an
 upgrade leaves a revision half applied under the number of the revision before. The next upgrade
@@ -66,8 +66,8 @@ def drop_index(index: str, name: str) -> None:
 def declare_oldest_reader(revision: str) -> None:
     """Record the oldest revision whose release still works with the tables.
 
-    A revision that takes something away declares this before its first step, and its downgrade
-    after its last: a process of an older release never trusts tables that are half changed.
+    A revision that contracts declares this before its first step, and its downgrade after its last
+    one, so that a process of an older release never uses half-changed tables.
     """
     version = table(name_of("version"), column("oldest_reader"))
     op.execute(update(version).values(oldest_reader=revision))
