@@ -27,7 +27,7 @@ def starlette_application(service: Service) -> ASGIApp:
 
 
 def fastapi_application(service: Service) -> ASGIApp:
-    """Return the service as a FastAPI application; it describes itself as the others do."""
+    """Return the service as a FastAPI application."""
     from fastapi import FastAPI
 
     from ..fastapi import protect

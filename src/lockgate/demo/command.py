@@ -34,7 +34,7 @@ _MAKE: Final = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
 PLANS: Final = ("free", "starter", "creator", "enterprise")
 ENTERPRISE: Final = {"rpm": 100_000, "rph": 1_000_000, "rpd": 10_000_000, "concurrent": 100}
 REGISTRATIONS_PER_HOUR: Final = 1_000
-"""By client address: everyone who tries the demo shares one."""
+"""Per client address, which all users of the demo share."""
 
 
 def demo(
@@ -54,17 +54,17 @@ def demo(
         port: the port to listen on; 0 picks one.
         store: the URL of the store.
         framework: the framework of the application.
-        deadline: how many seconds a request waits for a shared store.
+        deadline: the seconds that a request waits for a shared store.
         as_json: whether to print one line of JSON instead of an invitation.
         serve: the server; None: the demo's usual server for such an application.
 
     Raises:
         ConfigurationError: the store's URL names no store, or other machines can reach the address
             while a development secret is in use.
-        StoreUnavailable: the store cannot be used.
-        OSError: the address cannot be listened on.
+        StoreUnavailable: the store does not work.
+        OSError: the address cannot be bound.
     """
-    import_module(framework)  # If it is not installed: say so before anything is opened.
+    import_module(framework)  # A missing framework fails before the store is opened.
     if serve is None:
         serve = serve_wsgi if framework == "flask" else serve_asgi
     with _listen(host, port) as listener:
@@ -96,8 +96,8 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
         deadline=deadline,
     )
     if gate.store.io != "async":
-        # Report a store that cannot be used, and serve nothing. Creating its tables may take longer
-        # than the deadline of a request.
+        # Fail early for a store that does not work. Creating its tables may take longer than the
+        # deadline of a request.
         run(gate.keys.list("demo"))
     service = Service(gate)
     announce = partial(_announce, gate, sessions, url, as_json=as_json)
@@ -107,7 +107,7 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
 
 
 async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
-    """Make the demo's organizations and tell about them."""
+    """Create the demo's organizations and print them."""
     organizations = {plan: await _organization(gate, sessions, plan) for plan in PLANS}
     if used := development_secrets():
         print(
@@ -131,7 +131,7 @@ async def _organization(gate: Gate, sessions: SignedCookie, plan: str) -> dict[s
 
 
 def _secret(variable: str) -> str:
-    """Return a secret from the environment, or the development secret in its place.
+    """Return a secret from the environment, or else the development secret.
 
     A gate refuses published secrets, so the demo's are the SHA-256 of the published texts.
     """
@@ -139,14 +139,14 @@ def _secret(variable: str) -> str:
 
 
 def development_secrets() -> list[str]:
-    """Return the environment variables that give no secret, so that a published one is in use."""
+    """Return the environment variables without a secret, whose published defaults are used."""
     return [variable for variable in _DEVELOPMENT if not os.environ.get(variable)]
 
 
 def _refuse_development_secrets(host: str, listener: socket.socket) -> None:
     """Refuse to serve other machines with published secrets.
 
-    The address is the bound address of the socket: a name may have resolved to any.
+    The bound address of the socket decides, since a name may resolve to any address.
 
     Raises:
         ConfigurationError: a development secret is in use, and the address is not loopback.
@@ -165,7 +165,7 @@ def _listen(host: str, port: int) -> socket.socket:
     if not host:
         raise ConfigurationError("The host is empty: use 127.0.0.1, or 0.0.0.0 for every address.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Without the protocol named, asyncio would not switch off Nagle's algorithm: 44 ms a POST.
+    # Without the protocol, asyncio does not disable Nagle's algorithm: 44 ms per POST.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -181,7 +181,7 @@ def _url(host: str, port: int) -> str:
 
 
 def other_names(url: str) -> list[str]:
-    """Return other names of the demo for a browser on this machine, where it listens there."""
+    """Return other URLs of the demo for a browser on this machine."""
     parts = urlsplit(url)
     try:
         address = ip_address(parts.hostname or "")

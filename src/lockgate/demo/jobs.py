@@ -14,32 +14,32 @@ from ..services.concurrency import ConcurrencySlots
 from ..sync import run
 
 LEASE: Final = 5.0
-"""Seconds that a slot outlives a demo that was killed."""
+"""Seconds after which the slots of a killed demo expire."""
 _BEAT: Final = LEASE / 3
 _JITTER: Final = 0.1
-"""Seconds by which the clocks of store and demo may drift apart while a job lasts."""
+"""Seconds by which the clocks of store and demo may drift during a job."""
 _JOBS_AT_MOST: Final = 1000
-"""Jobs kept for each organization; the oldest go first."""
+"""Jobs stored per organization; the oldest are dropped."""
 
 
 class Job(NamedTuple):
-    """A job that was started. It has no more to do than to last."""
+    """A started job, which only waits for its end."""
 
     id: str
     kind: str
     ends_at: float
 
     def shown(self, status: str) -> dict[str, object]:
-        """Return the job, as callers see it."""
+        """Return the job as shown to callers."""
         return {"id": self.id, "kind": self.kind, "status": status}
 
 
 class Jobs:
     """The jobs of a demo, by organization.
 
-    Renders are known to this process alone. A timelapse is known wherever the store is: its slot
-    bears its id, so that any demo on that store shows and cancels it. Its lease is renewed in the
-    background, the last time to the instant at which the job ends: no release is needed.
+    Only this process has renders. A timelapse has a slot with its id in the store, so any demo on
+    that store can show and cancel it. Its lease is renewed in the background, finally to the end of
+    the job, so it needs no release.
     """
 
     def __init__(self, slots: ConcurrencySlots) -> None:
@@ -101,7 +101,7 @@ class Jobs:
         return {**job, "status": "cancelled"}
 
     async def stop(self) -> None:
-        """End the jobs that hold slots, as far as a second goes: the rest comes back by itself."""
+        """End the jobs that hold slots within a second; the remaining leases expire."""
         self._over.set()
         if isinstance(self._keeper, Thread):
             self._keeper.join(1)
@@ -121,7 +121,7 @@ class Jobs:
                 self._keeper = self._keeping()
 
     def _keeping(self) -> asyncio.Task[None] | Thread:
-        """Renew leases in the colour of the face: by a task, or by a thread."""
+        """Renew leases by a task under ASGI, by a thread under WSGI."""
         try:
             return asyncio.get_running_loop().create_task(self._renew_and_sleep())
         except RuntimeError:
@@ -151,7 +151,7 @@ class Jobs:
                 except StoreUnavailable:
                     continue
                 except SlotLost:
-                    pass  # Somebody cancelled it.
+                    pass  # The job was cancelled.
             with self._lock:
                 del self._owners[held]
 
@@ -161,7 +161,7 @@ def _span(left: float) -> float:
 
 
 def _status(job: Job, running: Collection[str]) -> str | None:
-    """How a job stands; None: its slot was taken from it, so it is no more."""
+    """Return the status of a job; None if it lost its slot."""
     if job.id in running:
         return "running"
     left = job.ends_at - monotonic()

@@ -1,4 +1,4 @@
-"""What serves the demo: uvicorn and waitress, each until a signal stops it."""
+"""The demo's servers, uvicorn and waitress, which serve until a signal."""
 
 import signal
 import socket
@@ -14,26 +14,26 @@ from ..sync import run
 Flow = Callable[[], Coroutine[Any, Any, None]]
 
 GRACE: Final = 3
-"""Seconds that open requests have when the demo is stopped."""
+"""Seconds for open requests to finish when the demo stops."""
 THREADS: Final = 8
-"""How many of them serve, where threads do."""
+"""The number of threads of a WSGI server."""
 
 
 class Loaded(NamedTuple):
     """The demo in memory: an application, and its hooks at start and shutdown."""
 
     app: Any
-    """For ASGI or WSGI, by its framework."""
+    """An ASGI or WSGI application, by its framework."""
     announce: Flow
-    """To run once there is a socket that listens."""
+    """Runs when the socket listens."""
     cancel_waits: Callable[[], None]
-    """To call when the server begins to stop."""
+    """Called when the server begins to stop."""
     close: Flow
-    """To run when all requests are answered."""
+    """Runs after all requests are answered."""
 
 
 Serve = Callable[[Callable[[], Loaded], socket.socket], None]
-"""Loads the demo, in the process that is to serve it, and serves it by a bound socket."""
+"""Loads the demo in the serving process, and serves it on a bound socket."""
 
 
 def serve_asgi(load: Callable[[], Loaded], listener: socket.socket) -> None:
@@ -42,10 +42,10 @@ def serve_asgi(load: Callable[[], Loaded], listener: socket.socket) -> None:
 
 
 def uvicorn_server(loaded: Loaded, options: dict[str, Any]) -> uvicorn.Server:
-    """Return a server for the demo, with uvicorn's options besides the demo's."""
+    """Return a uvicorn server for the demo, with additional options."""
 
     class Server(uvicorn.Server):
-        """Says so once it is listening."""
+        """Announces the demo when it listens."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -57,8 +57,8 @@ def uvicorn_server(loaded: Loaded, options: dict[str, Any]) -> uvicorn.Server:
             await loaded.close()
 
     _stop_quietly()  # uvicorn raises the signal again once it has stopped.
-    # The peer's address is what counts here: uvicorn would believe any X-Forwarded-For that
-    # comes from this machine. Access logs would go to the output that is to hold one line.
+    # The gate uses the peer's address; uvicorn would trust any X-Forwarded-For from this
+    # machine. Access logs would go to the output, which must have one line.
     config = uvicorn.Config(
         loaded.app,
         lifespan="on",
@@ -76,7 +76,7 @@ def serve_wsgi(load: Callable[[], Loaded], listener: socket.socket) -> None:
     loaded = load()
 
     class Threads(ThreadedTaskDispatcher):
-        """Gives open requests no longer than the other server does: the store closes after them."""
+        """Gives open requests as much time as the other server, before the store closes."""
 
         def shutdown(self, cancel_pending: bool = True, timeout: int = GRACE) -> bool:
             loaded.cancel_waits()

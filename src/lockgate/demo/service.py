@@ -48,7 +48,7 @@ class Operation(NamedTuple):
 
 
 class NewJob(BaseModel):
-    """What starts a job."""
+    """The body of a request for a job."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -57,7 +57,7 @@ class NewJob(BaseModel):
 
 
 class Service:
-    """A service that pretends to generate images, and really is behind a gate."""
+    """A pretended image generation service behind a real gate."""
 
     def __init__(self, gate: Gate) -> None:
         self.gate: Final = gate
@@ -105,11 +105,11 @@ class Service:
 
     @property
     def rules(self) -> dict[str, Rule]:
-        """What each operation requires, for the gate's middleware."""
+        """The access rule of each operation, for the gate's middleware."""
         return {f"{o.method} {o.path}": o.rule for o in self.operations}
 
     async def health(self, _: Visit) -> tuple[int, Any]:
-        """Say that the service is up."""
+        """Report that the service is up."""
         return 200, {"status": "ok"}
 
     async def capabilities(self, _: Visit) -> tuple[int, Any]:
@@ -123,7 +123,7 @@ class Service:
         return 200, describe(self.gate, "lockgate demo", own)
 
     async def dashboard(self, _: Visit) -> tuple[int, Any]:
-        """Show the page that registration sends owners to."""
+        """Show the page to which registration sends owners."""
         return 200, self._dashboard
 
     async def models(self, _: Visit) -> tuple[int, Any]:
@@ -131,7 +131,7 @@ class Service:
         return 200, {"data": [{"id": "acme-image-1"}, {"id": "acme-image-1-fast"}]}
 
     async def made(self, _: Visit) -> tuple[int, Any]:
-        """Pretend to have made something."""
+        """Pretend to have generated an image."""
         return 201, {"id": str(uuid4())}
 
     async def empty(self, _: Visit) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""The testing kit: hold stores to their contract, and limits to their word.
+"""The testing kit: certify stores, simulate limits, and set up gates for tests.
 
 These names need no extra. ``lockgate.testing.suite`` (a pytest class),
 ``lockgate.testing.state_machine`` and ``lockgate.testing.strategies`` (Hypothesis) need the extra

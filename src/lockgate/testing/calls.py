@@ -1,4 +1,4 @@
-"""A call of a store's verb, its answer, and how a trace shows both."""
+"""Calls of a store's verbs, their answers, and their text form in traces."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -25,13 +25,13 @@ _NEAR: Final = 1000 * DAY
 
 
 class Raised(NamedTuple):
-    """What stands for an answer when a call raised: the type, and for unexpected ones the text."""
+    """The answer of a call that raised: the exception's type, with its text if unexpected."""
 
     error: str
 
 
 class Lost:
-    """What stands for an answer that never came."""
+    """The answer of a call whose reply was lost."""
 
     def __repr__(self) -> str:
         return "no answer"
@@ -44,8 +44,8 @@ WALKS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "census": lambda steps: Census(_total(step.counts for step in steps), None),
     "remove_ended": lambda steps: Removal(sum(step.removed for step in steps), None),
 }
-"""Verbs that do one step of a walk, with the sum of all steps: a call of one does the whole
-walk."""
+"""Verbs that run one step of a walk, with the function that sums up its steps. A call makes the
+whole walk."""
 _STEPS_AT_MOST: Final = 10_000
 
 
@@ -55,10 +55,10 @@ class Call(NamedTuple):
     verb: str
     arguments: tuple[Any, ...]
     options: tuple[tuple[str, Any], ...] = ()
-    """Arguments that are given by name."""
+    """Keyword arguments."""
 
     async def on(self, store: object) -> Any:
-        """Make the call on a store; an exception is an answer as well."""
+        """Make the call on a store; an exception is an answer too."""
         method: Callable[..., Awaitable[Any]] = getattr(store, self.verb)
         try:
             answer = await method(*self.arguments, **dict(self.options))
@@ -88,7 +88,7 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def raised(error: Exception) -> Raised:
-    """Return an exception as an answer: lockgate's by their type, others with their message."""
+    """Return an exception as an answer: lockgate's by type, others with their message."""
     name = type(error).__name__
     if type(error).__module__.startswith("lockgate"):
         return Raised(name)
@@ -96,7 +96,7 @@ def raised(error: Exception) -> Raised:
 
 
 def show(value: object) -> str:
-    """A value as a trace shows it: short, instants as so long from :data:`START`."""
+    """Return the short text of a value in a trace; instants are relative to :data:`START`."""
     if isinstance(value, bool) or value is None:
         return repr(value)
     if isinstance(value, int):
@@ -172,10 +172,10 @@ def _reading(reading: Reading) -> str:
 
 
 def alike(expected: object, got: object) -> bool:
-    """Whether an answer is the right one, and of the right type in each of its parts.
+    """Return whether an answer equals the expected one, including the types of all parts.
 
-    ``Decimal(3)``, ``3.0`` and 3 are equal, and so are a key and a plain tuple; but the types
-    differ in JSON, and a plain tuple has no fields.
+    ``Decimal(3)``, ``3.0`` and 3 are equal, but differ in JSON; a key equals a plain tuple, which
+    has no fields.
     """
     if expected != got or not isinstance(got, type(expected)):
         return False
@@ -192,7 +192,7 @@ def alike(expected: object, got: object) -> bool:
 
 
 def differences(expected: object, got: object) -> str:
-    """Both answers; of two readings, keys or accounts, the parts in which they differ."""
+    """Return both answers; for readings, keys and accounts only the parts that differ."""
     if isinstance(expected, Reading | ApiKey | Account) and type(got) is type(expected):
         right, wrong = expected._asdict(), cast(Reading, got)._asdict()
         parts = (

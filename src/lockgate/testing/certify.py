@@ -1,4 +1,4 @@
-"""Certifying a store: every check of the contract, without any test framework."""
+"""Certify a store: run every check of the contract, without a test framework."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -12,7 +12,7 @@ from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets, whole
 T = TypeVar("T")
 
 MakeStore: TypeAlias = Callable[[], PartStore | Awaitable[PartStore]]
-"""Makes an empty store, a new one each time. May be ``async``."""
+"""Returns a new, empty store. May be ``async``."""
 
 
 async def certify(
@@ -23,33 +23,33 @@ async def certify(
 ) -> None:
     """Check a store against the contract, each check on a new store.
 
-    ``await`` it where the store awaits; ``lockgate.run`` it where the store blocks. Many callers at
-    once are then tasks of this event loop, or threads.
+    ``await`` it for a store that awaits, and use ``lockgate.run`` for one that blocks. Concurrent
+    callers are then tasks of this event loop, or threads.
 
     Args:
-        make_store: makes an empty store.
-        parts: the parts that the store keeps, if not all.
-        leftovers: returns the number of organizations of which a store still keeps windows or slots
-            at an instant; without it W10 cannot be checked.
+        make_store: returns a new, empty store.
+        parts: the parts that the store implements; default: all.
+        leftovers: returns the number of organizations with stored windows or slots at an instant;
+            without it W10 cannot be checked.
 
     Raises:
-        Broken: naming the first sentence that the store breaks, the simplest checks first.
+        Broken: the store breaks a guarantee; the simplest checks run first.
     """
     for check in checks_of(parts, leftovers):
         await check_one(check, make_store)
 
 
 def checks_of(parts: Collection[Part] = PARTS, leftovers: Leftovers | None = None) -> list[Check]:
-    """The checks of these parts."""
+    """Return the checks of these parts."""
     forgotten = [] if leftovers is None else [forgets(leftovers)]
     return [check for check in (*CHECKS, *forgotten) if check.part in parts]
 
 
 async def check_one(check: Check, make_store: MakeStore) -> None:
-    """Run one check on a store made for it, and close that.
+    """Run one check on a new store, and close the store.
 
     Raises:
-        Broken: the store breaks the check's sentence.
+        Broken: the store breaks the check's guarantee.
     """
     made = make_store()
     store = whole(await made if isawaitable(made) else made)
@@ -60,5 +60,5 @@ async def check_one(check: Check, make_store: MakeStore) -> None:
 
 
 def drive(io: IoMode, flow: Coroutine[Any, Any, T]) -> T:
-    """Run a flow to its end in the colour of its store, where no event loop runs."""
+    """Run a coroutine to its end in the I/O mode of its store, outside of an event loop."""
     return asyncio.run(flow) if io == "async" else run(flow)

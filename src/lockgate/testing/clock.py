@@ -1,18 +1,18 @@
-"""A clock that is moved by hand, so that no test waits for a window to pass."""
+"""A clock moved by hand, so that no test waits for a window to pass."""
 
 from typing import Final
 
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 
 START: Final = 20_000 * DAY + 12_345 * SECOND + 678_901
-"""An instant to start from, in microseconds; no whole millisecond, so that rounding shows."""
+"""The first instant, in microseconds; not a whole millisecond, so that rounding shows."""
 
 
 class HandClock:
-    """Gives the same instant until it is moved: ``Gate(..., clock=HandClock())``.
+    """Returns the same instant until it is moved: ``Gate(..., clock=HandClock())``.
 
     Args:
-        now: the instant to start from, in microseconds since the epoch.
+        now: the first instant, in microseconds since the Unix epoch.
 
     Attributes:
         now: the present instant; may be set, also to an earlier one.
@@ -27,7 +27,7 @@ class HandClock:
     def move(
         self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> int:
-        """Move it, back where the sum is negative, and give the new present."""
+        """Move the clock, back if the sum is negative, and return the new present."""
         by = seconds * SECOND + minutes * MINUTE + hours * HOUR + days * DAY
         self.now += round(by)
         return self.now

@@ -1,4 +1,4 @@
-"""Keys, ids and plans for the checks to put into stores: the same ones in every run."""
+"""Keys, ids and plans for checks, the same in every run."""
 
 from collections.abc import Sequence
 from random import Random
@@ -45,32 +45,32 @@ HOSTILE: Final = (
     "two \ud83d\ude00 surrogates",
     "two \U0001f600 surrogates",
 )
-"""Ids that stores may trip over: all different, some nearly alike, each one allowed (D36)."""
+"""Valid ids that are hard for stores: all different, some nearly alike (D36)."""
 
 NARROW: Final = Plan("narrow", rpm=3, rph=5, rpd=7, concurrent=1)
 EXACT: Final = Plan("exact", rpm=10, rph=100, rpd=500, concurrent=2, resolution=None)
 COARSE: Final = Plan("coarse", rpm=200, rph=300, rpd=None, concurrent=3, resolution=1)
 OPEN: Final = Plan("open", rpm=None, rph=None, rpd=None, concurrent=None)
 PLANS: Final = PlanBook([NARROW, EXACT, COARSE, OPEN], default="narrow")
-"""The book of the checks: an organization that was never placed is on *narrow*."""
+"""The plan book of the checks, with the default plan *narrow*."""
 
 
 def minute(limit: int | None) -> tuple[Window, ...]:
-    """The windows of a plan with a limit a minute and no other."""
+    """Return the windows of a plan with a limit per minute only."""
     return Plan("minute", rpm=limit, rph=None, rpd=None, concurrent=None).windows
 
 
 def book(limit: int | None) -> PlanBook:
-    """Return a book with one plan: this limit a minute, and no other."""
+    """Return a book with one plan, which has a limit per minute only."""
     plan = Plan("minute", rpm=limit, rph=None, rpd=None, concurrent=None)
     return PlanBook([plan], custom=(), default="minute")
 
 
 class Factory:
-    """Draws keys and drafts, the same for the same seed.
+    """Generates keys and drafts, the same for the same seed.
 
     Args:
-        seed: another one gives other keys.
+        seed: selects the sequence of keys.
         peppers: digest the keys and seal their rows.
     """
 
@@ -79,11 +79,11 @@ class Factory:
         self.format: Final = KeyFormat("acme", peppers=Peppers(peppers), draw=self._draw)
 
     def key(self) -> NewKey:
-        """Another key."""
+        """Return another key."""
         return self.format.generate()
 
     def token(self, key: NewKey) -> Token:
-        """The key as a request presents it."""
+        """Return the key as a request presents it."""
         return self.format.read([b"Bearer " + key.text.encode()])
 
     def draft(
@@ -96,7 +96,7 @@ class Factory:
         lifetime: int | None = None,
         at: int = NOW,
     ) -> KeyDraft:
-        """A draft of this key, or of another one, that expires a lifetime after an instant."""
+        """Return a draft of a key, by default a new one, with a lifetime after an instant."""
         key = key or self.key()
         digest = self.format.digest(key)
         draft = KeyDraft(

@@ -14,15 +14,15 @@ CUSTOM_LIMIT: Final = 1_000
 
 
 class Tenant(NamedTuple):
-    """An organization that is ready to be used in a test."""
+    """An organization for tests, with a key and a session."""
 
     id: str
     plan: str
     key: str
-    """A full key that may do everything."""
+    """The text of a key with all scopes."""
     key_id: str
     session: str
-    """The value of a session cookie; empty where the gate takes none that is signed here."""
+    """The value of a session cookie; empty unless the gate uses a ``SignedCookie``."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -39,7 +39,7 @@ class Tenant(NamedTuple):
 
 
 def settings(clock: HandClock) -> dict[str, Any]:
-    """Return the arguments of a gate for tests: memory, a clock moved by hand, signed sessions."""
+    """Return arguments of a gate for tests: memory, a clock moved by hand, signed sessions."""
     return {
         "store": MemoryStore(clock),
         "brand": "test",
@@ -50,11 +50,11 @@ def settings(clock: HandClock) -> dict[str, Any]:
 
 
 async def furnish(gate: Gate) -> dict[str, Tenant]:
-    """Put an organization on each plan of a gate, and give it a key and a session.
+    """Create an organization on each plan of a gate, with a key and a session.
 
     Args:
-        gate: any gate, where no organization is called ``org_<plan>`` yet. Sessions are issued
-            where it verifies them by a :class:`~lockgate.sessions.SignedCookie`.
+        gate: any gate without organizations named ``org_<plan>``. Sessions are issued if its
+            verifier is a :class:`~lockgate.sessions.SignedCookie`.
     """
     tenants: dict[str, Tenant] = {}
     for name in gate.plans.names:

@@ -1,4 +1,4 @@
-"""The sentences of the contract that a store can break, and the error that names a broken one."""
+"""The guarantees of the store contract, and the error that names a broken one."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -61,16 +61,16 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "D45": "Keys that ended long enough ago are removed with their usage, no others, each once; "
     "their handles stay taken.",
 }
-"""Each sentence by the id that docs and failures call it by."""
+"""The guarantees by id, as docs and failures name them."""
 
 
 class Broken(AssertionError):
-    """A store broke a sentence of the contract.
+    """A store broke a guarantee of the contract.
 
     Attributes:
-        sentence: its id, a key of :data:`GUARANTEES`.
-        said: the store's behaviour, and the right one.
-        trace: the calls that show it, one a line, the failing one last.
+        sentence: the id of the guarantee, a key of :data:`GUARANTEES`.
+        said: the store's behaviour, and the expected one.
+        trace: the calls that led to it, one per line, the failing one last.
     """
 
     def __init__(self, sentence: str, said: str, trace: Iterable[str] = ()) -> None:

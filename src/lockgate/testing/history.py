@@ -4,8 +4,8 @@ A history is linearizable when its calls have a sequential order that respects t
 which the model answers as the store did (W3). A call whose answer was lost may take effect at any
 time after it began, or not at all.
 
-The search is that of J. M. Wing and C. Gong (1993) with G. Lowe's memory (2017): a set of ordered
-calls with the world that they left is examined once.
+The search is by J. M. Wing and C. Gong (1993) with G. Lowe's memoization (2017): each set of
+ordered calls with its resulting world is examined once.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,7 +22,7 @@ _STEPS_AT_MOST: Final = 100_000
 
 
 class Event(NamedTuple):
-    """One call of a history: when it began and ended, by any clock that all callers share."""
+    """One call of a history, with its begin and end by a clock that all callers share."""
 
     call: Call
     began: float
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Whether its outcome is unknown."""
+        """Whether the call's outcome is unknown."""
         return isinstance(self.answer, Lost)
 
 
@@ -44,12 +44,12 @@ class Recorder:
 
     @property
     def store(self) -> Store:
-        """The recorder itself, to be called like the store."""
+        """The recorder, to be called like the store."""
         return cast(Store, self)
 
     @property
     def history(self) -> list[Event]:
-        """Return the recorded calls by their begin; a call without an end is a lost one."""
+        """Return the recorded calls by their begin; a call without an end is lost."""
         return sorted((Event(*event) for event in self._events), key=lambda event: event.began)
 
     def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -58,8 +58,7 @@ class Recorder:
             event: list[Any] = [call, perf_counter_ns(), inf, LOST]
             self._events.append(event)
             answer = await call.on(self._store)
-            # A store that fails with its driver's exception has lost the answer: the outcome is
-            # unknown.
+            # After a driver's exception the outcome of a call is unknown.
             if not (isinstance(answer, Raised) and ":" in answer.error):
                 event[3] = answer
                 event[2] = perf_counter_ns()
@@ -106,7 +105,7 @@ def _next(
             continue
         way = (left - {index}, after, (*order, index))
         if not event.lost and after == world:
-            return [way]  # It changes nothing, so now is as good as ever.
+            return [way]  # It leaves the world unchanged, so its place does not matter.
         ways.append(way)
     return ways
 
@@ -114,21 +113,21 @@ def _next(
 def assert_linearizable(
     history: Sequence[Event], world: World | None = None, sentence: str = "W3"
 ) -> None:
-    """See that some order of the calls explains the history.
+    """Check that some order of the calls explains the history.
 
     Args:
         history: the calls, as :class:`Recorder` records them.
         world: the world before the first of them.
-        sentence: the guarantee to name if no order exists.
+        sentence: the id of the guarantee to name if no order exists.
 
     Raises:
-        Broken: with the calls that had begun at the first answer that no order explains.
+        Broken: with the calls up to the first answer that no order explains.
     """
     if order_of(history, world) is not None:
         return
     ends = sorted(event.ended for event in history if not event.lost)
     low, high = 0, len(ends) - 1
-    while low < high:  # The shortest history that cannot be explained, by halves.
+    while low < high:  # Bisect for the shortest history that has no order.
         middle = (low + high) // 2
         if order_of(_until(history, ends[middle]), world) is None:
             high = middle
@@ -142,7 +141,7 @@ def assert_linearizable(
 
 
 def _until(history: Sequence[Event], end: float) -> list[Event]:
-    """The history as it was known at an instant: what had not ended then is lost."""
+    """Return the history as of an instant; calls that had not ended are lost."""
     return [
         event if event.ended <= end else event._replace(ended=inf, answer=LOST)
         for event in history

@@ -1,4 +1,4 @@
-"""A store beside the model: each call is made on both, and both must answer alike (R2)."""
+"""Make each call on a store and on the model, and compare the answers."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
@@ -13,17 +13,17 @@ from .model import World, expect
 
 _USAGE: Final = ApiKey._fields.index("request_count")
 _PLAIN: Final = frozenset({"W4", "W6", "W12"})
-"""Sentences that a wrong answer shows to be broken, whatever was being looked at."""
+"""Guarantees that an answer can show to be broken in any check."""
 
 
 class Lockstep:
-    """Hands calls on to a store, and sees that each answer is the model's.
+    """Passes calls on to a store, and compares each answer with the model's.
 
-    Every verb that depends on the time must be given ``now``.
+    Verbs that depend on the time need ``now``.
 
     Args:
-        store: the store that is held to the contract.
-        sentence: the guarantee under test; None: derive it from the answer.
+        store: the store under test.
+        sentence: the id of the guarantee under test; None: derive it from the answer.
     """
 
     def __init__(self, store: object, sentence: str | None = None) -> None:
@@ -34,7 +34,7 @@ class Lockstep:
 
     @classmethod
     def of(cls, store: object, sentence: str | None = None) -> Store:
-        """A witness that can be called like the store it watches."""
+        """Return a :class:`Lockstep` that can be called like its store."""
         return cast(Store, cls(store, sentence))
 
     def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -47,7 +47,7 @@ class Lockstep:
         """Make one call on both.
 
         Raises:
-            Broken: they answer differently.
+            Broken: the answers differ.
         """
         before = self.world
         expected, self.world = expect(before, call)
@@ -55,7 +55,7 @@ class Lockstep:
         self.trace.append(f"{call} -> {show(got)}")
         if not alike(expected, got):
             sentence = diagnose(call, expected, got)
-            if got == expected:  # And of another type.
+            if got == expected:  # Equal, but of another type.
                 sentence = "W14"
             elif sentence not in _PLAIN:
                 sentence = self._sentence or sentence
@@ -64,7 +64,7 @@ class Lockstep:
 
 
 def diagnose(call: Call, expected: object, got: object) -> str:
-    """The sentence that a wrong answer breaks, as nearly as the answer alone can tell."""
+    """Return the guarantee that a wrong answer most likely breaks."""
     if isinstance(expected, Admission):
         return _of_admission(expected, got)
     if isinstance(expected, Reading):

@@ -1,8 +1,8 @@
-"""The whole contract as a value: each verb's answer, and the world after it.
+"""The store contract as a pure value: each verb's answer, and the world after it.
 
-A :class:`World` never changes; a verb is a function from one to an answer and the next. It is made
-of the pure rules alone, with the time an argument of every verb, so that stores can be compared
-step by step, and a search can return to an earlier world.
+A :class:`World` is immutable, and a verb is a function from a world to an answer and the next one.
+It uses the rules of ``core`` with the time as an argument, so that stores can be compared step by
+step, and a search can return to an earlier world.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ from .calls import Call, raised
 
 
 class World(NamedTuple):
-    """Everything that a store keeps."""
+    """The data of a store."""
 
     keys: Mapping[str, ApiKey] = {}
     """By handle."""
@@ -49,16 +49,16 @@ class World(NamedTuple):
     """Handles of removed keys."""
 
     def fingerprint(self) -> object:
-        """Equal for worlds that are; unlike a world it can be a member of a set."""
+        """A hashable value, equal for equal worlds."""
         return tuple(frozenset(part.items()) for part in self)
 
     def of(self, organization: str) -> list[ApiKey]:
-        """The keys of an organization, in no particular order."""
+        """Return the keys of an organization, in any order."""
         return [key for key in self.keys.values() if key.organization == organization]
 
 
 def expect(world: World, call: Call) -> tuple[Any, World]:
-    """Return the right answer to a call, and the world after it."""
+    """Return the expected answer to a call, and the world after it."""
     verb: Callable[..., tuple[Any, World]] = VERBS[call.verb]
     try:
         return verb(world, *call.arguments, **dict(call.options))
@@ -278,7 +278,7 @@ def claim_if_unclaimed(
 def remove_unclaimed(
     world: World, idle: int, limit: int, now: int
 ) -> tuple[tuple[str, ...], World]:
-    """Which accounts go where more could than the limit allows is up to the store: see crowds."""
+    """Beyond the limit a store may choose the accounts: see ``checks/concurrency.py``."""
     removed: list[str] = []
     for organization, one in world.accounts.items():
         keys = world.of(organization)

@@ -1,6 +1,6 @@
-"""A simulation as a picture: in block letters for a terminal, and as SVG.
+"""Plots of a simulation, in block characters for a terminal and as SVG.
 
-Drawn by hand, because a few bars and lines are less than any library for them brings along.
+A plotting library would be a large dependency for a few bars and lines.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _BAR: Final = 26
 
 
 def terminal(simulation: Simulation, width: int = BUCKETS) -> str:
-    """Draw admissions and refusals over time, and the load of each window, in block letters."""
+    """Draw admissions and refusals over time, and the load of each window, as text."""
     parts = simulation.timeline(width)
     if not parts:
         return "Nobody called."
@@ -42,7 +42,7 @@ def terminal(simulation: Simulation, width: int = BUCKETS) -> str:
 
 
 def svg(simulation: Simulation) -> str:
-    """The same as a document of SVG."""
+    """Draw the same as an SVG document."""
     parts = simulation.timeline(BUCKETS)
     document = _document(2 * _HEIGHT, f"What plan {simulation.plan.name} does to these calls")
     most = _most(parts)
@@ -69,7 +69,7 @@ def svg(simulation: Simulation) -> str:
 
 
 def bars(title: str, rows: Mapping[str, int], limit: int) -> str:
-    """One bar for each name, those above the limit in red, as a document of SVG."""
+    """Draw one bar per name as an SVG document; bars above the limit are red."""
     document = _document(_TOP + _BAR * (len(rows) + 1), title)
     _add(document, "text", title, x=20, y=26, font_size=16)
     left, wide = 330, 480
@@ -91,7 +91,7 @@ def _most(parts: Sequence[Bucket]) -> int:
 
 
 def _fullness(simulation: Simulation, parts: Sequence[Bucket]) -> list[tuple[str, list[float]]]:
-    """Each window that has a limit, and which share of it was used in each part."""
+    """Return each limited window with its used share in each part."""
     return [
         (window.name, [min(1.0, part.used[index] / max(1, window.limit)) for part in parts])
         for index, window in enumerate(simulation.plan.windows)
@@ -121,7 +121,7 @@ def _panel(
     legend: Sequence[tuple[str, str]],
     parts: Sequence[Bucket],
 ) -> Tree.Element:
-    """Return an empty chart with its words; its corner is the origin of the drawing."""
+    """Return an empty chart with its labels; its corner is the origin of the drawing."""
     panel = _add(document, "g", transform=f"translate({_LEFT} {top + _TOP:g})")
     _add(panel, "text", title, x=0, y=-18, font_size=16)
     for number, (name, colour) in enumerate(legend):

@@ -1,4 +1,4 @@
-"""Processes on one store, each with its own clock, which may be wrong."""
+"""Processes that share a store, each with its own clock, which may be wrong."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from .factories import Factory
 from .guarantees import Broken
 
 Reopen: TypeAlias = Callable[[], Store]
-"""Opens the same store in another process; something that :mod:`pickle` can carry there, such as
+"""Opens the same store in another process; must be picklable, such as
 ``functools.partial(MyStore, url)``."""
 
 PROCESSES: Final = 3
@@ -28,10 +28,10 @@ MORE: Final = 7
 SLOTS: Final = 20
 CAP: Final = 20
 _BY_THE_CLOCK: Final = frozenset({"W1", "W2", "W13", "K1", "L1", "L2", "L3"})
-"""Guarantees that a store also breaks when it uses its callers' clocks."""
+"""Guarantees that a store may also break by using its callers' clocks."""
 _PATIENCE: Final = 60.0
 
-# Before any other import, so that no module has taken the right clock from there.
+# Before any other import, so that no module has already imported the right clock.
 _START: Final = """
 import sys, time
 skew = float(sys.argv[1])
@@ -48,7 +48,7 @@ class Worker:
 
     Args:
         reopen: opens the store there.
-        skew: seconds by which the clock of that process is ahead.
+        skew: the seconds by which the process's clock is ahead.
     """
 
     def __init__(self, reopen: Reopen, skew: float = 0.0) -> None:
@@ -62,13 +62,13 @@ class Worker:
         self.send(b64encode(pickle.dumps(reopen)).decode())
 
     def send(self, *message: Any) -> None:
-        """Tell it to do something."""
+        """Send a command."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Wait for the answer."""
+        """Wait for the answer to a command."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -88,14 +88,14 @@ class Worker:
 
 
 def asked(workers: Sequence[Worker], what: str, *details: Any) -> list[dict[str, int]]:
-    """Let all workers do something at once; return each one's outcomes with their numbers."""
+    """Send all workers a command at once; return each worker's outcomes with their counts."""
     for index, worker in enumerate(workers):
         worker.send(what, index, *details)
     return [worker.answer() for worker in workers]
 
 
 def counted(workers: Sequence[Worker], what: str, *details: Any) -> dict[str, int]:
-    """The same, of all of them together."""
+    """Send all workers a command at once; return all outcomes with their counts."""
     total: Counter[str] = Counter()
     for counts in asked(workers, what, *details):
         total.update(counts)
@@ -103,24 +103,23 @@ def counted(workers: Sequence[Worker], what: str, *details: Any) -> dict[str, in
 
 
 async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
-    """See that processes on one store keep its limits together, and see each other's changes.
+    """Check that processes on one store share its limits, and see each other's changes.
 
     Args:
         store: the empty store.
         reopen: opens the same store in another process.
-        skew: the seconds by which the clocks of the processes differ, for stores with a server's
-            clock.
+        skew: the seconds by which the processes' clocks differ, for stores with a server's clock.
 
     Raises:
-        Broken: they do not.
+        Broken: a guarantee is broken.
     """
     skews = [skew * (index - PROCESSES // 2) for index in range(PROCESSES)]
-    # Longer than all of this takes, and over at once by a clock that is not the store's.
+    # Longer than this check takes, but already over by a wrong clock.
     lasts = round(skew / 2 * SECOND) or HOUR
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(reopen, behind)) for behind in skews]
         for worker in workers:
-            worker.answer()  # It has opened the store.
+            worker.answer()  # The store is open.
         try:
             await _windows(store, workers, lasts)
             await _revocations(store, workers)
@@ -162,7 +161,7 @@ async def _revocations(store: Store, workers: Sequence[Worker]) -> None:
     factory = Factory(1)
     made = factory.key()
     key = await store.insert(factory.draft("org_2", key=made), None)
-    counted(workers, "show", made.text, 10 * LIMIT)  # They may remember the key from now on.
+    counted(workers, "show", made.text, 10 * LIMIT)  # The workers may cache the key from here on.
     before = asked(workers, "change_counter")
     await store.revoke_if_live("org_2", key.id)
     after = asked(workers, "change_counter")

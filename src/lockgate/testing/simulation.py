@@ -1,4 +1,4 @@
-"""The effect of a plan on traffic: the rule applied to a trace, without server, store or clock."""
+"""Simulate a plan: apply the rule to a trace, without server, store or clock."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from .trace import Arrival, Trace, in_order, worst
 
 
 class Outcome(NamedTuple):
-    """What one call came to."""
+    """The outcome of one call."""
 
     arrival: Arrival
     reading: Reading
 
     @property
     def allowed(self) -> bool:
-        """Whether it was admitted."""
+        """Whether the call was admitted."""
         return self.reading.allowed
 
 
@@ -28,7 +28,7 @@ class Usage(NamedTuple):
     worst: int
     """The most admitted in any span of its length."""
     refused: int
-    """The calls that this window refused, told to wait for it."""
+    """The number of calls that this window refused."""
 
 
 class Bucket(NamedTuple):
@@ -38,7 +38,7 @@ class Bucket(NamedTuple):
     admitted: int
     refused: int
     used: tuple[int, ...]
-    """The most that each window counted in it; its last count, without a call."""
+    """The most that each window counted in it; without a call, the last count."""
 
 
 class Simulation(NamedTuple):
@@ -100,8 +100,7 @@ def simulate(plan: Plan, arrivals: Trace) -> Simulation:
 
     Args:
         plan: the organization's plan.
-        arrivals: its calls, as instants in microseconds or as arrivals with their cost, in any
-            order.
+        arrivals: its calls in any order, as instants in microseconds or as arrivals with a cost.
 
     Raises:
         ConfigurationError: a cost below 1.

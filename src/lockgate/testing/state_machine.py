@@ -1,4 +1,4 @@
-"""A state machine that walks a store and the model in lockstep, and shrinks where they part.
+"""A state machine that makes random calls on a store and the model, and shrinks differences.
 
 Needs Hypothesis: ``pip install 'lockgate[testing]'``.
 """
@@ -48,22 +48,22 @@ KEPT: Final = st.tuples(st.sampled_from(SCHEMES), SEAL)
 
 
 def needs(part: Part) -> Callable[[Any], bool]:
-    """A rule's condition: the store keeps this part."""
+    """Return a rule's precondition: the store implements this part."""
     return lambda machine: part in machine.parts
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Calls of every verb in any order, at times that go ahead and back.
+    """Calls every verb in any order, at times that move ahead and back.
 
     Subclass it with a :meth:`make_store`, or let :func:`lockstep` do so.
     """
 
     parts: ClassVar[Collection[Part]] = PARTS
-    """The parts that the store keeps."""
+    """The parts that the store implements."""
 
     @staticmethod
     def make_store() -> PartStore | Awaitable[PartStore]:
-        """Makes an empty store, another one each time."""
+        """Return a new, empty store."""
         raise NotImplementedError
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(by=AHEAD)
     def time_passes(self, by: int) -> None:
-        """The time of later calls moves on."""
+        """Move the time of later calls ahead."""
         if self._steady or self._passed + by < DAY:
             self.now += by
             self._passed += by
@@ -110,10 +110,10 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda machine: machine._passed < DAY)
     @rule(by=BACK)
     def the_clock_steps_back(self, by: int) -> None:
-        """The time of later calls is an earlier one.
+        """Move the time of later calls back.
 
-        Only in walks of less than a day: later a store may have forgotten state that a clock
-        stepping back would count again.
+        Only in walks of less than a day: after that a store may have dropped state that counts
+        again when the clock steps back.
         """
         self._steady = False
         self.now -= by
@@ -121,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("windows"))
     @rule(organization=ORGANIZATION, plan=PLAN, cost=st.integers(1, 4), times=st.integers(1, 4))
     def hit(self, organization: str, plan: Plan, cost: int, times: int) -> None:
-        """Calls are charged."""
+        """Charge calls."""
         for _ in range(times):
             self._call("hit", organization, plan.windows, cost, self.now)
 
@@ -136,27 +136,28 @@ class StoreMachine(RuleBasedStateMachine):
     def acquire(
         self, organization: str, job: str, owner: str, limit: int | None, span: int
     ) -> None:
-        """A job wants a slot."""
+        """Acquire a slot for a job."""
         self._call("acquire", organization, job, owner, limit, span, self.now)
 
     @precondition(needs("slots"))
     @rule(organization=ORGANIZATION, job=JOB, owner=OWNER, span=SPAN)
     def renew(self, organization: str, job: str, owner: str, span: int) -> None:
-        """A job wants to keep its slot."""
+        """Renew the lease of a job."""
         self._call("renew", organization, job, owner, span, self.now)
 
     @precondition(needs("slots"))
     @rule(organization=ORGANIZATION, job=JOB, owner=OWNER)
     def release(self, organization: str, job: str, owner: str) -> None:
-        """A job is done."""
+        """Release the slot of a job."""
         self._call("release", organization, job, owner, self.now)
         self._call("held", organization, self.now)
 
     @precondition(needs("keys"))
     @rule(which=WHICH, cap=st.none() | st.integers(1, 2))
     def insert(self, which: int, cap: int | None) -> None:
-        """Create a key, or repeat an existing one.
-        The latter without a cap: where both refuse, the store may choose which refusal it raises.
+        """Insert a new key or an existing one.
+
+        An existing one has no cap, since a store may raise either of two refusals.
         """
         draft = self._keys[which][1]
         world = self._witness.world
@@ -166,13 +167,13 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("keys"))
     @rule(which=WHICH, organization=ORGANIZATION)
     def revoke(self, which: int, organization: str) -> None:
-        """An organization revokes a key, which may be another's."""
+        """Revoke a key, which may belong to another organization."""
         self._call("revoke_if_live", organization, self._keys[which][1].id, self.now)
 
     @precondition(needs("keys"))
     @rule(which=WHICH, old=KEPT, new=KEPT)
     def rehash(self, which: int, old: tuple[str, str | None], new: tuple[str, str | None]) -> None:
-        """A key's digest and seal are replaced."""
+        """Replace the digest and seal of a key."""
         handle, digest = self._keys[which][1].handle, self._keys[which][1].digest
         before, after = (Digest(scheme, digest, seal) for scheme, seal in (old, new))
         self._call("rehash_if", handle, before, after)
@@ -180,14 +181,14 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("keys"))
     @rule(which=st.lists(WHICH, max_size=3), requests=st.integers(1, 9))
     def use(self, which: list[int], requests: int) -> None:
-        """Usage is added, of keys that may not be there."""
+        """Add usage of keys that may not exist."""
         handles = [self._keys[index][1].handle for index in which]
         self._call("add_usage", {handle: Usage(requests, self.now) for handle in handles})
 
     @precondition(needs("keys"))
     @rule(which=WHICH, organization=ORGANIZATION, limit=st.integers(1, 3))
     def read(self, which: int, organization: str, limit: int) -> None:
-        """Read keys, and list them in pages that begin anywhere."""
+        """Read keys, and list them in pages from any position."""
         key = self._keys[which][1]
         self._call("find", key.handle)
         self._call("get", organization, key.id)
@@ -202,13 +203,13 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("keys"))
     @rule(age=st.sampled_from([0, 1, SECOND, HOUR, DAY]))
     def remove_ended(self, age: int) -> None:
-        """Keys that ended are removed."""
+        """Remove ended keys."""
         self._call("remove_ended", age, self.now)
 
     @precondition(needs("accounts"))
     @rule(organization=ORGANIZATION, plan=PLAN, rpm=st.none() | st.integers(1, 9))
     def place(self, organization: str, plan: Plan, rpm: int | None) -> None:
-        """An organization changes plans."""
+        """Change the plan of an organization."""
         placed = Organization(organization, plan.name, (("rpm", rpm),) if rpm else ())
         self._call("put_organization", placed)
         self._call("organization", organization)
@@ -216,7 +217,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("accounts"))
     @rule(which=WHICH, organization=ORGANIZATION, email=EMAIL)
     def register(self, which: int, organization: str, email: str) -> None:
-        """An agent registers, with a key that may be there already."""
+        """Register an account with a key that may exist."""
         draft = self._keys[which][1]._replace(organization=organization)
         account = self._mint.account(organization, email=email)
         self._call("register", account, draft, self.now)
@@ -225,7 +226,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("accounts"))
     @rule(email=EMAIL, user=OWNER, limit=st.integers(1, 3))
     def page(self, email: str, user: str, limit: int) -> None:
-        """Accounts are listed, page by page."""
+        """List accounts, page by page."""
         for verb, name in (("unclaimed_by_email", email), ("accounts_by_user", user)):
             found = self._drive(self._witness.see(Call(verb, (name, limit))))
             while len(found) == limit:
@@ -252,7 +253,7 @@ class StoreMachine(RuleBasedStateMachine):
         old: str | None,
         new: str | None,
     ) -> None:
-        """A user claims an organization, and may want all keys revoked, or the token kept."""
+        """Claim an organization, with or without revoking keys and keeping the token."""
         kept = ("revoke", revoke), ("keep_token", keep)
         options = *kept, ("seals", (old, new)), ("now", self.now)
         call = Call("claim_if_unclaimed", (organization, user), options)
@@ -262,7 +263,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("accounts"))
     @rule(idle=st.sampled_from([0, 1, MINUTE, HOUR, DAY]))
     def remove(self, idle: int) -> None:
-        """Unclaimed accounts that were not used for a time are removed."""
+        """Remove unclaimed accounts that were not used for a time."""
         self._call("remove_unclaimed", idle, 100, self.now)
         for organization in ORGANIZATIONS:
             self._call("account", organization)
@@ -271,7 +272,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("accounts"))
     @rule(organization=ORGANIZATION, kept=KEPT)
     def sign_out(self, organization: str, kept: tuple[str, str | None]) -> None:
-        """An agent signs in and out, and its token gets another digest."""
+        """Sign an agent in and out, and replace the digest of its token."""
         self._call("sign_in", organization, self.now)
         self._call("sign_out", organization)
         account = self._witness.world.accounts.get(organization)
@@ -283,7 +284,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("admission"))
     @rule(which=WHICH, cost=st.integers(1, 3), times=st.integers(1, 3))
     def admit(self, which: int, cost: int, times: int) -> None:
-        """Requests come with a key that may be there or not."""
+        """Admit requests with a key that may not exist."""
         token = self._mint.token(self._keys[which][0])
         for _ in range(times):
             self._call("admit", token, cost, PLANS, self.now)
@@ -295,15 +296,15 @@ def lockstep(
     parts: Collection[Part] = PARTS,
     profile: settings | None = None,
 ) -> None:
-    """Walk stores beside the model, as long as the settings say.
+    """Compare stores with the model on random calls.
 
     Args:
-        make_store: makes an empty store, a new one for each walk.
-        parts: the parts that the store keeps, if not all.
-        profile: Hypothesis settings; by default the profile that is loaded.
+        make_store: returns a new, empty store for each walk.
+        parts: the parts that the store implements; default: all.
+        profile: Hypothesis settings; default: the loaded profile.
 
     Raises:
-        Broken: with the shortest walk that was found.
+        Broken: the answers differ; with the shortest walk found.
     """
     own = {"make_store": staticmethod(make_store), "parts": parts}
     machine = type("StoreMachine", (StoreMachine,), own)

@@ -31,18 +31,18 @@ def keys(draw: st.DrawFn, format: KeyFormat = _FORMAT) -> NewKey:
 
 
 def scopes(catalogue: Catalogue | None = None) -> st.SearchStrategy[list[str]]:
-    """Lists of scopes that a key may be granted, one at least."""
+    """Draw lists of at least one scope that a key may be granted."""
     known = sorted((catalogue or Catalogue.of()).scopes)
     return st.lists(st.sampled_from(known), min_size=1, max_size=6, unique=True)
 
 
 def organization_ids() -> st.SearchStrategy[str]:
-    """Draw ids of organizations, the ones that stores stumble over among them (D36)."""
+    """Draw ids of organizations, including ones that are hard for stores (D36)."""
     return st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=128)
 
 
 def plans(*, name: str = "drawn", most: int = 200) -> st.SearchStrategy[Plan]:
-    """Plans with any limits up to ``most`` or none, coarse, fine and exact."""
+    """Draw plans with limits up to ``most`` or none, coarse, fine and exact."""
     limits = st.none() | st.integers(0, 5) | st.integers(0, most)
     resolutions = st.sampled_from([None, 1, 2, 60])
     return st.builds(Plan, st.just(name), limits, limits, limits, limits, resolution=resolutions)
@@ -50,10 +50,7 @@ def plans(*, name: str = "drawn", most: int = 200) -> st.SearchStrategy[Plan]:
 
 @st.composite
 def arrivals(draw: st.DrawFn, *, start: int = START, most: int = 300) -> list[Arrival]:
-    """Traffic: bursts and lulls, with gaps next to those at which windows turn.
-
-    In order, ``most`` calls at most.
-    """
+    """Draw up to ``most`` calls in order: bursts and lulls, with gaps close to window boundaries."""
     gap = st.sampled_from(_GAPS) | st.integers(0, 10 * SECOND) | st.integers(0, 2 * MINUTE)
     burst = st.tuples(gap, st.integers(1, 4) | st.integers(1, 80), st.just(1) | st.integers(1, 5))
     bursts = draw(st.lists(burst, max_size=12))

@@ -80,7 +80,7 @@ _DOES: Final[dict[str, Callable[..., Coroutine[Any, Any, dict[str, int]]]]] = {
 
 
 async def _by_callers(store: Store, one: Callable[[], Awaitable[str]]) -> dict[str, int]:
-    """Return the outcomes of some callers that repeat a call, with their numbers."""
+    """Return the outcomes of some callers that repeat a call, with their counts."""
 
     async def caller() -> list[str]:
         return [await one() for _ in range(TIMES)]

@@ -1,4 +1,4 @@
-"""The contract as a pytest class: subclass it, say how to make a store, and that is all.
+"""The contract as a pytest class: subclass it and override ``make_store``.
 
     class TestMyStore(StoreSuite):
         def make_store(self) -> Store:
@@ -26,33 +26,33 @@ from .state_machine import lockstep
 
 
 class StoreSuite:
-    """Every check of the contract, and a walk in lockstep with the pure rules.
+    """Every check of the contract, and random calls in lockstep with the model.
 
-    A store that awaits is run in an event loop (asyncio), one that blocks without. One whose ``io``
-    is ``both`` is run in both: one caller in an event loop, many callers as tasks and as threads,
-    the walk without. The walk is as long as the Hypothesis profile says: load another with
-    ``--hypothesis-profile``.
+    A store that awaits runs in an asyncio event loop, a store that blocks without one. With ``io``
+    ``both``, single callers run in an event loop, concurrent callers as tasks and as threads, and
+    random walks without an event loop. The Hypothesis profile sets the length of a walk; select one
+    with ``--hypothesis-profile``.
     """
 
     parts: ClassVar[tuple[Part, ...]] = PARTS
-    """The parts that the store keeps, if not all."""
+    """The parts that the store implements; default: all."""
 
     one_walk_in: ClassVar[int] = 1
-    """For slow stores: run one in this many of the walks that the Hypothesis profile asks for."""
+    """For slow stores: divides the number of walks of the Hypothesis profile."""
 
     def make_store(self) -> PartStore | Awaitable[PartStore]:
-        """Return an empty store, a new one each time. May be ``async def``."""
+        """Return a new, empty store. May be ``async def``."""
         raise NotImplementedError("say how to make an empty store: def make_store(self) -> Store")
 
     def leftovers(self, store: Store, now: int) -> Awaitable[int] | int:
-        """Of how many organizations the store keeps windows or slots at ``now``.
+        """Return the number of organizations with stored windows or slots at ``now``.
 
-        Optional: W10 is checked only if this is overridden, for the contract has no verb to ask.
+        Optional: without it W10 is not checked, as the contract has no verb for it.
         """
         raise NotImplementedError
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test for each check."""
+        """Generate one test per check."""
         if "check" in metafunc.fixturenames:
             metafunc.parametrize("check", list(self._checks()))
 
@@ -64,7 +64,7 @@ class StoreSuite:
             self._hold(chosen, "sync")
 
     def test_lockstep(self) -> None:
-        """A walk beside the model."""
+        """Compare the store with the model on random calls."""
         profile = settings()
         fewer = settings(profile, max_examples=max(1, profile.max_examples // self.one_walk_in))
         lockstep(self.make_store, parts=self.parts, profile=fewer)
@@ -84,19 +84,19 @@ class StoreSuite:
 
 
 class SharedStoreSuite(StoreSuite):
-    """The same for a store that processes share, with three of them on one store."""
+    """The suite for a store that processes share, with three processes on one store."""
 
     skew: ClassVar[float] = 0.0
-    """Seconds by which the clocks of the processes differ, for a store with its own clock: 300.0
-    proves that no caller's clock matters (W12)."""
+    """Seconds by which the processes' clocks differ, for a store with its own clock: 300.0 proves
+    that callers' clocks do not matter (W12)."""
 
     def reopen(self, store: Store) -> Reopen:
-        """Something that pickle can carry to another process and that opens the same store there,
-        such as ``functools.partial(MyStore, url)``."""
+        """Return a picklable function that opens the same store in another process, such as
+        ``functools.partial(MyStore, url)``."""
         raise NotImplementedError("say how another process opens the same store: def reopen(...)")
 
     def test_processes(self) -> None:
-        """Three processes keep the limits together and see each other's revocations."""
+        """Check that three processes share limits and see each other's revocations."""
         if "admission" not in self.parts:
             pytest.skip("what processes share is tried by admissions, which take a whole store")
         made = self.make_store()

@@ -1,4 +1,4 @@
-"""Traces of traffic: when calls came, what each weighed, and the most that any window held."""
+"""Traces of traffic: instants and costs of calls, and the fullest window of a trace."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,33 +9,33 @@ from ..core.timestamps import SECOND
 
 
 class Arrival(NamedTuple):
-    """A call that came at an instant, in microseconds."""
+    """A call at an instant, in microseconds."""
 
     at: int
     cost: int = 1
 
 
 Trace: TypeAlias = Iterable[Arrival | int]
-"""Calls, or only the instants at which they came, in any order."""
+"""Calls, or only their instants, in any order."""
 
 
 class Span(NamedTuple):
-    """What one window held."""
+    """The content of one window."""
 
     admitted: int
     """The cost in it."""
     until: int
-    """The instant that it ends with: the window is the half-open span before and including it."""
+    """The last instant of the window, which is half-open at its start."""
     arrivals: tuple[Arrival, ...]
 
 
 def in_order(trace: Trace) -> list[Arrival]:
-    """The calls of a trace by when they came."""
+    """Return the calls of a trace in order of time."""
     return sorted(Arrival(*one) if isinstance(one, tuple) else Arrival(one) for one in trace)
 
 
 def worst(trace: Trace, window: int | timedelta) -> Span:
-    """The window of this length, however placed, that held most (the first of those).
+    """Return the fullest window of this length anywhere in a trace; the first of several.
 
     Args:
         trace: the admitted calls.
@@ -55,11 +55,11 @@ def worst(trace: Trace, window: int | timedelta) -> Span:
 
 
 def assert_never_exceeds(trace: Trace, limit: int, window: int | timedelta) -> None:
-    """See that no window of this length, however placed, holds more than the limit.
+    """Check that no window of this length anywhere in a trace exceeds a limit.
 
     Args:
         trace: the admitted calls, as instants in microseconds or as arrivals with their cost.
-        limit: the most that may be in it.
+        limit: the most that a window may admit.
         window: its length, in microseconds or as a ``timedelta``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Every check of the contract, the simplest first, so that the first to fail says most."""
+"""All checks of the contract, simplest first, so that the first failure is the clearest."""
 
 from typing import Final
 

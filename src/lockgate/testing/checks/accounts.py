@@ -93,14 +93,14 @@ async def a_refused_registration_leaves_no_rows(store: Store, factory: Factory) 
         await store.find(first.handle)
         await store.account_by_token(other.handle)
         await store.unclaimed_by_email(EMAIL, 9)
-    # The handles of keys and of tokens are no kin.
+    # Keys and tokens have separate handles.
     await store.register(other._replace(handle=key.handle), first, NOW)
     await store.account_by_token(key.handle)
 
 
 @alone("D14", "accounts")
 async def accounts_are_listed_in_order(store: Store, factory: Factory) -> None:
-    """No account that is registered later comes before an existing one."""
+    """A later account is never listed before an earlier one."""
     times = ((3, "org_c"), (0, "org_d"), (2, "org_b"), (2, "org_a"), (2, "Org"))
     for step, organization in times:
         await registered(store, factory, organization, NOW + step * SECOND)
@@ -116,7 +116,7 @@ async def accounts_are_listed_in_order(store: Store, factory: Factory) -> None:
 
 @alone("D14", "accounts")
 async def a_page_continues_where_the_last_one_ended(store: Store, factory: Factory) -> None:
-    """Also where accounts share an instant, and where the last account of a page has left."""
+    """Accounts may share an instant, and the last account of a page may have been claimed."""
     for index in range(7):
         await registered(store, factory, f"org_{index}", NOW + index // 3 * SECOND)
     page = await store.unclaimed_by_email(EMAIL, 2)
@@ -152,7 +152,7 @@ async def a_later_claim_changes_nothing(store: Store, factory: Factory) -> None:
 @alone("K4", "accounts")
 async def a_claimer_may_revoke_all_existing_keys(store: Store, factory: Factory) -> None:
     await registered(store, factory, "org_1")
-    for lifetime in (DAY, 1):  # One of them expires before: it stays as it is.
+    for lifetime in (DAY, 1):  # One of them expires before, and stays unchanged.
         await store.insert(factory.draft(lifetime=lifetime), None, NOW)
     gone = await store.insert(factory.draft(), None, NOW)
     await store.revoke_if_live("org_1", gone.id, NOW + 1)
@@ -181,7 +181,7 @@ async def a_claim_ends_the_token_unless_it_is_kept(store: Store, factory: Factor
             )
             await store.account(organization)
         await store.sign_in(organization, NOW + 4)
-        # Asked for again, it is done, once.
+        # A later claim may revoke the token, once.
         for step in (5, 6):
             await store.claim_if_unclaimed(
                 organization, "ada", revoke=False, keep_token=False, now=NOW + step
@@ -208,7 +208,7 @@ async def a_sign_in_is_noted_while_the_token_is_good(store: Store, factory: Fact
 async def an_account_is_removed_once_it_was_unused_long_enough(
     store: Store, factory: Factory
 ) -> None:
-    """Each use begins the time anew: a sign-in, a key, a request with a key."""
+    """Each use restarts the time: a sign-in, a new key, a request with a key."""
     first = factory.draft("used")
     await store.register(factory.account("used"), first, NOW)
     for organization in ("idle", "signed in", "given a key", "claimed", "placed", "young"):
@@ -281,7 +281,7 @@ async def signing_out_is_counted_and_changes_nothing_else(store: Store, factory:
 
 @alone("D25", "accounts")
 async def neither_a_plan_nor_an_account_changes_the_other(store: Store, factory: Factory) -> None:
-    """They may lie in one row, and a replaced row forgets fields that it is not given."""
+    """A store may keep both in one row, and lose fields when it replaces the row."""
     starter = Organization("org_1", "starter", (("rpm", 7),))
     await store.put_organization(starter)
     account = factory.account()
@@ -318,7 +318,7 @@ async def rehashing_a_token_replaces_its_digest_and_nothing_else(
 
 @alone("K9", "accounts")
 async def a_claim_replaces_the_seal_and_needs_the_old_one(store: Store, factory: Factory) -> None:
-    """Else a seal that was made for another digest would be kept with this one."""
+    """Otherwise a seal for another digest could be stored with this one."""
     one, two = f"01020304:{'ab' * 32}", f"01020304:{'cd' * 32}"
     sealed = factory.account()._replace(seal=one)
     await store.register(sealed, factory.draft(), NOW)

@@ -1,4 +1,4 @@
-"""Admissions, by one caller: where keys, plans, windows and usage meet."""
+"""Admissions by one caller, which combine keys, plans, windows and usage."""
 
 from ...core.digests import Digest
 from ...core.plans import Organization
@@ -36,8 +36,7 @@ async def an_unknown_handle_and_a_wrong_secret_look_alike(store: Store, factory:
 
 @alone("K1", "admission")
 async def a_digest_of_a_dropped_scheme_matches_no_key(store: Store, factory: Factory) -> None:
-    """An unknown scheme digests to no bytes at all: a row with an empty digest must not equal
-    that."""
+    """An unknown scheme has an empty digest, which must not match a row with an empty digest."""
     made = factory.key()
     gone = factory.draft(key=made)._replace(scheme="hmac-sha256:00000000", digest=b"")
     await store.insert(gone, None, NOW)
@@ -46,7 +45,7 @@ async def a_digest_of_a_dropped_scheme_matches_no_key(store: Store, factory: Fac
 
 @alone("K1", "admission")
 async def a_key_is_accepted_as_soon_as_it_exists(store: Store, factory: Factory) -> None:
-    """By each of the verbs that make keys."""
+    """Covers each verb that creates keys."""
     inserted, registered = factory.key(), factory.key()
     for key in (inserted, registered):
         await store.admit(factory.token(key), 1, PLANS, NOW)
@@ -58,7 +57,7 @@ async def a_key_is_accepted_as_soon_as_it_exists(store: Store, factory: Factory)
 
 @alone("K9", "admission")
 async def a_replaced_digest_matches_no_key(store: Store, factory: Factory) -> None:
-    """Whatever was remembered of the key when it was let in."""
+    """A process may have cached the key when it was admitted."""
     made = factory.key()
     draft = factory.draft(key=made)
     right, wrong = Digest(draft.scheme, draft.digest), Digest(draft.scheme, bytes(32))
@@ -71,7 +70,7 @@ async def a_replaced_digest_matches_no_key(store: Store, factory: Factory) -> No
 
 @alone("K1", "admission")
 async def a_forged_or_changed_row_admits_no_request(store: Store, factory: Factory) -> None:
-    """A writer of the database knows the text of a key, and no pepper."""
+    """The attacker can write to the database and knows the text of a key, but no pepper."""
     sealing = Factory(1, peppers=[PEPPER])
     made = [sealing.key() for _ in range(11)]
     rows = [sealing.draft(key=key, scopes=("jobs:read",), lifetime=DAY) for key in made]
@@ -95,7 +94,7 @@ async def a_forged_or_changed_row_admits_no_request(store: Store, factory: Facto
 
 @alone("K1", "admission")
 async def a_changed_row_is_verified_again(store: Store, factory: Factory) -> None:
-    """The remembered fields must not count: by a token just read, and by a remembered one."""
+    """Cached fields must not count, for a new token and for a cached one."""
     sealing = Factory(2, peppers=[PEPPER])
     made = sealing.key()
     key = await store.insert(sealing.draft(key=made), None, NOW)
@@ -110,7 +109,7 @@ async def a_changed_row_is_verified_again(store: Store, factory: Factory) -> Non
 
 @alone("K4", "admission")
 async def a_claim_that_revokes_all_refuses_at_once(store: Store, factory: Factory) -> None:
-    """As a revocation does, keys that were let in before."""
+    """As after a revocation, also for keys that were admitted before."""
     made = [factory.key() for _ in range(3)]
     await store.register(factory.account(), factory.draft(key=made[0]), NOW)
     await store.insert(factory.draft(key=made[1]), None, NOW)

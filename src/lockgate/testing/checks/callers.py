@@ -1,4 +1,4 @@
-"""Many callers on one store at once: threads where it blocks, tasks where it awaits."""
+"""Concurrent callers of one store: threads for a store that blocks, tasks otherwise."""
 
 import asyncio
 import sys
@@ -18,15 +18,15 @@ from ..model import World
 T = TypeVar("T")
 
 _PATIENCE: Final = 30.0
-"""Seconds for all threads of a crowd to be there."""
+"""Seconds until all threads must have started."""
 
 
 class Callers:
-    """A store, and a way to let many callers loose on it.
+    """A store and its concurrent callers.
 
     Attributes:
         store: the empty store.
-        mint: draws keys and drafts.
+        mint: generates keys and drafts.
     """
 
     def __init__(self, store: Store, sentence: str) -> None:
@@ -35,7 +35,7 @@ class Callers:
         self._sentence = sentence
 
     async def at_once(self, number: int, work: Callable[[int], Coroutine[Any, Any, T]]) -> list[T]:
-        """``work(0)``, ``work(1)``, ... at the same time, and what each of them gave."""
+        """Run ``work(0)``, ``work(1)``, ... concurrently, and return their results."""
         if self.store.io == "async" or (self.store.io == "both" and in_a_loop()):
             return await asyncio.gather(*(work(index) for index in range(number)))
         return in_threads(number, lambda index: run(work(index)))
@@ -46,21 +46,17 @@ class Callers:
         work: Callable[[Store, int], Coroutine[Any, Any, object]],
         world: World | None = None,
     ) -> None:
-        """Let callers loose and see that some order of their calls explains every answer.
+        """Run callers, and check that some order of their calls explains every answer.
 
         Raises:
-            Broken: none does.
+            Broken: no order does.
         """
         recorder = Recorder(self.store)
         await self.at_once(number, lambda index: work(recorder.store, index))
         assert_linearizable(recorder.history, world, self._sentence)
 
     def see(self, kept: bool, said: str, sentence: str | None = None) -> None:
-        """Raise Broken unless the guarantee was kept.
-
-        Raises:
-            Broken: it was not.
-        """
+        """Raise Broken unless the guarantee was kept."""
         if not kept:
             raise Broken(sentence or self._sentence, said)
 
@@ -79,7 +75,7 @@ def in_threads(number: int, work: Callable[[int], T]) -> list[T]:
 
 @contextmanager
 def _restless() -> Generator[None]:
-    """Let threads change places far more often than usual, to give races a chance."""
+    """Switch threads far more often than usual, to provoke races."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -89,7 +85,7 @@ def _restless() -> Generator[None]:
 
 
 def in_a_loop() -> bool:
-    """Whether an event loop runs in this thread."""
+    """Return whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A check: a guarantee of the contract, and calls that show whether a store keeps it."""
+"""A check: a guarantee of the contract, and calls that test it."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
@@ -24,7 +24,7 @@ class Check(NamedTuple):
     part: Part
     name: str
     crowded: bool
-    """Whether many callers come at once: such a check is worth a run in threads and in tasks."""
+    """Whether the check has concurrent callers, so that it runs in threads and in tasks."""
     of: Callable[[Store], Coroutine[Any, Any, None]]
     """Runs the check on an empty store; raises :class:`~lockgate.testing.Broken`."""
 
@@ -33,10 +33,10 @@ class Check(NamedTuple):
 
 
 def whole(store: PartStore) -> Store:
-    """Return a store as checks take it: they call the verbs of its parts only.
+    """Return a store with the type that checks expect; they call the verbs of its parts only.
 
     Raises:
-        ConfigurationError: it does not say how it waits.
+        ConfigurationError: the store does not declare its I/O mode.
     """
     if not hasattr(store, "io"):
         raise ConfigurationError(
@@ -47,7 +47,7 @@ def whole(store: PartStore) -> Store:
 
 
 def alone(sentence: str, part: Part) -> Callable[[Script], Check]:
-    """A check by one caller: every answer must be the model's."""
+    """Make a check with one caller, whose answers must equal the model's."""
 
     def make(script: Script) -> Check:
         def of(store: Store) -> Coroutine[Any, Any, None]:
@@ -59,7 +59,7 @@ def alone(sentence: str, part: Part) -> Callable[[Script], Check]:
 
 
 def crowded(sentence: str, part: Part) -> Callable[[Bustle], Check]:
-    """A check by many callers at once."""
+    """Make a check with concurrent callers."""
 
     def make(bustle: Bustle) -> Check:
         def of(store: Store) -> Coroutine[Any, Any, None]:

@@ -1,4 +1,4 @@
-"""Many callers at once: the duty of a lock, a transaction or a script."""
+"""Checks with concurrent callers, for locks, transactions and scripts."""
 
 import asyncio
 from contextlib import suppress
@@ -21,7 +21,7 @@ OPEN = book(None)
 
 
 async def new_key(crowd: Callers) -> tuple[NewKey, ApiKey]:
-    """A key that is in the store."""
+    """Insert a key, and return it."""
     made = crowd.factory.key()
     return made, await crowd.store.insert(crowd.factory.draft(key=made), None, NOW)
 
@@ -70,7 +70,7 @@ async def overlapping_hits_are_linearizable(crowd: Callers) -> None:
 
 @crowded("W3", "windows")
 async def a_cancelled_call_counts_once_or_not_at_all(crowd: Callers) -> None:
-    """Only where callers are tasks: a thread cannot be called off."""
+    """Only for tasks: a thread cannot be cancelled."""
     if not in_a_loop():
         return
     windows = minute(99)
@@ -86,7 +86,7 @@ async def a_cancelled_call_counts_once_or_not_at_all(crowd: Callers) -> None:
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        # A cancelled call may still be on its way to a server; a hit waits its turn behind it.
+        # A cancelled call may still be on its way to the server; another hit waits behind it.
         await recorder.store.hit(organization, windows, 1, NOW)
         await recorder.store.peek(organization, windows, NOW)
         unanswered = [event.lost for event in recorder.history[-2:]]
@@ -217,7 +217,7 @@ async def _race_of_all_verbs(crowd: Callers, made: NewKey, key: ApiKey) -> None:
 
 @crowded("K5", "admission")
 async def no_copy_from_before_a_revocation_admits_after_it(crowd: Callers) -> None:
-    """Each round uses a new key: caches are filled while it is revoked."""
+    """Each round uses a new key and fills caches during its revocation."""
     for _ in range(ROUNDS):
         made, key = await new_key(crowd)
         await _fill_beside_a_revocation(crowd, made, key)
@@ -244,7 +244,7 @@ async def no_admission_starts_successfully_after_a_revocation(crowd: Callers) ->
 
 
 async def _admissions_beside_a_revocation(crowd: Callers, made: NewKey, key: ApiKey) -> None:
-    """Callers note whether the revocation had been answered *before* they start an admission."""
+    """Callers record whether the revocation was answered *before* they start an admission."""
     store, token = crowd.store, crowd.factory.token(made)
     answered = False
 
@@ -320,7 +320,7 @@ async def one_concurrent_caller_wins_a_claim(crowd: Callers) -> None:
 
 @crowded("K4", "accounts")
 async def no_key_outlives_a_claim_that_revokes_all(crowd: Callers) -> None:
-    """Keys are inserted meanwhile: each is revoked, or its creator learns of the claim."""
+    """A key inserted meanwhile is revoked, or its creator learns of the claim."""
     for turn in range(ROUNDS // 2):
         await _inserts_beside_a_claim(crowd, f"org_{turn}")
 
@@ -350,8 +350,7 @@ async def _inserts_beside_a_claim(crowd: Callers, organization: str) -> None:
 
 @crowded("D46", "accounts")
 async def a_claimer_that_ends_the_token_sees_every_key(crowd: Callers) -> None:
-    """A key whose creator finds the token good afterwards is among the keys that the claimer
-    sees."""
+    """The claimer sees each key whose creator finds the token valid afterwards."""
     for turn in range(ROUNDS // 2):
         await _inserts_beside_a_claim_without_revoking(crowd, f"org_{turn}")
 
@@ -378,8 +377,7 @@ async def _inserts_beside_a_claim_without_revoking(crowd: Callers, organization:
 
 @crowded("D46", "admission")
 async def an_account_is_removed_whole_or_in_use(crowd: Callers) -> None:
-    """A claim, a sign-in or an admission beside the removal finds the whole account, or none of
-    it."""
+    """A concurrent claim, sign-in or admission finds the account whole or removed."""
     for turn in range(ROUNDS):
         await _uses_beside_a_removal(crowd, f"org_{turn}", turn % 3)
 
@@ -421,7 +419,7 @@ async def _uses_beside_a_removal(crowd: Callers, organization: str, use: int) ->
 
 @crowded("D46", "accounts")
 async def removals_take_turns_and_reach_every_account(crowd: Callers) -> None:
-    """Few at a time, whatever is in use before them, and none by two callers."""
+    """A removal is limited, skips accounts in use, and two callers never remove the same one."""
     store, factory = crowd.store, crowd.factory
     for index in range(12):
         draft = factory.draft(f"org_{index:02}")

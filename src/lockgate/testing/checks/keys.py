@@ -10,12 +10,12 @@ from ..factories import HOSTILE, NOW, Factory
 from .check import Check, alone
 
 MANY = 130
-"""Keys: more than a store removes in one step."""
+"""More keys than a store removes in one step."""
 OTHER = Digest("hmac-sha256:01020304", b"\x07" * 32)
 
 
 async def taken(store: Store, draft: KeyDraft, cap: int | None, now: int = NOW) -> None:
-    """Insert where the model refuses: the witness sees that the store does as well."""
+    """Insert a key that the model refuses; the store must refuse it too."""
     answer: object = await store.insert(draft, cap, now)
     assert answer in (Raised(HandleTaken.__name__), Raised(KeyLimitReached.__name__))
 
@@ -39,7 +39,7 @@ async def an_inserted_key_is_found_by_handle_by_id_and_in_the_list(
 
 @alone("K1", "keys")
 async def the_longest_key_record_is_kept_whole(store: Store, factory: Factory) -> None:
-    """And in its order: a key of lockgate's, and an imported one with a slow digest."""
+    """Covers a key of lockgate's and an imported one with a slow digest."""
     scopes = tuple(f"area{number}:{'x' * number}" for number in range(50, 0, -1))
     ours = factory.draft(name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY)
     other = factory.draft()._replace(
@@ -147,7 +147,7 @@ async def within_a_millisecond_the_id_decides(store: Store, factory: Factory) ->
 
 @alone("D10", "keys")
 async def pages_miss_no_key_and_repeat_none(store: Store, factory: Factory) -> None:
-    """Some are of the same instant, and some end at the same one."""
+    """Some keys share their creation or their end."""
     for step, lifetime in ((0, DAY), (1, None), (1, DAY), (1, None), (2, None), (3, SECOND)):
         await store.insert(factory.draft(lifetime=lifetime), None, NOW + step * SECOND)
     await store.insert(factory.draft("org_2"), None, NOW)
@@ -174,7 +174,7 @@ async def live_keys_are_listed_without_ended_keys(store: Store, factory: Factory
 
 @alone("D10", "keys")
 async def a_page_begins_where_a_key_was(store: Store, factory: Factory) -> None:
-    """The key with which the last page ended may have been revoked or removed since."""
+    """The last key of the previous page may have been revoked or removed since."""
     keys = [await store.insert(factory.draft(), None, NOW + step * SECOND) for step in range(5)]
     gone, kept = keys[2], keys[3]
     for key in (gone, kept):
@@ -191,7 +191,7 @@ async def a_page_begins_where_a_key_was(store: Store, factory: Factory) -> None:
 async def keys_that_ended_long_ago_are_removed_and_no_others(
     store: Store, factory: Factory
 ) -> None:
-    """Whichever came first counts, revocation or expiry."""
+    """The earlier of revocation and expiry counts."""
     lifetimes = (None, 9 * DAY, DAY, 2 * DAY, DAY, 2 * DAY, 9 * DAY, None)
     keys = [await store.insert(factory.draft(lifetime=t), None, NOW) for t in lifetimes]
     await store.insert(factory.draft("org_2", lifetime=DAY), None, NOW)
@@ -290,7 +290,7 @@ async def rehashing_replaces_the_digest_and_nothing_else(store: Store, factory: 
 
 @alone("K9", "keys")
 async def a_seal_is_replaced_only_if_it_is_the_expected_one(store: Store, factory: Factory) -> None:
-    """With a digest or alone, whether or not there was one."""
+    """The seal may be new, or replaced alone or with the digest."""
     key = await store.insert(factory.draft(lifetime=DAY), None, NOW)
     bare = key.kept
     seals = [bare._replace(seal=f"0102030{index}:{'ab' * 32}") for index in range(2)]

@@ -14,13 +14,13 @@ from ..guarantees import Broken
 from .check import Check
 
 Leftovers = Callable[[Store, int], Awaitable[int] | int]
-"""How many organizations a store still keeps windows or slots of at an instant."""
+"""Returns the number of organizations with stored windows or slots at an instant."""
 
 IDLE = 40
 
 
 async def without_now_the_stores_own_clock_decides(store: Store) -> None:
-    """Every verb that is given no time falls between two readings of the store's clock."""
+    """Without ``now``, a verb's time is between two readings of the store's clock."""
     factory = Factory()
     times: list[int | None] = [await store.now()]
     key = await store.insert(factory.draft(), None)
@@ -47,7 +47,7 @@ async def without_now_the_stores_own_clock_decides(store: Store) -> None:
     revoked = await store.revoke_if_live("org_1", key.id)
     times.append(revoked and revoked.revoked_at)
     times.append(await store.now())
-    # Some of them are kept in whole milliseconds.
+    # Some instants are stored in whole milliseconds.
     told = [(time or 0) // MILLISECOND for time in times]
     if any(later < earlier for earlier, later in pairwise(told)):
         said = ", ".join(f"{time - told[0]:+}" for time in told)
@@ -79,7 +79,7 @@ async def _admitted_by_the_stores_clock(store: Store, factory: Factory) -> int |
 
 
 async def the_change_counter_grows_with_every_change(store: Store) -> None:
-    """Epoch and edition, where the store keeps them, change with whatever voids an answer."""
+    """The change counter and local version change with every change to keys or plans."""
     factory = Factory()
     draft = factory.draft()
     await store.insert(draft, None, NOW)
@@ -110,7 +110,7 @@ async def the_change_counter_grows_with_every_change(store: Store) -> None:
 
 
 async def a_version_of_records_never_comes_back(store: Store) -> None:
-    """In a store made of records, a rewritten record never has the version of an earlier one."""
+    """In a record store, a rewritten record never has the version of an earlier one."""
     if not isinstance(store, RecordStore):
         return
     records, name, versions = store.records, "org:check", list[int]()
@@ -125,10 +125,10 @@ async def a_version_of_records_never_comes_back(store: Store) -> None:
 
 
 def forgets(leftovers: Leftovers) -> Check:
-    """A check that the store lets go of organizations idle for two of the longest windows (W10).
+    """Make the check that idle organizations leave no state after two of the longest windows (W10).
 
     Args:
-        leftovers: says how many organizations the store still keeps windows or slots of.
+        leftovers: returns the number of organizations with stored windows or slots.
     """
 
     async def idle_organizations_leave_nothing(store: Store) -> None:

@@ -60,7 +60,7 @@ async def renewing_needs_a_live_lease_of_the_same_owner(store: Store, _: Factory
     await store.renew("org_2", "a", "me", MINUTE, NOW)
     await store.renew("org_1", "a", "me", HOUR, NOW + 1)
     await store.held("org_1", NOW + 1)
-    await store.renew("org_1", "a", "me", MINUTE, NOW + 2)  # It ends sooner, if its owner says so.
+    await store.renew("org_1", "a", "me", MINUTE, NOW + 2)  # A renewal may shorten a lease.
     await store.held("org_1", NOW + 2)
 
 
@@ -141,7 +141,7 @@ async def hostile_owners_keep_their_slots(store: Store, _: Factory) -> None:
 
 @alone("W8", "slots")
 async def organization_and_job_ids_do_not_run_together(store: Store, _: Factory) -> None:
-    """An organization and a job that read the same when they are written one after the other."""
+    """The concatenations of organization and job are equal."""
     await store.acquire("a", "b:c", "me", None, MINUTE, NOW)
     await store.acquire("a:b", "c", "me", None, MINUTE, NOW)
     await store.release("a:b", "c", "me", NOW)

@@ -1,4 +1,4 @@
-"""Windows, by one caller. Each check's trace catches a well-known mistake."""
+"""Windows, by one caller. Each check detects a well-known mistake."""
 
 from ...core.plans import LARGEST, Plan
 from ...core.sliding_window import Window
@@ -8,7 +8,7 @@ from ..factories import COARSE, EXACT, HOSTILE, NARROW, NOW, OPEN, Factory, minu
 from .check import Check, alone
 
 MIDNIGHT = NOW - NOW % DAY + DAY
-"""The beginning of every window that follows the wall clock."""
+"""The start of a calendar minute, hour and day."""
 TEN = minute(10)
 
 
@@ -32,7 +32,7 @@ async def a_full_window_refuses(store: Store, _: Factory) -> None:
 
 @alone("W1", "windows")
 async def a_limit_of_zero_admits_no_request(store: Store, _: Factory) -> None:
-    """Zero is not the same as no limit, although both are false."""
+    """Zero is not the same as no limit, although both are falsy."""
     await hits(store, 2, NOW, minute(0))
     await store.peek("org_1", minute(0), NOW)
     await hits(store, 1, NOW, minute(None))
@@ -42,7 +42,7 @@ async def a_limit_of_zero_admits_no_request(store: Store, _: Factory) -> None:
 async def a_full_window_refuses_across_the_full_minute_hour_and_day(
     store: Store, _: Factory
 ) -> None:
-    """Windows that begin at the full minute admit twice their limit around it."""
+    """Fixed windows admit twice their limit around a full minute."""
     await hits(store, 10, MIDNIGHT - SECOND)
     await hits(store, 1, MIDNIGHT)
     await hits(store, 1, MIDNIGHT + 58 * SECOND)
@@ -50,14 +50,14 @@ async def a_full_window_refuses_across_the_full_minute_hour_and_day(
 
 @alone("W1", "windows")
 async def a_full_window_refuses_while_its_weight_falls(store: Store, _: Factory) -> None:
-    """Two counters, the older one weighted by how much of it the window still covers."""
+    """Detects two weighted counters, an approximation of a sliding window."""
     await hits(store, 10, MIDNIGHT - 1)
     await hits(store, 3, MIDNIGHT + 30 * SECOND)
 
 
 @alone("W1", "windows")
 async def a_burst_does_not_drain_before_its_time(store: Store, _: Factory) -> None:
-    """A leaky bucket with a burst of the limit (GCRA) admits the limit again in one window."""
+    """Detects a leaky bucket with a burst (GCRA), which admits twice the limit in one window."""
     await hits(store, 10, NOW)
     for step in range(1, 10):
         await hits(store, 1, NOW + step * 6 * SECOND)
@@ -65,7 +65,7 @@ async def a_burst_does_not_drain_before_its_time(store: Store, _: Factory) -> No
 
 @alone("W2", "windows")
 async def a_hit_leaves_when_it_is_as_old_as_the_window(store: Store, _: Factory) -> None:
-    """The window is half-open: what came exactly its length ago counts no more."""
+    """The window is half-open: a hit exactly its length ago no longer counts."""
     await hits(store, 10, NOW)
     await hits(store, 10, NOW + MINUTE)
 
@@ -127,7 +127,7 @@ async def a_call_after_the_told_wait_is_admitted(store: Store, __: Factory) -> N
 
 @alone("W6", "windows")
 async def a_microsecond_is_not_rounded_away(store: Store, _: Factory) -> None:
-    """Seconds in a floating-point number know no microseconds any more, in this century."""
+    """Detects seconds as floating-point numbers, which are too coarse for microseconds."""
     for micros in (1, 2, 3, 5, 7, 11, 13, 17, 19, 23):
         await hits(store, 1, NOW + micros)
     for micros in (1, 2, 3, 5, 7):
@@ -140,7 +140,7 @@ async def the_largest_limit_is_exact(store: Store, _: Factory) -> None:
     windows = minute(LARGEST)
     await hits(store, 1, NOW, windows, LARGEST - 1)
     await hits(store, 2, NOW + 1, windows)
-    for step, cost in enumerate((5, 1, LARGEST)):  # More than a double holds, taken together.
+    for step, cost in enumerate((5, 1, LARGEST)):  # The sum exceeds the precision of a double.
         await store.hit("org_2", windows, cost, NOW + step)
 
 
@@ -156,7 +156,7 @@ async def peeking_changes_no_state(store: Store, _: Factory) -> None:
 
 @alone("W14", "windows")
 async def many_hits_share_cells_as_decided(store: Store, _: Factory) -> None:
-    """More than 64 hits: neighbours less than a grain apart leave together (D21)."""
+    """After 64 hits, neighbours less than a grain apart expire together (D21)."""
     now = NOW
     for windows in (COARSE.windows, OPEN.windows):
         for step in range(110):
@@ -176,7 +176,7 @@ async def hostile_ids_have_separate_windows(store: Store, _: Factory) -> None:
 
 @alone("W8", "windows")
 async def owners_other_than_organizations_have_windows_too(store: Store, __: Factory) -> None:
-    """Their names are longer than any organization's."""
+    """Names of other owners are longer than any organization's."""
     owners = ["e" * 128, "e" * 129, "e" * 191 + "f", "e" * 192]
     for owner in owners:
         for _ in range(len(owner) % 7 + 1):
