@@ -50,7 +50,7 @@ def plans(*, name: str = "drawn", most: int = 200) -> st.SearchStrategy[Plan]:
 
 @st.composite
 def arrivals(draw: st.DrawFn, *, start: int = START, most: int = 300) -> list[Arrival]:
-    """Draw up to ``most`` calls in order: bursts and lulls, with gaps close to window boundaries."""
+    """Draw up to ``most`` calls in order: bursts and lulls, with gaps near window boundaries."""
     gap = st.sampled_from(_GAPS) | st.integers(0, 10 * SECOND) | st.integers(0, 2 * MINUTE)
     burst = st.tuples(gap, st.integers(1, 4) | st.integers(1, 80), st.just(1) | st.integers(1, 5))
     bursts = draw(st.lists(burst, max_size=12))
