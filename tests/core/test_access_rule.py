@@ -11,7 +11,7 @@ from lockgate.core.scopes import Requirement
 from lockgate.errors import ConfigurationError
 
 
-def test_a_rule_says_what_it_asks_for() -> None:
+def test_the_representation_of_a_rule_shows_its_requirements() -> None:
     assert str(Rule()) == "key, any scope"
     assert str(Rule("jobs:read", cost=5)) == "key, scope jobs:read, cost 5"
     assert str(Rule("a:b", accepts=("key", "session"))) == "key or session, scope a:b"
@@ -22,7 +22,7 @@ def test_a_rule_says_what_it_asks_for() -> None:
     assert (ANY_KEY.public, ANY_KEY.own, PUBLIC.public) == (False, False, True)
 
 
-def test_rules_are_equal_when_they_ask_for_the_same() -> None:
+def test_rules_with_the_same_requirements_are_equal() -> None:
     rules = [
         Rule(),
         Rule("a:b"),
@@ -58,7 +58,7 @@ def test_a_rule_requires_an_exact_scope(scope: str) -> None:
         Rule(scope)
 
 
-def test_an_empty_scope_is_not_no_scope() -> None:
+def test_an_empty_scope_is_refused() -> None:
     """It comes from a setting that was left empty, and must not open the route to every key."""
     with pytest.raises(ConfigurationError):
         Rule("")
@@ -66,7 +66,7 @@ def test_an_empty_scope_is_not_no_scope() -> None:
         RuleBook({"GET /a": ""})
 
 
-def test_a_public_rule_asks_for_nothing() -> None:
+def test_a_public_rule_has_no_requirements() -> None:
     with pytest.raises(ConfigurationError, match="public"):
         Rule("a:b", public=True)
     with pytest.raises(ConfigurationError, match="public"):
@@ -86,13 +86,13 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=range(len(RULES)))
-def test_every_rule_includes_a_public_one_and_none_a_method_that_is_not_taken(rule: Rule) -> None:
+def test_every_rule_includes_a_public_one_but_not_a_refused_method(rule: Rule) -> None:
     assert rule.includes(PUBLIC)
     assert not rule.includes(RULES[-1])
     assert PUBLIC.includes(rule) == rule.public
 
 
-def test_a_rule_includes_those_that_ask_for_less() -> None:
+def test_a_rule_includes_rules_with_fewer_requirements() -> None:
     strict = Rule("a:b", cost=3, slot=True)
     for rule in (Rule(), Rule("a:b"), Rule(cost=3), Rule(slot=True), strict):
         assert strict.includes(rule)
@@ -109,7 +109,7 @@ def test_two_rules_together_include_each_of_them() -> None:
         assert together.includes(one) and together.includes(other)
 
 
-def test_a_method_that_is_not_taken_asks_for_a_credential_of_the_path() -> None:
+def test_a_refused_method_needs_a_credential_of_its_path() -> None:
     assert not_allowed({"GET": Rule(), "POST": Rule()}).allow == ("GET", "POST")
     assert not_allowed({"GET": PUBLIC}).accepts == ("key",)
     assert not_allowed({"GET": Rule(accepts=("session",))}).accepts == ("key", "session")

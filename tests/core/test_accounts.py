@@ -9,7 +9,7 @@ from lockgate.core.accounts import Account, AccountDraft, read_company
 DRAFT = AccountDraft("org_1", "an agent", "ada@example.com", None, "handle", "sha256", b"\1\2")
 
 
-def test_what_was_drafted_is_created_in_whole_milliseconds() -> None:
+def test_a_drafted_account_is_created_in_whole_milliseconds() -> None:
     made = DRAFT.created(1_234_567)
     assert made == Account(*DRAFT, created_at=1_234_000)
     assert made[9:] == (None, None, None, 0, None)
@@ -21,7 +21,7 @@ def test_the_type_follows_from_the_company() -> None:
     assert made._replace(company_name="Ada & Co").account_type == "company"
 
 
-def test_neither_shows_an_address_or_a_digest() -> None:
+def test_accounts_and_drafts_show_no_address_or_digest() -> None:
     for thing in (DRAFT, DRAFT.created(0)):
         assert "org_1" in repr(thing)
         assert "ada@" not in repr(thing) and "sha256" not in repr(thing)
@@ -58,7 +58,7 @@ def test_d13_a_company_has_a_name_and_a_person_none(
         ("", None, "account_type"),
     ],
 )
-def test_d13_anything_else_is_told_by_its_field(
+def test_d13_other_account_types_and_names_are_reported_by_field(
     account_type: str, company: str | None, field: str
 ) -> None:
     _, problems = read_company(account_type, company)

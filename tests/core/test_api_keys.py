@@ -152,7 +152,7 @@ def test_a_joiner_that_joins_nothing_is_refused(joiner: str, around: str) -> Non
 
 
 @given(st.text(st.characters() | st.sampled_from(CONTROLS), max_size=110))
-def test_any_name_is_good_or_has_one_problem(text: str) -> None:
+def test_any_name_is_valid_or_has_one_problem(text: str) -> None:
     name, problems = read_name(text)
     assert name == text.strip()
     good = 1 <= len(name) <= 100 and not set(name) & {*DIRECTIONS}
@@ -173,7 +173,7 @@ def test_scopes_are_kept_in_order_without_repeats() -> None:
 
 
 @given(st.lists(st.sampled_from(SPEC_SCOPES), min_size=1, max_size=50))
-def test_what_the_specification_names_can_be_granted(scopes: list[str]) -> None:
+def test_the_scopes_of_the_specification_can_be_granted(scopes: list[str]) -> None:
     kept, problems = read_scopes(scopes, CATALOGUE)
     assert problems == []
     assert set(kept) == set(scopes)
@@ -198,7 +198,7 @@ def test_every_unknown_scope_is_named() -> None:
     ]
 
 
-def test_of_a_large_catalogue_not_all_is_named() -> None:
+def test_an_error_lists_only_part_of_a_large_catalogue() -> None:
     _, (problem,) = read_scopes(["nope"], Catalogue.of(f"area{n}:read" for n in range(14)))
     assert problem.count(",") == 40
     assert problem.endswith(", or another that there is.")
@@ -234,7 +234,7 @@ def test_days_become_microseconds(days: float | None, micros: int | None) -> Non
     "days",
     [0, 0.0, -0.0, -1, -1e-9, 36_500.001, 36_501, 1e308, inf, -inf, nan, True, False, 10**30],
 )
-def test_what_is_no_lifetime_is_refused(days: float) -> None:
+def test_an_invalid_lifetime_is_refused(days: float) -> None:
     lifetime, (problem,) = read_lifetime(days)
     assert lifetime is None
     assert "36500" in problem

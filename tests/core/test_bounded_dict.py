@@ -20,7 +20,7 @@ def filled() -> BoundedDict[int, int]:
     return memory
 
 
-def test_a_full_memory_forgets_one_entry_for_each_new_one() -> None:
+def test_a_full_dictionary_evicts_one_entry_for_each_new_one() -> None:
     memory = filled()
     for number in range(ROOM, 10 * ROOM):
         before = set(memory)
@@ -30,7 +30,7 @@ def test_a_full_memory_forgets_one_entry_for_each_new_one() -> None:
         assert memory[number] == number
 
 
-def test_entries_that_are_replaced_push_no_others_out() -> None:
+def test_replacing_an_entry_evicts_no_other() -> None:
     memory = filled()
     for _ in range(10 * ROOM):
         memory[7] = -7
@@ -51,14 +51,14 @@ def hits(in_use: int) -> float:
     return found / (20 * in_use)
 
 
-def test_there_is_no_cliff_where_more_are_in_use_than_there_is_room_for() -> None:
+def test_slightly_more_keys_than_fit_miss_only_a_little() -> None:
     assert hits(ROOM) == 1
     assert hits(ROOM * 11 // 10) > 0.7
     assert hits(ROOM * 5 // 4) > 0.5
     assert hits(ROOM * 2) > 0.1
 
 
-def test_touched_entries_outlive_those_that_nobody_uses() -> None:
+def test_touched_entries_outlive_unused_ones() -> None:
     memory = filled()
     for number in range(ROOM, 20 * ROOM):
         memory.touch(1)
@@ -66,7 +66,7 @@ def test_touched_entries_outlive_those_that_nobody_uses() -> None:
     assert 1 in memory
 
 
-def test_a_memory_full_of_touched_entries_takes_new_ones_all_the_same() -> None:
+def test_a_dictionary_full_of_touched_entries_accepts_new_ones() -> None:
     memory = filled()
     for number in range(ROOM, 2 * ROOM):
         for key in memory:
@@ -75,7 +75,7 @@ def test_a_memory_full_of_touched_entries_takes_new_ones_all_the_same() -> None:
     assert len(memory) == ROOM
 
 
-def test_what_is_removed_makes_room_and_may_come_back() -> None:
+def test_a_removed_entry_makes_room_and_can_be_added_again() -> None:
     memory = filled()
     for number in range(5 * ROOM):
         memory.pop(number % 10, None)
@@ -98,7 +98,7 @@ def hasty() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("run", range(30))
-def test_threads_that_share_it_leave_it_bounded(run: int) -> None:
+def test_the_dictionary_stays_bounded_under_threads(run: int) -> None:
     memory: BoundedDict[int, int] = BoundedDict(50)
     failures: list[BaseException] = []
 

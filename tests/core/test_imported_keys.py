@@ -87,18 +87,20 @@ def test_patterns_that_are_refused(pattern: str, said: str) -> None:
         ({"handle": "prefix"}, "no group 'prefix'"),
     ],
 )
-def test_what_does_not_fit_together_is_said(fields: dict[str, Any], said: str) -> None:
+def test_inconsistent_arguments_are_refused_with_the_reason(
+    fields: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigurationError, match=said):
         legacy(**fields)
 
 
 @pytest.mark.parametrize("name", ["", "Other", "1st", "a" * 21, "a:b", "a b", "a\n"])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="1 to 20 of a-z"):
         ImportedKeyFormat(name, r"(?P<handle>a)", schemes=["sha256"])
 
 
-def test_what_is_kept_fits_every_store() -> None:
+def test_stored_handles_and_schemes_fit_every_store() -> None:
     longest = ImportedKeyFormat("a" * 20, r"(?P<handle>\w{4})", schemes=["django_bcrypt_sha256"])
     assert len(longest.kept_scheme("django_bcrypt_sha256")) <= 64
     for handle in ("abcd", "\u00e9\ud800", "x" * 256, "a b"):
@@ -136,7 +138,7 @@ def test_any_header_gives_a_token_or_the_refusal(value: bytes) -> None:
         b"Bearer ",
     ],
 )
-def test_headers_that_hold_no_such_key(header: bytes) -> None:
+def test_headers_without_an_imported_key_are_refused(header: bytes) -> None:
     format = KeyFormat("acme", others=[legacy()])
     with pytest.raises(InvalidFormat):
         format.read([header])
@@ -151,7 +153,7 @@ def test_the_first_system_that_fits_a_key_counts() -> None:
     assert [t.legacy.name for t in tokens if isinstance(t, ImportedToken)] == ["first", "second"]
 
 
-def test_a_group_that_found_nothing_is_no_handle_and_no_secret() -> None:
+def test_an_unmatched_group_is_no_handle_and_no_secret() -> None:
     assert legacy(r"k(?P<handle>a|)x").read("kx", PEPPERS) is None
     either = legacy(r"(?P<handle>\w{4})-((?P<secret>s\w{3})|none)", secret="secret")
     assert either.read("abcd-none", PEPPERS) is None

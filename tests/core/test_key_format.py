@@ -55,7 +55,9 @@ def bearer(key: str) -> list[bytes]:
 
 
 @given(WORDS, WORDS, text_of(8), text_of(37))
-def test_a_key_is_read_back(brand: str, environment: str, handle: str, random: str) -> None:
+def test_a_generated_key_is_parsed_back(
+    brand: str, environment: str, handle: str, random: str
+) -> None:
     parts = {8: handle, 37: random}
     form = KeyFormat(brand, environment, draw=parts.__getitem__)
     key = form.generate()
@@ -76,7 +78,7 @@ def test_a_small_checksum_is_padded() -> None:
     assert credentials.checksum(b"") == b"000000"
 
 
-def test_every_change_of_one_character_is_seen() -> None:
+def test_every_change_of_one_character_is_detected() -> None:
     """A CRC-32 sees every error within 32 neighbouring bits."""
     for place, good in enumerate(KEY):
         for other in ALPHABET + "_-. é\n":
@@ -85,7 +87,7 @@ def test_every_change_of_one_character_is_seen() -> None:
                     FORMAT.read(bearer(KEY[:place] + other + KEY[place + 1 :]))
 
 
-def test_every_swap_of_neighbours_is_seen() -> None:
+def test_every_swap_of_neighbours_is_detected() -> None:
     key = written("acme", "live", "aB3dE6gH", "Zz9" * 12 + "q")
     assert FORMAT.read(bearer(key)).handle == "aB3dE6gH"
     for place in range(len(key) - 1):
@@ -96,7 +98,7 @@ def test_every_swap_of_neighbours_is_seen() -> None:
 
 
 @given(st.integers(0, len(KEY) - 1))
-def test_a_key_with_a_character_too_few_or_too_many_is_seen(place: int) -> None:
+def test_a_key_with_a_missing_or_extra_character_is_detected(place: int) -> None:
     for wrong in (KEY[:place] + KEY[place + 1 :], KEY[:place] + KEY[place] + KEY[place:]):
         with pytest.raises(InvalidFormat):
             FORMAT.read(bearer(wrong))
@@ -147,7 +149,7 @@ def test_the_scanner_finds_every_key_of_a_file() -> None:
     assert re.findall(FORMAT.scanner, text) == keys
 
 
-def test_keys_in_a_text_are_blotted_out() -> None:
+def test_keys_in_a_text_are_redacted() -> None:
     text = f"GET /?key={KEY} by x{FORMAT.generate().text}_x; {KEY[:-1]}"
     assert FORMAT.redact(text) == (
         "GET /?key=acme_live_<redacted> by xacme_live_<redacted>; acme_live_<redacted>"
@@ -166,7 +168,7 @@ def test_the_scheme_comes_in_any_case_with_spaces_after_it(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("around", ["", " ", "\t", " \t  "], ids=repr)
-def test_white_space_around_the_value_is_none_of_it(around: str) -> None:
+def test_white_space_around_the_value_is_ignored(around: str) -> None:
     """RFC 9110, section 5.5."""
     assert FORMAT.read([f"{around}Bearer {KEY}{around}".encode()]).handle == "Handle01"
 
@@ -227,7 +229,7 @@ def test_two_headers_are_refused_even_if_both_are_good() -> None:
 
 
 @given(st.lists(st.binary(max_size=300), max_size=3))
-def test_no_header_is_an_error_of_another_kind(values: list[bytes]) -> None:
+def test_any_header_is_a_key_or_a_refusal(values: list[bytes]) -> None:
     with pytest.raises(InvalidFormat if values else MissingAuth):
         FORMAT.read(values)
 
@@ -255,7 +257,7 @@ def test_peppers_rotate_as_a_list() -> None:
 
 
 @given(st.text(), st.binary())
-def test_an_unknown_scheme_matches_nothing(scheme: str, digest: bytes) -> None:
+def test_an_unknown_scheme_matches_no_digest(scheme: str, digest: bytes) -> None:
     token = KeyFormat("acme", peppers=Peppers([PEPPER])).read(bearer(KEY))
     assert not token.matches(scheme, digest)
 
@@ -331,13 +333,13 @@ def test_a_token_never_shows_itself() -> None:
     assert KEY[20:] not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_new_key_is_seen_only_where_it_is_asked_for() -> None:
+def test_a_new_key_is_shown_only_by_its_text() -> None:
     key = FORMAT.generate()
     assert key.text[20:] not in shown(key)
     assert repr(key) == "<NewKey>"
 
 
-def test_a_refusal_holds_nothing_of_what_was_presented() -> None:
+def test_a_refusal_contains_no_part_of_the_presented_key() -> None:
     wrong = KEY[:-1] + "!"
     with pytest.raises(InvalidFormat) as caught:
         FORMAT.read(bearer(wrong))
@@ -347,7 +349,7 @@ def test_a_refusal_holds_nothing_of_what_was_presented() -> None:
     assert "Handle01" not in shown_text
 
 
-def test_a_token_is_told_apart_by_identity() -> None:
+def test_tokens_compare_by_identity() -> None:
     one, other = FORMAT.read(bearer(KEY)), FORMAT.read(bearer(KEY))
     assert one != other
     assert isinstance(one, Token)

@@ -129,7 +129,7 @@ def test_an_ended_lease_is_never_resurrected() -> None:
     assert renew(leases, "a", "w", 30, 30) == (None, ())
 
 
-def test_a_late_release_frees_nobody_elses_slot() -> None:
+def test_a_late_release_frees_no_other_slot() -> None:
     """L5: the job ran on under another worker meanwhile."""
     _, leases = acquire((), "a", "late", 1, 0, 30)
     _, leases = acquire(leases, "a", "next", 1, 30, 30)

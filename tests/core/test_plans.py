@@ -40,7 +40,9 @@ def numbers_of(plan: Plan) -> dict[str, int | None]:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_the_plans_are_those_of_the_specification(plan: Plan, numbers: tuple[int, ...]) -> None:
+def test_the_default_plans_are_those_of_the_specification(
+    plan: Plan, numbers: tuple[int, ...]
+) -> None:
     assert (plan.rpm, plan.rph, plan.rpd, plan.concurrent) == numbers
     assert plan.resolution == 60
 
@@ -174,7 +176,7 @@ def test_a_custom_plan_has_the_resolution_of_the_default_one() -> None:
     assert book.plan_of(book.place("org", "enterprise", NUMBERS)).resolution is None
 
 
-def test_what_is_unknown_is_refused_by_name() -> None:
+def test_an_unknown_plan_or_limit_is_refused_by_name() -> None:
     book = PlanBook()
     with pytest.raises(ConfigurationError, match="no plan 'gold'"):
         book.place("org", "gold", {})
@@ -204,7 +206,7 @@ def test_a_custom_plan_with_a_bad_name_is_refused_when_the_book_is_made(name: st
         PlanBook(custom=[name])
 
 
-def test_a_plan_that_became_custom_is_no_error_for_who_was_on_it() -> None:
+def test_a_plan_that_became_custom_still_serves_its_organizations() -> None:
     """The organization was placed by an earlier book, with some limits of its own."""
     before = PlanBook([FREE, Plan("gold", 50, 500, 5_000, 5)], custom=())
     organization = before.place("org", "gold", {"rpm": 70})

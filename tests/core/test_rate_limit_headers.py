@@ -128,7 +128,7 @@ def test_the_error_is_of_the_window_that_refused(
         (501, "day", 500, 86400),
     ],
 )
-def test_a_cost_that_no_wait_lets_in_is_told_so(
+def test_a_cost_above_a_limit_is_reported_as_never_admitted(
     cost: int, name: str, limit: int, seconds: int
 ) -> None:
     """D39: whatever is used, and whichever window has the longest wait."""
@@ -154,6 +154,6 @@ def test_a_cost_of_the_whole_limit_may_wait() -> None:
 
 
 @given(st.integers(1, 10**12))
-def test_nobody_is_told_to_come_back_too_early(wait: int) -> None:
+def test_retry_after_is_never_too_short(wait: int) -> None:
     error = rate_limit_exceeded(FREE.windows, reading(refused_by=0, wait=wait))
     assert wait <= error.retry_after * SECOND < wait + SECOND

@@ -89,7 +89,7 @@ def test_a_pattern_matches_as_a_router_does(pattern: str, good: list[str], bad: 
 @example("{x}.{x}", "...")
 @example("{x}{x}{x}", "ab")
 @example("{x}a.a{x}a", "ba.a.aa")
-def test_a_segment_matches_if_its_parameters_can_be_anything(shape: str, segment: str) -> None:
+def test_a_segment_matches_if_any_values_of_its_parameters_do(shape: str, segment: str) -> None:
     """Whatever comes first is taken, and that is enough to find a way if there is one."""
     assume(shape not in {".", ".."} and segment not in {".", ".."})
     plain = "[^/]+".join(map(re.escape, shape.split("{x}")))
@@ -117,7 +117,7 @@ def naive_fold(path: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["", "a", "a/b", "*", "http://h/a"])
-def test_what_is_no_path_is_odd(path: str) -> None:
+def test_a_target_that_is_no_path_is_odd(path: str) -> None:
     assert odd(path)
 
 
@@ -130,7 +130,7 @@ def test_ordinary_paths_are_not_odd(path: str) -> None:
 
 
 @given(st.text(st.sampled_from("/.ab\n\x00\x7f"), max_size=12))
-def test_a_path_is_odd_unless_nothing_in_it_could_be_folded(path: str) -> None:
+def test_a_path_with_a_part_that_could_be_folded_is_odd(path: str) -> None:
     tidy = folded(path)
     assert tidy == naive_fold(path)
     assert not odd(tidy)

@@ -33,7 +33,7 @@ ACCOUNT_DRAFT = AccountDraft("org_1", "agent", "ada@example.com", None, "Handle0
 ACCOUNT = sealed_account_draft(ACCOUNT_DRAFT, PEPPERS).created(1_000)
 
 
-def test_a_seal_names_its_pepper_and_shows_nothing_of_it() -> None:
+def test_a_seal_names_its_pepper_without_revealing_it() -> None:
     assert KEY.seal is not None
     id, _, mac = KEY.seal.partition(":")
     assert id == PEPPERS.newest == PEPPERS.scheme.partition(":")[2]
@@ -41,7 +41,7 @@ def test_a_seal_names_its_pepper_and_shows_nothing_of_it() -> None:
     assert len(KEY.seal) <= 80 and KEY.seal.isascii()
 
 
-def test_what_is_sealed_verifies_and_what_was_sealed_before_a_rotation_does() -> None:
+def test_a_seal_verifies_after_a_rotation_too() -> None:
     for peppers in (PEPPERS, Peppers([NEW]), Peppers([OLD, NEW])):
         assert judge_seal(KEY, peppers) is None
         assert judge_seal(ACCOUNT, peppers) is None
@@ -72,7 +72,7 @@ def test_a_field_that_changes_breaks_the_seal_of_a_key(change: dict[str, Any]) -
     assert judge_seal(KEY._replace(**change), PEPPERS) is Rejection.SEAL
 
 
-def test_what_is_not_sealed_may_change() -> None:
+def test_fields_outside_the_seal_may_change() -> None:
     changed = KEY._replace(name="m", revoked_at=5, request_count=9, last_used_at=9)
     assert judge_seal(changed, PEPPERS) is None
     assert judge_seal(ACCOUNT._replace(sign_outs=3, token_revoked_at=5), PEPPERS) is None
@@ -97,13 +97,13 @@ def test_a_field_that_changes_breaks_the_seal_of_an_account(change: dict[str, An
     assert judge_seal(claimed._replace(claimed_by=None), PEPPERS) is Rejection.SEAL
 
 
-def test_the_seal_of_a_key_is_none_of_an_account() -> None:
+def test_the_seal_of_a_key_does_not_verify_for_an_account() -> None:
     assert judge_seal(ACCOUNT._replace(seal=KEY.seal), PEPPERS) is Rejection.SEAL
     # Nor is a digest a seal: each has a key of its own.
     assert PEPPERS.current(key_row(KEY)).value.hex() != (KEY.seal or "").partition(":")[2]
 
 
-def test_a_row_without_a_seal_is_good_where_that_was_asked_for() -> None:
+def test_unsealed_rows_are_accepted_only_with_accept_unsealed() -> None:
     bare = KEY._replace(seal=None)
     assert judge_seal(bare, PEPPERS) is Rejection.UNSEALED
     assert judge_seal(bare, Peppers()) is None
@@ -127,7 +127,7 @@ KEYS: st.SearchStrategy[ApiKey] = st.builds(
 
 
 @given(KEYS, KEYS)
-def test_no_two_rows_are_written_alike(one: ApiKey, other: ApiKey) -> None:
+def test_the_encodings_of_two_rows_differ(one: ApiKey, other: ApiKey) -> None:
     """A length stands before each field: nothing moves from one into the next."""
     fields = ("handle", "organization", "scopes", "scheme", "digest", "expires_at")
     same = all(getattr(one, field) == getattr(other, field) for field in fields)
@@ -135,7 +135,7 @@ def test_no_two_rows_are_written_alike(one: ApiKey, other: ApiKey) -> None:
 
 
 @given(st.text() | st.binary() | st.none() | st.integers())
-def test_whatever_lies_in_the_place_of_a_seal_is_a_wrong_one(seal: Any) -> None:
+def test_any_other_value_is_a_wrong_seal(seal: Any) -> None:
     assert judge_seal(KEY._replace(seal=seal), PEPPERS) is not None
     assert judge_seal(ACCOUNT._replace(seal=seal), PEPPERS) is not None
 
@@ -167,7 +167,7 @@ def test_a_census_counts_a_seal_where_its_pepper_is_not_the_digests() -> None:
     }
 
 
-def test_rows_are_written_as_they_always_were() -> None:
+def test_the_encoding_of_rows_does_not_change() -> None:
     """What is written here is sealed in databases: another form would refuse every key."""
     parts = b"key", b"Handle01", b"org_1", b"s", b"d", b"7", b"jobs:read", b"*"
     assert key_row(KEY) == b"".join(len(part).to_bytes(4, "big") + part for part in parts)

@@ -25,7 +25,7 @@ def test_a_rule_that_cannot_be_read_is_refused(key: str) -> None:
         RuleBook({key: PUBLIC})
 
 
-def test_a_last_slash_more_or_less_sheds_no_scope() -> None:
+def test_a_trailing_slash_does_not_avoid_a_scope() -> None:
     """Some software serves both alike; being public is not passed on."""
     book = RuleBook({"GET /a": "a:b", "GET /b/": "a:c", "GET /open": PUBLIC, "GET /b": PUBLIC})
     assert book.match("GET", "/a/") == Rule("a:b")
@@ -232,7 +232,7 @@ def test_d31_a_general_rule_opens_no_method_of_a_path_that_is_named(method: str)
     assert book.match(method, "/jobs/").allow == ("POST",)
 
 
-def test_head_follows_get_and_nothing_else_does() -> None:
+def test_only_head_follows_the_rule_of_get() -> None:
     book = RuleBook({"GET /a": "a:b", "GET /b": "a:b", "HEAD /b": "a:c", "* /c": "a:d"})
     assert [book.match("HEAD", path) for path in ("/a", "/b", "/c")] == [
         Rule("a:b"),
@@ -326,13 +326,13 @@ def test_d31_a_rule_of_a_host_opens_no_other_route_where_the_host_has_its_own(ho
 
 
 @pytest.mark.parametrize("host", [b"status.example ", b" status.example", b"status.example\t"])
-def test_d31_a_host_with_white_space_is_held_to_the_rules_of_all_hosts(host: bytes) -> None:
+def test_d31_a_host_with_white_space_needs_the_rules_of_all_hosts(host: bytes) -> None:
     book = RuleBook({"GET status.example/": PUBLIC, "GET /": "account:read"})
     assert book.match("GET", "/", hosts=[host]) == Rule("account:read")
 
 
 @pytest.mark.parametrize("method", ["delete", "Delete", "dELETE"])
-def test_d31_another_letter_case_of_a_method_escapes_no_rule_of_it(method: str) -> None:
+def test_d31_another_letter_case_of_a_method_has_the_same_rule(method: str) -> None:
     book = RuleBook(
         {
             **{"* /a": PUBLIC, "DELETE /a": "a:write"},
@@ -350,12 +350,12 @@ def test_d31_another_letter_case_of_a_method_escapes_no_rule_of_it(method: str) 
 @pytest.mark.parametrize(
     "path", ["/adm\u0131n", "/adm\u0130n", "/ADM\u0130N", "/admin\ufffd", "/\ufffdadmin"]
 )
-def test_d31_letters_and_bytes_that_careless_routers_fold_open_nothing(path: str) -> None:
+def test_d31_letters_and_bytes_that_routers_fold_reach_no_closed_path(path: str) -> None:
     book = RuleBook({"GET /admin": "account:write", "GET /{p:path}": PUBLIC})
     assert book.match("GET", path).requires == Requirement("account:write")
 
 
-def test_a_path_that_is_too_long_is_for_nothing_before_any_rule_is_looked_at() -> None:
+def test_a_path_that_is_too_long_matches_no_rule() -> None:
     book = RuleBook({f"GET /{{a}}-{{b}}.{{c}}/{n}": PUBLIC for n in range(100)})
     assert book.match("GET", "/" + "a" * 4095) is ANY_KEY
     for path in ("/" + "a" * 4096, "/" + "a-" * 30_000):
@@ -374,7 +374,7 @@ def test_d31_a_public_rule_for_all_other_paths_does_not_admit_to_a_guarded_route
         assert book.match("GET", path).requires == Requirement("jobs:write")
 
 
-def test_many_rules_are_told_apart() -> None:
+def test_each_of_many_rules_matches_its_own_path() -> None:
     book = RuleBook({f"GET /r{n}/{{x}}": f"area{n}:read" for n in range(300)})
     for n in (0, 99, 100, 299):
         assert book.match("GET", f"/r{n}/1") == Rule(f"area{n}:read")
@@ -421,7 +421,7 @@ def test_an_encoded_slash_is_public_only_by_every_reading(raw: bytes) -> None:
     assert RuleBook({"GET /a/{x}": "a:b"}).match("GET", "/a/b", raw) == Rule("a:b")
 
 
-def test_other_encoded_characters_are_what_they_are() -> None:
+def test_other_encoded_characters_are_decoded_once() -> None:
     book = RuleBook({"GET /a b": PUBLIC})
     assert book.match("GET", "/a b", b"/a%20b").public
     assert not book.match("GET", "/a%20b", b"/a%2520b").public
@@ -447,7 +447,7 @@ def test_a_path_that_folds_is_held_to_its_last_slash_as_well(path: str, named: s
 
 
 @pytest.mark.parametrize("path", ["//admin/../x", "/admin/..", "///admin//..//x"])
-def test_who_folds_slashes_need_not_fold_dots(path: str) -> None:
+def test_a_reading_may_merge_slashes_without_resolving_dots(path: str) -> None:
     book = RuleBook({"GET /admin/{p:path}": "admin:read", "GET /x": "a:b"})
     needed = book.match("GET", path).requires
     assert needed is not None
@@ -455,7 +455,7 @@ def test_who_folds_slashes_need_not_fold_dots(path: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"//admin", b"//%61dmin", b"///admin/", b"//admin?x=1"])
-def test_what_came_on_the_wire_is_a_reading_of_its_own(raw: bytes) -> None:
+def test_the_raw_target_is_a_separate_reading(raw: bytes) -> None:
     book = RuleBook({"GET /admin": "a:b", "GET /static/{p:path}": PUBLIC, "GET /x": "x:y"})
     assert book.match("GET", "/static/admin", raw) == Rule("a:b")
     both = book.match("GET", "/x", raw).requires
@@ -463,7 +463,7 @@ def test_what_came_on_the_wire_is_a_reading_of_its_own(raw: bytes) -> None:
     assert [Grants(g).cover(both) for g in (["a:b"], ["x:y"], ["a:b", "x:y"])] == [0, 0, 1]
 
 
-def test_a_method_that_one_reading_of_a_path_does_not_take_is_for_nothing() -> None:
+def test_a_method_that_one_reading_refuses_matches_no_rule() -> None:
     book = RuleBook({"GET /a": "a:b", "GET /a/{id}": "a:b", "DELETE /a/{id}": "a:c"})
     assert book.match("GET", "/a/\0") == Rule("a:b")
     assert book.match("DELETE", "/a/\0").allow == ()
@@ -642,6 +642,6 @@ def test_a_host_that_cannot_be_read_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, ["jobs:read"], 7])
-def test_a_value_that_is_no_rule_is_refused(value: Any) -> None:
+def test_a_value_of_another_type_than_a_rule_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="GET /a"):
         RuleBook({"GET /a": value})

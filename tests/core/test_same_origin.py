@@ -52,7 +52,7 @@ def test_the_origin_of_a_url_is_as_browsers_write_it(url: str, origin: bytes) ->
         "*",
     ],
 )
-def test_what_is_no_web_address_has_no_origin(url: str) -> None:
+def test_a_url_without_scheme_or_host_has_no_origin(url: str) -> None:
     with pytest.raises(ConfigurationError, match="no web address"):
         origin_of(url)
 
@@ -102,7 +102,7 @@ def test_what_is_no_web_address_has_no_origin(url: str) -> None:
         ([], [OWN + b"\n"], True),
     ],
 )
-def test_a_write_from_elsewhere_is_told_apart(
+def test_a_cross_site_write_is_detected(
     sites: list[bytes], origins: list[bytes], foreign: bool
 ) -> None:
     assert cross_site(sites, origins, ALLOWED) is foreign

@@ -68,7 +68,7 @@ def test_grants_cover_what_any_of_them_covers(scopes: list[str], needed: str) ->
 
 
 @pytest.mark.parametrize("granted", NO_SCOPES)
-def test_junk_that_was_granted_covers_nothing(granted: str) -> None:
+def test_granted_junk_covers_no_requirement(granted: str) -> None:
     assert "a" not in Grants([granted])
     assert "a:b" not in Grants([granted])
 
@@ -77,12 +77,12 @@ def test_junk_that_was_granted_covers_nothing(granted: str) -> None:
 
 
 @pytest.mark.parametrize("junk", [None, 1, 1.5, b"a", ("a",), [], {}, object(), *NO_SCOPES])
-def test_junk_is_in_no_grants(junk: object) -> None:
+def test_grants_contain_no_junk(junk: object) -> None:
     assert junk not in Grants(["*", "a"])
 
 
 @pytest.mark.parametrize("wildcard", WILDCARDS)
-def test_a_wildcard_is_nothing_to_ask_for(wildcard: str) -> None:
+def test_a_requirement_cannot_be_a_wildcard(wildcard: str) -> None:
     """Or a handler that asks for "anything of jobs" would admit by accident."""
     assert wildcard not in Grants(["*", wildcard])
     with pytest.raises(ConfigurationError, match="exact scope"):
@@ -158,7 +158,7 @@ def test_a_catalogue_holds_only_scopes(junk: str) -> None:
         Catalogue.of(["a", junk])
 
 
-def test_a_requirement_that_nobody_could_be_granted_is_refused_by_name() -> None:
+def test_a_requirement_outside_the_catalogue_is_refused_by_name() -> None:
     catalogue = Catalogue.of()
     catalogue.check_requirement(Requirement("jobs:read"))
     catalogue.check_requirement(Requirement("account:write"))

@@ -208,7 +208,7 @@ def compare(windows: tuple[Window, ...], traffic: Iterable[tuple[int, int]], sha
 
 
 @given(plans(exact=True), TRAFFIC)
-def test_without_sharing_it_equals_a_log_of_every_hit(
+def test_without_shared_cells_the_window_equals_a_log_of_every_hit(
     windows: tuple[Window, ...], traffic: list[Burst]
 ) -> None:
     """W2, W4, W9, D20 to D23 with ``resolution=None``, at any number of hits."""
@@ -243,7 +243,7 @@ CLOCKED = st.lists(
 @example(
     (Window("w", 600, 300, 0),), [(Burst(1, 90, 1), 0), (Burst(1, 90, 1), 0), (Burst(1, 9, 1), -5)]
 )
-def test_cells_in_the_future_are_drawn_to_the_present(
+def test_cells_in_the_future_are_moved_to_the_present(
     windows: tuple[Window, ...], traffic: list[tuple[Burst, int]]
 ) -> None:
     """D27, step for step, where every instant has a cell."""
@@ -261,7 +261,9 @@ def test_cells_in_the_future_are_drawn_to_the_present(
 @pytest.mark.campaign
 @settings(max_examples=3_000)
 @given(plans(), st.lists(BURSTS, max_size=25))
-def test_the_search_goes_on_at_length(windows: tuple[Window, ...], traffic: list[Burst]) -> None:
+def test_the_window_equals_the_reference_in_a_long_search(
+    windows: tuple[Window, ...], traffic: list[Burst]
+) -> None:
     compare(windows, calls(traffic), shares=True)
     admitted, _ = admissions(windows, calls(traffic))
     for window in windows:
@@ -301,7 +303,7 @@ def test_no_span_admits_more_than_the_limit(
 
 
 @given(plans(), TRAFFIC)
-def test_nothing_is_refused_without_need(windows: tuple[Window, ...], traffic: list[Burst]) -> None:
+def test_no_hit_that_fits_is_refused(windows: tuple[Window, ...], traffic: list[Burst]) -> None:
     """W2: hits that left less than a grain ago may still count, older ones never."""
     admitted, refused = admissions(windows, calls(traffic))
     for now, cost, _ in refused:
@@ -314,7 +316,7 @@ def test_nothing_is_refused_without_need(windows: tuple[Window, ...], traffic: l
 
 
 @given(plans(), TRAFFIC, st.integers(1, 6))
-def test_waiting_as_told_is_enough_and_needed(
+def test_the_returned_wait_is_sufficient_and_necessary(
     windows: tuple[Window, ...], traffic: list[Burst], cost: int
 ) -> None:
     """W6, by the microsecond, for any cost that the limits can hold."""
@@ -337,7 +339,7 @@ def test_waiting_as_told_is_enough_and_needed(
 
 
 @given(plans(), TRAFFIC, st.integers(1, 6), st.integers(-800, 4_000))
-def test_a_look_says_what_a_hit_would(
+def test_a_peek_returns_the_reading_of_a_hit(
     windows: tuple[Window, ...], traffic: list[Burst], cost: int, later: int
 ) -> None:
     """W5, and that the verdict of a look is the verdict of the hit after it."""
@@ -432,7 +434,7 @@ def test_the_window_is_open_at_its_old_end() -> None:
     assert opened(state[0]) == [(START + 600, 1)]
 
 
-def test_nothing_is_counted_at_first() -> None:
+def test_an_empty_state_counts_no_hits() -> None:
     windows = (Window("minute", 600, 5, 10), Window("hour", 3_600, None, 60))
     state = empty_state(windows)
     assert state == (EMPTY, EMPTY)
@@ -456,7 +458,7 @@ def test_an_unlimited_window_counts_and_never_refuses() -> None:
     )
 
 
-def test_a_limit_of_nothing_admits_nothing() -> None:
+def test_a_limit_of_zero_admits_no_hit() -> None:
     windows = (Window("a", 600, 0, 10), Window("b", 3_600, 0, 60))
     state = empty_state(windows)
     reading, after = hit(state, windows, START, 1)
@@ -464,7 +466,7 @@ def test_a_limit_of_nothing_admits_nothing() -> None:
     assert after is state
 
 
-def test_a_cost_above_the_limit_is_told_to_wait_for_the_whole_window() -> None:
+def test_a_cost_above_the_limit_waits_for_the_whole_window() -> None:
     windows = (Window("a", 600, 4, 10),)
     _, state = hit(empty_state(windows), windows, START, 4)
     assert hit(state, windows, START + 100, 5)[0].wait == 600
@@ -598,7 +600,7 @@ def test_a_clock_set_forward_admits_the_limit_once_more(
 
 
 @given(plans(), moments(EITHER), st.integers(1, 5))
-def test_nobody_is_locked_out_for_longer_than_the_window(
+def test_a_step_back_refuses_for_at_most_the_window(
     windows: tuple[Window, ...], story: list[Moment], cost: int
 ) -> None:
     """Once a call has seen the clock, a whole window later nothing of the past counts."""
@@ -630,7 +632,7 @@ def test_a_refusal_after_a_step_back_is_remembered() -> None:
     assert hit(state, windows, back + 600, 1)[0].remaining == 1
 
 
-def test_only_what_lies_in_the_future_is_drawn() -> None:
+def test_only_cells_in_the_future_are_moved() -> None:
     windows = (Window("a", 600, 3, 0),)
     state = empty_state(windows)
     for at in (0, 100, 200):
@@ -640,7 +642,7 @@ def test_only_what_lies_in_the_future_is_drawn() -> None:
     assert opened(state[0]) == [(START, 1), (START + 100, 1), (START + 150, 1)]
 
 
-def test_a_cell_that_is_drawn_to_the_present_begins_there() -> None:
+def test_a_cell_moved_to_the_present_begins_there() -> None:
     """Or else hits would share it for as long as the clock was set back."""
     windows = (Window("a", 600, None, 10),)
     state = empty_state(windows)
@@ -674,7 +676,7 @@ def test_state_is_bounded_whatever_the_traffic(traffic: list[Burst]) -> None:
 @pytest.mark.parametrize("gap", [1, 9, 10, 11])
 @pytest.mark.parametrize("crowd", [63, 64, 65])
 @pytest.mark.parametrize("spread", [1, 9])
-def test_state_is_bounded_against_who_knows_the_rule(gap: int, crowd: int, spread: int) -> None:
+def test_state_is_bounded_against_adversarial_traffic(gap: int, crowd: int, spread: int) -> None:
     """A crowd of exact cells, then cells as near as they may lie, time after time."""
     attack = [Burst(spread, crowd, 1), Burst(gap, 700 // gap, 1)] * 6
     assert 64 < most_cells(UNLIMITED, calls(attack)) <= MOST_CELLS
@@ -699,7 +701,7 @@ def test_state_is_bounded_when_the_clock_is_set_back_again_and_again() -> None:
 @given(st.integers(1, 12), st.integers(11, 700), st.integers(50, 400))
 @example(1, 15, 400)
 @example(1, 15, 251)
-def test_two_clocks_that_take_turns_give_nothing_back_early(
+def test_two_alternating_clocks_return_no_capacity_early(
     gap: int, skew: int, calls_made: int
 ) -> None:
     """W10, W11: two hosts whose clocks differ, each call by the other one."""

@@ -37,7 +37,7 @@ def test_an_instant_is_written_in_utc_with_milliseconds(instant: int, text: str)
 
 
 @given(st.integers(0, 250_000_000_000 * SECOND))
-def test_what_is_written_reads_back_to_the_millisecond(instant: int) -> None:
+def test_a_written_instant_reads_back_to_the_millisecond(instant: int) -> None:
     """To the microsecond, whatever floats would have made of it."""
     read = datetime.fromisoformat(iso8601(instant))
     assert (read - EPOCH) // timedelta(microseconds=1) == instant - instant % MILLISECOND
@@ -58,5 +58,5 @@ def test_seconds_are_rounded_up(micros: int) -> None:
 @pytest.mark.parametrize(
     ("micros", "seconds"), [(0, 0), (1, 1), (SECOND - 1, 1), (SECOND, 1), (SECOND + 1, 2), (-1, 0)]
 )
-def test_seconds_at_their_edges(micros: int, seconds: int) -> None:
+def test_whole_seconds_at_boundaries(micros: int, seconds: int) -> None:
     assert whole_seconds(micros) == seconds

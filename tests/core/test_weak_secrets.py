@@ -41,7 +41,7 @@ def test_text_that_is_no_utf_8_is_refused_and_not_kept_in_the_error() -> None:
     assert caught.value.__context__ is None
 
 
-def test_random_secrets_are_taken() -> None:
+def test_random_secrets_are_accepted() -> None:
     for make in (
         lambda: secrets.token_bytes(16),
         lambda: secrets.token_bytes(32),

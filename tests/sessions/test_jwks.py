@@ -88,7 +88,7 @@ def test_keys_are_fetched_once_and_again_when_they_are_old(idp: Provider) -> Non
     assert [event.name for event in desk.told] == ["signing_keys_fetched"] * 2
 
 
-def test_which_keys_are_at_hand(idp: Provider) -> None:
+def test_only_keys_in_memory_are_at_hand(idp: Provider) -> None:
     desk = Desk(idp.url)
     assert not desk.keys.at_hand("ec", "ES256")
     assert idp.asked == 0
@@ -144,7 +144,7 @@ def test_the_provider_changes_its_keys(idp: Provider) -> None:
     assert desk.find("newer") == "newer"
 
 
-def test_made_up_kids_lead_to_one_fetch_in_each_cool_down(idp: Provider) -> None:
+def test_unknown_kids_cause_one_fetch_per_cool_down(idp: Provider) -> None:
     desk = Desk(idp.url)
     assert desk.find() == "ec"
     for minute in range(3):
@@ -163,7 +163,7 @@ def test_made_up_kids_lead_to_one_fetch_in_each_cool_down(idp: Provider) -> None
     assert idp.asked == 6
 
 
-def test_made_up_kids_that_keep_coming_lead_to_no_more_fetches(idp: Provider) -> None:
+def test_a_flood_of_unknown_kids_causes_no_more_fetches(idp: Provider) -> None:
     desk = Desk(idp.url)
     assert desk.find() == "ec"
     for answering in (True, False):
@@ -227,7 +227,7 @@ async def test_tasks_that_need_the_keys_share_a_fetch_and_block_no_loop(idp: Pro
     assert idp.asked == 2
 
 
-def test_event_loops_come_and_go(idp: Provider) -> None:
+def test_several_event_loops_and_threads_use_one_set_of_keys(idp: Provider) -> None:
     desk = Desk(idp.url, max_age=10, cool_down=0)
     for _ in range(3):
         assert asyncio.run(desk.peek()) == "ec"
@@ -317,7 +317,7 @@ def test_keys_that_the_provider_has_withdrawn_serve_no_longer(idp: Provider) -> 
     assert desk.find() == "ec"
 
 
-def test_nobody_listens(idp: Provider) -> None:
+def test_a_refused_connection_raises_no_signing_keys(idp: Provider) -> None:
     idp.close()
     desk = Desk(idp.url)
     with pytest.raises(NoSigningKeys):
@@ -327,7 +327,9 @@ def test_nobody_listens(idp: Provider) -> None:
 
 
 @pytest.mark.parametrize("how", ["hang", "drip"])
-def test_a_provider_that_never_ends(idp: Provider, how: str) -> None:
+def test_a_provider_whose_answer_never_ends_is_abandoned_at_the_timeout(
+    idp: Provider, how: str
+) -> None:
     """Whoever waits gives up in time, and so does the thread that fetches."""
     desk = Desk(idp.url, timeout=0.2)
     assert desk.find() == "ec"
@@ -359,7 +361,7 @@ async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
     assert time.monotonic() - started < 10
 
 
-def test_a_fetch_whose_thread_is_gone_is_given_up(
+def test_a_fetch_whose_thread_is_gone_is_abandoned(
     idp: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a process that was forked while its parent fetched."""
@@ -376,7 +378,9 @@ def test_a_fetch_whose_thread_is_gone_is_given_up(
     assert desk.find() == "ec"
 
 
-def test_no_thread_to_be_had(idp: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_start_fails_the_fetch_only(
+    idp: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk = Desk(idp.url)
 
     def full(self: threading.Thread) -> None:
@@ -390,7 +394,7 @@ def test_no_thread_to_be_had(idp: Provider, monkeypatch: pytest.MonkeyPatch) -> 
     assert desk.find() == "ec"
 
 
-def test_what_no_key_could_verify_leads_to_no_fetch(idp: Provider) -> None:
+def test_a_token_that_no_key_can_verify_causes_no_fetch(idp: Provider) -> None:
     verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
     secret = OctKey.generate_key(256, parameters={"kid": "ec"})
     others = [mint(secret, "HS256"), mint(header={"typ": "logout+jwt"}), mint(padding="x" * 4000)]
@@ -409,7 +413,7 @@ async def call(app: Any, token: str) -> tuple[int, str]:
     return answer.status, "" if answer.status == 200 else answer.code
 
 
-async def test_g4_without_keys_nobody_can_say_and_the_answer_is_503(
+async def test_g4_without_keys_the_answer_is_503(
     idp: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -434,7 +438,7 @@ async def test_g4_without_keys_nobody_can_say_and_the_answer_is_503(
         assert part not in repr(told) + caplog.text
 
 
-async def test_the_whole_way_while_keys_rotate(idp: Provider) -> None:
+async def test_requests_are_verified_while_the_provider_rotates_its_keys(idp: Provider) -> None:
     verifier = JwtSessions(
         idp.url, issuer=ISSUER, audience=AUDIENCE, cool_down=0, algorithms=["ES256"]
     )
@@ -452,7 +456,7 @@ async def test_the_whole_way_while_keys_rotate(idp: Provider) -> None:
 
 
 @pytest.mark.parametrize("face", [by_asgi, by_wsgi])
-def test_both_colours_by_one_verifier(idp: Provider, face: Face) -> None:
+def test_one_verifier_serves_both_io_modes(idp: Provider, face: Face) -> None:
     verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
     bench = Bench(sessions=verifier)
     assert face(bench, "GET", KEYS, [("cookie", f"__session={mint()}")], b"") == 200

@@ -132,7 +132,7 @@ def test_the_clocks_may_differ_by_the_leeway() -> None:
         assert verify(mint(**changes), leeway=10) is None
 
 
-def test_for_whom_a_token_is() -> None:
+def test_a_token_must_name_this_application_as_audience_or_party() -> None:
     several = mint(aud=["https://other.example", AUDIENCE])
     assert verify(several) == ADA
     assert verify(several, audience=["x", "https://other.example"]) == ADA
@@ -178,7 +178,7 @@ def test_r4_a_public_key_is_no_shared_secret(key: Any, algorithm: str) -> None:
     "algorithm", ["none", "None", "NONE", "nOnE", "", None, 0, [], {}, ["ES256"]], ids=repr
 )
 @pytest.mark.parametrize("signature", ["", "AAAA"])
-def test_r4_no_signature_is_none(algorithm: object, signature: str) -> None:
+def test_r4_an_unsigned_token_is_refused(algorithm: object, signature: str) -> None:
     header = {"alg": algorithm, "kid": "ec", "typ": "JWT"}
     assert verify(f"{segment(header)}.{segment(claims())}.{signature}") is None
     assert verify(f"{segment({'kid': 'ec'})}.{segment(claims())}.{signature}") is None
@@ -219,7 +219,7 @@ def test_r4_a_key_signs_by_its_own_algorithm_only() -> None:
     ],
     ids=repr,
 )
-def test_a_key_for_something_else_verifies_nothing(changes: dict[str, Any]) -> None:
+def test_a_key_for_another_purpose_verifies_no_token(changes: dict[str, Any]) -> None:
     entry = {**jwks(EC)["keys"][0], **changes}
     assert verify(mint(), {"keys": [entry, jwks(RSA)["keys"][0]]}) is None
     with pytest.raises(ConfigurationError, match="no public key"):
@@ -234,19 +234,19 @@ def test_a_set_without_a_key_is_refused(document: Any) -> None:
         sessions(document)
 
 
-def test_a_private_set_is_not_one_to_verify_by() -> None:
+def test_a_set_of_private_keys_is_refused() -> None:
     private = EC.as_dict(private=True)
     with pytest.raises(ConfigurationError, match="no public key"):
         sessions({"keys": [private]})
 
 
 @pytest.mark.filterwarnings("ignore:Key size should be")
-def test_a_short_rsa_key_verifies_nothing() -> None:
+def test_a_short_rsa_key_verifies_no_token() -> None:
     short = RSAKey.generate_key(1024, parameters={"kid": "short"})
     assert verify(mint(short, "RS256"), jwks(short)) is None
 
 
-def test_what_a_token_points_at_is_never_followed() -> None:
+def test_urls_in_a_token_are_never_fetched() -> None:
     """Its key is its own, its kid is that of a good one, and the address would answer."""
     mine = ECKey.generate_key("P-256", parameters={"kid": "ec"})
     public = jwks(mine)["keys"][0]
@@ -266,7 +266,7 @@ def test_what_a_token_points_at_is_never_followed() -> None:
     assert verify(mint(header={"jwk": public, "jku": "http://127.0.0.1:1/"})) == ADA
 
 
-def test_extensions_that_nobody_here_understands_are_refused() -> None:
+def test_critical_extensions_are_refused() -> None:
     ours: dict[str, Any] = {"crit": ["urn:x"], "urn:x": True}
     assert verify(sign(json.dumps(claims()).encode(), **ours)) is None
 
@@ -276,11 +276,11 @@ def test_extensions_that_nobody_here_understands_are_refused() -> None:
     [("JWT", True), ("jwt", True), ("at+jwt", True), ("application/at+JWT", True),
      ("logout+jwt", False), ("dpop+jwt", False), ("secevent+jwt", False), ("", False)],
 )  # fmt: skip
-def test_what_kind_of_token_it_is(kind: str, good: bool) -> None:
+def test_only_session_types_of_tokens_are_accepted(kind: str, good: bool) -> None:
     assert (verify(mint(header={"typ": kind})) is not None) is good
 
 
-def test_a_token_without_kid() -> None:
+def test_a_token_without_kid_needs_a_single_key_of_its_algorithm() -> None:
     """Judged by the one key for its algorithm; where there are two, nobody guesses."""
     second = ECKey.generate_key("P-256", parameters={"kid": "ec-2"})
     token = mint(header={"kid": None})
@@ -291,7 +291,7 @@ def test_a_token_without_kid() -> None:
     assert verify(mint(second, header={"kid": None})) is None
 
 
-def test_a_kid_that_two_keys_have() -> None:
+def test_a_kid_of_two_keys_is_refused() -> None:
     rsa = {**jwks(RSA)["keys"][0], "kid": "ec"}
     twin = {**jwks(ECKey.generate_key("P-256", parameters={"kid": "ec"}))["keys"][0]}
     own = jwks(EC)["keys"][0]
@@ -299,7 +299,7 @@ def test_a_kid_that_two_keys_have() -> None:
     assert verify(mint(), {"keys": [twin, own]}) is None
 
 
-def test_a_kid_that_is_no_text() -> None:
+def test_a_kid_of_another_type_is_refused() -> None:
     for kid in (1, ["ec"], {"a": 1}, True):
         header = segment({"alg": "ES256", "kid": kid})
         assert verify(f"{header}.{segment(claims())}.AAAA") is None
@@ -340,7 +340,7 @@ def test_an_oversized_token_is_no_session_even_if_well_signed() -> None:
 # --- what the claims say -------------------------------------------------------------------
 
 
-def test_where_the_claims_are() -> None:
+def test_claims_are_found_by_name_path_list_or_function() -> None:
     clerk = mint(org_id=None, o={"id": "org_2", "rol": "admin"}, v=2)
     assert verify(clerk) == Session("org_2", "user_ada", "ada@example.com")
     namespaced: dict[str, Any] = {"https://example.com/team": "org_3"}
@@ -360,19 +360,19 @@ def test_where_the_claims_are() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", 1, None, False, [True], {"a": 1}])
-def test_an_email_is_verified_only_by_true_itself(value: object) -> None:
+def test_an_email_is_verified_only_by_the_value_true(value: object) -> None:
     assert verify(mint(email_verified=value)) == Session("org_1", "user_ada")
 
 
 @pytest.mark.parametrize("value", [None, "", 7, ["ada@example.com"]])
-def test_without_an_email_nothing_is_verified(value: object) -> None:
+def test_a_session_without_an_email_has_no_verified_one(value: object) -> None:
     assert verify(mint(email=value)) == Session("org_1", "user_ada")
 
 
 # --- signing out ---------------------------------------------------------------------------
 
 
-def test_r4_a_session_that_was_signed_out_is_none() -> None:
+def test_r4_a_signed_out_session_is_refused() -> None:
     out: set[str] = set()
     verifier = sessions(session_is_live=lambda claims: claims["sid"] not in out)
     token = mint(sid="sess_1")
@@ -381,7 +381,7 @@ def test_r4_a_session_that_was_signed_out_is_none() -> None:
     assert run(verifier.verify(token)) is None
 
 
-async def test_the_hook_may_await() -> None:
+async def test_session_is_live_may_be_async() -> None:
     seen: list[object] = []
 
     async def live(claims: Any) -> bool:
@@ -430,17 +430,19 @@ async def test_the_hook_may_await() -> None:
         ({"keys": "http://localhost.evil.example/"}, "https://"),
     ],
 )
-def test_what_does_not_fit_together_is_said(fields: dict[str, Any], said: str) -> None:
+def test_inconsistent_arguments_are_refused_with_the_reason(
+    fields: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigurationError, match=said):
         sessions(**{"keys": ALL, **fields})
 
 
-def test_fewer_algorithms() -> None:
+def test_only_the_configured_algorithms_are_accepted() -> None:
     assert verify(mint(), algorithms=["ES256"]) == ADA
     assert verify(mint(), algorithms=["RS256"]) is None
 
 
-def test_other_keys_than_those_of_the_set() -> None:
+def test_a_token_signed_by_a_key_outside_the_set_is_refused() -> None:
     for key, algorithm in ((ECKey.generate_key("P-256"), "ES256"),
                            (OKPKey.generate_key("Ed25519"), "EdDSA")):  # fmt: skip
         for kid in ("ec", "ed", None, "other"):
@@ -456,7 +458,7 @@ def test_it_is_a_session_verifier_and_shows_no_key() -> None:
     assert sessions("https://idp.example/jwks").io == "both"
 
 
-def test_without_its_library_it_says_what_to_install() -> None:
+def test_a_missing_library_is_named_with_its_extra() -> None:
     """``pip install jwt`` would bring another package."""
     script = "import sys; sys.modules['jwt'] = None; import lockgate.sessions.jwt"
     ran = subprocess.run(

@@ -40,7 +40,7 @@ from lockgate.sessions import SESSION_COOKIE, Session, session_cookie
         ([b"\xff=\xff; __session=abc"], "abc"),
     ],
 )
-def test_which_cookie_it_is(headers: list[bytes], value: str | None) -> None:
+def test_the_session_cookie_is_found_among_others(headers: list[bytes], value: str | None) -> None:
     assert session_cookie(headers) == value
 
 
@@ -57,7 +57,7 @@ def test_which_cookie_it_is(headers: list[bytes], value: str | None) -> None:
         ["__session=s\u00e9".encode()],
     ],
 )
-def test_what_nobody_can_read_for_sure(headers: list[bytes]) -> None:
+def test_repeated_or_unreadable_session_cookies_are_refused(headers: list[bytes]) -> None:
     with pytest.raises(SessionInvalid):
         session_cookie(headers)
 
@@ -72,10 +72,10 @@ def test_any_bytes_give_a_value_or_the_refusal(headers: list[bytes]) -> None:
 
 
 @given(st.lists(st.tuples(st.from_regex(rb"[a-z_]{1,12}", fullmatch=True), st.just(b"v"))))
-def test_other_cookies_change_nothing(others: list[tuple[bytes, bytes]]) -> None:
+def test_other_cookies_are_ignored(others: list[tuple[bytes, bytes]]) -> None:
     pairs = [b"=".join(pair) for pair in others if pair[0] != SESSION_COOKIE.encode()]
     assert session_cookie([b"; ".join([*pairs, b"__session=abc", *pairs])]) == "abc"
 
 
-def test_a_session_is_a_persons_without_an_address_unless_told() -> None:
+def test_a_session_by_default_is_a_user_without_a_verified_email() -> None:
     assert Session("org_1", "ada") == Session("org_1", "ada", None, agent=False)

@@ -21,7 +21,7 @@ def sessions(*secrets: str, max_age: int = 3600) -> SignedCookie:
     return SignedCookie(secrets or [SECRET], max_age)
 
 
-def test_what_was_issued_is_verified() -> None:
+def test_an_issued_cookie_is_verified() -> None:
     assert run(sessions().verify(sessions().issue(SESSION))) == SESSION
     short = Session("org_1", "ada")
     found = run(sessions().verify(sessions().issue(short)))
@@ -113,7 +113,7 @@ def test_a_session_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (run(sessions().verify(value)) is not None) is good, age
 
 
-def test_a_session_from_the_future_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_from_the_future_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     value = sessions().issue(SESSION)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now - 3600)

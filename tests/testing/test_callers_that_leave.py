@@ -44,11 +44,11 @@ class OneConnection(Suspending):
             raise
 
 
-def test_a_right_store_whose_verbs_suspend_passes() -> None:
+def test_a_correct_store_whose_verbs_suspend_passes() -> None:
     asyncio.run(certify(Suspending))
 
 
-def test_a_store_that_fails_since_a_caller_left_is_found_out() -> None:
+def test_a_store_that_fails_after_a_cancelled_caller_is_detected() -> None:
     with pytest.raises(Broken, match="Since a caller left, the store raises") as found:
         asyncio.run(certify(OneConnection))
     assert found.value.sentence == "W3"

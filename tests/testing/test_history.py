@@ -27,21 +27,21 @@ def answers() -> tuple[Any, Any, Any]:
 FIRST, SECOND, REFUSED = answers()
 
 
-def test_calls_that_overlap_may_have_come_in_any_order() -> None:
+def test_overlapping_calls_may_take_effect_in_any_order() -> None:
     history = [Event(HIT, 0, 10, REFUSED), Event(HIT, 1, 9, SECOND), Event(HIT, 2, 8, FIRST)]
     order = order_of(history)
     assert order is not None
     assert [event.answer for event in order] == [FIRST, SECOND, REFUSED]
 
 
-def test_real_time_is_kept() -> None:
+def test_an_order_respects_real_time() -> None:
     """The second answer came back before the first call began."""
     history = [Event(HIT, 0, 1, SECOND), Event(HIT, 2, 3, FIRST)]
     assert order_of(history) is None
     assert order_of([history[0]._replace(ended=2), history[1]]) is not None
 
 
-def test_two_that_were_told_the_same_have_no_order() -> None:
+def test_two_hits_with_the_same_answer_have_no_order() -> None:
     history = [Event(HIT, 0, 10, FIRST), Event(HIT, 1, 9, FIRST), Event(LOOK, 20, 21, None)]
     with pytest.raises(Broken) as broken:
         assert_linearizable(history)

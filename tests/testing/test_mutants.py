@@ -24,12 +24,12 @@ def leftovers(store: Store, now: int) -> int:
 
 
 @pytest.mark.parametrize("right", [MemoryStore, Mutant])
-def test_a_right_store_passes(right: type[Store]) -> None:
+def test_a_correct_store_passes(right: type[Store]) -> None:
     run(certify(right, leftovers=leftovers))
 
 
 @pytest.mark.parametrize("mutant", every(), ids=lambda mutant: mutant.__name__)
-def test_a_wrong_store_is_killed_by_a_sentence_that_it_breaks(mutant: type[Mutant]) -> None:
+def test_a_mutant_fails_with_a_guarantee_that_it_breaks(mutant: type[Mutant]) -> None:
     started = time.monotonic()
     with pytest.raises(Broken) as found:
         run(certify(mutant, leftovers=leftovers))
@@ -39,6 +39,6 @@ def test_a_wrong_store_is_killed_by_a_sentence_that_it_breaks(mutant: type[Mutan
     assert time.monotonic() - started < 60
 
 
-def test_there_are_as_many_as_we_say() -> None:
+def test_the_testing_page_states_the_number_of_mutants() -> None:
     page = Path(__file__).parents[2] / "docs" / "testing.md"
     assert f"tested by {len(every())} stores with one mistake each" in page.read_text()

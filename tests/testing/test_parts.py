@@ -60,7 +60,7 @@ class Apart(SharedStoreSuite):
     parts = ("windows",)
 
 
-def test_processes_are_not_tried_with_a_part() -> None:
+def test_shared_processes_need_a_whole_store() -> None:
     with pytest.raises(pytest.skip.Exception, match="whole store"):
         Apart().test_processes()
 
@@ -72,6 +72,6 @@ class TestSlots(StoreSuite):
         return ConcurrencySlots()
 
 
-def test_a_store_that_does_not_say_how_it_waits_is_told() -> None:
+def test_a_store_without_an_io_mode_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="OnlyWindowStore does not say whether it waits"):
         run(certify(only(WindowStore, io=None), parts=["windows"]))

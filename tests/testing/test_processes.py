@@ -122,7 +122,7 @@ def opened(kind: type[RecordStore], path: str) -> Store:
         pytest.param(EpochOfTheProcess, "D5", marks=pytest.mark.campaign),
     ],
 )
-def test_a_store_of_one_process_is_found_out(
+def test_a_store_of_one_process_is_detected(
     tmp_path: Path, kind: type[RecordStore], sentence: str
 ) -> None:
     path = str(tmp_path / "own.db")

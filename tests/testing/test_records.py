@@ -36,7 +36,7 @@ class Counted(Records):
         return [name for name in self.kept if name.startswith(prefix)]
 
 
-def test_a_version_that_comes_back_is_found_out() -> None:
+def test_a_repeated_version_is_detected() -> None:
     with pytest.raises(Broken, match="had the version 1 twice") as found:
         run(certify(lambda: RecordStore(Counted())))
     assert found.value.sentence == "W3"

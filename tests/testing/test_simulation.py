@@ -15,9 +15,7 @@ from lockgate.testing.strategies import arrivals, plans
 
 
 @given(plans(), arrivals())
-def test_it_sees_what_a_store_answers_and_no_window_holds_too_much(
-    plan: Plan, trace: list[Arrival]
-) -> None:
+def test_a_simulation_equals_the_answers_of_a_store(plan: Plan, trace: list[Arrival]) -> None:
     store = MemoryStore()
     simulation = simulate(plan, trace)
     for outcome in simulation.outcomes:
@@ -45,7 +43,7 @@ def test_a_cost_is_at_least_one() -> None:
         simulate(FREE, [Arrival(1, 0)])
 
 
-def test_the_pictures_show_it() -> None:
+def test_the_plots_show_the_simulation() -> None:
     simulation = simulate(FREE, range(0, 1200 * SECOND, 4 * SECOND))
     text = plot.terminal(simulation)
     assert "minute used |\u2584\u2588" in text
@@ -59,7 +57,7 @@ def test_the_pictures_show_it() -> None:
     assert document.count("http") == document.count("http://www.w3.org/")
 
 
-def test_nobody_called() -> None:
+def test_a_simulation_without_calls_is_plotted() -> None:
     simulation = simulate(FREE, [])
     assert simulation.longest_wait == 0
     assert plot.terminal(simulation) == "Nobody called."

@@ -26,7 +26,7 @@ from .mutants import AnybodyReleases, CostIgnored, LaterRevocationWins, Mutant
         pytest.param(LaterRevocationWins, "keys", "D4", 3, marks=pytest.mark.campaign),
     ],
 )
-def test_the_walk_is_shrunk_to_the_calls_that_show_it(
+def test_a_failing_walk_is_shrunk_to_its_essential_calls(
     mutant: type[Mutant], part: Part, sentence: str, calls: int
 ) -> None:
     many = settings(max_examples=2_000, derandomize=True)
@@ -36,7 +36,7 @@ def test_the_walk_is_shrunk_to_the_calls_that_show_it(
     assert len(broken.value.trace) <= calls
 
 
-def test_a_walk_takes_a_store_that_is_made_in_an_event_loop() -> None:
+def test_a_walk_accepts_a_store_created_in_an_event_loop() -> None:
     async def make() -> Store:
         return Mutant()
 
@@ -44,7 +44,7 @@ def test_a_walk_takes_a_store_that_is_made_in_an_event_loop() -> None:
 
 
 @pytest.mark.campaign
-def test_processes_whose_clocks_differ_find_a_store_that_goes_by_them(tmp_path: Path) -> None:
+def test_processes_with_different_clocks_detect_a_store_that_uses_them(tmp_path: Path) -> None:
     """The example goes by the clock of its host, which is right for a file and for nothing else."""
     path = str(tmp_path / "own.db")
     store = reopened(path)

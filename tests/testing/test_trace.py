@@ -42,6 +42,6 @@ def test_a_long_failure_is_shortened() -> None:
 
 
 @pytest.mark.parametrize("window", [0, -1, timedelta(0)])
-def test_a_window_has_a_length(window: int | timedelta) -> None:
+def test_a_window_without_a_length_is_refused(window: int | timedelta) -> None:
     with pytest.raises(ValueError, match="at least a microsecond"):
         worst([1], window)

@@ -41,7 +41,7 @@ class TestComposition(StoreSuite):
         return ComposedStore()
 
 
-def test_the_composition_goes_by_the_stores_clock() -> None:
+def test_the_composed_admit_uses_the_stores_clock() -> None:
     clock = HandClock()
     store = ComposedStore(clock)
     made = new_key()
@@ -50,7 +50,7 @@ def test_the_composition_goes_by_the_stores_clock() -> None:
     assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.EXPIRED
 
 
-def test_the_first_instant_of_all_is_one_like_any_other() -> None:
+def test_instant_zero_is_valid() -> None:
     """As of a clock that a test begins at 0."""
     store, made = MemoryStore(HandClock(0)), new_key()
     run(store.insert(draft_of(made), None))
@@ -60,7 +60,7 @@ def test_the_first_instant_of_all_is_one_like_any_other() -> None:
     assert run(store.find(made.handle)) == admitted
 
 
-def test_it_never_suspends() -> None:
+def test_the_io_mode_is_none() -> None:
     assert MemoryStore.io == "none"
 
 
@@ -74,7 +74,7 @@ def test_the_clock_is_the_machines_unless_one_is_given() -> None:
     assert run(store.now()) == NOW + 1
 
 
-def test_every_verb_goes_by_the_clock_it_was_given() -> None:
+def test_every_verb_uses_the_given_clock() -> None:
     clock = HandClock()
     store = MemoryStore(clock)
     made = new_key()
@@ -133,7 +133,7 @@ def test_the_collector_does_not_track_rows_and_windows() -> None:
         assert not gc.is_tracked(table)
 
 
-def test_a_row_that_was_rehashed_is_forgotten_as_well() -> None:
+def test_a_rehashed_row_is_untracked_too() -> None:
     store = filled(10, 1)
     for handle, row in list(store._rows.items()):
         from lockgate.core.digests import Digest
@@ -154,7 +154,7 @@ def test_what_the_collector_walks_does_not_grow_with_keys_and_organizations() ->
     assert grown < 300
 
 
-def test_the_verbs_hand_out_values_that_nobody_can_spoil() -> None:
+def test_changing_a_returned_list_does_not_change_the_store() -> None:
     store = MemoryStore()
     key = run(store.insert(draft("org_1"), None, NOW))
     run(store.list("org_1", 10)).clear()

@@ -45,7 +45,7 @@ FORWARD = st.lists(st.tuples(steps(0), st.sampled_from("abcd")), max_size=80)
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(steps(0), st.sampled_from("abcd"), st.booleans()), max_size=80))
-def test_a_state_counts_in_whichever_table_it_is_put(
+def test_a_state_can_move_between_tables(
     calls: list[tuple[int, str, bool]],
 ) -> None:
     """Against a dictionary: an owner's state moves between two tables at any time."""
@@ -67,7 +67,7 @@ def test_a_state_counts_in_whichever_table_it_is_put(
         assert here.hit(owner, WINDOWS, now, 1) == expected
 
 
-def test_what_is_put_into_a_full_table_turns_its_generations() -> None:
+def test_adding_states_to_a_full_table_changes_the_generation() -> None:
     table = LocalWindows(capacity=10)
     for number in range(1000):
         table.put(str(number), empty_state(WINDOWS), NOW)
@@ -77,7 +77,7 @@ def test_what_is_put_into_a_full_table_turns_its_generations() -> None:
 
 @settings(deadline=None)
 @given(FORWARD)
-def test_nothing_that_counts_is_dropped(calls: list[tuple[int, str]]) -> None:
+def test_no_unexpired_state_is_dropped(calls: list[tuple[int, str]]) -> None:
     """Against a dictionary that never drops anything: the same readings, always."""
     windows = LocalWindows()
     states: dict[str, State] = {}
@@ -97,7 +97,7 @@ def test_nothing_that_counts_is_dropped(calls: list[tuple[int, str]]) -> None:
 @example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 2, "a", 1, WINDOWS)])
 @example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 1, "a", 1, WINDOWS)])
 @example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (-5, "a", 1, WINDOWS), (9, "a", 1, WINDOWS)])
-def test_a_refusal_that_is_remembered_reads_as_the_rule_says(
+def test_a_cached_refusal_equals_the_reading_of_the_rule(
     calls: list[tuple[int, str, int, tuple[Window, ...]]],
 ) -> None:
     """Whatever the time does, whatever it costs, and whichever plan holds from one to the next."""
@@ -131,7 +131,7 @@ RUSH = st.lists(
 @given(RUSH, st.integers(1, SECOND), st.sampled_from([BUSY, OPEN]))
 @example([(1, "a", 1, OPEN), (1, "a", 1, BUSY), (1, "a", 1, OPEN)], 1, OPEN)
 @example([(1, "a", 1, BUSY), (2 * DAY, "a", 1, BUSY), (1, "a", 1, BUSY)], 1, BUSY)
-def test_a_streak_reads_as_the_rule_says(
+def test_coalesced_hits_equal_the_readings_of_the_rule(
     calls: list[tuple[int, str, int, tuple[Window, ...]]], gap: int, first: tuple[Window, ...]
 ) -> None:
     """Hits that share cells, whatever comes between them: a look, another plan, a clock's step."""
@@ -152,7 +152,7 @@ def rush(windows: LocalWindows, owner: str) -> None:
         windows.hit(owner, OPEN, NOW + step, 1)
 
 
-def test_streaks_are_bounded_and_nothing_of_them_is_lost() -> None:
+def test_coalesced_hits_are_bounded_and_lose_no_hit() -> None:
     windows = LocalWindows()
     for number in range(1_010):
         rush(windows, f"owner {number}")
@@ -162,7 +162,7 @@ def test_streaks_are_bounded_and_nothing_of_them_is_lost() -> None:
         assert used == (EXACT_CELLS + 2,) * 3
 
 
-def test_a_streak_outlives_the_turn_of_a_generation() -> None:
+def test_coalesced_hits_survive_a_change_of_generation() -> None:
     windows = LocalWindows(capacity=2)
     rush(windows, "a")
     for number in range(3):
@@ -170,7 +170,7 @@ def test_a_streak_outlives_the_turn_of_a_generation() -> None:
     assert windows.hit("a", OPEN, NOW + 71, 1).used == (EXACT_CELLS + 3,) * 3
 
 
-def test_refusals_that_are_remembered_are_bounded() -> None:
+def test_cached_refusals_are_bounded() -> None:
     windows = LocalWindows()
     for number in range(10_050):
         windows.hit(f"owner {number}", NARROW, NOW, 1)
@@ -265,7 +265,7 @@ def test_w10_after_a_clock_that_stepped_back_two_idle_days_leave_nothing() -> No
     assert len(windows) == 1
 
 
-def test_w10_no_call_lets_go_of_many() -> None:
+def test_w10_one_call_drops_only_a_few_states() -> None:
     """Also where there are few calls: a day's states are not dropped by the next day's first."""
     windows = LocalWindows()
     crowd(windows, 400, NOW)

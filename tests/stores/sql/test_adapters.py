@@ -195,7 +195,9 @@ def test_a_server_killed_while_a_request_waits_and_started_again(
     admin.dispose()
 
 
-def test_a_row_that_stays_locked(service: Service, served: Backend) -> None:
+def test_a_row_locked_for_long_answers_503_and_counts_nothing(
+    service: Service, served: Backend
+) -> None:
     tables = served.take()
     service.make_key(served.url, tables.prefix)
     impatient = (
@@ -214,7 +216,7 @@ def test_a_row_that_stays_locked(service: Service, served: Backend) -> None:
     served.give(tables)
 
 
-def test_a_locked_file(service: Service) -> None:
+def test_a_locked_file_answers_503(service: Service) -> None:
     url = database("sqlite")
     service.make_key(url, "lockgate_")
     service.guard(plain(url, timeout="0.1"))
@@ -228,7 +230,7 @@ def test_a_locked_file(service: Service) -> None:
     assert service.counted(url, "lockgate_") == service.admitted
 
 
-def test_an_exhausted_pool(service: Service, backend: Backend) -> None:
+def test_an_exhausted_pool_answers_503(service: Service, backend: Backend) -> None:
     """Of the host's own engine: somebody else has its only connection."""
     tables = backend.take()
     service.make_key(backend.url, tables.prefix)
@@ -259,7 +261,7 @@ def test_an_exhausted_pool(service: Service, backend: Backend) -> None:
     backend.give(tables)
 
 
-def test_a_file_that_may_not_grow(service: Service) -> None:
+def test_a_file_that_may_not_grow_answers_503(service: Service) -> None:
     """What SQLite says of a full disk, where nobody may mount a small one."""
     url = database("sqlite")
     service.make_key(url, "lockgate_")
@@ -291,7 +293,7 @@ def test_a_file_that_may_not_grow(service: Service) -> None:
     engine.dispose()
 
 
-def test_a_full_disk(service: Service, tiny_disk: Path) -> None:
+def test_a_full_disk_answers_503(service: Service, tiny_disk: Path) -> None:
     url = f"sqlite:///{tiny_disk}/keys.db"
     service.make_key(url, "lockgate_")
     service.guard(url)
@@ -309,7 +311,7 @@ def test_a_full_disk(service: Service, tiny_disk: Path) -> None:
     service.do(service.gate.close())  # Before the disk goes away.
 
 
-def test_a_file_that_is_only_read(service: Service, tmp_path: Path) -> None:
+def test_a_read_only_file_answers_503(service: Service, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/keys.db"
     service.make_key(url, "lockgate_")
     service.guard(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
@@ -322,7 +324,7 @@ def stranger(service: Service) -> str:
     return service.gate.format.generate().text
 
 
-def test_a_user_who_only_reads(service: Service, served: Backend) -> None:
+def test_a_user_without_write_access_answers_503(service: Service, served: Backend) -> None:
     tables = served.take()
     service.make_key(served.url, tables.prefix)
     name = f"reader_{service.face}"
@@ -359,14 +361,14 @@ def told(service: Service) -> list[str]:
     return [line[len(start) :].partition(":")[0] for line in said if line.startswith(start)]
 
 
-def test_an_unknown_database(service: Service, served: Backend) -> None:
+def test_an_unknown_database_answers_503(service: Service, served: Backend) -> None:
     service.guard(make_url(served.url).set(database="nowhere").render_as_string())
     for _ in range(2):
         assert service.ask(stranger(service)) == 503
     assert told(service) == ["there is no such database"]
 
 
-def test_a_server_where_nobody_listens(service: Service, served: Backend) -> None:
+def test_a_server_that_refuses_connections_answers_503(service: Service, served: Backend) -> None:
     closed = make_url(served.url).set(port=1, password="hunter2hunter2")
     service.guard(closed.render_as_string(hide_password=False))
     assert service.ask(stranger(service)) == 503
@@ -429,7 +431,7 @@ def locked_out(served: Backend) -> Iterator[Callable[[str], str]]:
 
 
 @pytest.mark.parametrize("why", ["password", "host"])
-def test_a_server_that_lets_this_user_not_in(
+def test_a_server_that_refuses_the_user_answers_503(
     service: Service, served: Backend, locked_out: Callable[[str], str], why: str
 ) -> None:
     service.guard(locked_out(why))
@@ -441,7 +443,7 @@ def test_a_server_that_lets_this_user_not_in(
 
 
 @pytest.mark.parametrize("revision", [None, "0001", "0004"])
-def test_older_tables(service: Service, backend: Backend, revision: str | None) -> None:
+def test_older_tables_answer_503(service: Service, backend: Backend, revision: str | None) -> None:
     tables = Tables("older_")
     if revision is not None:
         upgrade(backend.admin, tables, revision)
@@ -476,7 +478,7 @@ def test_a_connection_that_times_out_is_not_taken_for_a_missing_server() -> None
         assert "overloaded" in (advice(failure, dialect) or "")
 
 
-def test_an_error_of_mysqls_driver_has_its_advice() -> None:
+def test_errors_of_other_mysql_servers_have_a_remedy() -> None:
     from lockgate.stores.sql.error_hints import advice
 
     dialect = blocking_engine("mysql://h/d").dialect

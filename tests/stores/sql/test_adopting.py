@@ -6,5 +6,5 @@ from ..adopting import check_adoption
 from .backends import Backend
 
 
-def test_keys_of_other_systems_are_taken_in_and_moved(backend: Backend) -> None:
+def test_imported_keys_are_adopted_and_rehashed(backend: Backend) -> None:
     check_adoption(backend.open())

@@ -71,7 +71,7 @@ def crowd(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_who_comes_meanwhile_goes_together(fails: bool) -> None:
+def test_charges_that_arrive_during_a_transaction_share_the_next(fails: bool) -> None:
     road = Road()
     road.fails = fails
     meeting = ThreadBatcher(road.send, TOGETHER_AT_MOST)
@@ -85,7 +85,7 @@ def test_who_comes_meanwhile_goes_together(fails: bool) -> None:
     assert all(isinstance(outcome, Failed) for outcome in outcomes)
 
 
-def test_a_key_that_was_moved_or_deleted_under_a_running_process(backend: Backend) -> None:
+def test_a_key_changed_in_the_database_is_read_again(backend: Backend) -> None:
     """Restored tables: what the process remembers of a key is never believed."""
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
@@ -112,7 +112,7 @@ STATEMENTS = {"sqlite": 2, "postgresql": 2, "mysql": 3}
 
 
 @pytest.mark.parametrize("charges", [1, 5])
-async def test_statements_are_few_however_many_share_them(
+async def test_a_batch_of_any_size_uses_a_fixed_number_of_statements(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, charges: int
 ) -> None:
     store = backend.open()

@@ -24,7 +24,7 @@ def store(backend: Backend) -> Iterator[SqlStore]:
     run(opened.close())
 
 
-def test_whatever_changes_a_key_or_a_plan_moves_it(store: SqlStore) -> None:
+def test_every_change_of_a_key_or_plan_advances_the_counter(store: SqlStore) -> None:
     epochs = [run(store.change_counter()) or 0]
     key = run(store.insert(draft("org_1"), None, NOW))
     assert run(store.change_counter()) == epochs[0], "a key that is new contradicts no answer"
@@ -39,7 +39,7 @@ def test_whatever_changes_a_key_or_a_plan_moves_it(store: SqlStore) -> None:
     assert epochs == sorted(set(epochs))
 
 
-def test_what_changes_nothing_does_not(store: SqlStore) -> None:
+def test_calls_without_a_change_do_not_advance_the_counter(store: SqlStore) -> None:
     key = run(store.insert(draft("org_1"), None, NOW))
     run(store.revoke_if_live("org_1", key.id, NOW))
     before = run(store.change_counter())
@@ -51,7 +51,7 @@ def test_what_changes_nothing_does_not(store: SqlStore) -> None:
     assert run(store.change_counter()) == before
 
 
-def test_the_changes_since_an_epoch_name_whoever_was_changed(store: SqlStore) -> None:
+def test_the_changes_since_a_value_name_the_changed_organizations(store: SqlStore) -> None:
     start = run(store.now())
     for id in HOSTILE:
         run(store.put_organization(Organization(id, "creator")))
@@ -66,7 +66,7 @@ def test_the_changes_since_an_epoch_name_whoever_was_changed(store: SqlStore) ->
     assert sorted(run(store.changes(start - COPIES_LAST)).organizations) == sorted(HOSTILE)
 
 
-def test_no_change_is_missed_by_whoever_reads_on_from_the_last_epoch(backend: Backend) -> None:
+def test_reading_on_from_the_last_value_misses_no_change(backend: Backend) -> None:
     tables = backend.take()
     stores = [SqlStore(backend.url, prefix=tables.prefix) for _ in range(3)]
     reader = SqlStore(backend.url, prefix=tables.prefix)
@@ -96,13 +96,13 @@ def test_no_change_is_missed_by_whoever_reads_on_from_the_last_epoch(backend: Ba
     backend.give(tables)
 
 
-def test_a_resolver_that_changes_plans_on_its_own_has_no_epoch(backend: Backend) -> None:
+def test_a_store_with_a_resolver_has_no_change_counter(backend: Backend) -> None:
     store = backend.open(resolver=lambda id: None)
     assert run(store.change_counter()) is None
     run(store.close())
 
 
-def test_a_claim_that_revokes_moves_it(store: SqlStore) -> None:
+def test_a_claim_that_revokes_advances_the_counter(store: SqlStore) -> None:
     account = AccountDraft("org_1", "agent", "a@example.com", None, "handle", "sha256", b"d")
     run(store.register(account, draft("org_1"), NOW))
     before = run(store.change_counter())

@@ -50,7 +50,7 @@ def test_a_busy_state_is_small() -> None:
     assert len(write_state(state)) <= 4096
 
 
-def test_a_state_of_a_later_format_is_no_state_of_ours() -> None:
+def test_a_state_of_a_later_format_is_refused() -> None:
     with pytest.raises(ValueError, match="format 9"):
         read_state(b"\x09\x03", CREATOR)
 

@@ -53,7 +53,7 @@ def test_threads_share_transactions(backend: Backend) -> None:
     run(store.close())
 
 
-async def test_a_charge_that_makes_no_sense_spoils_no_other(backend: Backend) -> None:
+async def test_an_invalid_charge_fails_no_other_of_its_batch(backend: Backend) -> None:
     store = backend.open()
     windows = book(9).default.windows
     await store.hit("org_1", windows, 1, NOW)
@@ -82,7 +82,7 @@ async def test_a_caller_that_leaves_before_its_turn_is_not_charged(backend: Back
     await store.close()
 
 
-async def test_a_caller_that_leaves_while_it_is_charged_harms_nobody(backend: Backend) -> None:
+async def test_a_caller_cancelled_during_its_charge_affects_no_other(backend: Backend) -> None:
     store = backend.open()
     windows = book(99).default.windows
     await store.hit("org_1", windows, 1, NOW)

@@ -45,7 +45,7 @@ def test_an_engine_that_commits_each_statement_admits_no_more(backend: Backend) 
     backend.give(tables)
 
 
-def test_an_engine_of_mariadb_that_refuses_what_its_snapshot_does_not_show() -> None:
+def test_mariadb_with_snapshot_isolation_retries_changed_rows() -> None:
     """As from MariaDB 11.6 on by default, under REPEATABLE READ."""
     backend = BACKENDS["mysql"]
     with backend.admin.connect() as connection:
@@ -99,7 +99,7 @@ def test_an_engine_that_locks_gaps_makes_many_organizations_at_once(served: Back
 
 
 @pytest.mark.parametrize("places", [1, 2, 64])
-def test_sqlite_goes_by_the_handles_of_charges_and_not_through_all_keys(places: int) -> None:
+def test_sqlite_searches_keys_by_handle_and_does_not_scan_them(places: int) -> None:
     backend = BACKENDS["sqlite"]
     tables = backend.take()
     database = Sqlite()
@@ -114,7 +114,7 @@ def test_sqlite_goes_by_the_handles_of_charges_and_not_through_all_keys(places: 
     backend.give(tables)
 
 
-def test_a_table_that_somebody_changes_is_waited_for_like_a_row(
+def test_a_wait_for_an_altered_table_ends_like_one_for_a_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By default MariaDB waits a day for it."""
@@ -139,7 +139,7 @@ async def test_sqlite_by_its_asynchronous_driver_is_served_by_threads(tmp_path: 
     await store.close()
 
 
-def test_an_asynchronous_engine_of_sqlite_is_none_for_a_store(
+def test_an_asynchronous_engine_of_sqlite_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiosqlite", sqlite3)
@@ -152,12 +152,12 @@ def test_a_url_of_mariadb_names_a_database() -> None:
         SqlStore("mysql://user:secret@localhost")
 
 
-def test_an_option_that_pymysql_does_not_know_is_told_at_once() -> None:
+def test_an_unknown_option_of_pymysql_is_refused_at_construction() -> None:
     with pytest.raises(ConfigurationError, match="option that its driver does not know"):
         SqlStore("mysql://user:secret@localhost/keys?conect_timeout=1")
 
 
-def test_an_option_that_psycopg_does_not_know_is_told_in_the_log(
+def test_an_unknown_option_of_psycopg_is_reported_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = SqlStore("postgresql://user:secret@localhost/keys?conect_timeout=1")

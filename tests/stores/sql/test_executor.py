@@ -35,7 +35,7 @@ WINDOWS = BOOK.default.windows
         ("mysql+asyncmy://h/d", "async"),
     ],
 )
-def test_a_url_says_who_can_be_served(url: str, io: IoMode) -> None:
+def test_the_url_decides_the_io_mode(url: str, io: IoMode) -> None:
     assert open_store(url).io == io
 
 
@@ -43,7 +43,7 @@ async def nothing(scope: object, receive: object, send: object) -> None:
     """An application."""
 
 
-def test_a_face_refuses_a_store_that_waits_in_another_way() -> None:
+def test_an_adapter_refuses_a_store_of_another_io_mode() -> None:
     blocking = Gate(SqlStore(create_engine("postgresql+psycopg://h/d")), brand="acme")
     with pytest.raises(ConfigurationError, match="block the event loop"):
         GateMiddleware(nothing, blocking)
@@ -58,7 +58,7 @@ def test_a_face_refuses_a_store_that_waits_in_another_way() -> None:
         gate.pair("sync")
 
 
-def test_run_without_a_loop_says_what_an_asynchronous_engine_needs() -> None:
+def test_run_with_an_asynchronous_engine_says_that_it_needs_a_loop() -> None:
     store = SqlStore(create_async_engine("postgresql+psycopg://h/d"))
     with pytest.raises(RuntimeError, match="no event loop runs here"):
         run(store.now())
@@ -79,7 +79,7 @@ async def test_one_store_serves_a_loop_and_threads(backend: Backend) -> None:
     await store.close()
 
 
-def test_each_event_loop_has_connections_of_its_own(backend: Backend) -> None:
+def test_each_event_loop_has_its_own_connections(backend: Backend) -> None:
     tables = backend.take()
 
     async def hit() -> None:
@@ -137,9 +137,7 @@ def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("little_grace")
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
-async def test_closing_does_not_wait_for_a_row_that_somebody_holds(
-    served: Backend, in_a_loop: bool
-) -> None:
+async def test_closing_does_not_wait_for_a_locked_row(served: Backend, in_a_loop: bool) -> None:
     """Whoever waits for it fails, with nothing counted; the database would have waited on."""
     tables = served.take()
     long = {

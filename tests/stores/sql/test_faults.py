@@ -76,7 +76,7 @@ def test_d33_a_lost_answer_to_a_commit_counts_once(
     run(store.close())
 
 
-async def test_d33_all_who_share_a_commit_learn_that_its_answer_was_lost(
+async def test_d33_all_callers_of_a_batch_learn_that_the_answer_to_its_commit_was_lost(
     proxied: tuple[Proxy, SqlStore], served: Backend
 ) -> None:
     proxy, store = proxied
@@ -207,7 +207,9 @@ def test_a_server_killed_mid_transaction_loses_that_transaction_whole(mortal: An
     ],
     ids=["postgresql", "mysql"],
 )
-def test_nobody_listens(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_refuses_connections_is_an_outage(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     gate = Gate(url, brand="acme")
     with caplog.at_level(logging.DEBUG), pytest.raises(StoreUnavailable) as caught:
         run(gate.keys.list("org_1"))
@@ -314,7 +316,7 @@ def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
 
 
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
-async def test_nobody_waits_for_a_locked_file_once_the_store_is_to_close(in_a_loop: bool) -> None:
+async def test_closing_ends_the_wait_for_a_locked_file(in_a_loop: bool) -> None:
     """With patience for five minutes; the file stays locked until the end."""
     url = database("sqlite")
     store = SqlStore(url + "?timeout=300")
@@ -351,7 +353,9 @@ async def test_nobody_waits_for_a_locked_file_once_the_store_is_to_close(in_a_lo
 
 @pytest.mark.parametrize("url", ["sqlite:///x.db?timeout=soon", "mysql://h/d?connect_timeout=soon"])
 @pytest.mark.parametrize("opened", [SqlStore, blocking_engine])
-def test_an_option_that_is_no_number(url: str, opened: Callable[[str], object]) -> None:
+def test_an_option_that_is_not_a_number_is_refused(
+    url: str, opened: Callable[[str], object]
+) -> None:
     with pytest.raises(ConfigurationError, match="no number"):
         opened(url)
 

@@ -59,7 +59,7 @@ def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
     backend.give(tables)
 
 
-def test_an_organization_to_which_nothing_came_leaves_nothing_behind(backend: Backend) -> None:
+def test_an_organization_without_admissions_leaves_no_row(backend: Backend) -> None:
     """Whoever is refused at once or comes late has had a row to lock."""
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
@@ -102,7 +102,7 @@ def test_a_step_is_bounded(backend: Backend) -> None:
     backend.give(tables)
 
 
-def test_rows_that_somebody_holds_are_left_for_another_time(served: Backend) -> None:
+def test_locked_rows_are_pruned_later(served: Backend) -> None:
     tables = served.take()
     store = SqlStore(served.url, prefix=tables.prefix)
     for name in ("held", "free"):
@@ -117,7 +117,7 @@ def test_rows_that_somebody_holds_are_left_for_another_time(served: Backend) -> 
 
 
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
-async def test_whoever_makes_charges_prunes(
+async def test_charges_trigger_pruning(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
 ) -> None:
     monkeypatch.setattr(pruning, "INTERVAL", 0.0)

@@ -81,17 +81,19 @@ def killed(backend: Backend, after: int) -> None:
     backend.give(tables)
 
 
-def test_r1_a_process_that_is_killed_leaves_nothing_half_made(backend: Backend) -> None:
+def test_r1_a_killed_process_leaves_no_partial_registration(backend: Backend) -> None:
     killed(backend, 12)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("turn", range(20))
-def test_r1_many_that_are_killed_leave_nothing_half_made(backend: Backend, turn: int) -> None:
+def test_r1_many_killed_processes_leave_no_partial_registration(
+    backend: Backend, turn: int
+) -> None:
     killed(backend, 3 + 7 * turn)
 
 
-def test_r1_what_fails_between_the_two_is_undone(
+def test_r1_a_failure_between_account_and_key_rolls_both_back(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = backend.open()

@@ -24,7 +24,7 @@ from .backends import Backend
 EMAIL = "ada@example.com"
 
 
-def test_w10_a_removed_account_leaves_its_handles_and_nothing_else(backend: Backend) -> None:
+def test_w10_a_removed_account_leaves_only_its_handles(backend: Backend) -> None:
     store = backend.open()
     tables = store.tables
     made = new_key()
@@ -53,7 +53,7 @@ def test_w10_a_removed_account_leaves_its_handles_and_nothing_else(backend: Back
     run(store.close())
 
 
-def test_a_pair_reads_that_a_removed_organization_changed(backend: Backend) -> None:
+def test_a_removed_organization_is_among_the_changes(backend: Backend) -> None:
     """Its row stays for a day or two, so that no copy of it is believed that somebody missed."""
     store = backend.open()
     run(store.register(account(), draft("org_1"), NOW))
@@ -70,7 +70,7 @@ def test_a_pair_reads_that_a_removed_organization_changed(backend: Backend) -> N
     run(store.close())
 
 
-def test_where_a_resolver_names_a_plan_nothing_is_removed(backend: Backend) -> None:
+def test_accounts_with_a_resolved_plan_are_not_removed(backend: Backend) -> None:
     def resolver(organization: str) -> Organization | None:
         return Organization(organization, "starter") if organization == "org_1" else None
 
@@ -141,7 +141,7 @@ def test_d45_a_page_is_read_from_its_index(backend: Backend) -> None:
     run(store.close())
 
 
-def test_accounts_that_are_there_before_the_revision_come_up_for_removal(backend: Backend) -> None:
+def test_accounts_older_than_the_revision_become_due_for_removal(backend: Backend) -> None:
     tables = Tables("aged_")
     schema.upgrade(backend.admin, tables, "0008")
     with backend.admin.begin() as connection:
@@ -168,7 +168,7 @@ def test_accounts_that_are_there_before_the_revision_come_up_for_removal(backend
     schema.downgrade(backend.admin, tables, "base")
 
 
-def test_d46_whoever_comes_first_finds_everything_or_nothing(backend: Backend) -> None:
+def test_d46_a_use_beside_a_removal_finds_the_account_whole_or_removed(backend: Backend) -> None:
     """Claims, sign-ins and admissions against removals: two connections of one database."""
     store = backend.open()
     gate = Gate(store, brand="acme")

@@ -81,7 +81,7 @@ class Touched:
         return sum(int(value) for _, value in rows)
 
 
-def test_d45_no_verb_reads_the_pile_of_keys_that_ended(backend: Backend) -> None:
+def test_d45_no_verb_reads_ended_keys_it_does_not_return(backend: Backend) -> None:
     tables = backend.take()
     fill(backend, tables)
     keys = Keys(tables)
@@ -180,7 +180,7 @@ def test_d1_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) ->
     served.give(tables)
 
 
-def test_a_removal_moves_the_epoch_and_says_of_whom(backend: Backend) -> None:
+def test_a_removal_advances_the_change_counter_for_its_organization(backend: Backend) -> None:
     store = backend.open()
     run(store.insert(draft("org_2", lifetime=DAY), None, NOW))
     before = run(store.changes(None)).change_counter
@@ -193,7 +193,7 @@ def test_a_removal_moves_the_epoch_and_says_of_whom(backend: Backend) -> None:
     run(store.close())
 
 
-def test_revision_0007_says_when_keys_of_before_end(backend: Backend) -> None:
+def test_revision_0007_fills_ends_at_of_older_keys(backend: Backend) -> None:
     tables = Tables("ends_")
     schema.upgrade(backend.admin, tables, "0006")
     states = ((None, None), (5, None), (None, 7), (5, 7), (7, 5), (NOW + DAY, None))

@@ -28,7 +28,7 @@ async def looked_up(organization: str) -> Organization | None:
     return plan_of(organization)
 
 
-def test_a_plain_resolver_says_the_plan(backend: Backend) -> None:
+def test_a_plain_resolver_returns_the_plan(backend: Backend) -> None:
     store = backend.open(resolver=plan_of)
     for organization, plan in (("org_1", "starter"), ("org_2", "free")):
         made = new_key()
@@ -41,7 +41,7 @@ def test_a_plain_resolver_says_the_plan(backend: Backend) -> None:
     run(store.close())
 
 
-async def test_an_async_resolver_says_the_plan(backend: Backend) -> None:
+async def test_an_async_resolver_returns_the_plan(backend: Backend) -> None:
     store = backend.open(resolver=looked_up)
     made = new_key()
     await store.insert(draft_of(made), None, NOW)
@@ -52,7 +52,7 @@ async def test_an_async_resolver_says_the_plan(backend: Backend) -> None:
     await store.close()
 
 
-def test_plans_are_changed_where_they_are_kept(backend: Backend) -> None:
+def test_with_a_resolver_the_store_changes_no_plans(backend: Backend) -> None:
     store = backend.open(resolver=plan_of)
     with pytest.raises(ConfigurationError, match="resolver"):
         run(store.put_organization(Organization("org_1", "creator")))

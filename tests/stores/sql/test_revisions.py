@@ -64,7 +64,7 @@ def test_the_tables_of_a_later_version_are_left_alone(
         assert "install the version of lockgate" in capsys.readouterr().err
 
 
-def test_the_command_that_mends_the_tables_names_their_prefix(backend: Backend) -> None:
+def test_the_upgrade_command_in_the_error_names_the_prefix(backend: Backend) -> None:
     schema.upgrade(backend.admin, Tables("other_"), "0001")
     store = SqlStore(backend.url, prefix="other_")
     with pytest.raises(schema.OutdatedSchema, match="upgrade --prefix other_'"):
@@ -73,7 +73,7 @@ def test_the_command_that_mends_the_tables_names_their_prefix(backend: Backend) 
     schema.downgrade(backend.admin, Tables("other_"), "base")
 
 
-def test_who_upgrades_postgresql_waits_longer_than_for_any_other_lock() -> None:
+def test_an_upgrade_of_postgresql_waits_for_another_one_beyond_the_lock_timeout() -> None:
     admin = BACKENDS["postgresql"].admin
     hasty = make_url(BACKENDS["postgresql"].url).update_query_dict({"options": "-c lock_timeout=1"})
     engine = blocking_engine(hasty.render_as_string(hide_password=False))
@@ -89,7 +89,7 @@ def test_who_upgrades_postgresql_waits_longer_than_for_any_other_lock() -> None:
     engine.dispose()
 
 
-def test_who_upgrades_mariadb_does_not_begin_before_whoever_does_it_already_is_done(
+def test_an_upgrade_of_mariadb_waits_until_another_one_is_complete(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = BACKENDS["mysql"]

@@ -172,7 +172,7 @@ def test_tables_that_a_later_release_expanded_are_used(backend: Backend) -> None
         run(store.close())
 
 
-def test_tables_that_a_later_release_contracted_are_one_line_in_the_log(
+def test_contracted_tables_log_one_line_with_the_remedy(
     backend: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many requests meet them, in however many threads."""
@@ -198,7 +198,7 @@ def test_tables_that_a_later_release_contracted_are_one_line_in_the_log(
         run(gate.close())
 
 
-def test_a_process_whose_tables_are_contracted_while_it_runs_says_what_to_do(
+def test_a_running_process_whose_tables_are_contracted_logs_the_remedy(
     backend: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
     tables = Tables("running_")

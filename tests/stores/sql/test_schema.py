@@ -36,7 +36,7 @@ def number(connection: Connection, tables: Tables) -> str | None:
     return found and found.number
 
 
-def test_up_down_and_up_again_keep_the_data(backend: Backend) -> None:
+def test_upgrade_downgrade_and_upgrade_keep_the_data(backend: Backend) -> None:
     tables = Tables("moved_")
     schema.upgrade(backend.admin, tables)
     store = SqlStore(backend.url, prefix="moved_")
@@ -140,7 +140,7 @@ def test_the_hosts_own_history_and_tables_stay_as_they_are(backend: Backend) -> 
         connection.execute(text("DROP TABLE alembic_version"))
 
 
-def test_many_may_upgrade_at_once(backend: Backend) -> None:
+def test_several_processes_may_upgrade_at_once(backend: Backend) -> None:
     tables = Tables("race_")
     at_once(4, lambda _: schema.upgrade(backend.admin, tables))
     with backend.admin.connect() as connection:
@@ -148,7 +148,7 @@ def test_many_may_upgrade_at_once(backend: Backend) -> None:
     schema.downgrade(backend.admin, tables, "base")
 
 
-def test_many_may_open_a_new_file_at_once() -> None:
+def test_several_processes_may_open_a_new_file_at_once() -> None:
     url = database("sqlite")
 
     def insert(_: int) -> None:
@@ -171,7 +171,7 @@ def test_two_prefixes_are_two_stores(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["1a", "a-b", "A", "a" * 31, 'a"; DROP TABLE x'])
-def test_a_prefix_that_cannot_be_one(prefix: str) -> None:
+def test_an_invalid_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match="prefix"):
         Tables(prefix)
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("untraced_processes")
 @pytest.mark.parametrize(
     ("examples", "steps"), [(3, 20), pytest.param(60, 60, marks=pytest.mark.campaign)]
 )
-def test_two_processes_share_the_slots(backend: Backend, examples: int, steps: int) -> None:
+def test_two_processes_share_slots(backend: Backend, examples: int, steps: int) -> None:
     class Machine(SlotsMachine):
         def open(self) -> Store:
             return backend.open()
@@ -29,7 +29,9 @@ def test_two_processes_share_the_slots(backend: Backend, examples: int, steps: i
 
 
 @BY_TURNS
-def test_holders_that_die_or_stand_still(backend: Backend, stopped: str, killed: str) -> None:
+def test_slots_of_killed_and_stopped_holders_become_free(
+    backend: Backend, stopped: str, killed: str
+) -> None:
     tables = backend.take()
     try:
         hold_to_it(SqlStore, backend.url, tables.prefix, stopped, killed)

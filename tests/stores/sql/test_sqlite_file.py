@@ -56,14 +56,14 @@ def test_a_file_is_created_for_its_user_alone_and_so_are_those_beside_it(
     assert caplog.records == []
 
 
-def test_the_command_creates_it_so_as_well(tmp_path: Path) -> None:
+def test_the_upgrade_command_creates_a_private_file_too(tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
     assert main(["db", "upgrade", "--store", f"sqlite:///{file}"]) == 0
     assert mode(file) == 0o600
 
 
 @pytest.mark.parametrize("wide", [0o644, 0o640, 0o606])
-def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
+def test_a_file_that_others_can_open_keeps_its_mode_and_logs_a_warning(
     wide: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "keys.db"
@@ -79,14 +79,14 @@ def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
     assert mode(file) == wide
 
 
-def test_a_folder_that_is_missing_is_told_as_before(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_by_the_store(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/nowhere/keys.db")
     with store_fails(OperationalError, "unable to open database file"):
         run(store.insert(draft_of(new_key()), None))
     run(store.close())
 
 
-def test_a_uri_that_says_its_mode_creates_what_it_says(tmp_path: Path) -> None:
+def test_a_uri_with_a_mode_creates_only_what_it_allows(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
     with store_fails(OperationalError, "unable to open database file"):
         run(store.insert(draft_of(new_key()), None))
@@ -94,7 +94,7 @@ def test_a_uri_that_says_its_mode_creates_what_it_says(tmp_path: Path) -> None:
     run(store.close())
 
 
-def test_a_file_that_is_there_is_not_opened_and_closed_once_more(
+def test_an_existing_file_is_not_opened_again_to_set_its_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By POSIX, closing a file releases the locks that the process has on it by another way."""

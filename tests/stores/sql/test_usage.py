@@ -41,7 +41,7 @@ def test_an_admission_writes_one_row(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_more_busy_keys_than_there_is_room_for(backend: Backend, together: bool) -> None:
+async def test_usage_of_a_ninth_busy_key_moves_to_its_row(backend: Backend, together: bool) -> None:
     store = backend.open()
     made = [new_key() for _ in range(3 * USES_AT_MOST)]
     for number, key in enumerate(made):
@@ -101,7 +101,7 @@ def test_no_count_is_lost_while_keys_make_room_for_one_another(backend: Backend)
     backend.give(tables)
 
 
-def test_usage_that_is_added_from_elsewhere_adds_up(backend: Backend) -> None:
+def test_usage_added_by_another_store_adds_up(backend: Backend) -> None:
     store = backend.open()
     made = new_key()
     run(store.insert(draft_of(made), None, NOW))
@@ -118,7 +118,7 @@ def test_usage_that_is_added_from_elsewhere_adds_up(backend: Backend) -> None:
     run(store.close())
 
 
-def test_an_older_schema_has_all_usage_with_its_keys(backend: Backend) -> None:
+def test_an_older_schema_keeps_usage_in_the_keys_rows(backend: Backend) -> None:
     tables = Tables("usage_")
     schema.upgrade(backend.admin, tables)
     store = SqlStore(backend.url, prefix="usage_")
@@ -150,7 +150,7 @@ def test_an_older_schema_has_all_usage_with_its_keys(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("handle", ["\u00e9", "\0", "\ud800", "\U0001f511", "h" * 65, ""])
-def test_a_handle_that_no_column_can_hold_spoils_nothing(backend: Backend, handle: str) -> None:
+def test_a_handle_unfit_for_its_column_fails_no_other_charge(backend: Backend, handle: str) -> None:
     store = backend.open()
     key = run(store.insert(draft_of(new_key()), None, NOW))
     run(store.add_usage({handle: Usage(1, NOW), key.handle: Usage(2, NOW)}))
