@@ -41,7 +41,8 @@ def lengthen_waits() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("lockgate.") and module is not deadlines and "STARTING" in vars(module):
             setattr(module, "STARTING", SECONDS)  # noqa: B010 - it is final
-    Gate.__init__.__kwdefaults__["deadline"] = float(SECONDS)
+    defaults: Any = Gate.__init__.__kwdefaults__
+    defaults["deadline"] = float(SECONDS)
 
 
 def until(reached: Callable[[], object], seconds: float = 2 * SECONDS) -> None:
