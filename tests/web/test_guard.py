@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from lockgate import PUBLIC, ConfigurationError, MemoryStore, Principal, Refusal, Rule, run
+from lockgate import (
+    PUBLIC,
+    ConfigurationError,
+    MemoryStore,
+    Principal,
+    Refusal,
+    Registration,
+    Rule,
+    run,
+)
 from lockgate.core.digests import Digest
 from lockgate.core.rule_book import RouteRules, RuleBook
 from lockgate.core.timestamps import MINUTE
@@ -17,7 +26,7 @@ from lockgate.stores.base import Admission, IoMode
 from lockgate.web.guard import Guard
 from lockgate.web.operations.table import answer, check, endpoints
 
-from .driving import ORIGIN, Bench
+from .driving import ORIGIN, SECRET, Bench
 
 KEYS = "/api/v1/api-keys"
 
@@ -236,12 +245,31 @@ def test_d24_public_routes_and_failures_have_a_budget_each() -> None:
 def test_d24_a_probe_is_admitted_from_a_spent_address() -> None:
     """Behind a proxy that is not configured, all clients share the address of the orchestrator."""
     bench = Bench(anonymous=2, health="/health")
+    run(bench.gate.readiness.prepare())
     for path in ("/health/live", "/health/ready"):
         codes = [enter(bench, Asking(path=path))[0] for _ in range(5)]
         assert codes == ["in"] * 5
-    open_to_all = {"GET /prices": PUBLIC}
-    assert enter(bench, Asking(path="/prices"), rules=open_to_all)[0] == "RATE_LIMIT_EXCEEDED"
-    assert enter(bench, Asking(path="/health/other"))[0] == "MISSING_AUTH"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/prices"),
+        ("GET", "/health/live/"),
+        ("GET", "/HEALTH/live"),
+        ("GET", "//health/live"),
+        ("POST", "/api/v1/auth/bot-register"),
+        ("GET", "/health/ready"),  # It would ask the store, while the process is not ready.
+    ],
+)
+def test_d24_a_spent_address_is_spent_for_all_public_routes_but_probes(
+    method: str, path: str
+) -> None:
+    registration = Registration(session_secrets=[SECRET])
+    bench = Bench(anonymous=2, health="/health", registration=registration, public_url=ORIGIN)
+    rules = {"GET /{p:path}": PUBLIC}
+    codes = [enter(bench, Asking(method, path), rules=rules)[0] for _ in range(3)]
+    assert codes == ["in", "in", "RATE_LIMIT_EXCEEDED"]
 
 
 def test_d24_a_refusal_for_another_reason_is_its_own_from_a_spent_address() -> None:

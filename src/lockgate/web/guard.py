@@ -391,19 +391,28 @@ class Guard:
             raise
 
     def _anonymous(self, caller: RequestView, rule: Rule) -> Entry:
-        """Admit a request that needs no key, counted by its address.
-
-        A spent address refuses no probe of lockgate's own: an orchestrator that is answered with
-        429 ends the process, and behind a proxy any client could bring that about.
-        """
+        """Admit a request that needs no key, counted by its address."""
         anonymous = self.gate.anonymous
         reading = anonymous.charge(address_of(self.gate, caller))
-        if reading.allowed or rule.own:
+        if reading.allowed or (rule.own and self._is_free_probe(caller)):
             self.gate.metrics.admit(anonymous.plan.name)
             return None, (anonymous.plan, reading), None, rule
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
         self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
         return self._refused(refusal, caller, rule)
+
+    def _is_free_probe(self, caller: RequestView) -> bool:
+        """Return whether a request is a probe of ``Gate(health=)`` that asks no store.
+
+        An orchestrator that is answered with 429 ends the process. Behind a proxy that is not
+        configured its address is that of all clients, which could so bring that about.
+        """
+        health, path = self.gate.health, caller.path
+        if health is None:
+            return False
+        return path == f"{health}/live" or (
+            path == f"{health}/ready" and self.gate.readiness.is_ready
+        )
 
     def _refused(self, refusal: Refusal, caller: RequestView, rule: Rule) -> Entry:
         """Raise a refusal, complete with headers; where it is only watched, tell of it.
