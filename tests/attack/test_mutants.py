@@ -45,20 +45,21 @@ def test_the_campaign_finds_a_fault_that_was_once_there_G1(
 
 
 @pytest.mark.parametrize(
-    "mutant",
+    ("mutant", "tests"),
     [
-        "dead_patterns_are_rules",
-        "decorators_above_routes_do_nothing",
-        "declared_costs_of_methods_are_not_charged",
-        "made_up_scopes_are_scopes",
-        "costs_above_limits_are_silent",
+        ("dead_patterns_are_rules", "test_dead_rules.py"),
+        ("decorators_above_routes_do_nothing", "test_dead_rules.py"),
+        ("declared_costs_of_methods_are_not_charged", "test_dead_rules.py"),
+        ("made_up_scopes_are_scopes", "test_dead_rules.py"),
+        ("costs_above_limits_are_silent", "test_dead_rules.py"),
+        ("last_slashes_are_other_paths", "test_random_routes.py"),
     ],
 )
-def test_a_fault_of_dead_rules_fails_their_tests_D31(mutant: str) -> None:
+def test_a_fault_that_was_once_there_fails_the_tests_about_it_G1(mutant: str, tests: str) -> None:
     run = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.attack.mutants"),
-            *("-p", "no:cacheprovider", "tests/attack/test_dead_rules.py"),
+            *("-p", "no:cacheprovider", f"tests/attack/{tests}"),
         ],
         cwd=ROOT,
         env={**os.environ, MUTANT: mutant},
@@ -67,4 +68,4 @@ def test_a_fault_of_dead_rules_fails_their_tests_D31(mutant: str) -> None:
         check=False,
     )
     assert run.returncode == 1, run.stdout
-    assert "FAILED tests/attack/test_dead_rules.py" in run.stdout
+    assert f"FAILED tests/attack/{tests}" in run.stdout
