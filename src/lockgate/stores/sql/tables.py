@@ -108,106 +108,133 @@ class Tables:
         self.version: Final = f"{prefix}version"
         """The version table of lockgate's revisions, beside that of the host's Alembic."""
         self.metadata: Final = naming()
-        self.organizations: Final = Table(
-            f"{prefix}organizations",
-            self.metadata,
-            Column("id", opaque(ORGANIZATION_BYTES), primary_key=True),
-            Column("plan", String(64)),
-            Column("overrides", Text),
-            Column("windows", large_bytes()),
-            # The day from which windows and slots are empty. It changes at most once a day, so
-            # that its index costs an admission nothing. A new row has the first of all days: a row
-            # that stays empty is pruned with the idle ones.
-            Column("idle_day", Integer, index=True),
-            Column("slots", large_bytes()),
-            Column("changed", BigInteger, index=True),
-            # Usage of keys not yet added to their own rows: an admission writes one row.
-            Column("used", LargeBinary),
-            **OPTIONS,
-        )
-        self.epochs: Final = Table(
-            f"{prefix}epochs",
-            self.metadata,
-            Column("id", Integer, primary_key=True, autoincrement=False),
-            Column("value", BigInteger, nullable=False, server_default="0"),
-            **OPTIONS,
-        )
-        self.keys: Final = Table(
-            f"{prefix}keys",
-            self.metadata,
-            Column("handle", ascii_text(64), primary_key=True),
-            Column("id", ascii_text(36), nullable=False, unique=True),
-            Column(
-                "organization",
-                opaque(ORGANIZATION_BYTES),
-                ForeignKey(self.organizations.c.id),
-                nullable=False,
-            ),
-            Column("name", String(200), nullable=False),
-            Column("prefix", String(64), nullable=False),
-            Column("scopes", Text, nullable=False),
-            Column("scheme", ascii_text(64), nullable=False),
-            Column("digest", opaque(255), nullable=False),
-            Column("seal", ascii_text(SEAL_LENGTH)),
-            Column("created_at", BigInteger, nullable=False),
-            Column("expires_at", BigInteger),
-            Column("revoked_at", BigInteger),
-            Column("request_count", BigInteger, nullable=False, default=0),
-            Column("last_used_at", BigInteger),
-            # The earlier of revocation and expiry. For most keys it is NEVER.
-            Column("ends_at", BigInteger, nullable=False, server_default=str(NEVER)),
-            **OPTIONS,
-        )
-        columns = self.keys.c
-        newest = columns.organization, columns.created_at.desc(), columns.id
-        Index(f"ix_{prefix}keys_newest", *newest)  # The order of lists (D10).
-        Index(f"ix_{prefix}keys_live", columns.organization, columns.ends_at, columns.id)
-        # Only keys with an end, so that the index is small and not used for live keys.
-        name = f"ix_{prefix}keys_ends_at"
-        Index(name, columns.ends_at, postgresql_where=FINITE, sqlite_where=FINITE)
-        self.removed_handles: Final = Table(
-            f"{prefix}removed_handles",
-            self.metadata,
-            Column("handle", ascii_text(64), primary_key=True),
-            **OPTIONS,
-        )
-        self.accounts: Final = Table(
-            f"{prefix}accounts",
-            self.metadata,
-            Column(
-                "organization",
-                opaque(ORGANIZATION_BYTES),
-                ForeignKey(self.organizations.c.id),
-                primary_key=True,
-            ),
-            Column("agent_name", String(200), nullable=False),
-            Column("billing_email", opaque(EMAIL_BYTES), nullable=False),
-            Column("company_name", String(200)),
-            Column("handle", ascii_text(64), nullable=False, unique=True),
-            Column("scheme", ascii_text(64), nullable=False),
-            Column("digest", opaque(255), nullable=False),
-            Column("seal", ascii_text(SEAL_LENGTH)),
-            Column("created_at", BigInteger, nullable=False),
-            Column("claimed_by", opaque(USER_BYTES)),
-            Column("claimed_at", BigInteger),
-            Column("token_revoked_at", BigInteger),
-            Column("sign_outs", BigInteger, nullable=False, default=0),
-            Column("signed_in_at", BigInteger),
-            # The instant since which an account may have been unused. Claiming one or finding it
-            # on a plan sets NULL: it is never removed.
-            Column("review_at", BigInteger, index=True),
-            # 1 until it is claimed, then 0. The databases differ in whether they read an index in
-            # the order of its next column after IS NULL.
-            Column("unclaimed", SmallInteger),
-            **OPTIONS,
-        )
-        accounts = self.accounts.c
-        Index(
-            f"ix_{prefix}accounts_unclaimed",
-            *(accounts.billing_email, accounts.unclaimed, accounts.created_at),
-            accounts.organization,
-        )
-        Index(
-            f"ix_{prefix}accounts_claimed",
-            *(accounts.claimed_by, accounts.claimed_at, accounts.organization),
-        )
+        self.organizations: Final = _organizations(prefix, self.metadata)
+        self.epochs: Final = _epochs(prefix, self.metadata)
+        self.keys: Final = _keys(prefix, self.metadata)
+        self.removed_handles: Final = _removed_handles(prefix, self.metadata)
+        self.accounts: Final = _accounts(prefix, self.metadata)
+
+
+def _organizations(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of organizations: plans, windows, slots and recent usage."""
+    return Table(
+        f"{prefix}organizations",
+        metadata,
+        Column("id", opaque(ORGANIZATION_BYTES), primary_key=True),
+        Column("plan", String(64)),
+        Column("overrides", Text),
+        Column("windows", large_bytes()),
+        # The day from which windows and slots are empty. It changes at most once a day, so
+        # that its index costs an admission nothing. A new row has the first of all days: a row
+        # that stays empty is pruned with the idle ones.
+        Column("idle_day", Integer, index=True),
+        Column("slots", large_bytes()),
+        Column("changed", BigInteger, index=True),
+        # Usage of keys not yet added to their own rows: an admission writes one row.
+        Column("used", LargeBinary),
+        **OPTIONS,
+    )
+
+
+def _epochs(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of the change counter."""
+    return Table(
+        f"{prefix}epochs",
+        metadata,
+        Column("id", Integer, primary_key=True, autoincrement=False),
+        Column("value", BigInteger, nullable=False, server_default="0"),
+        **OPTIONS,
+    )
+
+
+def _keys(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of keys, with the indexes of lists, caps and removals."""
+    table = Table(
+        f"{prefix}keys",
+        metadata,
+        Column("handle", ascii_text(64), primary_key=True),
+        Column("id", ascii_text(36), nullable=False, unique=True),
+        Column(
+            "organization",
+            opaque(ORGANIZATION_BYTES),
+            ForeignKey(f"{prefix}organizations.id"),
+            nullable=False,
+        ),
+        Column("name", String(200), nullable=False),
+        Column("prefix", String(64), nullable=False),
+        Column("scopes", Text, nullable=False),
+        Column("scheme", ascii_text(64), nullable=False),
+        Column("digest", opaque(255), nullable=False),
+        Column("seal", ascii_text(SEAL_LENGTH)),
+        Column("created_at", BigInteger, nullable=False),
+        Column("expires_at", BigInteger),
+        Column("revoked_at", BigInteger),
+        Column("request_count", BigInteger, nullable=False, default=0),
+        Column("last_used_at", BigInteger),
+        # The earlier of revocation and expiry. For most keys it is NEVER.
+        Column("ends_at", BigInteger, nullable=False, server_default=str(NEVER)),
+        **OPTIONS,
+    )
+    columns = table.c
+    newest = columns.organization, columns.created_at.desc(), columns.id
+    Index(f"ix_{prefix}keys_newest", *newest)  # The order of lists (D10).
+    Index(f"ix_{prefix}keys_live", columns.organization, columns.ends_at, columns.id)
+    # Only keys with an end, so that the index is small and not used for live keys.
+    name = f"ix_{prefix}keys_ends_at"
+    Index(name, columns.ends_at, postgresql_where=FINITE, sqlite_where=FINITE)
+    return table
+
+
+def _removed_handles(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of handles whose keys were removed."""
+    return Table(
+        f"{prefix}removed_handles",
+        metadata,
+        Column("handle", ascii_text(64), primary_key=True),
+        **OPTIONS,
+    )
+
+
+def _accounts(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of accounts, with the indexes of claims."""
+    table = Table(
+        f"{prefix}accounts",
+        metadata,
+        Column(
+            "organization",
+            opaque(ORGANIZATION_BYTES),
+            ForeignKey(f"{prefix}organizations.id"),
+            primary_key=True,
+        ),
+        Column("agent_name", String(200), nullable=False),
+        Column("billing_email", opaque(EMAIL_BYTES), nullable=False),
+        Column("company_name", String(200)),
+        Column("handle", ascii_text(64), nullable=False, unique=True),
+        Column("scheme", ascii_text(64), nullable=False),
+        Column("digest", opaque(255), nullable=False),
+        Column("seal", ascii_text(SEAL_LENGTH)),
+        Column("created_at", BigInteger, nullable=False),
+        Column("claimed_by", opaque(USER_BYTES)),
+        Column("claimed_at", BigInteger),
+        Column("token_revoked_at", BigInteger),
+        Column("sign_outs", BigInteger, nullable=False, default=0),
+        Column("signed_in_at", BigInteger),
+        # The instant since which an account may have been unused. Claiming one or finding it
+        # on a plan sets NULL: it is never removed.
+        Column("review_at", BigInteger, index=True),
+        # 1 until it is claimed, then 0. The databases differ in whether they read an index in
+        # the order of its next column after IS NULL.
+        Column("unclaimed", SmallInteger),
+        **OPTIONS,
+    )
+    columns = table.c
+    Index(
+        f"ix_{prefix}accounts_unclaimed",
+        *(columns.billing_email, columns.unclaimed, columns.created_at),
+        columns.organization,
+    )
+    Index(
+        f"ix_{prefix}accounts_claimed",
+        *(columns.claimed_by, columns.claimed_at, columns.organization),
+    )
+    return table
