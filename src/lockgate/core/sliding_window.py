@@ -1,13 +1,24 @@
 """The sliding window: the rate-limit rule of every store.
 
-In no span of length W, however placed, is more than ``limit`` admitted (D20). A window keeps its
-hits in cells, oldest first; a cell is counted until its *newest* hit has left the window, so
-sharing a cell can return capacity late (by less than W/60, D21) and never early. All windows of an
-organization are judged in one step, and a refusal changes none of them.
+Guarantee
+    No span of length W, wherever it starts, contains more than ``limit`` admitted cost (D20).
 
-The state is an immutable value of integers and bytes. ``hit`` is a pure function; a store's only
-duty is to apply it atomically. :class:`CoalescedHits` is a fast path to the same readings and the
-same state, for hits that share their cells.
+State
+    A window counts its hits in cells, oldest first. Each of the last 64 hits has its own cell;
+    beyond that, hits less than a grain apart (W/60 by default) share the newest one. A cell counts
+    until its *newest* hit is W old, so a shared cell returns capacity late, by less than a grain,
+    and never early (D21). The state is an immutable value of integers and bytes.
+
+Decision
+    :func:`hit` goes through all windows of an organization. In each it drops expired cells, checks
+    that the cost fits, and adds it to the newest cell or to a new one. If the cost does not fit one
+    window, none is changed.
+
+For example, a limit of 3 in W = 60 s, with hits at 0, 10, 20 and 30 s: the last is refused, and its
+wait is 30 s, since the cell of 0 s expires at 60 s.
+
+:func:`hit` is pure, and a store's only duty is to apply it atomically. :class:`CoalescedHits` is a
+fast path to the same readings and state, for hits that share their cells.
 """
 
 from collections.abc import Callable, Iterable
@@ -96,7 +107,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
     """
     if len(state) != len(windows):
         raise ValueError(f"a state of {len(state)} windows is not one of {len(windows)}")
-    after: list[Cells] = []
+    new_state: list[Cells] = []
     counts: list[int] = []
     least, tightest = PLENTY, None
     reset = now
@@ -104,31 +115,31 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
     for _, span, limit, grain in windows:
         cells = state[index]
         used, oldest, first, last, count, older = cells
-        if last > now or oldest <= now - span:
+        if last > now or oldest <= now - span:  # The clock stepped back, or cells have expired.
             used, oldest, first, last, count, older = _pruned(cells, span, grain, now)
         used += cost
         left = PLENTY if limit is None else limit - used
         if left < 0:
             return _refused(state, windows, now, cost)
         if (now - first < grain and len(older) >= FULL) or (last == now and count):
-            count += cost
-        else:
+            count += cost  # Join the newest cell.
+        else:  # Open a new cell.
             if count:
                 older += _pack(last, count)
             first = now
             count = cost
         if not older:
             oldest = now
-        after.append((used, oldest, first, now, count, older))
+        new_state.append((used, oldest, first, now, count, older))
         counts.append(used)
         if left <= least and limit is not None:
-            leaves = oldest + span
-            if left < least or leaves > reset:
-                least, reset, tightest = left, leaves, index
+            expires = oldest + span
+            if left < least or expires > reset:
+                least, reset, tightest = left, expires, index
         index += 1  # noqa: SIM113 - zip() and enumerate() cost a tuple for each window
     remaining = None if tightest is None else least
     reading = new_reading(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
-    return reading, tuple(after)
+    return reading, tuple(new_state)
 
 
 def peek(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> Reading:
@@ -179,9 +190,9 @@ def _judged(pruned: list[Cells], windows: tuple[Window, ...], now: int, cost: in
             continue
         used, oldest = cells[0], cells[1]
         left = max(0, limit - used)
-        leaves = oldest + span if used else now
-        if remaining is None or left < remaining or (left == remaining and leaves > reset):
-            remaining, reset, tightest = left, leaves, index
+        expires = oldest + span if used else now
+        if remaining is None or left < remaining or (left == remaining and expires > reset):
+            remaining, reset, tightest = left, expires, index
         if used + cost > limit:
             wait = _wait(cells, span, limit, now, cost)
             if wait > longest:
@@ -200,10 +211,10 @@ def _wait(cells: Cells, span: int, limit: int, now: int, cost: int) -> int:
     if cost > limit:
         return span
     excess = used + cost - limit
-    for leaving, count in _CELL.iter_unpack(older):
+    for last_hit, count in _CELL.iter_unpack(older):
         excess -= count
         if excess <= 0:
-            return int(leaving) + span - now
+            return int(last_hit) + span - now
     return last + span - now
 
 
