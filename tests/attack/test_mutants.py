@@ -12,6 +12,7 @@ from .campaign import Attacker
 from .generator import attacks
 from .mutants import MUTANT
 from .pairs import ROOT, served
+from .test_attack import PATIENCE
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="gunicorn needs fork"),
@@ -36,11 +37,11 @@ def test_the_campaign_finds_a_fault_that_was_once_there_G1(
     mutant: str, server: str, application: str, kind: str
 ) -> None:
     with served(server, application, mutant) as target:
-        attacker = Attacker(target)
+        attacker = Attacker(target, PATIENCE)
         for attack in attacks(target.application.handlers, seed=7, count=1500):
             if not attack.request.alone and kind not in attacker.report.kinds:
                 attacker.attack(attack)
-        attacker.close()
+        attacker.finish()
     assert kind in attacker.report.kinds
 
 
