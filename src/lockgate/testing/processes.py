@@ -84,7 +84,9 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.communicate(timeout=_PATIENCE if error is None else 1.0)
+        if error is not None:  # It may hang in the store.
+            self._process.kill()
+        self._process.communicate(timeout=_PATIENCE)
 
 
 def asked(workers: Sequence[Worker], what: str, *details: Any) -> list[dict[str, int]]:
