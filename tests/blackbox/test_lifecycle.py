@@ -15,7 +15,7 @@ import pytest
 from .demo import FULL_KEY, KEYS, MODELS, PLANS, STATUS, Demo, Face, at_once, wire
 
 
-def test_the_one_line(fresh: Demo) -> None:
+def test_the_demo_prints_one_line_of_json(fresh: Demo) -> None:
     said = fresh.announcement
     assert said.keys() == {"base_url", "organizations"}
     assert said["organizations"].keys() == PLANS.keys()
@@ -40,13 +40,13 @@ def test_the_one_line(fresh: Demo) -> None:
     assert json.loads(fresh.stdout[0]) == said
 
 
-def test_the_address(fresh: Demo) -> None:
-    parts = urlsplit(fresh.base_url)
+def test_the_announced_address_is_on_loopback_and_takes_paths(demo: Demo) -> None:
+    parts = urlsplit(demo.base_url)
     assert parts.scheme == "http"
     assert parts.hostname == "127.0.0.1"
     assert parts.port
     assert parts.path in ("", "/") and not parts.query and not parts.fragment
-    assert not fresh.base_url.endswith("/")  # so that base_url + path is an address
+    assert not demo.base_url.endswith("/")  # so that base_url + path is an address
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -96,8 +96,9 @@ def test_it_stops_under_load(fresh: Demo) -> None:
     assert "Traceback" not in fresh.stderr
 
 
-def test_two_demos_are_strangers(face: Face) -> None:
-    with Demo(face) as one, Demo(face) as two:
+def test_two_demos_share_no_organization_unless_they_share_a_store(demo: Demo, face: Face) -> None:
+    one = demo
+    with Demo(face) as two:
         assert one.port != two.port
         ids = [org.id for demo in (one, two) for org in demo.organizations.values()]
         assert len(set(ids)) == len(ids)

@@ -29,7 +29,7 @@ from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.patience import SECONDS, SHORT, SLACK, answered
-from tests.servers import mariadb, postgres
+from tests.servers import shared
 
 from ..conftest import SOON
 from ..proxy import Proxy
@@ -40,10 +40,10 @@ Colour = Literal["async", "sync"]
 colours = pytest.mark.parametrize("colour", ["async", "sync"])
 
 
-@pytest.fixture(scope="module", params=[postgres, mariadb], ids=["postgresql", "mysql"])
-def server(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with request.param() as running:
-        yield running
+@pytest.fixture(params=["postgresql", "mysql"])
+def server(request: pytest.FixtureRequest) -> Any:
+    """The server that all tests of the process share: these stop it and let it go on."""
+    return shared(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ _names = iter(range(1000))
 
 
 def database(server: Any) -> str:
-    return str(server.create(f"r{next(_names)}"))
+    return str(server.create(f"resilience{next(_names)}"))
 
 
 @colours

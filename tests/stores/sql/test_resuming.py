@@ -128,7 +128,7 @@ def check_complete(backend: Backend, tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(1, marks=pytest.mark.campaign), 13], ids=["every", "some"]
+    "step", [pytest.param(1, marks=pytest.mark.campaign), 29], ids=["every", "some"]
 )
 @pytest.mark.parametrize("direction", ["forward", "back"])
 def test_migrations_killed_at_any_statement_are_completed_by_the_next(
@@ -161,7 +161,7 @@ def test_an_upgrade_killed_before_its_first_revision_is_completed() -> None:
     """The version table and the tables of the first revision may be there, without a revision."""
     backend = BACKENDS["mysql"]
     migrations = Migrations(backend.url, "forward")
-    for at in range(8):
+    for at in (0, 3, 7):
         tables = Tables(f"new_{at}_")
         assert migrations.killed(tables.prefix, at)
         assert not migrations.killed(tables.prefix, 10_000)
