@@ -22,8 +22,10 @@ from lockgate.core.api_keys import Position
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.base import PartUnavailable, Verdict
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.transport import client
 from lockgate.stores.redis.transport.commands import Call
 from lockgate.stores.redis.transport.connection import Lost
+from tests.patience import SHORT
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
 from ..making import NOW, draft_of, new_key, token_of
@@ -445,9 +447,10 @@ def test_slots_in_use_and_idle_ones_move_under_load_without_a_refusal(
 
 @both_modes
 def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
-    own: RedisCluster, mode: str
+    own: RedisCluster, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each breaker would open at the third failure in a row."""
+    monkeypatch.setattr(client, "_PATIENCE", SHORT)  # No call waits for the slot to be served.
     store = RedisStore(own.url(), prefix=f"nowhere-{mode}")
     ids = organizations_of(store, 2, 2)
     lost, healthy = ids
@@ -456,12 +459,13 @@ def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
     with Traffic(store, mode, [healthy]) as traffic:
         made = run(traffic.gate.keys.create(lost, "a key"))
         token = made.text
+        hurried = Gate(store, brand="acme", plans=BOOK, deadline=SHORT)
         for node in own.nodes:
             tell(node, "CLUSTER", "DELSLOTS", slot)
         try:
             for _ in range(5):
                 with pytest.raises(StoreUnavailable):
-                    run(traffic.gate.authenticate(token))
+                    run(hurried.authenticate(token))
                 with pytest.raises(PartUnavailable):
                     run(store.hit(lost, BOOK.default.windows, 1))
             traffic.goes_on()

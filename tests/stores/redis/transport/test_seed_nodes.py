@@ -15,6 +15,7 @@ from lockgate.errors import StoreUnavailable
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.seed_nodes import SeedNodes
 from lockgate.stores.resilience.deadlines import Overdue, within
+from tests.patience import SHORT
 from tests.servers import RedisSentinel, redis_sentinel
 
 from ..backends import server
@@ -41,10 +42,11 @@ def test_the_first_that_is_named_may_be_gone(
     kind: str, gone: int, guarded: RedisSentinel, drive: Callable[[Any], None]
 ) -> None:
     live = guarded.url() if kind == "sentinel" else server("cluster").url()
-    gate = Gate(RedisStore(live.replace("://", f"://127.0.0.1:{gone},"), prefix=kind), brand="acme")
+    store = RedisStore(live.replace("://", f"://127.0.0.1:{gone},"), prefix=kind)
+    gate = Gate(store, brand="acme", deadline=SHORT)
 
     async def answered() -> None:
-        until = monotonic() + 30
+        until = monotonic() + 60
         while True:
             try:
                 await gate.organizations.plan("org_1")
