@@ -17,6 +17,8 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 # One worker more than cores: tests that stop servers mostly wait.
 WORKERS = min(4, (os.cpu_count() or 1) + 1)
 SIDE_BY_SIDE = [f"-n{WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
+# Tests start some hundred processes: lockgate and the tests are compiled once, not in each of them.
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 def install(session: nox.Session, group: str) -> None:
@@ -48,14 +50,14 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments go to pytest."""
     install(session, "tests")
-    session.run("pytest", *(session.posargs or SIDE_BY_SIDE))
+    session.run("pytest", *(session.posargs or SIDE_BY_SIDE), env=COMPILED)
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
     """Run the tests and fail when they cover too little: tracing makes them half as long again."""
     install(session, "tests")
-    session.run("pytest", "--cov", *SIDE_BY_SIDE)
+    session.run("pytest", "--cov", *SIDE_BY_SIDE, env=COMPILED)
 
 
 @nox.session
