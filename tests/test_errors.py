@@ -23,7 +23,9 @@ from lockgate.errors import (
     KeyExpired,
     KeyLimitReached,
     KeyNotFound,
+    KeyNotLive,
     KeyRevoked,
+    KeyRotated,
     LockgateError,
     MethodNotAllowed,
     MissingAuth,
@@ -75,6 +77,8 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
     (NotFound(), 404, "NOT_FOUND", ()),
     (MethodNotAllowed(["POST", "GET"]), 405, "METHOD_NOT_ALLOWED", ((b"allow", b"GET, POST"),)),
     (KeyLimitReached(1_000), 409, "KEY_LIMIT_REACHED", ()),
+    (KeyNotLive(), 409, "KEY_NOT_LIVE", ()),
+    (KeyRotated("an id"), 409, "KEY_ROTATED", ()),
     (JobRunning(), 409, "JOB_RUNNING", ()),
     (PayloadTooLarge(65_536), 413, "PAYLOAD_TOO_LARGE", ()),
     (UnsupportedMediaType(), 415, "UNSUPPORTED_MEDIA_TYPE", ()),
@@ -196,6 +200,7 @@ def test_messages_name_what_helps() -> None:
     )
     assert "GET, POST" in MethodNotAllowed({"POST", "GET"}).message
     assert "1000" in KeyLimitReached(1_000).message
+    assert "an id" in KeyRotated("an id").message
     assert "65536" in PayloadTooLarge(65_536).message
     assert Refusal("Something else.").message == "Something else."
     assert NotFound("No such job.").body() == {"error": "No such job.", "code": "NOT_FOUND"}

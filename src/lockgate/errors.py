@@ -24,6 +24,8 @@ LockgateError
     ├── NotFound                  404 NOT_FOUND
     ├── MethodNotAllowed          405 METHOD_NOT_ALLOWED
     ├── KeyLimitReached           409 KEY_LIMIT_REACHED
+    ├── KeyNotLive                409 KEY_NOT_LIVE
+    ├── KeyRotated                409 KEY_ROTATED
     ├── JobRunning                409 JOB_RUNNING
     ├── PayloadTooLarge           413 PAYLOAD_TOO_LARGE
     ├── UnsupportedMediaType      415 UNSUPPORTED_MEDIA_TYPE
@@ -299,6 +301,24 @@ class KeyLimitReached(Refusal):
 
     def __init__(self, cap: int) -> None:
         super().__init__(f"The organization has {cap} live API keys, the most it may: revoke one.")
+
+
+class KeyNotLive(Refusal):
+    """The key was revoked or has expired: no verb changes it any more (D43)."""
+
+    status = 409
+    code = "KEY_NOT_LIVE"
+    sentence = "This key was revoked or has expired, so it cannot be changed: create another one."
+
+
+class KeyRotated(Refusal):
+    """The key was rotated before, and has one successor only (D43)."""
+
+    status = 409
+    code = "KEY_ROTATED"
+
+    def __init__(self, successor: str) -> None:
+        super().__init__(f"This key was rotated before: rotate its successor, {successor}.")
 
 
 class JobRunning(Refusal):

@@ -197,7 +197,8 @@ class Gate:
         )
         self._retention = Retention(self.store, key_retention_days, *watch)
         self.keys: Final = Keys(
-            self.store, self.format, self.catalogue, key_cap, *watch, self._retention
+            *(self.store, self.format, self.catalogue, key_cap),
+            *(*watch, self._retention, self.rejections),
         )
         parts = self.store, self.format, sessions
         self.accounts: Final = (

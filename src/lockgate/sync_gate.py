@@ -45,6 +45,8 @@ class SyncKeys:
         self.list: Final = _blocking(keys.list)
         self.overview: Final = _blocking(keys.overview)
         self.get: Final = _blocking(keys.get)
+        self.update: Final = _blocking(keys.update)
+        self.rotate: Final = _blocking(keys.rotate)
         self.revoke: Final = _blocking(keys.revoke)
         self.remove_ended: Final = _blocking(keys.remove_ended)
         self.census: Final = _blocking(keys.census)

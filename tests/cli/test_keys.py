@@ -75,6 +75,32 @@ def test_a_key_is_created_listed_shown_verified_and_revoked(
 
 
 @pytest.mark.usefixtures("settings")
+def test_a_key_is_updated_rotated_and_revoked_with_its_successor(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = done(capsys, "keys", "create", "org_1", "ci", "--days", "30")["id"]
+    options = "--name", "deploy", "--scope", "jobs:read", "--never-expires"
+    updated = done(capsys, "keys", "update", "org_1", id, *options)
+    assert (updated["name"], updated["scopes"]) == ("deploy", ["jobs:read"])
+    assert (updated["expires_at"], updated["successor_id"]) == (None, None)
+    rotated = done(capsys, "keys", "rotate", "org_1", id, "--overlap-days", "1")
+    assert rotated["name"] == "deploy"
+    old = rotated["replaces"]
+    assert (old["id"], old["successor_id"], old["state"]) == (id, rotated["id"], "active")
+    assert old["rotated_at"] is not None and old["expires_at"] is not None
+    assert done(capsys, "keys", "show", "org_1", id) == old
+    assert main(["keys", "rotate", "org_1", id]) == 1
+    assert rotated["id"] in capsys.readouterr().err
+    last = done(capsys, "keys", "rotate", "org_1", rotated["id"], "--overlap-days", "0", "--yes")
+    assert last["replaces"]["state"] == "revoked"
+    done(capsys, "keys", "revoke", "org_1", id, "--successors", "--yes")
+    listed = done(capsys, "keys", "list", "org_1")["keys"]
+    assert [key["state"] for key in listed] == ["revoked"] * 3
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{last['api_key']}\n"))
+    assert main(["keys", "verify", "--json"]) == 1
+
+
+@pytest.mark.usefixtures("settings")
 def test_a_plan_and_limits_of_its_own_hold_for_an_organization(capsys: Said) -> None:
     assert done(capsys, "orgs", "show", "org_1")["plan"] == "free"
     placed = done(capsys, "orgs", "place", "org_1", "creator", "--rpm", "1234")
@@ -135,6 +161,20 @@ def test_a_revocation_asks_first_and_changes_nothing_without_a_yes(
 
 
 @pytest.mark.usefixtures("sqlite")
+def test_the_text_of_the_successor_is_all_that_a_script_reads(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = done(capsys, "keys", "create", "org_1", "ci")["id"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert main(["keys", "rotate", "org_1", id, "--overlap-days", "0"]) == 1
+    assert "End 'ci'" in capsys.readouterr().err
+    assert main(["keys", "rotate", "org_1", id]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("acme_live_") and out.count("\n") == 1
+    assert "works until" in err
+
+
+@pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -142,6 +182,10 @@ def test_a_revocation_asks_first_and_changes_nothing_without_a_yes(
         (["keys", "create", "org_1", " "], 1, "name: Use 1 to 100 characters."),
         (["keys", "create", "org_1", "ci", "--scope", "nope"], 1, "There is no scope 'nope'."),
         (["keys", "create", "org_1", "ci", "--days", "0"], 1, "greater than 0"),
+        (["keys", "update", "org_1", "no-such-key", "--name", "b"], 1, "keys update: "),
+        (["keys", "update", "org_1", "no-such-key"], 2, "something to change"),
+        (["keys", "update", "org_1", "x", "--days", "1", "--never-expires"], 2, "not both"),
+        (["keys", "rotate", "org_1", "x", "--overlap-days", "91"], 1, "from 0 to 90"),
         (["keys", "list", "org_1", "--limit", "0"], 1, "Use 1 to 1000."),
         (["keys", "list", "org_1", "--cursor", "x"], 1, "cursor"),
         (["orgs", "place", "org_1", "nope"], 2, "nope"),

@@ -21,6 +21,7 @@ from lockgate.errors import (
 )
 from lockgate.events import Events
 from lockgate.services.keys import Keys
+from lockgate.services.rejected_rows import RejectedRows
 from lockgate.services.retention import Retention
 from tests.stores.making import NOW, HandClock
 
@@ -47,6 +48,7 @@ class Bench:
             cap,
             *(clock := self.clock if clocked else None, events := Events(self.told.append)),
             Retention(self.store, 400, clock, events),
+            RejectedRows(events),
         )
 
 
@@ -169,7 +171,7 @@ def test_k6_another_organizations_key_is_not_found() -> None:
     bench = Bench()
     key = run(bench.keys.create("org_1", "a")).key
     bench.told.clear()
-    for flow in (bench.keys.get, bench.keys.revoke):
+    for flow in (bench.keys.get, bench.keys.revoke, bench.keys.update, bench.keys.rotate):
         for id in (key.id, "no such id"):
             with pytest.raises(NotFound) as caught:
                 run(flow("org_2", id))

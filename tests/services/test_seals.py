@@ -13,7 +13,7 @@ from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import checksum
 from lockgate.errors import ClaimRefused, KeyNotFound, NoOrganization, TokenNotAccepted
 from lockgate.services.acting_organization import acting
-from lockgate.services.keys import CreatedKey
+from lockgate.services.new_keys import CreatedKey
 from lockgate.sessions import Session
 
 from .accounting import ADDRESS, EMAIL, Office, person
@@ -325,7 +325,7 @@ def test_a_claim_wins_although_the_token_moves_to_another_pepper_meanwhile() -> 
 
 def put_back(store: MemoryStore, key: ApiKey) -> None:
     """Write an older row of a key, behind lockgate's back."""
-    store._keys.rows[key.handle] = key[:12]
+    store._keys.rows[key.handle] = key[:13]
 
 
 def test_a_writer_can_restore_an_older_row_of_the_same_key(store: MemoryStore) -> None:

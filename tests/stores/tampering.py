@@ -10,7 +10,7 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.core.api_keys import ApiKey
 from lockgate.errors import KeyNotFound
-from lockgate.services.keys import CreatedKey
+from lockgate.services.new_keys import CreatedKey
 from lockgate.stores import Store
 
 PEPPER = b"a pepper of the tests, long enough"

@@ -592,7 +592,7 @@ class LaterRevocationWins(Mutant):
     ) -> ApiKey | None:
         key = await super().revoke_if_live(organization, id, now)
         if key is not None:
-            self._rows[key.handle] = (*key[:11], self.at(now))
+            self._rows[key.handle] = (*key[:11], self.at(now), key.details)
             return await self.find(key.handle)
         return None
 
@@ -605,8 +605,61 @@ class RehashRevives(Mutant):
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         done = await super().rehash_if(handle, old, new)
         if done:
-            self._rows[handle] = (*self._rows[handle][:11], None)
+            self._rows[handle] = (*self._rows[handle][:11], None, None)
         return done
+
+
+class UpdateOverwrites(Mutant):
+    """Writes what the caller read, whatever the row is by now."""
+
+    killed_by: ClassVar = {"D43", "K3"}
+
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        found = await self.find(old.handle)
+        return found is not None and await super().update_if(found, new, now)
+
+
+class UpdateRevives(Mutant):
+    """Gives an expired key another expiry."""
+
+    killed_by: ClassVar = {"K3"}
+
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        at = self.at(now) if old.expires_at is None else min(self.at(now), old.expires_at - 1)
+        return await super().update_if(old, new, at)
+
+
+class RotationIgnoresTheCap(Mutant):
+    """Lets the overlap be a way around the cap."""
+
+    killed_by: ClassVar = {"K8"}
+
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        return await super().rotate_if(old, new, successor, None, now)
+
+
+class RotationInTwoSteps(Mutant):
+    """Inserts the successor and then looks whether the key was rotated before."""
+
+    killed_by: ClassVar = {"D43", "D1", "K8", "K3"}
+
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        made = await self.insert(successor, cap, now)
+        return made if await self.update_if(old, new, now) else None
 
 
 class PlansChangeUnheard(Mutant):

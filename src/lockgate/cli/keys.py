@@ -1,4 +1,4 @@
-"""``lockgate keys``: create, list, show, verify and revoke keys."""
+"""``lockgate keys``: create, list, show, verify, update, rotate and revoke keys."""
 
 import sys
 from getpass import getpass
@@ -10,14 +10,16 @@ from ..core.api_keys import ApiKey, KeyState
 from ..core.timestamps import iso8601
 from ..errors import NotFound
 from ..gate import Gate
-from ..services.keys import CreatedKey, KeyPage
+from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, RotatedKey, Unchanged
+from ..services.keys import KeyPage
+from ..services.new_keys import CreatedKey
 from .output import json_option, print_fields, print_json, print_table
 from .settings import call, gate_of, gate_option, store_option
 
 
 @click.group()
 def keys() -> None:
-    """Create, list, show, verify and revoke keys."""
+    """Create, list, show, verify, update, rotate and revoke keys."""
 
 
 @keys.command()
@@ -48,9 +50,7 @@ def create(
     if as_json:
         print_json({**_document(created.key, now), "api_key": created.text})
         return
-    print(created.text)
-    if sys.stdout.isatty():
-        print("Keep it now: it is not shown again.", file=sys.stderr)
+    _print_text(created.text)
 
 
 @keys.command("list")
@@ -121,23 +121,123 @@ def show(
 @keys.command()
 @click.argument("organization")
 @click.argument("id")
+@click.option("--name", help="another name")
+@click.option("--scope", "scopes", multiple=True, help="instead of all its scopes; repeat for more")
+@click.option("--days", type=float, help="days from now until it expires")
+@click.option("--never-expires", is_flag=True, help="it has no expiry any more")
+@gate_option
+@store_option
+@json_option
+def update(
+    organization: str,
+    id: str,
+    name: str | None,
+    scopes: tuple[str, ...],
+    days: float | None,
+    named: str | None,
+    store: str | None,
+    *,
+    never_expires: bool,
+    as_json: bool,
+) -> None:
+    """Change the live key ID of ORGANIZATION; its text stays.
+
+    Scopes and expiry hold from the next request on.
+    """
+    if never_expires and days is not None:
+        raise click.UsageError("Give --days or --never-expires, not both.")
+    if not (name is not None or scopes or days is not None or never_expires):
+        raise click.UsageError("Give something to change: see --help.")
+    gate = gate_of(named, store)
+    expiry: float | Unchanged | None = UNCHANGED
+    if never_expires or days is not None:
+        expiry = days
+
+    async def work() -> tuple[ApiKey, int]:
+        key = await gate.keys.update(
+            organization, id, name=name, scopes=scopes or None, expires_in_days=expiry
+        )
+        return key, await gate.now()
+
+    _print(*call(gate, work), as_json=as_json)
+
+
+@keys.command()
+@click.argument("organization")
+@click.argument("id")
+@click.option(
+    "--overlap-days",
+    type=float,
+    default=OVERLAP_DAYS,
+    show_default=True,
+    help="days for which the old key still works, at most 90; 0 ends it at once",
+)
+@click.option("--yes", is_flag=True, help="do not ask before a key ends at once")
+@gate_option
+@store_option
+@json_option
+def rotate(
+    organization: str,
+    id: str,
+    overlap_days: float,
+    named: str | None,
+    store: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Replace the key ID of ORGANIZATION, and print the text of its successor: this once.
+
+    The successor has the same name, scopes and lifetime. The old key works until the overlap is
+    over.
+    """
+    gate = gate_of(named, store)
+
+    async def work() -> tuple[RotatedKey, int]:
+        if not yes and overlap_days == 0:
+            _confirm("End", await gate.keys.get(organization, id))
+        rotated = await gate.keys.rotate(organization, id, overlap_days=overlap_days)
+        return rotated, await gate.now()
+
+    rotated, now = call(gate, work)
+    if as_json:
+        document = _document(rotated.successor, now)
+        print_json({**document, "api_key": rotated.text, "replaces": _document(rotated.old, now)})
+        return
+    _print_text(rotated.text)
+    old = rotated.old
+    ends = "has ended" if old.revoked_at else f"works until {iso8601(old.ends_at)}"
+    print(f"The old key {ends}.", file=sys.stderr)
+
+
+@keys.command()
+@click.argument("organization")
+@click.argument("id")
+@click.option("--successors", is_flag=True, help="the keys as well that replaced it by rotation")
 @click.option("--yes", is_flag=True, help="do not ask: a revoked key never works again")
 @gate_option
 @store_option
 @json_option
 def revoke(
-    organization: str, id: str, named: str | None, store: str | None, *, yes: bool, as_json: bool
+    organization: str,
+    id: str,
+    named: str | None,
+    store: str | None,
+    *,
+    successors: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Revoke the key ID of ORGANIZATION, for good: no request with it succeeds from then on."""
     gate = gate_of(named, store)
 
     async def work() -> tuple[ApiKey, int]:
         key = await gate.keys.get(organization, id)
-        if not yes and key.state(await gate.now()) is KeyState.ACTIVE:
-            used = "never used" if key.last_used_at is None else f"used {iso8601(key.last_used_at)}"
-            question = f"Revoke {key.name!r} ({key.prefix}..., last {used}) for good?"
-            click.confirm(question, abort=True, err=True)
-        return await gate.keys.revoke(organization, id), await gate.now()
+        more = successors and key.successor is not None
+        if not yes and (more or key.state(await gate.now()) is KeyState.ACTIVE):
+            _confirm("Revoke", key, " and its successors" if more else "")
+        revoked = await gate.keys.revoke(organization, id, successors=successors)
+        return revoked, await gate.now()
 
     _print(*call(gate, work), as_json=as_json)
 
@@ -171,6 +271,20 @@ async def _found(gate: Gate, text: str) -> ApiKey:
     return key
 
 
+def _confirm(verb: str, key: ApiKey, others: str = "") -> None:
+    """Ask before a key ends."""
+    used = "never used" if key.last_used_at is None else f"used {iso8601(key.last_used_at)}"
+    question = f"{verb} {key.name!r} ({key.prefix}..., last {used}){others} for good?"
+    click.confirm(question, abort=True, err=True)
+
+
+def _print_text(text: str) -> None:
+    """Print the text of a new key alone, so that a script can keep it."""
+    print(text)
+    if sys.stdout.isatty():
+        print("Keep it now: it is not shown again.", file=sys.stderr)
+
+
 def _print(key: ApiKey, now: int, *, as_json: bool) -> None:
     document = _document(key, now)
     if as_json:
@@ -190,6 +304,7 @@ def _document(key: ApiKey, now: int) -> dict[str, Any]:
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
+        "rotated_at": None if key.details is None else key.details.rotated_at,
         "last_used_at": key.last_used_at,
     }
     return {
@@ -201,4 +316,5 @@ def _document(key: ApiKey, now: int) -> dict[str, Any]:
         "scopes": list(key.scopes),
         **{name: None if at is None else iso8601(at) for name, at in instants.items()},
         "request_count": key.request_count,
+        "successor_id": key.successor,
     }

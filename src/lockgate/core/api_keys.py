@@ -13,6 +13,8 @@ from .timestamps import DAY, MILLISECOND, MINUTE
 NAME_LENGTH: Final = 100
 SCOPES_AT_MOST: Final = 50
 DAYS_AT_MOST: Final = 36_500
+OVERLAP_AT_MOST: Final = 90
+"""Days for which a key that was rotated works beside its successor, at most (D43)."""
 _SHOWN: Final = 64
 """Characters of an unknown scope that an error repeats."""
 _NAMED: Final = 40
@@ -45,6 +47,15 @@ class KeyState(Enum):
     EXPIRED = "expired"
 
 
+class KeyDetails(NamedTuple):
+    """Fields of a key that grant no access. The seal of its row does not cover them."""
+
+    rotated_at: int | None = None
+    """When the key was rotated, in microseconds (D43)."""
+    successor: str | None = None
+    """The id of the key that replaces it; set together with ``rotated_at``, once."""
+
+
 class ApiKey(NamedTuple):
     """The stored fields of one key, which do not include its text.
 
@@ -66,6 +77,8 @@ class ApiKey(NamedTuple):
     created_at: int
     expires_at: int | None
     revoked_at: int | None = None
+    details: KeyDetails | None = None
+    """None for most keys, so that an admission looks at one field."""
     request_count: int = 0
     last_used_at: int | None = None
 
@@ -81,6 +94,11 @@ class ApiKey(NamedTuple):
         if self.expires_at is not None and self.expires_at <= now:
             return KeyState.EXPIRED
         return KeyState.ACTIVE
+
+    @property
+    def successor(self) -> str | None:
+        """The id of the key that replaces it; None: it was not rotated (D43)."""
+        return None if self.details is None else self.details.successor
 
     @property
     def ends_at(self) -> int:
@@ -183,4 +201,12 @@ def read_lifetime(days: float | None) -> tuple[int | None, list[str]]:
         return None, [f"Use a number of days greater than 0 and at most {DAYS_AT_MOST}, or null."]
     if days < _SHORTEST:
         return None, ["The key would expire within a minute: use at least 1/1440 (0.0006945) days."]
+    return ceil(days * DAY), []
+
+
+def read_overlap(days: float) -> tuple[int, list[str]]:
+    """Turn the days for which a rotated key still works into microseconds, and return the problems
+    of the number (D43)."""
+    if isinstance(days, bool) or not 0 <= days <= OVERLAP_AT_MOST:
+        return 0, [f"Use a number of days from 0 to {OVERLAP_AT_MOST}."]
     return ceil(days * DAY), []

@@ -17,7 +17,7 @@ from ..events import Events
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
 from ..sync import outcome
-from .keys import checked
+from .new_keys import checked
 from .password_checks import PasswordChecks
 from .password_hashes import PasswordHashes
 from .store_errors import asking

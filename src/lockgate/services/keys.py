@@ -1,44 +1,19 @@
-"""Keys: create, list, inspect, revoke (spec 4.1 to 4.4)."""
+"""Keys: create and list them, remove and seal rows (spec 4.1, 4.2); see also key_changes.py."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
-from uuid import uuid4
+from typing import Final, NamedTuple
 
-from ..core.api_keys import (
-    ApiKey,
-    KeyDraft,
-    KeyState,
-    Position,
-    read_lifetime,
-    read_name,
-    read_scopes,
-)
-from ..core.key_format import KeyFormat
-from ..core.plans import ID_MAX_LENGTH, is_id
-from ..core.row_seals import (
-    UNSEALED_ROWS,
-    judge_seal,
-    resealed_account,
-    resealed_key,
-    sealed_by,
-    sealed_draft,
-)
-from ..core.scopes import Catalogue
-from ..errors import ConfigurationError, HandleTaken, InvalidRequest, NotFound, Problem
-from ..events import Events
+from ..core.api_keys import ApiKey, KeyState, Position, read_lifetime
+from ..core.row_seals import UNSEALED_ROWS, judge_seal, resealed_account, resealed_key, sealed_by
+from ..errors import ConfigurationError, InvalidRequest, Problem
 from ..stores.base import PAGE_AT_MOST, Page, Store
-from ..stores.memory.windows import Clock
 from ..sync import pause
 from .cursors import read_cursor, write_cursor
-from .retention import Retention
+from .key_changes import KeyChanges
+from .new_keys import CreatedKey, checked, drafted, drawn
 from .store_errors import asking
-
-T = TypeVar("T")
-
-_DRAWS_AT_MOST = 10
 
 LISTED_BY_DEFAULT: Final = 100
 ENDED_SHOWN: Final = 1000
@@ -55,54 +30,11 @@ class KeyPage(NamedTuple):
     """For the page after this one; None: this is the last."""
 
 
-class CreatedKey(NamedTuple):
-    """A key just created. ``text`` is the full key: it is shown this once and kept nowhere."""
-
-    key: ApiKey
-    text: str
-
-    def __repr__(self) -> str:
-        return f"<CreatedKey {self.key!r}>"
-
-
 class Sealing(NamedTuple):
     """What :meth:`Keys.seal` did: rows that it sealed, and rows that it did not believe."""
 
     sealed: int
     refused: int
-
-
-def drafted(
-    format: KeyFormat,
-    organization: str,
-    name: str,
-    scopes: tuple[str, ...] = ("*",),
-    expires_at: int | None = None,
-) -> tuple[KeyDraft, str]:
-    """Draw a key for an organization: what to keep of it, and its text."""
-    new = format.generate()
-    digest = format.digest(new)
-    draft = KeyDraft(
-        id=str(uuid4()),
-        handle=new.handle,
-        organization=organization,
-        name=name,
-        prefix=new.prefix,
-        scopes=scopes,
-        scheme=digest.scheme,
-        digest=digest.value,
-        seal=None,
-        expires_at=expires_at,
-    )
-    return sealed_draft(draft, format.peppers), new.text
-
-
-async def drawn(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Try until what was drawn is not taken: one in 10**14 draws is, for each key there is."""
-    for _ in range(_DRAWS_AT_MOST):
-        with suppress(HandleTaken):
-            return await attempt()
-    raise RuntimeError("every handle drawn is taken: is the random source random?")
 
 
 async def sample(store: Store, organization: str, limit: int, now: int | None) -> tuple[Page, bool]:
@@ -116,26 +48,8 @@ async def sample(store: Store, organization: str, limit: int, now: int | None) -
     return sorted([*found.values()][:limit], key=_order), len(found) > limit
 
 
-class Keys:
+class Keys(KeyChanges):
     """The keys of a gate, as ``gate.keys``."""
-
-    def __init__(
-        self,
-        store: Store,
-        format: KeyFormat,
-        catalogue: Catalogue,
-        cap: int | None,
-        clock: Clock | None,
-        events: Events,
-        retention: Retention,
-    ) -> None:
-        self._store = store
-        self._format = format
-        self._catalogue = catalogue
-        self._cap = cap
-        self._clock = clock
-        self._events = events
-        self._retention = retention
 
     async def create(
         self,
@@ -267,34 +181,6 @@ class Keys:
             await pause()
         return keys
 
-    async def get(self, organization: str, id: str) -> ApiKey:
-        """One key of the organization.
-
-        Raises:
-            NotFound: the organization has no such key; it may be another's (K6).
-        """
-        with asking(self._events):
-            key = await self._store.get(organization, id)
-        if key is None:
-            raise NotFound
-        return key
-
-    async def revoke(self, organization: str, id: str) -> ApiKey:
-        """Revoke a key for good; when this returns, it is accepted nowhere any more (D5).
-
-        Revoking it again is a success that changes nothing (D4).
-
-        Raises:
-            NotFound: the organization has no such key.
-        """
-        with asking(self._events):
-            key = await self._store.revoke_if_live(organization, id, self._now())
-        if key is None:
-            raise NotFound
-        self._events.emit("key_revoked", organization=organization, id=id)
-        self._retention.used()
-        return key
-
     async def remove_ended(self) -> int:
         """Remove keys that ended longer ago than the gate keeps them; return how many (D45).
 
@@ -369,17 +255,6 @@ class Keys:
         self._events.emit("rows_sealed", sealed=sealed, refused=refused)
         return Sealing(sealed, refused)
 
-    async def now(self) -> int:
-        """The instant by which the states of keys are to be judged, in microseconds."""
-        now = self._now()
-        if now is not None:
-            return now
-        with asking(self._events):
-            return await self._store.now()
-
-    def _now(self) -> int | None:
-        return self._clock() if self._clock else None
-
 
 def _order(key: ApiKey) -> tuple[int, str]:
     """What lists are sorted by (D10)."""
@@ -388,31 +263,3 @@ def _order(key: ApiKey) -> tuple[int, str]:
 
 def _position(key: ApiKey) -> Position:
     return Position(key.created_at, key.id)
-
-
-def checked(
-    organization: str,
-    name: str,
-    scopes: Sequence[str],
-    catalogue: Catalogue,
-    others: Mapping[str, Sequence[str]],
-) -> tuple[str, tuple[str, ...]]:
-    """The name and the scopes of a new key as they are kept.
-
-    Args:
-        organization: whose it is to be.
-        name: 1 to 100 characters, trimmed here.
-        scopes: 1 to 50 of the catalogue, repeats dropped here.
-        catalogue: the scopes there are.
-        others: what is wrong with the other arguments, by their names.
-
-    Raises:
-        InvalidRequest: naming every argument that is not good.
-    """
-    name, of_name = read_name(name)
-    scopes, of_scopes = read_scopes(scopes, catalogue)
-    of_id = [] if is_id(organization) else [f"Use a text of 1 to {ID_MAX_LENGTH} characters."]
-    found = {"organization": of_id, "name": of_name, "scopes": of_scopes, **others}
-    if any(found.values()):
-        raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
-    return name, scopes

@@ -26,7 +26,7 @@ from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
 from .email_addresses import read_email
-from .keys import drafted, drawn
+from .new_keys import drafted, drawn
 from .quotas import Quota
 from .rejected_rows import RejectedRows
 from .store_errors import asking

@@ -275,6 +275,37 @@ class KeyStore(PartStore):
         """
 
     @abstractmethod
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        """Replace a key that is live and still is ``old`` by ``new``, in one atomic step (D43).
+
+        ``new`` may differ in its name, scopes, expiry, seal and details. Usage is neither compared
+        nor changed. False, without a change: the organization has no such key, it differs from
+        ``old``, or it ended. As with :meth:`revoke_if_live`, this holds on every process once the
+        call has returned: no admission that starts later gets the scopes or the expiry of before.
+        """
+
+    @abstractmethod
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        """Do :meth:`update_if` and :meth:`insert` a successor of the same organization, in one
+        atomic step; return the successor (D43).
+
+        ``new`` may be revoked as well, for a key that ends at once. The cap counts live keys after
+        the update, so a key that ends now makes room for its successor and one that lives on does
+        not (K8). None, without a change: ``update_if`` would be False.
+
+        Raises:
+            HandleTaken: as :meth:`insert`; nothing was changed.
+            KeyLimitReached: as :meth:`insert`; nothing was changed.
+        """
+
+    @abstractmethod
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         """Replace digest and seal if both still are ``old``, in one atomic step (K3, K9).
 

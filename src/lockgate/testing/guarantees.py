@@ -58,6 +58,8 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "D46": "An account goes with its keys if it is unclaimed, on no plan and unused for so long, "
     "in one step, and only then; the handles of its keys stay taken.",
     "D25": "An organization's plan and limits are kept as they were put.",
+    "D43": "A live key is updated or rotated in one step, if it still is as its caller read it; "
+    "the change holds from the next admission on, and one successor replaces a key.",
     "D45": "Keys that ended long enough ago are removed with their usage, no others, each once; "
     "their handles stay taken.",
 }

@@ -133,6 +133,8 @@ _BY_VERB = {
     "list": "D10",
     "list_live": "D10",
     "revoke_if_live": "K3",
+    "update_if": "D43",
+    "rotate_if": "D43",
     "rehash_if": "K9",
     "add_usage": "K7",
     "remove_ended": "D45",

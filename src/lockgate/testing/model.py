@@ -113,6 +113,20 @@ def revoke_if_live(
     return revoked, _with_key(world, revoked)
 
 
+def update_if(world: World, old: ApiKey, new: ApiKey, now: int) -> tuple[bool, World]:
+    key = world.keys.get(old.handle)
+    if key is None or key[:-2] != old[:-2] or key.state(now) is not KeyState.ACTIVE:
+        return False, world
+    return True, _with_key(world, ApiKey(*new[:-2], *key[-2:]))
+
+
+def rotate_if(
+    world: World, old: ApiKey, new: ApiKey, successor: KeyDraft, cap: int | None, now: int
+) -> tuple[ApiKey | None, World]:
+    is_done, after = update_if(world, old, new, now)
+    return insert(after, successor, cap, now) if is_done else (None, world)
+
+
 def rehash_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
     key = world.keys.get(handle)
     if key is None or key.kept != old:
@@ -323,6 +337,8 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "list": list_keys,
     "list_live": list_live,
     "revoke_if_live": revoke_if_live,
+    "update_if": update_if,
+    "rotate_if": rotate_if,
     "rehash_if": rehash_if,
     "add_usage": add_usage,
     "remove_ended": remove_ended,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from ..core.api_keys import KeyDraft, Position
+from ..core.api_keys import KeyDetails, KeyDraft, KeyState, Position
 from ..core.digests import Digest
 from ..core.key_format import NewKey
 from ..core.plans import Organization, Plan
@@ -43,6 +43,8 @@ EMAIL: Final = st.sampled_from(["ada@example.com", "eve@example.com"])
 SPAN: Final = st.sampled_from([1, SECOND, MINUTE, HOUR])
 LIMIT: Final = st.none() | st.integers(0, 3)
 SCHEMES: Final = ("sha256", "other", "another")
+END: Final = st.none() | AHEAD
+SCOPES: Final = st.sampled_from([("*",), ("jobs:read",)])
 SEAL: Final = st.sampled_from([None, None, "01020304:aa"])
 KEPT: Final = st.tuples(st.sampled_from(SCHEMES), SEAL)
 
@@ -169,6 +171,36 @@ class StoreMachine(RuleBasedStateMachine):
     def revoke(self, which: int, organization: str) -> None:
         """Revoke a key, which may belong to another organization."""
         self._call("revoke_if_live", organization, self._keys[which][1].id, self.now)
+
+    @precondition(needs("keys"))
+    @rule(which=WHICH, end=END, scopes=SCOPES, stale=st.booleans())
+    def update(self, which: int, end: int | None, scopes: tuple[str, ...], stale: bool) -> None:
+        """A key gets another expiry and other scopes, by what it was once or is now."""
+        draft = self._keys[which][1]
+        old = self._witness.world.keys.get(draft.handle)
+        if old is None or stale:
+            old = draft.created(self.now)
+        expires_at = None if end is None else self.now + end
+        self._call("update_if", old, old._replace(expires_at=expires_at, scopes=scopes), self.now)
+
+    @precondition(needs("keys"))
+    @rule(which=WHICH, overlap=END, cap=st.none() | st.integers(1, 2))
+    def rotate(self, which: int, overlap: int | None, cap: int | None) -> None:
+        """A key is rotated, to one that may be there already."""
+        old = self._witness.world.keys.get(self._keys[which][1].handle)
+        if old is None:
+            return
+        draft = self._keys[(which + 3) % 5][1]._replace(organization=old.organization)
+        world = self._witness.world
+        if draft.handle in world.keys or draft.handle in world.removed:
+            cap = None
+            if old.state(self.now) is not KeyState.ACTIVE:
+                return  # The store may choose which refusal it raises.
+        details = KeyDetails(self.now, draft.id)
+        new = old._replace(revoked_at=self.now, details=details)
+        if overlap is not None:
+            new = old._replace(expires_at=self.now + overlap, details=details)
+        self._call("rotate_if", old, new, draft, cap, self.now)
 
     @precondition(needs("keys"))
     @rule(which=WHICH, old=KEPT, new=KEPT)

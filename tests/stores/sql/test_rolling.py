@@ -153,7 +153,7 @@ def next_release(backend: Backend, tables: Tables, oldest_reader: str) -> Iterat
     newest = schema.RELEASE.newest
     with backend.admin.begin() as connection:
         connection.execute(text(added))
-        connection.execute(text(version), {"number": "0011", "oldest": oldest_reader})
+        connection.execute(text(version), {"number": "0012", "oldest": oldest_reader})
     try:
         yield
     finally:
@@ -177,7 +177,7 @@ def test_contracted_tables_log_one_line_with_the_remedy(
 ) -> None:
     """However many requests meet them, in however many threads."""
     tables = Tables("contracted_")
-    with next_release(backend, tables, "0011"):
+    with next_release(backend, tables, "0012"):
         gate = Gate(SqlStore(backend.url, prefix="contracted_"), brand="acme", deadline=60)
         created = new_key()
 
@@ -191,8 +191,8 @@ def test_contracted_tables_log_one_line_with_the_remedy(
         messages = [record.getMessage() for record in caplog.records]
         (line,) = [message for message in messages if "tables" in message]
         assert line == (
-            "The tables of lockgate are at revision 0011, for releases of revision 0011 and later, "
-            "and this version works with 0009 to 0010: install the version of lockgate that made "
+            "The tables of lockgate are at revision 0012, for releases of revision 0012 and later, "
+            "and this version works with 0009 to 0011: install the version of lockgate that made "
             "them, or a later one."
         )
         run(gate.close())
@@ -207,7 +207,7 @@ def test_a_running_process_whose_tables_are_contracted_logs_the_remedy(
     made = new_key()
     run(store.insert(draft_of(made), None, NOW))
     run(store.admit(token_of(made), 1, BOOK, NOW))
-    with next_release(backend, tables, "0011"):
+    with next_release(backend, tables, "0012"):
         with backend.admin.begin() as connection:
             connection.execute(text("ALTER TABLE running_keys RENAME COLUMN seal TO closed"))
         with caplog.at_level(logging.ERROR, "lockgate"):

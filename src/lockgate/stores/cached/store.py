@@ -4,7 +4,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from ...core.accounts import Account
-from ...core.api_keys import ApiKey, KeyState, Position
+from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
 from ...core.bounded_dict import BoundedDict
 from ...core.digests import Digest
 from ...core.key_format import Token
@@ -174,6 +174,20 @@ class CachedStore(Wrapper):
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
         return await self._change(organization, self.primary.revoke_if_live(organization, id, now))
+
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        return await self._change(old.organization, self.primary.update_if(old, new, now))
+
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        rotation = self.primary.rotate_if(old, new, successor, cap, now)
+        return await self._change(old.organization, rotation)
 
     async def put_organization(self, organization: Organization) -> None:
         await self._change(organization.id, self.primary.put_organization(organization))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from ...core.accounts import Account
-from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Position
 from ...core.leases import Lease, Leases
 from ...core.plans import Organization
 from ...core.row_seals import Counted, counted_account, counted_key
@@ -71,6 +71,15 @@ class Record:
             key = self.keys[key.handle] = key._replace(revoked_at=now)
         return key
 
+    def is_live(self, key: ApiKey, now: int) -> bool:
+        """Return whether it has exactly this key, usage aside, and the key is live."""
+        mine = self.keys.get(key.handle)
+        return mine is not None and mine[:-2] == key[:-2] and key.state(now) is KeyState.ACTIVE
+
+    def replace(self, new: ApiKey) -> None:
+        """Replace a key by another version of it, with the usage of before."""
+        self.keys[new.handle] = ApiKey(*new[:-2], *self.keys[new.handle][-2:])
+
     def counted(self, now: int) -> Iterator[Counted]:
         """Yield each live key and the account, as a census counts them."""
         for key in self.keys.values():
@@ -93,7 +102,7 @@ class Record:
             return None
         value = [
             _FORMAT,
-            [_plain(key) for key in self.keys.values()],
+            [_plain_key(key) for key in self.keys.values()],
             [_plain(cells) for cells in self.windows],
             self.leases,
             self.placed,
@@ -154,10 +163,18 @@ def _plain(fields: Iterable[Any]) -> list[Any]:
     return [part.hex() if isinstance(part, bytes) else part for part in fields]
 
 
+def _plain_key(key: ApiKey) -> list[Any]:
+    """Return a key as JSON takes it; details come last, where there are some."""
+    *fields, details, requests, last = key
+    return [*_plain([*fields, requests, last]), *([] if details is None else [details._asdict()])]
+
+
 def _key(fields: list[Any]) -> ApiKey:
-    id, handle, organization, name, prefix, scopes, scheme, digest, *rest = fields
+    id, handle, organization, name, prefix, scopes, scheme, digest, seal, *rest = fields
     row = (id, handle, organization, name, prefix, tuple(scopes), scheme, bytes.fromhex(digest))
-    return ApiKey(*row, *rest)
+    created, expires, revoked, requests, last, *more = rest
+    details = KeyDetails(**more[0]) if more else None
+    return ApiKey(*row, seal, created, expires, revoked, details, requests, last)
 
 
 def _account(fields: list[Any]) -> Account:

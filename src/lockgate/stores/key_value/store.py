@@ -80,17 +80,9 @@ class RecordStore(Store):
 
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         def work(record: Record, at: int) -> ApiKey:
-            live = sum(key.state(at) is KeyState.ACTIVE for key in record.keys.values())
-            if cap is not None and live >= cap:
-                raise KeyLimitReached(cap)
-            return record.insert(draft, at)
+            return _inserted(record, draft, cap, at)
 
-        await self._shelf.claim("key", draft.handle, draft.organization)
-        try:
-            return await self._shelf.change(draft.organization, work, now)
-        except KeyLimitReached:
-            await self._shelf.waive("key", draft.handle)
-            raise
+        return await self._inserting(draft, work, now)
 
     async def find(self, handle: str) -> ApiKey | None:
         organization = await self._shelf.owner("key", handle)
@@ -133,6 +125,31 @@ class RecordStore(Store):
             return None if key is None else record.revoke(key, at)
 
         return await self._shelf.change(organization, work, now)
+
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        def work(record: Record, at: int) -> bool:
+            is_live = record.is_live(old, at)
+            if is_live:
+                record.replace(new)
+            return is_live
+
+        return await self._shelf.change(old.organization, work, now)
+
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        def work(record: Record, at: int) -> ApiKey | None:
+            if not record.is_live(old, at):
+                return None
+            record.replace(new)
+            return _inserted(record, successor, cap, at)
+
+        return await self._inserting(successor, work, now)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         organization = await self._shelf.owner("key", handle)
@@ -426,6 +443,21 @@ class RecordStore(Store):
                 found.append(account)
         return tuple(found)
 
+    async def _inserting(
+        self, draft: KeyDraft, work: Callable[[Record, int], T], now: int | None
+    ) -> T:
+        """Change a record by a new key, whose handle is claimed before, and waived if the change
+        inserts nothing."""
+        await self._shelf.claim("key", draft.handle, draft.organization)
+        try:
+            answer = await self._shelf.change(draft.organization, work, now)
+        except KeyLimitReached:
+            await self._shelf.waive("key", draft.handle)
+            raise
+        if answer is None:
+            await self._shelf.waive("key", draft.handle)
+        return answer
+
     async def _lease(
         self,
         organization: str,
@@ -437,6 +469,14 @@ class RecordStore(Store):
             return value
 
         return await self._shelf.change(organization, work, now)
+
+
+def _inserted(record: Record, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
+    """Insert a key into a record, if the cap allows it."""
+    live = sum(key.state(now) is KeyState.ACTIVE for key in record.keys.values())
+    if cap is not None and live >= cap:
+        raise KeyLimitReached(cap)
+    return record.insert(draft, now)
 
 
 def _bucket(organization: str) -> str:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from sys import byteorder
 from typing import Final
 
-from ...core.api_keys import NEVER, ApiKey, Position
+from ...core.api_keys import NEVER, ApiKey, KeyDetails, KeyState, Position
 
 Row = tuple[
-    str, str, str, str, str, tuple[str, ...], str, bytes, str | None, int, int | None, int | None
+    str, str, str, str, str, tuple[str, ...], str, bytes, str | None, int, int | None, int | None,
+    KeyDetails | None,
 ]  # fmt: skip
-"""An :class:`ApiKey` up to ``revoked_at``: a plain tuple, which the collector does not track."""
+"""An :class:`ApiKey` up to ``details``: a plain tuple, which the collector does not track."""
 
 _BYTES: Final = 8
 _SortKey = Callable[[int], tuple[int, str]]
@@ -56,7 +57,7 @@ class LocalKeys:
 
     def insert(self, key: ApiKey) -> ApiKey:
         """Insert a key whose handle is free, and return it."""
-        self.rows[key.handle] = key[:12]
+        self.rows[key.handle] = key[:13]
         self.handles_by_id[key.id] = key.handle
         number, self._next = self._next, self._next + 1
         self._handles[number] = key.handle
@@ -76,9 +77,25 @@ class LocalKeys:
         if key.expires_at is not None:
             _leave(self._ending, place, self._end)
         key = key._replace(revoked_at=now)
-        self.rows[key.handle] = key[:12]
+        self.rows[key.handle] = key[:13]
         _enter(self._ending, number, self._end)
         return key
+
+    def is_live(self, key: ApiKey, now: int) -> bool:
+        """Return whether the table has exactly this key, usage aside, and it is live."""
+        return self.rows.get(key.handle) == key[:13] and key.state(now) is KeyState.ACTIVE
+
+    def replace(self, old: ApiKey, new: ApiKey) -> None:
+        """Replace a live key of this table by another version of it."""
+        unrevoked, place = self._unrevoked[old.organization], (old.ends_at, old.id)
+        number = _leave(unrevoked, place, self._end)
+        if old.expires_at is not None:
+            _leave(self._ending, place, self._end)
+        self.rows[old.handle] = new[:13]
+        if new.revoked_at is None:
+            _enter(unrevoked, number, self._end)
+        if new.ends_at < NEVER:
+            _enter(self._ending, number, self._end)
 
     def revoke_live(self, organization: str, now: int) -> None:
         """Revoke all live keys of an organization."""

@@ -156,6 +156,35 @@ class MemoryStore(Store):
             self.local_version = object()
             return key
 
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        with self._lock:
+            if not self._keys.is_live(old, self._clock() if now is None else now):
+                return False
+            self._keys.replace(old, new)
+            self.local_version = object()
+            return True
+
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        with self._lock:
+            now = self._clock() if now is None else now
+            if not self._keys.is_live(old, now):
+                return None
+            if self._keys.is_taken(successor.handle):
+                raise HandleTaken
+            others = self._keys.count_live(old.organization, now) - 1
+            if cap is not None and others + (new.state(now) is KeyState.ACTIVE) >= cap:
+                raise KeyLimitReached(cap)
+            self._keys.replace(old, new)
+            self.local_version = object()
+            return self._keys.insert(successor.created(now))
+
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
             row = self._rows.get(handle)

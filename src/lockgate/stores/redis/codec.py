@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from ...core.accounts import Account, AccountDraft
-from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, Position
 from ...core.digests import Digest
 from ...core.leases import Lease
 from ...core.plans import Organization
@@ -39,18 +39,19 @@ def _read_seal(seal: bytes) -> str | None:
 def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
     """Encode a new key as ``add_key`` of ``key_records.lua`` takes it."""
     digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
-    return write(draft.id), number(draft.expires_at), *digest, _fixed(draft)
+    return write(draft.id), number(draft.expires_at), *digest, _described(draft)
 
 
 def write_record(key: ApiKey) -> bytes:
     """Encode the record of a key (``key_records.lua``)."""
     times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
-    return b" ".join((*times, *write_digest(key.kept), _fixed(key)))
+    return b" ".join((*times, *write_digest(key.kept), _described(key)))
 
 
-def _fixed(key: ApiKey | KeyDraft) -> bytes:
-    """Encode the fields of a key that never change."""
-    return _json(key[:6])
+def _described(key: ApiKey | KeyDraft) -> bytes:
+    """Encode the fields of a key that scripts do not read; details come last, if there are any."""
+    details = key.details if isinstance(key, ApiKey) else None
+    return _json([*key[:6], *([] if details is None else [details._asdict()])])
 
 
 def _json(value: object) -> bytes:
@@ -96,8 +97,9 @@ def read_account(record: bytes) -> Account:
 
 def read_key(record: bytes, usage: bytes | None) -> ApiKey:
     """Decode the record of a key (``key_records.lua``) and its usage."""
-    created, expires, revoked, scheme, digest, seal, fixed = record.split(b" ", 6)
-    id, handle, organization, name, prefix, scopes = cast(list[Any], json.loads(fixed))
+    created, expires, revoked, scheme, digest, seal, described = record.split(b" ", 6)
+    fields = cast(list[Any], json.loads(described))
+    id, handle, organization, name, prefix, scopes, *details = fields
     requests, last = read_usage(usage)
     return ApiKey(
         id,
@@ -112,6 +114,7 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
         int(created),
         int(expires) if expires else None,
         int(revoked) if revoked else None,
+        KeyDetails(**details[0]) if details else None,
         requests,
         last,
     )

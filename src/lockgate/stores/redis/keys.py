@@ -26,6 +26,7 @@ from .codec import (
     write_digest,
     write_key,
     write_place,
+    write_record,
 )
 from .key_names import REMOVED, Place, fields_of, place_of, read, slot_of, write
 from .transport.client import lasting
@@ -33,6 +34,8 @@ from .transport.commands import Script, command, invocation, number
 from .transport.connection import Refused, Split, reraise
 
 _INSERT: Final = Script("keys.lua", "insert")
+_UPDATE: Final = Script("keys.lua", "update")
+_ROTATE: Final = Script("keys.lua", "rotate")
 _REVOKE: Final = Script("keys.lua", "revoke")
 _REVOKE_RECORD: Final = Script("keys.lua", "revoke_record")
 _REHASH: Final = Script("keys.lua", "rehash")
@@ -58,17 +61,48 @@ class Keys(Admissions, Cache):
 
     @lasting
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        key = await self._insert_by(_INSERT, (number(now), number(cap)), draft, cap)
+        assert key is not None, "or the script answers why not"
+        return key
+
+    @lasting
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        place = self._names.place(old.organization)
+        values = number(now), write(old.id), write_record(old), write_record(new)
+        is_done = bool(await self._ask(invocation(_UPDATE, place.slot, place.keys, *values)))
+        if is_done:
+            await self._count_change()
+        return is_done
+
+    @lasting
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        records = write(old.id), write_record(old), write_record(new)
+        values = number(now), *records, number(cap)
+        key = await self._insert_by(_ROTATE, values, successor, cap)
+        if key is not None:
+            await self._count_change()
+        return key
+
+    async def _insert_by(
+        self, script: Script, values: tuple[bytes, ...], draft: KeyDraft, cap: int | None
+    ) -> ApiKey | None:
+        """Insert a key by a script; return None where the script found another key changed.
+
+        The key's handle lies in another slot of a Cluster: it is claimed first, and released where
+        the script inserts nothing.
+        """
         place = self._names.place(draft.organization)
-        # The handle lies in another slot of a Cluster: it is claimed first, released on failure.
         claimed = await self._claim_for_key(draft)
         try:
             answer = await self._ask(
-                invocation(
-                    _INSERT,
-                    place.slot,
-                    place.keys,
-                    *(number(now), number(cap), *write_key(draft)),
-                )
+                invocation(script, place.slot, place.keys, *values, *write_key(draft))
             )
         except Refused:
             await self._unclaim(*claimed)
@@ -76,6 +110,8 @@ class Keys(Admissions, Cache):
         if isinstance(answer, list):
             return read_key(cast(list[bytes], answer)[0], None)
         await self._unclaim(*claimed)
+        if answer == b"changed":
+            return None
         if answer == b"cap":
             raise KeyLimitReached(cap or 0)
         raise HandleTaken

@@ -34,6 +34,8 @@ than half, or no failure of that server would count."""
 _CHANGES: Final = frozenset(
     {
         "revoke_if_live",
+        "update_if",
+        "rotate_if",
         "rehash_if",
         "remove_ended",
         "put_organization",

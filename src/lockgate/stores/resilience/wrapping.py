@@ -46,6 +46,8 @@ class Wrapper(Store):
     list = passed(Store.list)
     list_live = passed(Store.list_live)
     revoke_if_live = passed(Store.revoke_if_live)
+    update_if = passed(Store.update_if)
+    rotate_if = passed(Store.rotate_if)
     rehash_if = passed(Store.rehash_if)
     add_usage = passed(Store.add_usage)
     remove_ended = passed(Store.remove_ended)

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 from ...core.accounts import Account
-from ...core.api_keys import ApiKey
+from ...core.api_keys import ApiKey, KeyDetails
 from ...core.leases import Lease, Leases
 from ...core.plans import Organization
 from ...core.sliding_window import Cells, State, Window, empty_state
@@ -149,6 +149,7 @@ def write_key(key: ApiKey) -> dict[str, Any]:
     row["organization"] = write_id(key.organization)
     row["scopes"] = json.dumps(key.scopes)
     row["ends_at"] = key.ends_at
+    row["details"] = None if key.details is None else json.dumps(key.details._asdict())
     return row
 
 
@@ -156,10 +157,10 @@ def read_key(row: Any, uses: Uses) -> ApiKey:
     """Decode a key from its row, in the order of the table, and from usage beside windows.
 
     Raises:
-        UnreadableState: the scopes are damaged.
+        UnreadableState: the scopes or the details are damaged.
     """
     handle, id, organization, name, prefix, scopes, scheme, digest, seal = row[:9]
-    created_at, expires_at, revoked_at, requests, last = row[9:14]
+    created_at, expires_at, revoked_at, requests, last, _, details = row[9:16]
     if handle in uses:
         more, latest = uses[handle]
         requests += more
@@ -167,6 +168,7 @@ def read_key(row: Any, uses: Uses) -> ApiKey:
     owner = read_id(organization)
     try:
         covered = _read_scopes(scopes)
+        described = None if details is None else KeyDetails(**json.loads(details))
     except UNREADABLE as failure:
         raise UnreadableState(owner, "its row in the table of keys") from failure
     return ApiKey(
@@ -182,6 +184,7 @@ def read_key(row: Any, uses: Uses) -> ApiKey:
         created_at,
         expires_at,
         revoked_at,
+        described,
         requests,
         last,
     )

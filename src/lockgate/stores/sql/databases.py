@@ -34,7 +34,11 @@ from .statements import Cursor, Rows, Statements, Written, filled, places_for
 
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
+_UNDEFINED_COLUMN: Final = "42703"
 _MYSQL_DEADLOCK: Final = 1213
+_MYSQL_UNDEFINED_COLUMN: Final = 1054
+_MYSQL_REDEFINED: Final = 1412
+"""The table was altered after the snapshot of the transaction."""
 _MARIADB_CHANGED: Final = 1020
 """The row changed after the snapshot (innodb_snapshot_isolation, from 11.6 on by default)."""
 
@@ -47,7 +51,7 @@ _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)
 
 _MYSQL_LEVEL: Final = "READ COMMITTED"
 
-_CLOCK: Final = 15
+_CLOCK: Final = 16
 """The position of the clock's column, after the columns of a key."""
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _WAL_ATTEMPTS: Final = 100
@@ -122,6 +126,10 @@ class Database(ABC):
         """Return whether the server undid the transaction because of a conflict with another."""
         return False
 
+    def lacks_column(self, failure: Exception) -> bool:
+        """Return whether a statement named a column that its table does not have."""
+        return False
+
     def busy(self, failure: Exception) -> bool:
         """Return whether the whole database was locked for as long as the driver waits."""
         return False
@@ -164,9 +172,11 @@ class Sqlite(Database):
     def insert_missing(self, table: Table) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()
 
+    def lacks_column(self, failure: Exception) -> bool:
+        return "no such column" in str(_cause(failure)) or "no column named" in str(_cause(failure))
+
     def busy(self, failure: Exception) -> bool:
-        cause = failure.orig if isinstance(failure, DBAPIError) else failure
-        return str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
+        return str(getattr(_cause(failure), "sqlite_errorname", "")).startswith("SQLITE_BUSY")
 
 
 class Postgresql(Database):
@@ -194,9 +204,11 @@ class Postgresql(Database):
         return postgresql.insert(table).on_conflict_do_nothing()
 
     def passing(self, failure: Exception) -> bool:
-        cause = failure.orig if isinstance(failure, DBAPIError) else failure
-        state = getattr(cause, "sqlstate", None)
+        state = getattr(_cause(failure), "sqlstate", None)
         return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED}
+
+    def lacks_column(self, failure: Exception) -> bool:
+        return getattr(_cause(failure), "sqlstate", None) == _UNDEFINED_COLUMN
 
 
 class Mysql(Database):
@@ -247,9 +259,21 @@ class Mysql(Database):
         return mysql.insert(table).on_duplicate_key_update({key.name: key})
 
     def passing(self, failure: Exception) -> bool:
-        cause = failure.orig if isinstance(failure, DBAPIError) else failure
-        code = cause.args[0] if cause is not None and cause.args else None
-        return code in {_MYSQL_DEADLOCK, _MARIADB_CHANGED}
+        return _mysql_code(failure) in {_MYSQL_DEADLOCK, _MARIADB_CHANGED, _MYSQL_REDEFINED}
+
+    def lacks_column(self, failure: Exception) -> bool:
+        return _mysql_code(failure) == _MYSQL_UNDEFINED_COLUMN
+
+
+def _mysql_code(failure: Exception) -> object:
+    cause = _cause(failure)
+    return cause.args[0] if cause.args else None
+
+
+def _cause(failure: Exception) -> BaseException:
+    """Return the driver's own exception."""
+    cause = failure.orig if isinstance(failure, DBAPIError) else None
+    return failure if cause is None else cause
 
 
 def _joining(connection: Connection) -> None:

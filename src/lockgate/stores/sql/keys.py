@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
+    Select,
     Table,
     and_,
     case,
@@ -16,7 +17,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
 from ...core.digests import Digest
 from ...core.row_seals import Counted, tally
 from ...errors import HandleTaken, KeyLimitReached
@@ -28,6 +29,10 @@ REMOVED_AT_ONCE: Final = 50
 """Keys removed per transaction, which locks their organization for some milliseconds."""
 _COUNTED_AT_ONCE: Final = 1000
 
+_ACTIVE: Final = KeyState.ACTIVE
+_USAGE: Final = ApiKey._fields.index("request_count")
+_REPLACED: Final = ("name", "scopes", "seal", "expires_at", "revoked_at", "ends_at", "details")
+"""The columns of a key that may change while it is live."""
 _PEPPER_ID: Final = 8
 """Characters of a seal that name its pepper."""
 
@@ -44,10 +49,8 @@ class Keys:
         self._organizations: Final = tables.organizations
         self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
-        # Some usage is stored beside the windows; one statement reads both.
-        self._with_usage: Final = select(tables.keys, tables.organizations.c.used).outerjoin_from(
-            tables.keys, tables.organizations
-        )
+        self._tables: Final = tables
+        self._selects: dict[bool, Select[*tuple[Any, ...]]] = {}
 
     def insert(self, connection: Connection, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
         """Insert a key of an existing, locked organization."""
@@ -64,7 +67,7 @@ class Keys:
         Raises:
             HandleTaken: a removed key had its handle.
         """
-        connection.execute(insert(self._table), write_key(key))
+        connection.execute(insert(self._table), self._columns(key))
         self.check_not_removed(connection, key.handle)
         return key
 
@@ -150,6 +153,18 @@ class Keys:
         revoked = update(keys).where(live).values(revoked_at=now, ends_at=ends_at)
         return connection.execute(revoked).rowcount > 0
 
+    def replace(self, connection: Connection, old: ApiKey, new: ApiKey, now: int) -> bool:
+        """Replace a key of a locked organization by another version of it, if it is live and still
+        is ``old``, usage aside."""
+        found = self.get(connection, old.organization, old.id)
+        if found is None or found[:_USAGE] != old[:_USAGE] or found.state(now) is not _ACTIVE:
+            return False
+        row = self._columns(new)
+        changed = {name: row[name] for name in _REPLACED if name in row}
+        mine = self._owned(old.organization, old.id)
+        connection.execute(update(self._table).where(mine).values(changed))
+        return True
+
     def due(self, connection: Connection, until: int) -> bytes | None:
         """Return the organization of the key that ended first, if it ended before an instant."""
         columns = self._table.c
@@ -223,6 +238,24 @@ class Keys:
         if sum(counted for *_, counted, _ in found) == _COUNTED_AT_ONCE:
             return Census(tally(rows), f"{kind} {max(last for *_, last in found)}")
         return Census(tally(rows), "accounts " if kind == "keys" else None)
+
+    @property
+    def _with_usage(self) -> Select[*tuple[Any, ...]]:
+        """Select keys with the usage beside the windows: one statement reads both from one
+        instant."""
+        found = self._selects.get(self._tables.has_details)
+        if found is None:
+            columns: list[Any] = [*self._tables.key_columns(), self._organizations.c.used]
+            found = select(*columns).outerjoin_from(self._table, self._organizations)
+            self._selects[self._tables.has_details] = found
+        return found
+
+    def _columns(self, key: ApiKey) -> dict[str, Any]:
+        """Encode a key as the columns that the tables have."""
+        row = write_key(key)
+        if not self._tables.has_details:
+            del row["details"]
+        return row
 
     def _page(self, connection: Connection, order: Any, limit: int, *which: Any) -> Page:
         if limit < 1:

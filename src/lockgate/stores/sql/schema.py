@@ -20,6 +20,9 @@ from ..runtime.process_hooks import own_lock
 from .databases import Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
+_HAS_DETAILS: Final = "0011"
+"""The revision from which on the table of keys has the column ``details``."""
+
 logger: Final = logging.getLogger("lockgate")
 
 _CREATED: Final = (
@@ -55,7 +58,7 @@ class RevisionRange(NamedTuple):
         return found.oldest_reader <= self.newest
 
 
-RELEASE: Final = RevisionRange(oldest="0009", newest="0010")
+RELEASE: Final = RevisionRange(oldest="0009", newest="0011")
 """The revisions that this release works with; migrations go to the newest."""
 
 
@@ -120,6 +123,7 @@ class Check:
                 for each revision found, since responses say no more than "unavailable".
         """
         found = self._read(connection)
+        self._tables.has_details = found is None or found.number >= _HAS_DETAILS
         if found is None and self._create:
             migrate(connection, self._tables, self._database)
             logger.warning(_CREATED, connection.engine.url.database)

@@ -63,21 +63,23 @@ class Statements:
         clock: ColumnElement[Any],
         insert_missing: Callable[[Table], Insert],
     ) -> None:
+        self._tables = tables
         self._organizations = tables.organizations
         self._keys = tables.keys
         self._dialect = dialect
         self._clock = clock
         self._insert_missing = insert_missing
-        self._written: dict[tuple[Written, int], Statement] = {}
+        self._written: dict[tuple[Written, int, bool], Statement] = {}
 
     def written(self, statement: Written, places: int) -> Statement:
         """Return one of the statements below, compiled for a number of rows."""
-        found = self._written.get((statement, places))
+        key = statement, places, self._tables.has_details
+        found = self._written.get(key)
         if found is None:
             compiled = statement(places).compile(dialect=self._dialect)
             assert isinstance(compiled, SQLCompiler), "no statement here is DDL"
             found = Statement(str(compiled), _arguments(compiled.positiontup))
-            self._written[statement, places] = found
+            self._written[key] = found
         return found
 
     def select_now(self, _: int) -> Select[*tuple[Any, ...]]:
@@ -102,7 +104,8 @@ class Statements:
     def find(self, places: int) -> Select[*tuple[Any, ...]]:
         """Select the keys ``h0``, ``h1``..., and the clock."""
         handle = self._keys.c.handle
-        return select(self._keys, self._clock).where(_among(handle, "h", places))
+        columns = self._tables.key_columns()
+        return select(*columns, self._clock).where(_among(handle, "h", places))
 
     def both(self, places: int) -> Select[*tuple[Any, ...]]:
         """Select the keys ``h0``..., the clock and the organizations, under a lock of the database.
@@ -115,7 +118,7 @@ class Statements:
         owner: ColumnElement[Any] = UnaryExpression(keys.c.organization, operator=plus)
         theirs = and_(_among(keys.c.handle, "h", places), owner == table.c.id)
         return (
-            select(keys, self._clock, *_owner(table))
+            select(*self._tables.key_columns(), self._clock, *_owner(table))
             .outerjoin_from(table, keys, theirs)
             .where(_among(table.c.id, "o", places))
         )
@@ -130,7 +133,7 @@ class Statements:
         count = select(func.count()).select_from(owners).scalar_subquery()
         wanted = _among(self._keys.c.handle, "h", places)
         held = (
-            select(self._keys)
+            select(*self._tables.key_columns())
             .where(wanted, count >= literal_column("0"))
             .order_by(self._keys.c.handle)
             .with_for_update()

@@ -104,10 +104,12 @@ class SqlStore(PrimaryStore):
         database = database_of(engines.dialect)
         # An embedded database has no operator to create its tables.
         create = engines.ours and engines.dialect.name == "sqlite"
+        self._tables = tables
         self._statements = Statements(
             tables, engines.dialect, database.clock, database.insert_missing
         )
         self._transactions = Transactions(
+            tables,
             database,
             Check(tables, database, create=create),
             Ledger(database),
@@ -238,6 +240,40 @@ class SqlStore(PrimaryStore):
             return self._keys.get(connection, organization, id)
 
         return await self._write(work)
+
+    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+        id = write_id(old.organization)
+
+        def work(connection: Connection) -> bool:
+            self._organizations.lock(connection, id)
+            is_done = self._keys.replace(connection, old, new, self._at(connection, now))
+            if is_done:
+                self._change_counter.advance(connection, id)
+            return is_done
+
+        return await self._write(work)
+
+    async def rotate_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        successor: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+    ) -> ApiKey | None:
+        await self._need_details()
+        id = write_id(old.organization)
+
+        def work(connection: Connection) -> ApiKey | None:
+            self._organizations.lock(connection, id)
+            at = self._at(connection, now)
+            if not self._keys.replace(connection, old, new, at):
+                return None
+            key = self._keys.insert(connection, successor, cap, at)
+            self._change_counter.advance(connection, id)
+            return key
+
+        return await self._insert(work, lambda c: self._keys.taken(c, successor))
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         if not _NAME.fullmatch(handle):
@@ -501,6 +537,20 @@ class SqlStore(PrimaryStore):
 
     def _at(self, connection: Connection, now: int | None) -> int:
         return self._database.now(connection) if now is None else now
+
+    async def _need_details(self) -> None:
+        """Check that keys can have details.
+
+        Raises:
+            ConfigurationError: the tables are of a revision before them.
+        """
+        if not self._tables.has_details:  # They may have been upgraded since.
+            await self._read(self._transactions.check)
+        if not self._tables.has_details:
+            raise ConfigurationError(
+                "The tables of lockgate have no place for details of keys, such as the successor "
+                "of a key that is rotated: run 'lockgate db upgrade'."
+            )
 
     async def _insert(self, work: Work[T], taken: Work[bool]) -> T:
         """Insert rows, if their handles are free.

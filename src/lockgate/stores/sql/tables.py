@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     ForeignKey,
     Index,
     Integer,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    null,
     text,
 )
 from sqlalchemy.dialects import mysql, postgresql
@@ -107,12 +109,20 @@ class Tables:
         self.prefix: Final = prefix
         self.version: Final = f"{prefix}version"
         """The version table of lockgate's revisions, beside that of the host's Alembic."""
+        self.has_details = True
+        """Whether the table of keys has the column ``details``, as the check of the tables found
+        it."""
         self.metadata: Final = naming()
         self.organizations: Final = _organizations(prefix, self.metadata)
         self.epochs: Final = _epochs(prefix, self.metadata)
         self.keys: Final = _keys(prefix, self.metadata)
         self.removed_handles: Final = _removed_handles(prefix, self.metadata)
         self.accounts: Final = _accounts(prefix, self.metadata)
+
+    def key_columns(self) -> list[ColumnElement[Any]]:
+        """Return what to select of a key: NULL for a column that the tables do not have yet."""
+        *columns, details = self.keys.c
+        return [*columns, details if self.has_details else null().label(details.name)]
 
 
 def _organizations(prefix: str, metadata: MetaData) -> Table:
@@ -173,6 +183,8 @@ def _keys(prefix: str, metadata: MetaData) -> Table:
         Column("last_used_at", BigInteger),
         # The earlier of revocation and expiry. For most keys it is NEVER.
         Column("ends_at", BigInteger, nullable=False, server_default=str(NEVER)),
+        # JSON; from revision 0011 on.
+        Column("details", Text),
         **OPTIONS,
     )
     columns = table.c

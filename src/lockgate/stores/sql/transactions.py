@@ -19,6 +19,7 @@ from .admission import Charge, Ledger, Outcome
 from .databases import Database
 from .error_hints import is_driver_error
 from .statements import Cursor, Statements
+from .tables import Tables
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -34,6 +35,7 @@ class Transactions:
     """Runs work in transactions, on the connections of any executor.
 
     Args:
+        tables: the tables.
         database: the kind of database.
         check: checks the revision of the tables.
         ledger: makes charges in a transaction.
@@ -46,6 +48,7 @@ class Transactions:
 
     def __init__(
         self,
+        tables: Tables,
         database: Database,
         check: Work[None],
         ledger: Ledger,
@@ -55,6 +58,7 @@ class Transactions:
         patience: float,
         adviser: Adviser,
     ) -> None:
+        self._tables = tables
         self._database = database
         self.check: Final = check
         self._ledger = ledger
@@ -129,6 +133,10 @@ class Transactions:
             attempt: the number of the attempt that failed, from 1.
             started: the start of the first attempt, in seconds of the monotonic clock.
         """
+        if attempt < _ATTEMPTS and self._database.lacks_column(failure):
+            # The tables were migrated back under this process: the next attempt does without it.
+            self._tables.has_details = False
+            return True
         if self._may_pass(failure, attempt, started):
             return True
         cause = failure.__cause__ if isinstance(failure, ConnectionLost | OutcomeUnknown) else None

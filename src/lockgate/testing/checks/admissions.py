@@ -1,8 +1,9 @@
 """Admissions by one caller, which combine keys, plans, windows and usage."""
 
+from ...core.api_keys import KeyDetails
 from ...core.digests import Digest
 from ...core.plans import Organization
-from ...core.timestamps import DAY, HOUR, MINUTE
+from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.base import PAGE_AT_MOST, Store
 from ..factories import EXACT, NOW, PLANS, Factory, book
 from ..guarantees import Broken
@@ -139,6 +140,34 @@ async def revoked_goes_before_expired_and_neither_is_charged(
     await store.peek("org_1", PLANS.default.windows, NOW + DAY - 1)
 
 
+@alone("D43", "admission")
+async def an_update_and_a_rotation_hold_for_the_next_admission(
+    store: Store, factory: Factory
+) -> None:
+    """Of a caller that was admitted before, and of one that comes for the first time."""
+    key = factory.key()
+    first, again = factory.token(key), factory.token(key)
+    row = await store.insert(factory.draft(key=key), None, NOW)
+    for step, changed in enumerate(
+        (
+            row._replace(scopes=("jobs:read",)),
+            row._replace(scopes=("jobs:read",), expires_at=NOW + DAY),
+            row._replace(scopes=("models:read",), expires_at=NOW + 2 * SECOND, name="another"),
+        )
+    ):
+        await store.admit(first, 1, EVERYTHING, NOW + step)
+        await store.update_if(row, changed, NOW + step)
+        for token in (first, again, factory.token(key)):
+            await store.admit(token, 1, EVERYTHING, NOW + step)
+        row = changed
+    successor = factory.key()
+    ended = row._replace(expires_at=NOW + SECOND, details=KeyDetails(NOW, "a successor"))
+    await store.rotate_if(row, ended, factory.draft(key=successor), None, NOW + 9)
+    for now in (NOW + 9, NOW + SECOND):
+        for token in (first, again, factory.token(key), factory.token(successor)):
+            await store.admit(token, 1, EVERYTHING, now)
+
+
 @alone("K4", "admission")
 async def a_revoked_key_is_refused_at_once(store: Store, factory: Factory) -> None:
     made = [factory.key() for _ in range(3)]
@@ -252,6 +281,7 @@ CHECKS: tuple[Check, ...] = (
     a_changed_row_is_verified_again,
     every_row_is_scanned,
     a_claim_that_revokes_all_refuses_at_once,
+    an_update_and_a_rotation_hold_for_the_next_admission,
     a_revoked_key_is_refused_at_once,
     revoked_goes_before_expired_and_neither_is_charged,
     a_limited_admission_counts_nothing_and_shows_the_key,

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from ...core.api_keys import ApiKey
+from ...core.api_keys import ApiKey, KeyDetails
 from ...core.digests import Digest
 from ...core.key_format import NewKey
 from ...core.timestamps import DAY, MINUTE, SECOND
@@ -174,6 +174,26 @@ async def one_concurrent_caller_takes_a_handle(crowd: Callers) -> None:
     crowd.see(taken == 1, f"{taken} callers took the same handle.")
 
 
+@crowded("D43", "keys")
+async def one_concurrent_rotation_of_a_key_succeeds(crowd: Callers) -> None:
+    store = crowd.store
+    key = await store.insert(crowd.factory.draft(), None, NOW)
+    drafts = [crowd.factory.draft() for _ in range(16)]
+
+    async def work(index: int) -> ApiKey | None:
+        successor = drafts[index]
+        new = key._replace(expires_at=NOW + DAY, details=KeyDetails(NOW, successor.id))
+        return await store.rotate_if(key, new, successor, 3, NOW)
+
+    made = [successor for successor in await crowd.at_once(16, work) if successor is not None]
+    crowd.see(len(made) == 1, f"One key was rotated {len(made)} times.")
+    listed = {found.id for found in await store.list("org_1", PAGE_AT_MOST)}
+    crowd.see(listed == {key.id, made[0].id}, "A successor that was refused is listed.")
+    found = await store.find(key.handle)
+    linked = found is not None and found.successor == made[0].id
+    crowd.see(linked, "The key that was rotated names another successor.")
+
+
 @crowded("D4", "keys")
 async def concurrent_revocations_keep_one_time(crowd: Callers) -> None:
     store = crowd.store
@@ -208,11 +228,14 @@ async def _race_of_all_verbs(crowd: Callers, made: NewKey, key: ApiKey) -> None:
                 await store.add_usage({key.handle: Usage(1, NOW)})
             case 3 | 4:
                 await store.admit(token, 1, OPEN, NOW)
+            case 5:
+                await store.update_if(key, key._replace(name="another"), NOW)
+                await store.rotate_if(key, key, crowd.factory.draft(), None, NOW)
             case _:
                 await store.rehash_if(key.handle, old, other)
                 await store.rehash_if(key.handle, other, old)
 
-    await crowd.at_once(7, work)
+    await crowd.at_once(8, work)
 
 
 @crowded("K5", "admission")
@@ -480,6 +503,7 @@ CHECKS: tuple[Check, ...] = (
     the_cap_holds_under_concurrent_inserts,
     concurrent_removals_count_each_key_once,
     one_concurrent_caller_takes_a_handle,
+    one_concurrent_rotation_of_a_key_succeeds,
     concurrent_revocations_keep_one_time,
     usage_from_many_callers_adds_up,
     no_race_undoes_a_revocation,

@@ -1,6 +1,6 @@
 """Keys, by one caller."""
 
-from ...core.api_keys import KeyDraft, Position
+from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, Position
 from ...core.digests import Digest
 from ...core.timestamps import DAY, SECOND
 from ...errors import HandleTaken, KeyLimitReached
@@ -12,6 +12,17 @@ from .check import Check, alone
 MANY = 130
 """More keys than a store removes in one step."""
 OTHER = Digest("hmac-sha256:01020304", b"\x07" * 32)
+
+
+def changed(key: ApiKey) -> ApiKey:
+    """Return a live key with every field changed that may change."""
+    return key._replace(
+        name="N\u00e4me \U0001f511",
+        scopes=("jobs:read", "models:*"),
+        seal=f"01020304:{'cd' * 32}",
+        expires_at=NOW + DAY,
+        details=KeyDetails(NOW, "the id of its successor"),
+    )
 
 
 async def taken(store: Store, draft: KeyDraft, cap: int | None, now: int = NOW) -> None:
@@ -322,6 +333,125 @@ async def no_verb_undoes_a_revocation(store: Store, factory: Factory) -> None:
     await store.get("org_1", key.id)
 
 
+@alone("D43", "keys")
+async def an_update_changes_a_live_key_and_neither_its_usage_nor_its_digest(
+    store: Store, factory: Factory
+) -> None:
+    for lifetime in (None, 9 * DAY, SECOND):
+        key = await store.insert(factory.draft(lifetime=lifetime), None, NOW)
+        await store.add_usage({key.handle: Usage(3, NOW)})
+        new = changed(key)
+        await store.update_if(key, new, NOW + 1)
+        for now in (NOW + 2, NOW + DAY):
+            await store.find(key.handle)
+            await store.get("org_1", key.id)
+            await store.list("org_1", PAGE_AT_MOST)
+            await store.list_live("org_1", PAGE_AT_MOST, None, now)
+        await store.update_if(new, key._replace(expires_at=None), NOW + 2)
+        await store.list_live("org_1", PAGE_AT_MOST, None, NOW + 10 * DAY)
+    await store.census(NOW)
+
+
+@alone("D43", "keys")
+async def an_update_of_a_key_that_has_changed_changes_nothing(
+    store: Store, factory: Factory
+) -> None:
+    key = await store.insert(factory.draft(lifetime=DAY), None, NOW)
+    for other in (
+        key._replace(name="another name"),
+        key._replace(scopes=("jobs:read",)),
+        key._replace(expires_at=None),
+        key._replace(seal="01020304:ab"),
+        key._replace(digest=bytes(32)),
+        key._replace(details=KeyDetails(NOW, "another")),
+        key._replace(organization="org_2"),
+        key._replace(id="no such id"),
+        key._replace(handle="........"),
+    ):
+        await store.update_if(other, changed(other), NOW)
+        await store.find(key.handle)
+    await store.update_if(key, changed(key), NOW)
+    await store.update_if(key, changed(key), NOW)
+    await store.list("org_2", PAGE_AT_MOST)
+
+
+@alone("K3", "keys")
+async def no_update_revives_a_key_that_ended(store: Store, factory: Factory) -> None:
+    revoked = await store.insert(factory.draft(), None, NOW)
+    expired = await store.insert(factory.draft(lifetime=DAY), None, NOW)
+    at = await store.revoke_if_live("org_1", revoked.id, NOW + 1)
+    assert at is not None
+    for old in (revoked, at):
+        await store.update_if(old, changed(revoked), NOW + 2)
+        await store.rotate_if(old, changed(revoked), factory.draft(), None, NOW + 2)
+    for now in (NOW + DAY, NOW + 2 * DAY):
+        await store.update_if(expired, changed(expired)._replace(expires_at=None), now)
+        await store.rotate_if(expired, changed(expired), factory.draft(), None, now)
+    await store.list("org_1", PAGE_AT_MOST)
+    await store.list_live("org_1", PAGE_AT_MOST, None, NOW)
+    await store.update_if(expired, changed(expired), NOW + DAY - 1)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
+@alone("D43", "keys")
+async def a_rotation_adds_a_successor_and_gives_the_key_an_end(
+    store: Store, factory: Factory
+) -> None:
+    key = await store.insert(factory.draft(), None, NOW)
+    await store.add_usage({key.handle: Usage(3, NOW)})
+    draft = factory.draft(lifetime=9 * DAY, scopes=("jobs:read",))
+    await store.rotate_if(key, changed(key), draft, None, NOW + 1)
+    for handle in (key.handle, draft.handle):
+        await store.find(handle)
+    again = factory.draft()
+    await store.rotate_if(key, changed(key), again, None, NOW + 2)
+    await store.find(again.handle)
+    await store.insert(again, None, NOW + 2)
+    await store.list("org_1", PAGE_AT_MOST)
+    for now in (NOW + 3, NOW + DAY):
+        await store.list_live("org_1", PAGE_AT_MOST, None, now)
+    await store.remove_ended(DAY, NOW + 2 * DAY)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
+@alone("K8", "keys")
+async def a_rotation_exceeds_no_cap_and_a_key_that_ends_makes_room(
+    store: Store, factory: Factory
+) -> None:
+    first = await store.insert(factory.draft(), 2, NOW)
+    second = await store.insert(factory.draft(), 2, NOW)
+    refused = factory.draft()
+    answer: object = await store.rotate_if(first, changed(first), refused, 2, NOW)
+    assert answer == Raised(KeyLimitReached.__name__)
+    await store.find(first.handle)
+    await store.find(refused.handle)
+    await store.rotate_if(first, changed(first)._replace(expires_at=NOW), refused, 2, NOW)
+    third = factory.draft()
+    await store.rotate_if(second, second._replace(revoked_at=NOW), third, 2, NOW)
+    last = await store.find(third.handle)
+    assert last is not None
+    await store.rotate_if(last, changed(last), factory.draft(), 3, NOW)
+    await taken(store, factory.draft(), 3)
+    await store.insert(factory.draft(), 3, NOW + DAY)
+    await store.list("org_1", PAGE_AT_MOST)
+    await store.remove_ended(DAY, NOW + DAY)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
+@alone("D1", "keys")
+async def a_rotation_to_a_handle_that_is_taken_changes_nothing(
+    store: Store, factory: Factory
+) -> None:
+    key = await store.insert(factory.draft(), None, NOW)
+    for organization in ("org_1", "org_2"):
+        other = await store.insert(factory.draft(organization), None, NOW)
+        draft = factory.draft()._replace(handle=other.handle)
+        answer: object = await store.rotate_if(key, changed(key), draft, None, NOW)
+        assert answer == Raised(HandleTaken.__name__)
+        await store.find(key.handle)
+        await store.list(organization, PAGE_AT_MOST)
+
+
 @alone("K7", "keys")
 async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, factory: Factory) -> None:
     one = await store.insert(factory.draft(), None, NOW)
@@ -381,6 +511,12 @@ CHECKS: tuple[Check, ...] = (
     revoking_again_keeps_the_first_time,
     an_expired_key_can_still_be_revoked,
     no_verb_undoes_a_revocation,
+    an_update_changes_a_live_key_and_neither_its_usage_nor_its_digest,
+    an_update_of_a_key_that_has_changed_changes_nothing,
+    no_update_revives_a_key_that_ended,
+    a_rotation_adds_a_successor_and_gives_the_key_an_end,
+    a_rotation_exceeds_no_cap_and_a_key_that_ends_makes_room,
+    a_rotation_to_a_handle_that_is_taken_changes_nothing,
     rehashing_replaces_the_digest_and_nothing_else,
     a_seal_is_replaced_only_if_it_is_the_expected_one,
     usage_adds_up_and_the_last_use_never_goes_back,

@@ -1,7 +1,7 @@
 -- The records and indexes of API keys, shared by keys.lua and accounts.lua.
 --
--- A record: created, expires, revoked, scheme, digest, seal, and the fields that never change, each but
--- the last without spaces. Empty: the key never expires, is not revoked, has no seal.
+-- A record: created, expires, revoked, scheme, digest, seal, and the fields that no script reads, each
+-- but the last without spaces. Empty: the key never expires, is not revoked, has no seal.
 --
 -- An index is a sorted set whose members all have score 0 and are an instant in 16 digits followed by
 -- a key's id: the order of their bytes is the order of lists. LATEST stands for "never".
@@ -20,11 +20,11 @@ end
 -- Insert a key and return its record.
 -- KEYS: the organization, and the indexes of its unrevoked keys by expiry, of all keys by creation,
 -- newest first, and of revoked keys by their end.
--- ARGV from first on: id, expiry or empty, scheme, digest, seal, the fields that never change.
+-- ARGV from first on: id, expiry or empty, scheme, digest, seal, the fields that no script reads.
 local function add_key(now, first)
-  local id, expires, scheme, digest, seal, fixed = unpack(ARGV, first, first + 5)
+  local id, expires, scheme, digest, seal, described = unpack(ARGV, first, first + 5)
   local created = whole_number(now - now % 1000)
-  local record = table.concat({ created, expires, '', scheme, digest, seal, fixed }, ' ')
+  local record = table.concat({ created, expires, '', scheme, digest, seal, described }, ' ')
   redis.call('HSET', KEYS[1], KEY .. id, record)
   redis.call('ZADD', KEYS[2], 0, place(expires == '' and LATEST or tonumber(expires), id))
   redis.call('ZADD', KEYS[3], 0, place(LATEST - tonumber(created), id))

@@ -4,20 +4,79 @@
 --
 -- include: key_records.lua
 
+-- Return why a key cannot be inserted, or nil: its id is taken, or the organization has as many live
+-- keys as the cap allows, without those that are about to end.
+local function why_not(now, id, cap, ending)
+  if redis.call('HEXISTS', KEYS[1], KEY .. id) == 1 then
+    return 'taken'
+  end
+  if cap ~= '' then
+    local live = redis.call('ZLEXCOUNT', KEYS[2], '(' .. place(now, '\255'), '+')
+    if live - ending >= tonumber(cap) then
+      return 'cap'
+    end
+  end
+end
+
 -- Insert a key unless its id is taken or the organization has as many live keys as the cap allows.
 -- KEYS of an organization. ARGV: now, the cap or empty, then the key as add_key takes it.
 -- Returns the record in a list, 'taken' or 'cap'.
 local function insert()
   local now = instant(ARGV[1])
-  if redis.call('HEXISTS', KEYS[1], KEY .. ARGV[3]) == 1 then
-    return 'taken'
+  return why_not(now, ARGV[3], ARGV[2], 0) or { add_key(now, 3) }
+end
+
+-- Return when the key of a record expires, and when it was revoked as text.
+local function end_of(record)
+  local _, expires, revoked = string.match(record, RECORD)
+  return expires == '' and LATEST or tonumber(expires), revoked
+end
+
+-- Return whether a key is live and has the record expected.
+local function is_live_as(now, id, record)
+  local expiry, revoked = end_of(record)
+  return revoked == '' and expiry > now and redis.call('HGET', KEYS[1], KEY .. id) == record
+end
+
+-- Replace the record of an unrevoked key.
+local function replace_key(id, old, new)
+  redis.call('HSET', KEYS[1], KEY .. id, new)
+  redis.call('ZREM', KEYS[2], place(end_of(old), id))
+  local expiry, revoked = end_of(new)
+  if revoked == '' then
+    redis.call('ZADD', KEYS[2], 0, place(expiry, id))
+  else
+    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, tonumber(revoked)), id))
   end
-  if ARGV[2] ~= '' then
-    if redis.call('ZLEXCOUNT', KEYS[2], '(' .. place(now, '\255'), '+') >= tonumber(ARGV[2]) then
-      return 'cap'
-    end
+end
+
+-- Replace the record of a key if it is live and has the expected one.
+-- KEYS of an organization. ARGV: now, the key's id, the record expected, the record to set.
+-- Returns 1 or 0.
+local function update()
+  if not is_live_as(instant(ARGV[1]), ARGV[2], ARGV[3]) then
+    return 0
   end
-  return { add_key(now, 3) }
+  replace_key(ARGV[2], ARGV[3], ARGV[4])
+  return 1
+end
+
+-- Do what update does, and insert the key's successor.
+-- KEYS of an organization. ARGV: as for update, then the cap or empty, then the successor as add_key takes
+-- it. Returns as insert does, or 'changed'.
+local function rotate()
+  local now = instant(ARGV[1])
+  if not is_live_as(now, ARGV[2], ARGV[3]) then
+    return 'changed'
+  end
+  local expiry, revoked = end_of(ARGV[4])
+  local ending = (revoked ~= '' or expiry <= now) and 1 or 0
+  local refusal = why_not(now, ARGV[6], ARGV[5], ending)
+  if refusal then
+    return refusal
+  end
+  replace_key(ARGV[2], ARGV[3], ARGV[4])
+  return { add_key(now, 6) }
 end
 
 -- Return a record and the key's usage; false where there is no record.

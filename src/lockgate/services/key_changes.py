@@ -1,0 +1,312 @@
+"""Changes to keys: update, rotate, revoke (spec 4.4, D43).
+
+A change reads the row of a key, verifies its seal, and replaces the row on the condition that it
+still is as it was read. Without that check a forged row, one with scopes that were never granted,
+would get a good seal here. A row that was changed meanwhile is read again.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ..core.api_keys import (
+    DAYS_AT_MOST,
+    NEVER,
+    ApiKey,
+    KeyDetails,
+    KeyState,
+    read_lifetime,
+    read_name,
+    read_overlap,
+    read_scopes,
+)
+from ..core.key_format import KeyFormat
+from ..core.row_seals import judge_seal, rejected_by_seal, resealed_key
+from ..core.scopes import Catalogue
+from ..core.timestamps import DAY, MILLISECOND
+from ..errors import InvalidRequest, KeyNotLive, KeyRotated, NotFound, Problem
+from ..events import Events
+from ..stores.base import Store
+from ..stores.memory.windows import Clock
+from .new_keys import drafted, drawn
+from .rejected_rows import RejectedRows
+from .retention import Retention
+from .store_errors import asking
+
+OVERLAP_DAYS: Final = 7.0
+"""Days for which a rotated key works on, unless the caller says otherwise (D43)."""
+_ATTEMPTS: Final = 10
+_LONGEST: Final = DAYS_AT_MOST * DAY
+
+
+class Unchanged(Enum):
+    """The type of :data:`UNCHANGED`."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+"""The expiry of a key that :meth:`KeyChanges.update` leaves as it is; None means never."""
+
+
+class RotatedKey(NamedTuple):
+    """A key just rotated. ``text`` is that of its successor: it is shown this once and kept
+    nowhere."""
+
+    old: ApiKey
+    successor: ApiKey
+    text: str
+
+    def __repr__(self) -> str:
+        return f"<RotatedKey {self.old!r} to {self.successor!r}>"
+
+
+class _Changes(NamedTuple):
+    """Checked arguments of an update."""
+
+    name: str | None
+    scopes: tuple[str, ...] | None
+    lifetime: int | Unchanged | None
+    """In microseconds from now; None: it never expires."""
+
+    def of(self, key: ApiKey, now: int) -> ApiKey:
+        """Return a live key with these changes.
+
+        Raises:
+            InvalidRequest: a key that was rotated would live longer.
+        """
+        name = key.name if self.name is None else self.name
+        scopes = key.scopes if self.scopes is None else self.scopes
+        expires_at = key.expires_at
+        if not isinstance(self.lifetime, Unchanged):
+            expires_at = None if self.lifetime is None else now + self.lifetime
+            if key.successor is not None and (expires_at or NEVER) > (key.expires_at or NEVER):
+                problem = "The key was rotated: it can only end sooner."
+                raise InvalidRequest([Problem("expires_in_days", problem)])
+        return key._replace(name=name, scopes=scopes, expires_at=expires_at)
+
+
+class KeyChanges:
+    """The verbs of one key, a part of :class:`~lockgate.services.keys.Keys`."""
+
+    def __init__(
+        self,
+        store: Store,
+        format: KeyFormat,
+        catalogue: Catalogue,
+        cap: int | None,
+        clock: Clock | None,
+        events: Events,
+        retention: Retention,
+        rejections: RejectedRows,
+    ) -> None:
+        self._store = store
+        self._format = format
+        self._catalogue = catalogue
+        self._cap = cap
+        self._clock = clock
+        self._events = events
+        self._retention = retention
+        self._rejections = rejections
+
+    async def get(self, organization: str, id: str) -> ApiKey:
+        """Return one key of the organization.
+
+        Raises:
+            NotFound: the organization has no such key; it may be another's (K6).
+        """
+        with asking(self._events):
+            key = await self._store.get(organization, id)
+        if key is None:
+            raise NotFound
+        return key
+
+    async def revoke(self, organization: str, id: str, *, successors: bool = False) -> ApiKey:
+        """Revoke a key for good, and return it; no process accepts it any more (D5).
+
+        Revoking it again is a success that changes nothing (D4).
+
+        Args:
+            organization: its id.
+            id: the key's.
+            successors: whether to revoke the keys as well that replaced it by rotation (D43). A
+                rotation at the same time is included: each key is revoked before its successor is
+                looked up, and a revoked key cannot be rotated.
+
+        Raises:
+            NotFound: the organization has no such key.
+            StoreUnavailable: the store did not answer; of several keys the first may be revoked.
+        """
+        first = key = await self._revoke(organization, id)
+        if key is None:
+            raise NotFound
+        seen = {id}
+        while successors and key is not None and key.successor not in {None, *seen}:
+            assert key.successor is not None, "by the condition"
+            seen.add(key.successor)
+            key = await self._revoke(organization, key.successor)
+        self._retention.used()
+        assert first is not None, "or it was not found"
+        return first
+
+    async def _revoke(self, organization: str, id: str) -> ApiKey | None:
+        with asking(self._events):
+            key = await self._store.revoke_if_live(organization, id, self._now())
+        if key is not None:
+            self._events.emit("key_revoked", organization=organization, id=id)
+        return key
+
+    async def update(
+        self,
+        organization: str,
+        id: str,
+        *,
+        name: str | None = None,
+        scopes: Sequence[str] | None = None,
+        expires_in_days: float | Unchanged | None = UNCHANGED,
+    ) -> ApiKey:
+        """Change a live key, and return it. Its secret stays (D43).
+
+        Once this has returned, no request gets the scopes or the expiry of before, on any process.
+
+        Args:
+            organization: its id.
+            id: the key's.
+            name: as for :meth:`~lockgate.services.keys.Keys.create`; None: unchanged.
+            scopes: the same, instead of all scopes of before; None: unchanged.
+            expires_in_days: days from now, as for ``create``; None: it never expires. A key that
+                was rotated can only end sooner.
+
+        Raises:
+            NotFound: the organization has no such key, or its row has no good seal.
+            InvalidRequest: naming every argument that is not good.
+            KeyNotLive: the key was revoked or has expired.
+            StoreUnavailable: the store did not answer.
+        """
+        changes = self._check(name, scopes, expires_in_days)
+        for _ in range(_ATTEMPTS):
+            old, now = await self._live(organization, id)
+            new = changes.of(old, now)
+            if new == old:
+                return old
+            new = resealed_key(new, self._format.peppers)
+            with asking(self._events):
+                is_done = await self._store.update_if(old, new, self._now())
+            if is_done:
+                self._events.emit("key_updated", organization=organization, id=id)
+                return new
+        raise _too_often(id)
+
+    async def rotate(
+        self, organization: str, id: str, *, overlap_days: float = OVERLAP_DAYS
+    ) -> RotatedKey:
+        """Replace a live key by a successor with the same name, scopes and lifetime (D43).
+
+        The old key works until the overlap is over, or until its own expiry if that comes first.
+        Its answers then carry ``Deprecation`` (RFC 9745) and ``Sunset`` (RFC 8594). Both keys
+        count for the cap, so an organization at its cap rotates without an overlap.
+
+        Args:
+            organization: its id.
+            id: the key's.
+            overlap_days: 0 to 90; 0 revokes the old key in the same step.
+
+        Raises:
+            NotFound: the organization has no such key, or its row has no good seal.
+            InvalidRequest: the overlap is out of range.
+            KeyNotLive: the key was revoked or has expired.
+            KeyRotated: the key has a successor already.
+            KeyLimitReached: the organization has as many live keys as it may (D8).
+            ConfigurationError: the tables are of a revision before rotations.
+            StoreUnavailable: the store did not answer. Where the reply was lost the key may be
+                rotated: its successor, whose text is lost, can be rotated at once.
+        """
+        overlap, problems = read_overlap(overlap_days)
+        if problems:
+            raise InvalidRequest(Problem("overlap_days", text) for text in problems)
+
+        async def attempt() -> RotatedKey:
+            for _ in range(_ATTEMPTS):
+                rotated = await self._rotate(organization, id, overlap)
+                if rotated is not None:
+                    return rotated
+            raise _too_often(id)
+
+        rotated = await drawn(attempt)
+        successor = rotated.successor.id
+        self._events.emit("key_rotated", organization=organization, id=id, successor=successor)
+        self._retention.used()
+        return rotated
+
+    async def _rotate(self, organization: str, id: str, overlap: int) -> RotatedKey | None:
+        """Rotate a key once; return None if it was changed meanwhile."""
+        old, now = await self._live(organization, id)
+        if old.successor is not None:
+            raise KeyRotated(old.successor)
+        expires_at = None
+        if old.expires_at is not None:
+            begins_at = now - now % MILLISECOND  # As created_at is kept.
+            expires_at = begins_at + min(old.expires_at - old.created_at, _LONGEST)
+        draft, text = drafted(self._format, organization, old.name, old.scopes, expires_at)
+        new = old._replace(details=KeyDetails(now, draft.id))
+        if overlap:
+            new = new._replace(expires_at=min(old.expires_at or NEVER, now + overlap))
+        else:
+            new = new._replace(revoked_at=now)
+        new = resealed_key(new, self._format.peppers)
+        with asking(self._events):
+            successor = await self._store.rotate_if(old, new, draft, self._cap, self._now())
+        return None if successor is None else RotatedKey(new, successor, text)
+
+    async def _live(self, organization: str, id: str) -> tuple[ApiKey, int]:
+        """Return a key that may be changed, and the present instant.
+
+        Raises:
+            NotFound, KeyNotLive: as :meth:`update`.
+        """
+        key, now = await self.get(organization, id), await self.now()
+        why = judge_seal(key, self._format.peppers)
+        if why is not None:
+            self._rejections.report(rejected_by_seal(key, why))
+            raise NotFound
+        if key.state(now) is not KeyState.ACTIVE:
+            raise KeyNotLive
+        return key, now
+
+    def _check(
+        self,
+        name: str | None,
+        scopes: Sequence[str] | None,
+        expires_in_days: float | Unchanged | None,
+    ) -> "_Changes":
+        """Check the arguments of an update."""
+        of_name: list[str] = []
+        of_scopes: list[str] = []
+        of_days: list[str] = []
+        kept: tuple[str, ...] | None = None
+        lifetime: int | Unchanged | None = UNCHANGED
+        if name is not None:
+            name, of_name = read_name(name)
+        if scopes is not None:
+            kept, of_scopes = read_scopes(scopes, self._catalogue)
+        if not isinstance(expires_in_days, Unchanged):
+            lifetime, of_days = read_lifetime(expires_in_days)
+        found = {"name": of_name, "scopes": of_scopes, "expires_in_days": of_days}
+        if any(found.values()):
+            raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
+        return _Changes(name, kept, lifetime)
+
+    async def now(self) -> int:
+        """Return the instant by which the states of keys are to be judged, in microseconds."""
+        now = self._now()
+        if now is not None:
+            return now
+        with asking(self._events):
+            return await self._store.now()
+
+    def _now(self) -> int | None:
+        return self._clock() if self._clock else None
+
+
+def _too_often(id: str) -> RuntimeError:
+    return RuntimeError(f"The key {id} changed {_ATTEMPTS} times while it was to be changed.")
