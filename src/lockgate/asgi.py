@@ -14,6 +14,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .core.access_rule import Rule
+from .core.deprecation import sunset_headers
 from .core.rate_limit_headers import shadowed
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
@@ -29,6 +30,7 @@ from .web.asgi_request import (
     refuse,
     respond,
     with_rate,
+    with_sunset,
 )
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
 from .web.guard import PREFLIGHT, Guard
@@ -117,7 +119,7 @@ class GateMiddleware:
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
 
-    async def __call__(  # noqa: PLR0915 - each call more costs here
+    async def __call__(  # noqa: PLR0912, PLR0915 - each call more costs here
         self, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Guard one connection."""
@@ -144,8 +146,12 @@ class GateMiddleware:
             await refuse(refusal, scope, send)
             return
         rate, put = () if measured is None else gate.headers(*measured), with_rate
+        key = None if principal is None else principal.key
+        ending = sunset_headers(key) if key is not None and key.details is not None else ()
         if guard.shadow is not None and not rule.own:
             rate, put = shadowed(rate), beside
+        elif ending:
+            rate, put = rate + ending, with_sunset
         scope[GUARD], scope[RULE] = guard, rule
         introduce(scope, principal)
         started = False
@@ -159,7 +165,7 @@ class GateMiddleware:
                 started = True
                 if len(rated) == rated_before:  # Else a gate inside this one has written them.
                     message = put(message, rate)
-                    if rate and put is with_rate:
+                    if rate and put is not beside:
                         rated.append(guard)
             elif kind == "websocket.close":
                 rated.append(guard)
@@ -178,6 +184,7 @@ class GateMiddleware:
             if started:
                 raise
             gate.attach_rate_headers(refusal, measured)
+            refusal.rate += ending
             rated.append(guard)
             await refuse(refusal, scope, send)
         finally:

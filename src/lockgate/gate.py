@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeVar, cast
 from .core.accounts import Account
 from .core.api_keys import ApiKey
 from .core.client_address import ClientAddresses
+from .core.deprecation import sunset_headers
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.imported_keys import ImportedKeyFormat, ImportedToken
 from .core.key_format import KeyFormat, Token
@@ -490,6 +491,8 @@ class Gate:
         refusal.principal = principal
         refusal.organization = principal.organization
         self.attach_rate_headers(refusal, (principal.plan, principal.reading))
+        if principal.key is not None:
+            refusal.rate += sunset_headers(principal.key)
         return refusal
 
     def attach_rate_headers(self, refusal: Refusal, measured: tuple[Plan, Reading] | None) -> None:

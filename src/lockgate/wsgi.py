@@ -14,6 +14,7 @@ from typing import Any, Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from .core.access_rule import Rule
+from .core.deprecation import SUNSET_HEADERS, sunset_headers
 from .core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
@@ -28,11 +29,12 @@ from .web.protection import audit, combined_rules
 from .web.request import GUARD, PRINCIPAL, RATED, RULE, SLOT, leave, passed
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiRequest, body_reader, principal_of, respond
+from .web.wsgi_request import WsgiRequest, body_reader, principal_of, respond, text
 
 __all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
 
 _OURS: Final = frozenset(name.decode() for name in OURS)
+_SUNSET: Final = frozenset(name.decode() for name in SUNSET_HEADERS)
 _OURS_AND_CACHES: Final = _OURS | {"cache-control"}
 _NOT_TO_STORE: Final = frozenset(map(str, NOT_TO_STORE))
 
@@ -114,6 +116,8 @@ class GateMiddleware:
         environ[PRINCIPAL] = principal
         started, write = False, gate.text_headers
         watching = guard.shadow is not None and not rule.own
+        key = None if principal is None else principal.key
+        ending = sunset_headers(key) if key is not None and key.details is not None else ()
 
         def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
             """Start the response, with our headers in place of any it set itself (G2, D38)."""
@@ -137,6 +141,9 @@ class GateMiddleware:
                 plan, reading = measured
                 kept += write(plan, reading)
                 rated.append(guard)
+            if ending:
+                kept = [one for one in kept if one[0].lower() not in _SUNSET]
+                kept += text(ending)
             return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
 
         leaves_late = slot is not None
@@ -152,6 +159,7 @@ class GateMiddleware:
             if started:
                 raise
             gate.attach_rate_headers(refusal, measured)
+            refusal.rate += ending
             rated.append(guard)
             return self.refuse(refusal, environ, start_response)
         finally:
@@ -165,6 +173,7 @@ class GateMiddleware:
             if started:
                 raise refusal
             gate.attach_rate_headers(refusal, measured)
+            refusal.rate += ending
             rated.append(guard)
             return self.refuse(refusal, environ, start_response)
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import Message, Receive, Scope, Send
 
+from ..core.deprecation import SUNSET_HEADERS
 from ..core.rate_limit_headers import NOT_TO_STORE, OURS
 from ..errors import Header, PayloadTooLarge, Refusal
 from ..gate import Gate
@@ -157,6 +158,12 @@ def with_rate(message: Message, rate: tuple[Header, ...]) -> Message:
         headers.append(_NO_STORE)
     headers += rate
     return {**message, "headers": headers}  # It is the application's to send again.
+
+
+def with_sunset(message: Message, rate: tuple[Header, ...]) -> Message:
+    """The same for a key that was rotated, whose own end replaces that of an endpoint."""
+    headers = [one for one in message.get("headers", ()) if one[0].lower() not in SUNSET_HEADERS]
+    return with_rate({**message, "headers": headers}, rate)
 
 
 def beside(message: Message, rate: tuple[Header, ...]) -> Message:
