@@ -125,6 +125,7 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
         try:
             await _windows(store, workers, lasts)
             await _revocations(store, workers)
+            await _changes(store, workers)
             await _slots(store, workers, lasts)
             await _caps(store, workers)
         except Broken as broken:
@@ -170,13 +171,40 @@ async def _revocations(store: Store, workers: Sequence[Worker]) -> None:
     counts = counted(workers, "show", made.text, 10 * LIMIT)
     if set(counts) != {Verdict.REVOKED.value}:
         raise Broken("K4", f"A key revoked in one process came in others to {counts}.")
+    _see_moved(before, after, "a revocation")
+
+
+async def _changes(store: Store, workers: Sequence[Worker]) -> None:
+    """An update that ends a key, and a rotation that revokes one, hold in other processes."""
+    factory = Factory(2)
+    for verb in ("update", "rotation"):
+        made, next_ = factory.key(), factory.key()
+        key = await store.insert(factory.draft("org_2", key=made), None)
+        counted(workers, "show", made.text, 10 * LIMIT)
+        before, now = asked(workers, "change_counter"), await store.now()
+        if verb == "update":
+            ended = Verdict.EXPIRED
+            done: object = await store.update_if(key, key._replace(expires_at=now))
+        else:
+            ended = Verdict.REVOKED
+            revoked = key._replace(revoked_at=now)
+            done = await store.rotate_if(key, revoked, factory.draft("org_2", key=next_), None)
+        after = asked(workers, "change_counter")
+        counts = counted(workers, "show", made.text, 10 * LIMIT)
+        if not done or set(counts) != {ended.value}:
+            raise Broken("D43", f"A key that ended by {verb} came in other processes to {counts}.")
+        _see_moved(before, after, verb)
+
+
+def _see_moved(before: list[dict[str, int]], after: list[dict[str, int]], what: str) -> None:
+    """Check that the change counters of processes have moved, where the store has one."""
     if any(
         later.get("change_counter", 0) <= change_counter["change_counter"]
         for change_counter, later in zip(before, after, strict=True)
         if change_counter
     ):
         raise Broken(
-            "D5", f"Epochs of other processes before a revocation: {before}, and after it: {after}."
+            "D5", f"Change counters of processes before {what}: {before}, and after it: {after}."
         )
 
 

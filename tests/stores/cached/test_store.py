@@ -18,8 +18,10 @@ from starlette.applications import Starlette
 
 from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store, run
 from lockgate.asgi import GateMiddleware
+from lockgate.core.api_keys import KeyDetails
 from lockgate.core.digests import Digest
 from lockgate.core.plans import Organization
+from lockgate.core.timestamps import DAY
 from lockgate.errors import (
     HandleTaken,
     KeyNotFound,
@@ -41,7 +43,7 @@ from tests.servers import redis_server
 
 from ..conftest import SOON
 from ..forking import AT_FORK, in_a_child
-from ..making import BOOK, account, at_once, draft_of, new_key, token_of
+from ..making import BOOK, NOW, account, at_once, draft_of, new_key, token_of
 
 WIDE = PlanBook([Plan("free", 10_000, None, None, 1), Plan("small", 3, None, None, 1)])
 _numbers = count()
@@ -104,6 +106,49 @@ def test_k4_a_revoked_key_is_accepted_nowhere_once_that_is_answered(bench: Bench
     run(bench.there.revoke_if_live("org_1", bench.key.id))
     for process in (*bench.processes, bench.process()):
         assert bench.admit(process) is Verdict.REVOKED
+
+
+def test_d43_an_update_and_a_rotation_reach_the_copies_before_they_are_answered(
+    bench: Bench,
+) -> None:
+    key = bench.key
+
+    def see() -> set[tuple[str, ...]]:
+        admissions = [
+            run(process.admit(token_of(bench.made), 1, WIDE))
+            for process in (*bench.processes, bench.process())
+        ]
+        return {found.key.scopes for found in admissions if found.key is not None}
+
+    assert see() == {("*",)}
+    narrowed = key._replace(scopes=("jobs:read",))
+    assert run(bench.there.update_if(key, narrowed))
+    assert see() == {("jobs:read",)}
+    next_ = new_key()
+    rotated = narrowed._replace(
+        expires_at=run(bench.here.now()) + DAY, details=KeyDetails(NOW, "its successor")
+    )
+    assert run(bench.there.rotate_if(narrowed, rotated, draft_of(next_), None)) is not None
+    for process in bench.processes:
+        admission = run(process.admit(token_of(bench.made), 1, WIDE))
+        assert admission.key is not None
+        assert admission.key.successor == "its successor"
+        assert run(process.admit(token_of(next_), 1, WIDE)).verdict is Verdict.ADMITTED
+    ended = rotated._replace(expires_at=run(bench.here.now()))
+    assert run(bench.here.update_if(rotated, ended))
+    for process in (*bench.processes, bench.process()):
+        assert bench.admit(process) is Verdict.EXPIRED
+
+
+def test_d43_an_update_whose_process_died_before_it_told_the_cache_is_found_by_comparison(
+    bench: Bench,
+) -> None:
+    assert bench.admit() is Verdict.ADMITTED
+    run(bench.here.compare())
+    ended = bench.key._replace(expires_at=run(bench.here.now()))
+    assert run(bench.there.primary.update_if(bench.key, ended))  # And no word to the cache.
+    run(bench.here.compare())
+    assert bench.admit() is Verdict.EXPIRED
 
 
 def test_k5_a_fill_that_races_a_revocation_installs_nothing(

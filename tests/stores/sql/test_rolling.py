@@ -13,7 +13,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from lockgate import Gate, run
+from lockgate import ConfigurationError, Gate, run
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.schema import Revision, RevisionRange
@@ -38,6 +38,7 @@ for line in sys.stdin:
     for number in range(int(line)):
         assert run(gate.authenticate(text)).organization == organization
         made = run(gate.keys.create(organization, f"key {number}"))
+        assert run(gate.keys.update(organization, made.key.id, name="another")).name == "another"
         assert run(gate.keys.revoke(organization, made.key.id)).revoked_at
     print(json.dumps("done"), flush=True)
 run(gate.close())
@@ -111,6 +112,28 @@ def test_two_releases_work_side_by_side_while_the_tables_move_forward_and_back(
         worker.close()
     key = run(gate.keys.get("org_1", created.key.id))
     assert key.request_count == 2 * (5 + 15) + 4 * (5 + 15 + 5)
+    run(gate.close())
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_keys_are_rotated_as_soon_as_the_tables_have_a_place_for_it(backend: Backend) -> None:
+    """Also by a process that was running before, and seen by one of the release before."""
+    tables = Tables("details_")
+    schema.upgrade(backend.admin, tables, "0010")
+    gate = Gate(SqlStore(backend.url, prefix="details_"), brand="acme", deadline=60)
+    created = run(gate.keys.create("org_1", "a key"))
+    assert run(gate.keys.update("org_1", created.key.id, name="b")).name == "b"
+    with pytest.raises(ConfigurationError, match="lockgate db upgrade"):
+        run(gate.keys.rotate("org_1", created.key.id))
+    assert run(gate.authenticate(created.text)).display_name == "b"
+    schema.upgrade(backend.admin, tables)
+    rotated = run(gate.keys.rotate("org_1", created.key.id))
+    admitted = run(gate.authenticate(created.text)).key
+    assert admitted is not None and admitted.successor == rotated.successor.id
+    schema.downgrade(backend.admin, tables, "0010")
+    assert run(gate.keys.get("org_1", created.key.id)).successor is None
+    assert run(gate.authenticate(created.text)).display_name == "b"
+    assert run(gate.authenticate(rotated.text)).organization == "org_1"
     run(gate.close())
     schema.downgrade(backend.admin, tables, "base")
 
