@@ -35,8 +35,8 @@ def gate_of(named: str | None, store: str | None) -> Gate:
     Args:
         named: ``module:attribute`` of the service's gate.
         store: the option ``--store``, used where no gate is named, with ``LOCKGATE_BRAND``,
-            ``LOCKGATE_ENVIRONMENT`` and ``LOCKGATE_PEPPER`` (several with blanks between them,
-            newest first).
+            ``LOCKGATE_ENVIRONMENT``, ``LOCKGATE_PEPPER`` (several with blanks between them,
+            newest first) and ``LOCKGATE_NEXT_PEPPER``.
 
     Raises:
         ConfigurationError: the name leads to no gate, or a variable is missing.
@@ -57,6 +57,7 @@ def gate_of(named: str | None, store: str | None) -> Gate:
         brand=brand,
         environment=os.environ.get("LOCKGATE_ENVIRONMENT", "live"),
         peppers=[pepper.encode() for pepper in os.environ.get("LOCKGATE_PEPPER", "").split()],
+        next_pepper=os.environ.get("LOCKGATE_NEXT_PEPPER", "").encode() or None,
         deadline=_DEADLINE,
     )
 

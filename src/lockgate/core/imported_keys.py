@@ -191,6 +191,10 @@ class ImportedToken(Token):
             return super().matches(scheme, digest)
         return compare_digest(digester(self.legacy.prepared(self._hashed)), digest)
 
+    def reads(self, scheme: str) -> bool:
+        own = scheme in self.legacy.digesters or self.legacy.slow_scheme(scheme) is not None
+        return own or super().reads(scheme)
+
     def prepared(self) -> bytes:
         """Return the bytes that its system hashed, for a slow check."""
         return self.legacy.prepared(self._hashed)

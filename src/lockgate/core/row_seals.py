@@ -29,6 +29,8 @@ class Rejection(Enum):
     """Its digest is plain SHA-256, and peppers are configured."""
     PEPPER = "unknown_pepper"
     """Its digest or its seal names a pepper that is not configured."""
+    SCHEME = "unknown_scheme"
+    """Its digest is of a scheme that this process does not know."""
     UNSEALED = "unsealed"
     """It has no seal."""
     SEAL = "wrong_seal"
@@ -119,9 +121,15 @@ def judge_seal(row: ApiKey | Account, peppers: Peppers) -> Rejection | None:
 
 
 def rejected_by_digest(row: ApiKey | Account) -> Rejected:
-    """Return the rejection of a row whose digest scheme is not accepted."""
-    why = Rejection.PLAIN if row.scheme == PLAIN_SCHEME else Rejection.PEPPER
-    return _rejected(row, why, row.scheme)
+    """Return the rejection of a row whose digest has a scheme that is not accepted."""
+    return _rejected(row, rejected_scheme(row.scheme), row.scheme)
+
+
+def rejected_scheme(scheme: str) -> Rejection:
+    """Return why a digest of a scheme that is not accepted rejects its row."""
+    if scheme == PLAIN_SCHEME:
+        return Rejection.PLAIN
+    return Rejection.PEPPER if scheme.startswith(PEPPER_SCHEME) else Rejection.SCHEME
 
 
 def rejected_by_seal(row: ApiKey | Account, why: Rejection) -> Rejected:

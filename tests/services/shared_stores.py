@@ -1,0 +1,54 @@
+"""Stores on real servers, in both I/O modes, for tests of services that several processes share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Literal, TypeVar
+
+from lockgate import Gate, run
+from lockgate.migrations import upgrade
+from tests.servers import redis_server, shared
+
+T = TypeVar("T")
+
+Kind = Literal["sqlite", "postgresql", "redis", "pair"]
+KINDS: tuple[Kind, ...] = ("sqlite", "postgresql", "redis", "pair")
+MODES = ("sync", "async")
+Drive = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@contextmanager
+def shared_store(kind: Kind, folder: Path) -> Iterator[str]:
+    """The URL of an empty store with its tables; a pair is PostgreSQL and Redis."""
+    if kind == "sqlite":
+        url = f"sqlite:///{folder}/keys.db"
+        upgrade(url)
+        yield url
+        return
+    database = "" if kind == "redis" else shared("postgresql").create(f"shared_{token_hex(4)}")
+    if database:
+        upgrade(database)
+    if kind == "postgresql":
+        yield database
+        return
+    with redis_server() as server:
+        yield f"{database} {server.url()}".strip()
+
+
+@contextmanager
+def driving(mode: str) -> Iterator[Drive]:
+    """Drive coroutines without an event loop, or all of them in one loop."""
+    if mode == "sync":
+        yield run
+        return
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+def gate_on(url: str, **options: Any) -> Gate:
+    """A gate whose calls take as long as a busy machine needs."""
+    return Gate(url, brand="acme", deadline=30, **options)
