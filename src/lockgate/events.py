@@ -25,6 +25,7 @@ class Event(NamedTuple):
     ``id``), ``key_rotated`` (with ``successor``, an id, as well),
     ``key_rehashed`` and ``key_sealed`` (with ``scheme`` as well), ``key_row_rejected`` (``reason``,
     ``organization``, ``id``, ``prefix``, ``scheme``, ``remedy``),
+    ``plan_unknown`` (``plan``, ``default``, ``remedy``),
     ``key_row_unreadable`` (``id``, ``error``), ``rows_sealed`` (``sealed``, ``refused``, how many),
     ``keys_removed`` (``number``), ``forwarded_header_ignored`` (``peer``),
     ``route_mismatch`` (``method``, ``path``, ``charged``, ``needed``),

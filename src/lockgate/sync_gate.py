@@ -59,6 +59,7 @@ class SyncOrganizations:
 
     def __init__(self, organizations: Organizations) -> None:
         self.place: Final = _blocking(organizations.place)
+        self.changed: Final = _blocking(organizations.changed)
         self.plan: Final = _blocking(organizations.plan)
 
 

@@ -1,7 +1,7 @@
 """Plans: the limits of organizations, and the plan book of a service (spec 8.1, D25)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeGuard
 
@@ -79,6 +79,7 @@ def check_limit(what: str, limit: object) -> None:
 
 
 _RESOLVED_AT_MOST: Final = 4096
+_REPORTED_AT_MOST: Final = 1000
 
 FREE: Final = Plan("free", rpm=10, rph=100, rpd=500, concurrent=2)
 STARTER: Final = Plan("starter", rpm=30, rph=500, rpd=5_000, concurrent=5)
@@ -146,6 +147,13 @@ class PlanBook:
         self._resolved = BoundedDict[tuple[str, tuple[tuple[str, int | None], ...]], Plan](
             _RESOLVED_AT_MOST
         )
+        self._reported = BoundedDict[str, None](_REPORTED_AT_MOST)
+        self._watching: tuple[Callable[[str], object], ...] = ()
+
+    def watch(self, unknown: Callable[[str], object]) -> None:
+        """Call a function with each plan name that an organization has and this book has no
+        numbers for: once for each name, in the thread of a request."""
+        self._watching = *self._watching, unknown
 
     @property
     def names(self) -> list[str]:
@@ -187,8 +195,8 @@ class PlanBook:
     def plan_of(self, organization: Organization | None) -> Plan:
         """Return the plan of an organization, with its own limits applied.
 
-        An organization without a plan, or with a plan that no longer exists, has the default plan,
-        so that a request does not fail.
+        An organization without a plan, or with one that has no numbers here, has the default plan,
+        so that a request does not fail. See :meth:`watch`.
         """
         if organization is None:
             return self.default
@@ -197,7 +205,7 @@ class PlanBook:
     def plan(self, name: str, overrides: tuple[tuple[str, int | None], ...]) -> Plan:
         """Return a plan by name, with :attr:`Organization.overrides` applied."""
         if not overrides:
-            return self._plans.get(name, self.default)
+            return self._plans.get(name) or self._instead(name)
         plan = self._resolved.get((name, overrides))
         if plan is None:
             plan = self._resolve(name, dict(overrides))
@@ -205,7 +213,8 @@ class PlanBook:
         return plan
 
     def _resolve(self, name: str, limits: dict[str, int | None]) -> Plan:
-        base = self._plans.get(name, self.default)
+        numbered = name in self._custom and all(limit in limits for limit in LIMITS)
+        base = self.default if numbered else self._plans.get(name) or self._instead(name)
         return Plan(
             name if name in self._custom else base.name,
             limits.get("rpm", base.rpm),
@@ -214,3 +223,11 @@ class PlanBook:
             limits.get("concurrent", base.concurrent),
             base.resolution,
         )
+
+    def _instead(self, name: str) -> Plan:
+        """Return the default plan in place of one without numbers, and report that."""
+        if name not in self._reported:
+            self._reported[name] = None
+            for unknown in self._watching:
+                unknown(name)
+        return self.default

@@ -1,5 +1,7 @@
 """Organizations: which plan each is on (D25)."""
 
+import logging
+
 from ..core.plans import ID_MAX_LENGTH, Organization, Plan, PlanBook, is_id
 from ..errors import ConfigurationError
 from ..events import Events
@@ -14,6 +16,7 @@ class Organizations:
         self._store = store
         self._plans = plans
         self._events = events
+        plans.watch(self._report)
 
     async def place(self, id: str, plan: str, **overrides: int | None) -> Organization:
         """Put an organization on a plan; it holds from the next request on, and what is counted
@@ -38,7 +41,34 @@ class Organizations:
             await self._store.put_organization(organization)
         return organization
 
+    async def changed(self, id: str) -> None:
+        """Take over the plan of an organization from a plan resolver, after its plan has changed.
+
+        A database with Redis before it keeps copies of plans for up to an hour. Call this after the
+        commit that changed the plan: admissions that start later go by the new one, on every
+        process. Other stores ask the resolver at each admission. To be as durable as the change
+        itself, note it in the same transaction by
+        :meth:`~lockgate.stores.sql.SqlStore.note_change`.
+
+        Raises:
+            StoreUnavailable: the store did not answer; call it again.
+        """
+        with asking(self._events):
+            await self._store.organization_changed(id)
+
     async def plan(self, id: str) -> Plan:
-        """The plan that holds for an organization, its own limits applied."""
+        """Return the plan that holds for an organization, its own limits applied."""
         with asking(self._events):
             return self._plans.plan_of(await self._store.organization(id))
+
+    def _report(self, plan: str) -> None:
+        """Report that organizations are on a plan that the gate's book has no numbers for."""
+        self._events.emit(
+            "plan_unknown",
+            logging.ERROR,
+            plan=plan,
+            default=self._plans.default.name,
+            remedy="Organizations on this plan have the default plan. Add it to the PlanBook of "
+            "this process, with numbers, or have the plan resolver return all limits of a custom "
+            "plan; or place these organizations on another plan.",
+        )

@@ -410,6 +410,15 @@ class AccountStore(PartStore):
     async def put_organization(self, organization: Organization) -> None:
         """Assign a plan and limits, which hold from the next admission on (W13)."""
 
+    async def organization_changed(self, id: str) -> None:
+        """Forget copies of an organization's plan, which the host keeps and has changed.
+
+        Admissions that start after this has returned go by the new plan, on any process that shares
+        the store. The default does nothing: the store keeps the plan itself, or reads it at each
+        admission.
+        """
+        return
+
     @abstractmethod
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None

@@ -192,6 +192,9 @@ class CachedStore(Wrapper):
     async def put_organization(self, organization: Organization) -> None:
         await self._change(organization.id, self.primary.put_organization(organization))
 
+    async def organization_changed(self, id: str) -> None:
+        await self._change(id, self.primary.organization_changed(id))
+
     async def claim_if_unclaimed(
         self,
         organization: str,

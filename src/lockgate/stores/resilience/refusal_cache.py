@@ -39,6 +39,7 @@ _CHANGES: Final = frozenset(
         "rehash_if",
         "remove_ended",
         "put_organization",
+        "organization_changed",
         "claim_if_unclaimed",
         "remove_unclaimed",
     }

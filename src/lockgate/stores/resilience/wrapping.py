@@ -60,6 +60,7 @@ class Wrapper(Store):
     held = passed(Store.held)
     organization = passed(Store.organization)
     put_organization = passed(Store.put_organization)
+    organization_changed = passed(Store.organization_changed)
     register = passed(Store.register)
     account = passed(Store.account)
     account_by_token = passed(Store.account_by_token)

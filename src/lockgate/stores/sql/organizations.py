@@ -50,6 +50,17 @@ class Organizations:
                 connection.execute(self._database.insert_missing(table), made)
         return row
 
+    def lock_within(self, connection: Connection, id: bytes) -> None:
+        """Lock an organization in a transaction of the host's, inserting it if necessary.
+
+        Unlike :meth:`lock`, it never begins the transaction anew. An organization that it inserts
+        stays for a day, in which a pair of stores reads the change.
+        """
+        table = self._table
+        day = idle_day(self._database.now(connection)) + 1
+        connection.execute(self._database.insert_missing(table), {"id": id, "idle_day": day})
+        connection.execute(select(table.c.id).where(table.c.id == id).with_for_update())
+
     def get(self, connection: Connection, id: str) -> Organization | None:
         """Return the assigned plan of an organization; None: the default plan."""
         table = self._table

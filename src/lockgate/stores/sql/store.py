@@ -379,6 +379,25 @@ class SqlStore(PrimaryStore):
 
         await self._write(work)
 
+    def note_change(self, connection: Connection, organization: str) -> None:
+        """Note in a transaction of the host's that it changes the plan that its resolver returns.
+
+        The note is committed or rolled back together with the change. A pair of stores forgets the
+        organization's copies within a second of the commit. Until the commit, changes to other keys
+        and plans wait, so call this last.
+
+        Args:
+            connection: in a transaction on the database of this store. Of an ``AsyncConnection``:
+                ``await connection.run_sync(store.note_change, "org_1")``.
+            organization: its id.
+        """
+        id = write_id(organization)
+        self._organizations.lock_within(connection, id)
+        self._change_counter.advance(connection, id)
+
+    async def organization_changed(self, id: str) -> None:
+        await self._write(lambda connection: self.note_change(connection, id))
+
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
     ) -> tuple[Account, ApiKey]:
