@@ -40,6 +40,7 @@ from .events import Events, Observer, logger
 from .principal import Principal
 from .services.anonymous_limits import AnonymousLimits
 from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
+from .services.explanations import Explanation, Explanations
 from .services.forwarded_headers import ForwardedHeaders
 from .services.imported_keys import ImportedKeys
 from .services.keys import Keys
@@ -218,6 +219,9 @@ class Gate:
             self.store, self.events, lacks_origin=sessions is not None and not self.origins
         )
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
+        self._explanations: Final = Explanations(
+            self.store, self.format, systems, self.plans, *watch
+        )
         lease = slot_lease, slot_retry_after
         self.slots: Final = ConcurrencySlots(
             self.store, self.organizations, self.format, *lease, *watch, self._pair_store
@@ -424,6 +428,24 @@ class Gate:
     async def now(self) -> int:
         """The present, by the gate's clock or else by the store's, in microseconds."""
         return self.clock() if self.clock else await self.store.now()
+
+    async def explain(self, subject: str, key: str | None = None) -> Explanation:
+        """Explain what an organization may use now, and why its next request would be refused.
+
+        Counts nothing and changes no state. Budgets of client addresses are not included: each
+        process has its own.
+
+        Args:
+            subject: an organization's id, or the text of a key.
+            key: the id of one key of that organization; None: the organization as a whole.
+
+        Raises:
+            NotFound: the organization has no such key.
+            KeyNotFound: no key has this text.
+            InvalidFormat: the text begins like a key and is none, as after a typing error.
+            StoreUnavailable: the store did not answer.
+        """
+        return await self._explanations.explain(subject, key)
 
     def slot(
         self,

@@ -125,6 +125,7 @@ class SyncGate:
         self.accounts: Final = None if gate.accounts is None else SyncAccounts(gate.accounts)
         self.authenticate: Final = _blocking(gate.authenticate)
         self.admit_session: Final = _blocking(gate.admit_session)
+        self.explain: Final = _blocking(gate.explain)
         self.ready: Final = _blocking(gate.ready)
         self.now: Final = _blocking(gate.now)
         self.flush: Final = _blocking(gate.flush)

@@ -1,0 +1,144 @@
+"""What a gate explains of organizations and keys, on real servers and in both I/O modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate import Gate, MemoryStore, Plan, PlanBook, run
+from lockgate.core.api_keys import KeyState
+from lockgate.core.timestamps import HOUR, MINUTE, SECOND
+from lockgate.errors import InvalidFormat, KeyNotFound, NotFound, RateLimitExceeded
+from lockgate.testing import HandClock
+
+from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
+
+PEPPER = b"the pepper of these tests, 1 of 2"
+SMALL = PlanBook([Plan("free", rpm=3, rph=100, rpd=None, concurrent=2)])
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with shared_store(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(params=MODES)
+def drive(request: pytest.FixtureRequest) -> Iterator[Drive]:
+    with driving(request.param) as found:
+        yield found
+
+
+def test_an_explanation_tells_windows_and_keys_and_counts_nothing(url: str, drive: Drive) -> None:
+    gate = gate_on(url, plans=SMALL, peppers=[PEPPER])
+    created = drive(gate.keys.create("org_1", "ci"))
+    other = drive(gate.keys.create("org_1", "old"))
+    drive(gate.keys.revoke("org_1", other.key.id))
+    lease = drive(gate.slots.acquire("org_1", "job_1"))
+    for used in range(4):
+        for subject in ({"subject": "org_1"}, {"subject": created.text}):
+            found = drive(gate.explain(**subject))
+            assert (found.organization, found.plan.name, found.assigned) == ("org_1", "free", None)
+            assert [window.used for window in found.windows] == [used] * 3
+            assert [window.left for window in found.windows] == [3 - used, 100 - used, None]
+            assert (found.refused is None) is (used < 3)
+        if used < 3:
+            drive(gate.authenticate(created.text))
+    with pytest.raises(RateLimitExceeded) as refusal:
+        drive(gate.authenticate(created.text))
+    assert found.refused is not None and found.refused.until is not None
+    assert (found.refused.code, found.windows[0].limit) == ("RATE_LIMIT_EXCEEDED", 3)
+    assert found.windows[0].until == found.refused.until
+    # Within the second to which Retry-After is rounded, and the time between the two questions.
+    assert 0 < found.refused.until - found.at <= MINUTE
+    told = refusal.value.since + refusal.value.retry_after * SECOND
+    assert found.refused.until == pytest.approx(told, abs=2 * SECOND)
+    assert found.windows[2].until is None
+    assert (found.slots.limit, found.slots.used) == (2, 1)
+    assert found.slots.until == lease.deadline
+    whole = drive(gate.explain("org_1"))
+    states = {shown.key.name: shown.state for shown in whole.keys}
+    assert states == {"ci": KeyState.ACTIVE, "old": KeyState.REVOKED}
+    revoked = drive(gate.explain("org_1", other.key.id))
+    assert revoked.refused is not None
+    assert (revoked.refused.code, revoked.refused.until) == ("KEY_REVOKED", None)
+    with pytest.raises(NotFound):
+        drive(gate.explain("org_2", created.key.id))
+    drive(gate.close())
+
+
+def test_a_key_under_an_unknown_pepper_is_explained_with_the_remedy(url: str, drive: Drive) -> None:
+    other = gate_on(url, peppers=[b"the pepper of these tests, 2 of 2"])
+    gate = gate_on(url, peppers=[PEPPER])
+    created = drive(other.keys.create("org_1", "ci"))
+    for found in (drive(gate.explain(created.text)), drive(gate.explain("org_1", created.key.id))):
+        assert found.refused is not None
+        assert found.refused.code == "KEY_NOT_FOUND"
+        assert "next_pepper" in found.refused.advice
+    with pytest.raises(KeyNotFound):
+        drive(gate.authenticate(created.text))
+    drive(gate.close())
+    drive(other.close())
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def small(clock: HandClock, **limits: Any) -> Gate:
+    plan = Plan("free", **{"rpm": 3, "rph": 5, "rpd": None, "concurrent": 2, **limits})
+    return Gate(MemoryStore(clock=clock), brand="acme", plans=PlanBook([plan]))
+
+
+def test_the_window_that_refuses_for_longest_is_the_reason(clock: HandClock) -> None:
+    gate = small(clock)
+    created = run(gate.keys.create("org_1", "ci"))
+    start = clock()
+    for _ in range(2):
+        run(gate.authenticate(created.text))
+    clock.move(61)
+    for _ in range(3):
+        run(gate.authenticate(created.text))
+    found = run(gate.explain("org_1"))
+    assert [window.left for window in found.windows] == [0, 0, None]
+    assert found.refused is not None
+    assert found.refused.until == start + HOUR
+    assert "hour" in found.refused.advice
+
+
+def test_a_limit_of_zero_and_an_expired_key_are_refused_for_good(clock: HandClock) -> None:
+    gate = small(clock, rph=0)
+    found = run(gate.explain("org_1"))
+    assert found.refused is not None and found.refused.until is None
+    gate = small(clock)
+    created = run(gate.keys.create("org_1", "ci", expires_in_days=1))
+    clock.move(days=1)
+    expired = run(gate.explain(created.text)).refused
+    assert expired is not None
+    assert (expired.code, expired.until) == ("KEY_EXPIRED", None)
+
+
+def test_a_plan_without_numbers_shows_the_assigned_name(clock: HandClock) -> None:
+    store = MemoryStore(clock=clock)
+    book = PlanBook([Plan("free", 1, 1, 1, 1), Plan("gold", 9, 9, 9, 9)])
+    run(Gate(store, brand="acme", plans=book).organizations.place("org_1", "gold"))
+    found = run(Gate(store, brand="acme").explain("org_1"))
+    assert (found.assigned, found.plan.name) == ("gold", "free")
+
+
+def test_a_text_that_looks_like_a_key_is_never_taken_for_an_organization(
+    clock: HandClock,
+) -> None:
+    """Else a mistyped secret would be printed as an organization's id."""
+    gate, other = small(clock), small(clock)
+    text = run(other.keys.create("org_1", "ci")).text
+    with pytest.raises(KeyNotFound):
+        run(gate.explain(text))
+    with pytest.raises(InvalidFormat):
+        run(gate.explain(text[:-1] + ("a" if text[-1] != "a" else "b")))
+    assert run(other.explain(text)).organization == "org_1"
+    assert other.sync.explain(text).organization == "org_1"
