@@ -220,7 +220,7 @@ class Gate:
         )
         self.organizations: Final = Organizations(self.store, self.plans, self.events)
         self._explanations: Final = Explanations(
-            self.store, self.format, systems, self.plans, *watch
+            self.store, self.format, self.legacy.kept_schemes, self.plans, *watch
         )
         lease = slot_lease, slot_retry_after
         self.slots: Final = ConcurrencySlots(

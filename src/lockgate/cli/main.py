@@ -13,6 +13,8 @@ import click
 from ..errors import ConfigurationError, InvalidRequest, Refusal, StoreUnavailable
 from .db import db
 from .demo import demo
+from .doctor import doctor
+from .explain import explain
 from .init import init
 from .keys import keys
 from .organizations import orgs
@@ -32,7 +34,7 @@ def lockgate() -> None:
     """API keys, scopes and rate limits that really hold."""
 
 
-for _command in (db, demo, init, keys, orgs, simulate):
+for _command in (db, demo, doctor, explain, init, keys, orgs, simulate):
     lockgate.add_command(_command)
 
 

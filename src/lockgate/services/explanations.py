@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..core.api_keys import ApiKey, KeyState
-from ..core.imported_keys import ImportedKeyFormat, ImportedToken
+from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
 from ..core.plans import Plan, PlanBook
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
@@ -115,7 +115,7 @@ class Explanations:
     Args:
         store: keeps keys and windows.
         format: reads the text of a key.
-        systems: other systems whose keys are accepted.
+        imported: the digest schemes of other systems whose keys are accepted.
         plans: the plan book.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives ``store_failed``.
@@ -125,15 +125,14 @@ class Explanations:
         self,
         store: Store,
         format: KeyFormat,
-        systems: Iterable[ImportedKeyFormat],
+        imported: frozenset[str],
         plans: PlanBook,
         clock: Clock | None,
         events: Events,
     ) -> None:
         self._store = store
         self._format = format
-        imported = {system.kept_scheme(name) for system in systems for name in system.schemes}
-        self._schemes: Final = frozenset({*format.peppers.digesters, *imported})
+        self._schemes: Final = imported | format.peppers.digesters.keys()
         self._plans = plans
         self._clock = clock
         self._events = events

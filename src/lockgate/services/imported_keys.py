@@ -54,6 +54,10 @@ class ImportedKeys:
         self._systems = {system.name: system for system in systems}
         if len(self._systems) < len(systems):
             raise ConfigurationError("Two legacy systems have the same name: give each its own.")
+        self.kept_schemes: Final = frozenset(
+            system.kept_scheme(scheme) for system in systems for scheme in system.schemes
+        )
+        """The digest schemes of keys that were imported and not used yet."""
         schemes = {scheme for system in systems for scheme in system.schemes if scheme in SLOW}
         self._hashes = PasswordHashes(schemes) if schemes else None
         self._checks = PasswordChecks(self._hashes, clock) if self._hashes else None
