@@ -159,7 +159,7 @@ def database(name: str) -> Iterator[str]:
     with ExitStack() as stack:
         if name == "sqlite":
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            yield f"sqlite:///{Path(folder)}/keys.db"
+            yield f"sqlite:///{Path(folder)}/keys.db?mode=rwc"
         else:
             server = stack.enter_context(postgres() if name == "postgresql" else mariadb())
             yield server.create("keys")

@@ -178,7 +178,7 @@ STATES = [os.urandom(3200) for _ in range(64)]
 def sqlite(seconds: float, rounds: int) -> None:
     """SQLite, in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/bench.db"
+        url = f"sqlite:///{folder}/bench.db?mode=rwc"
         store = SqlStore(url)
         keys = Keys(store)
         driver = sqlite3.connect(f"{folder}/bench.db", isolation_level=None)

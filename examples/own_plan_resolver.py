@@ -36,7 +36,7 @@ with sqlite3.connect(OURS) as database:
     )
 
 gate = Gate(
-    SqlStore("sqlite:///own_plan_resolver.db", resolver=subscription),
+    SqlStore("sqlite:///own_plan_resolver.db?mode=rwc", resolver=subscription),
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )

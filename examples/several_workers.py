@@ -16,7 +16,7 @@ from lockgate import Gate, run
 from lockgate.flask import protect, requires
 
 gate = Gate(
-    os.environ.get("LOCKGATE_STORE", "sqlite:///several_workers.db"),
+    os.environ.get("LOCKGATE_STORE", "sqlite:///several_workers.db?mode=rwc"),
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
 )

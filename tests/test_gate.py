@@ -531,7 +531,7 @@ def test_a_malformed_credential_is_401(credential: str) -> None:
 
 
 def test_a_credential_of_a_wrong_type_is_a_type_error_and_no_outage(tmp_path: Path) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme")
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
     key = made(gate)
     for wrong in (None, 7, gate.format.parse(key), [key], Session("org_1", "ada")) * 2:
         with pytest.raises(TypeError, match="the text of a key or an Authorization value"):

@@ -18,7 +18,7 @@ from lockgate.sync_gate import SyncGate
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme")
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
     yield gate
     gate.sync.close()
 

@@ -17,7 +17,7 @@ from .demo import Client, Demo, Face, Organization
 
 FACES = {
     "starlette-memory": Face("starlette", "memory://"),
-    "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db"),
+    "starlette-sqlite": Face("starlette", "sqlite:///{directory}/demo.db?mode=rwc"),
 }
 MORE = {
     "fastapi-memory": (Face("fastapi", "memory://"), {"test_slots"}),
@@ -28,8 +28,11 @@ MORE = {
             *("test_lifecycle", "test_paths", "test_slots"),
         },
     ),
-    "flask-sqlite": (Face("flask", "sqlite:///{directory}/demo.db"), {"test_keys"}),
-    "fastapi-sqlite": (Face("fastapi", "sqlite:///{directory}/demo.db"), {"test_sessions"}),
+    "flask-sqlite": (Face("flask", "sqlite:///{directory}/demo.db?mode=rwc"), {"test_keys"}),
+    "fastapi-sqlite": (
+        Face("fastapi", "sqlite:///{directory}/demo.db?mode=rwc"),
+        {"test_sessions"},
+    ),
 }
 """Other frameworks, and the files whose tests may differ there: for time's sake the others run on
 them in the campaigns. FastAPI answers by Starlette's means, and `test_alike` compares whole answers
@@ -40,7 +43,7 @@ OTHER_SERVERS = {
     "fastapi": ASGI_SERVERS,
     "flask": ("gunicorn", "granian-wsgi"),
 }
-STORES = {"memory": "memory://", "sqlite": "sqlite:///{directory}/demo.db"}
+STORES = {"memory": "memory://", "sqlite": "sqlite:///{directory}/demo.db?mode=rwc"}
 BY_OTHERS = {
     f"{framework}-{store}-{server}": Face(framework, url, other_server=server)
     for framework, servers in OTHER_SERVERS.items()

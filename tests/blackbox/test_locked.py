@@ -20,7 +20,7 @@ def test_a_call_that_waits_for_a_locked_file_gets_503_and_the_demo_stops(
     framework: str, tmp_path: Path
 ) -> None:
     # SQLite would wait for a minute.
-    face = Face(framework, f"sqlite:///{tmp_path}/demo.db?timeout=60", deadline=0.25)
+    face = Face(framework, f"sqlite:///{tmp_path}/demo.db?timeout=60&mode=rwc", deadline=0.25)
     with Demo(face) as demo:
         org = demo["enterprise"]
         holder = sqlite3.connect(tmp_path / "demo.db", isolation_level=None)

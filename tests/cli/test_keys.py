@@ -30,7 +30,7 @@ def settings(
 ) -> None:
     """An environment as an operator has it: a store, a brand and a pepper."""
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/keys.db"
+        url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
     elif request.param == "postgresql":
         url = shared("postgresql").create(f"cli_{token_hex(4)}")
     else:
@@ -120,7 +120,7 @@ def test_pages_follow_by_their_cursor(capsys: Said) -> None:
 
 @pytest.fixture
 def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/keys.db")
+    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/keys.db?mode=rwc")
     monkeypatch.setenv("LOCKGATE_BRAND", "acme")
     monkeypatch.setenv("LOCKGATE_PEPPER", "a-pepper-of-these-tests-8f2c41d0")
     monkeypatch.delenv("LOCKGATE_GATE", raising=False)
@@ -228,7 +228,7 @@ def test_the_gate_of_the_service_brings_its_plans(
 ) -> None:
     (tmp_path / "service_of_this_test.py").write_text(
         "from lockgate import Gate, Plan, PlanBook\n"
-        f"gate = Gate('sqlite:///{tmp_path}/keys.db', brand='acme',\n"
+        f"gate = Gate('sqlite:///{tmp_path}/keys.db?mode=rwc', brand='acme',\n"
         "            plans=PlanBook([Plan('gold', 77, None, None, 1)], default='gold'))\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -249,6 +249,7 @@ def test_init_writes_a_gate_that_the_commands_use(
     for line in capsys.readouterr().out.splitlines():
         name, _, value = line.removeprefix("export ").partition("=")
         monkeypatch.setenv(name, value)
+    assert main(["db", "upgrade"]) == 0
     assert done(capsys, "keys", "create", "org_1", "first")["api_key"].startswith("tiny_live_")
     assert main(["init", "started.py"]) == 2
     assert "exists already" in capsys.readouterr().err

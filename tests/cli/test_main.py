@@ -92,7 +92,7 @@ def test_a_bad_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
 def test_a_deadline_that_is_none(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, deadline: str
 ) -> None:
-    store = f"--store=sqlite:///{tmp_path}/demo.db"
+    store = f"--store=sqlite:///{tmp_path}/demo.db?mode=rwc"
     message = said(capsys, "demo", "--port=0", store, f"--deadline={deadline}")
     assert "use more than 0" in message
 

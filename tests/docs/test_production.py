@@ -97,7 +97,7 @@ def no_tables(_: Path) -> Seen:
 
 
 def missing_pepper(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db"
+    store = f"sqlite:///{folder}/keys.db?mode=rwc"
     return seen(store, a_key(store, OTHER_PEPPER))
 
 
@@ -111,7 +111,7 @@ def unknown_proxy(_: Path) -> Seen:
 
 
 def damaged_row(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db"
+    store = f"sqlite:///{folder}/keys.db?mode=rwc"
     text = a_key(store)
     gate = Gate(store, brand="acme", peppers=[PEPPER], deadline=10)
     run(gate.authenticate(text))
@@ -122,7 +122,7 @@ def damaged_row(folder: Path) -> Seen:
 
 
 def failing_resolver(folder: Path) -> Seen:
-    url = f"sqlite:///{folder}/keys.db"
+    url = f"sqlite:///{folder}/keys.db?mode=rwc"
 
     async def resolve(organization: str) -> Organization:
         raise KeyError(organization)

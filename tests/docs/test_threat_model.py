@@ -101,7 +101,7 @@ async def test_a_key_works_from_any_address() -> None:
 def test_a_copy_of_the_database_shows_names_and_addresses_and_no_secret(tmp_path: Path) -> None:
     pepper = "a pepper of these tests"
     gate = Gate(
-        f"sqlite:///{tmp_path}/keys.db",
+        f"sqlite:///{tmp_path}/keys.db?mode=rwc",
         brand="acme",
         peppers=[pepper.encode()],
         sessions=SignedCookie([SECRET]),

@@ -231,7 +231,7 @@ def _store(stack: ExitStack, redis: str, beside: str, database: servers.Server |
         return redis
     if database is None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        return f"sqlite:///{folder}/keys.db {redis}"
+        return f"sqlite:///{folder}/keys.db?mode=rwc {redis}"
     url = database.create(f"faults_{next(_databases)}")
     engine = blocking_engine(url)
     upgrade(engine, Tables())

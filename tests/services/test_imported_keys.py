@@ -696,7 +696,7 @@ def test_threads_wait_for_it_as_well(gated: Gated) -> None:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/keys.db"
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/keys.db?mode=rwc"
 
 
 def test_every_store_and_both_colours(store_url: str, hashed: list[str]) -> None:

@@ -73,7 +73,7 @@ def application(environ: object, start: Any) -> list[bytes]:
 
 
 def test_ready_changes_nothing_and_may_be_called_again(tmp_path: Path) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme")
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
     gate.sync.ready()
     gate.sync.ready()
     assert not run(gate.store.scan(None, 100)).keys
@@ -84,7 +84,7 @@ def test_ready_changes_nothing_and_may_be_called_again(tmp_path: Path) -> None:
 
 
 async def test_ready_in_an_event_loop(tmp_path: Path) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme")
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
     await gate.ready()
     created = await gate.keys.create("org_1", "ci")
     assert (await gate.authenticate(created.text)).organization == "org_1"

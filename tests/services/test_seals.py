@@ -115,7 +115,7 @@ def test_a_pepper_that_is_missing_is_named(store: MemoryStore) -> None:
 def test_a_gate_without_peppers_warns_unless_it_forgets_all(
     url: str, peppers: list[bytes], warned: bool, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = f"sqlite:///{tmp_path}/keys.db" if url == "sqlite" else url
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc" if url == "sqlite" else url
     gate = Gate(url, brand="acme", peppers=peppers)
     assert ("peppers=[...]" in caplog.text) is warned
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * warned

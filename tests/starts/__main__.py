@@ -70,7 +70,7 @@ def _redis(stack: ExitStack) -> str:
 
 
 def _sqlite(stack: ExitStack) -> str:
-    return f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/keys.db"
+    return f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/keys.db?mode=rwc"
 
 
 def _sql(kind: str) -> Callable[[ExitStack], str]:

@@ -10,7 +10,7 @@ from .store_urls import HELP as STORE_HELP
 from .store_urls import VARIABLE as STORE_VARIABLE
 from .store_urls import store_url
 
-_STORE = "sqlite:///lockgate-demo.db"
+_STORE = "sqlite:///lockgate-demo.db?mode=rwc"
 _LAST_PORT = 65535
 
 

@@ -38,3 +38,4 @@ def init(path: Path, brand: str) -> None:
     click.echo(f"export LOCKGATE_PEPPER={token_urlsafe(32)}")
     click.echo("export LOCKGATE_STORE=sqlite:///keys.db")
     click.echo(f"export LOCKGATE_GATE={path.stem}:gate")
+    click.echo("Then create the tables: lockgate db upgrade", err=True)

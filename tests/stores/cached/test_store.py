@@ -61,7 +61,7 @@ class Bench:
     def __init__(self, server: Any, folder: Any) -> None:
         self.server = server
         self.number = next(_numbers)
-        self.database = f"sqlite:///{folder}/keys{self.number}.db"
+        self.database = f"sqlite:///{folder}/keys{self.number}.db?mode=rwc"
         self.processes: list[CachedStore] = []
         self.here, self.there = self.process(), self.process()
         self.made = new_key()
@@ -301,7 +301,7 @@ async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
     server: Any, tmp_path: Any
 ) -> None:
     store = CachedStore(
-        SqlStore(f"sqlite:///{tmp_path}/keys.db"), RedisStore(server.url(), prefix="loop")
+        SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc"), RedisStore(server.url(), prefix="loop")
     )
     made = new_key()
     await store.insert(draft_of(made), None)
@@ -313,7 +313,7 @@ async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
     assert key.request_count == 4
     await store.admit(token_of(made), 1, WIDE)
     await store.close()
-    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc")
     key = await reader.find(made.handle)
     assert key is not None
     assert key.request_count == 5
@@ -447,9 +447,9 @@ def test_d6_usage_is_written_where_a_process_ends_without_closing_its_gate(
 
 
 async def test_d6_usage_is_written_before_a_lifespan_has_ended(server: Any, tmp_path: Any) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db {server.url()}", brand="acme")
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc {server.url()}", brand="acme")
     made = await gate.keys.create("org_1", "first")
-    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    reader = SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc")
     ends: list[int] = []
 
     async def send(message: Any) -> None:
@@ -486,7 +486,7 @@ def test_d28_without_its_cache_the_gate_verifies_in_the_database_and_limits_here
     told: list[Event] = []
     with redis_server() as mortal:
         gate = Gate(
-            f"sqlite:///{tmp_path}/keys.db {mortal.url()}",
+            f"sqlite:///{tmp_path}/keys.db?mode=rwc {mortal.url()}",
             brand="acme",
             plans=PlanBook([Plan("free", 10, None, None, 1)]),
             fleet=2,
@@ -533,7 +533,7 @@ def test_w1_what_was_admitted_without_the_cache_counts_there_when_it_is_back(
     do: Callable[[Any], Any] = loop.run_until_complete if awaits else run
     with redis_server("--appendonly", "yes", "--appendfsync", "always") as mortal:
         gate = Gate(
-            f"sqlite:///{tmp_path}/keys.db {mortal.url()}",
+            f"sqlite:///{tmp_path}/keys.db?mode=rwc {mortal.url()}",
             brand="acme",
             plans=PlanBook([Plan("free", limit, None, None, 1)]),
             observer=told.append,
@@ -565,7 +565,7 @@ def test_w1_what_was_admitted_without_the_cache_counts_there_when_it_is_back(
 
 def test_d28_closed_admits_nobody_without_the_cache(tmp_path: Any) -> None:
     with redis_server() as mortal:
-        url = f"sqlite:///{tmp_path}/keys.db {mortal.url()}"
+        url = f"sqlite:///{tmp_path}/keys.db?mode=rwc {mortal.url()}"
         gate = Gate(url, brand="acme", on_store_failure="closed")
         made = run(gate.keys.create("org_1", "a key"))
         run(gate.authenticate(made.text))
@@ -577,7 +577,7 @@ def test_d28_closed_admits_nobody_without_the_cache(tmp_path: Any) -> None:
 
 def test_two_urls_make_a_pair_of_the_right_kinds(server: Any, tmp_path: Any) -> None:
     others = threading.active_count()
-    url = f"sqlite:///{tmp_path}/keys.db"
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
     pair = open_store(f"{url} {server.url()}")
     assert isinstance(pair, CachedStore)
     assert pair.io == "both"

@@ -273,7 +273,7 @@ def paired(
     def staged(stack: ExitStack) -> Scene:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         server = stack.enter_context(redis_server())
-        url = f"sqlite:///{folder}/keys.db {server.url()}"
+        url = f"sqlite:///{folder}/keys.db?mode=rwc {server.url()}"
         return Scene(url, lambda: lasting(fault(server), seconds), over=over)
 
     return staged

@@ -169,7 +169,7 @@ def test_k4_a_replica_that_missed_a_revocation_lets_nobody_in(
     monkeypatch.setattr(background, "EVERY", 30.0)
     cache = RedisStore(replicated.url())
     pair, other = (
-        CachedStore(SqlStore(f"sqlite:///{tmp_path}/keys.db"), each)
+        CachedStore(SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc"), each)
         for each in (cache, RedisStore(replicated.url()))
     )
     id = next(id for id in map(str, range(1000)) if slot_of(cache, id) < 16384 // 3)

@@ -232,7 +232,7 @@ def test_d28_a_pair_falls_back_for_the_organizations_of_the_lost_server_only(
     cluster: RedisCluster, colour: str, tmp_path: Path
 ) -> None:
     def paired(store: RedisStore) -> CachedStore:
-        return CachedStore(SqlStore(f"sqlite:///{tmp_path}/keys.db"), store)
+        return CachedStore(SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc"), store)
 
     # The cache has half of it.
     with bench(cluster, colour, paired, deadline=2 * DEADLINE) as made:

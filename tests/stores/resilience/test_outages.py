@@ -54,7 +54,7 @@ class Outage:
         url = url.replace(f":{self.server.port}", f":{self.proxy.port}")
         if store == "pair":
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            url = f"sqlite:///{folder}/keys.db {url}"
+            url = f"sqlite:///{folder}/keys.db?mode=rwc {url}"
         command = [sys.executable, "-m", "lockgate", "demo", "--json", "--port", "0"]
         self.process = subprocess.Popen(
             [*command, "--store", url, "--framework", framework],

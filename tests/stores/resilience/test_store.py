@@ -178,7 +178,7 @@ def test_a_locked_sqlite_file_costs_the_deadline(tmp_path: Any) -> None:
 
     for colour in ("async", "sync"):
         path = tmp_path / f"{colour}.db"
-        with bench(f"sqlite:///{path}", colour) as made:
+        with bench(f"sqlite:///{path}?mode=rwc", colour) as made:
             holder = sqlite3.connect(path, isolation_level=None)
             holder.execute("BEGIN IMMEDIATE")
             assert max(made.refused_in() for _ in range(5)) < SHORT + SLACK

@@ -38,7 +38,7 @@ def database(kind: str) -> str:
     """The URL of a fresh and empty database."""
     name = f"test{next(_databases)}"
     if kind == "sqlite":
-        return f"sqlite:///{_folder()}/{name}.db"
+        return f"sqlite:///{_folder()}/{name}.db?mode=rwc"
     return shared(kind).create(name)
 
 
@@ -53,7 +53,8 @@ class Backend:
 
     @property
     def url(self) -> str:
-        return str(self.admin.url.render_as_string(hide_password=False))
+        url = str(self.admin.url.render_as_string(hide_password=False))
+        return f"{url}?mode=rwc" if self.kind == "sqlite" else url
 
     @property
     def admin(self) -> Engine:

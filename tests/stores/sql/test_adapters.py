@@ -266,7 +266,7 @@ def test_a_file_that_may_not_grow_answers_503(service: Service) -> None:
     url = database("sqlite")
     service.make_key(url, "lockgate_")
     most = [10**6]
-    engine = create_engine(url)
+    engine = create_engine(blocking_engine(url).url)
     event.listen(
         engine,
         "checkout",
@@ -294,7 +294,7 @@ def test_a_file_that_may_not_grow_answers_503(service: Service) -> None:
 
 
 def test_a_full_disk_answers_503(service: Service, tiny_disk: Path) -> None:
-    url = f"sqlite:///{tiny_disk}/keys.db"
+    url = f"sqlite:///{tiny_disk}/keys.db?mode=rwc"
     service.make_key(url, "lockgate_")
     service.guard(url)
     assert service.ask() == 200
@@ -312,7 +312,7 @@ def test_a_full_disk_answers_503(service: Service, tiny_disk: Path) -> None:
 
 
 def test_a_read_only_file_answers_503(service: Service, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/keys.db"
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
     service.make_key(url, "lockgate_")
     service.guard(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
     assert service.ask() == 503

@@ -133,7 +133,7 @@ def test_a_wait_for_an_altered_table_ends_like_one_for_a_row(
 
 
 async def test_sqlite_by_its_asynchronous_driver_is_served_by_threads(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite+aiosqlite:///{tmp_path}/keys.db")
+    store = SqlStore(f"sqlite+aiosqlite:///{tmp_path}/keys.db?mode=rwc")
     assert store.io == "both"
     assert await store.list("org_1", 100) == []
     await store.close()

@@ -14,6 +14,7 @@ from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
 from lockgate.asgi import GateMiddleware
 from lockgate.stores.base import IoMode
 from lockgate.stores.sql import SqlStore, executor
+from lockgate.stores.sql.engines import blocking_engine
 
 from ..making import BOOK, NOW, at_once, draft
 from .backends import BACKENDS, Backend, await_locks, database
@@ -195,7 +196,7 @@ def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:
     url = database("sqlite")
     store = open_store(url)
     run(store.hit("org_1", WINDOWS, 1, NOW))
-    engine = create_engine(url)
+    engine = blocking_engine(url)
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
     engine.dispose()

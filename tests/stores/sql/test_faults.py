@@ -300,7 +300,7 @@ def test_an_older_schema_names_the_command(
 
 def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
     url = database("sqlite")
-    store = SqlStore(url + "?timeout=0.1")
+    store = SqlStore(url + "&timeout=0.1")
     run(store.hit("org_1", WINDOWS, 1, NOW))
     path = make_url(url).database
     assert path is not None
@@ -319,7 +319,7 @@ def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
 async def test_closing_ends_the_wait_for_a_locked_file(in_a_loop: bool) -> None:
     """With patience for five minutes; the file stays locked until the end."""
     url = database("sqlite")
-    store = SqlStore(url + "?timeout=300")
+    store = SqlStore(f"{url}&timeout=300")
     await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
     path = make_url(url).database
     assert path is not None
@@ -361,7 +361,7 @@ def test_an_option_that_is_not_a_number_is_refused(
 
 
 def test_a_read_only_database_still_answers_reads(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/keys.db"
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
     store = SqlStore(url)
     key = run(store.insert(draft(), None, NOW))
     run(store.close())
@@ -417,7 +417,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_told_and_counts_nothing(tiny_disk: Path) -> None:
-    store = SqlStore(f"sqlite:///{tiny_disk}/keys.db")
+    store = SqlStore(f"sqlite:///{tiny_disk}/keys.db?mode=rwc")
     made = new_key()
     run(store.insert(draft_of(made), None, NOW))
     run(store.admit(token_of(made), 1, WIDE, NOW))

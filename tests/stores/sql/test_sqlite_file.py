@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from lockgate import run
+from lockgate import ConfigurationError, Gate, run
 from lockgate.cli import main
-from lockgate.stores.sql import SqlStore
+from lockgate.errors import StoreUnavailable
+from lockgate.stores.sql import OutdatedSchema, SqlStore
 
 from ..failing import store_fails
 from ..making import BOOK, draft_of, new_key, token_of
@@ -32,7 +33,7 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-@pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite:///file:{}?uri=true"])
+@pytest.mark.parametrize("url", ["sqlite:///{}?mode=rwc", "sqlite:///file:{}?uri=true&mode=rwc"])
 def test_a_file_is_created_for_its_user_alone_and_so_are_those_beside_it(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,7 +71,7 @@ def test_a_file_that_others_can_open_keeps_its_mode_and_logs_a_warning(
     sqlite3.connect(file).close()
     file.touch()
     file.chmod(wide)
-    store = SqlStore(f"sqlite:///{file}")
+    store = SqlStore(f"sqlite:///{file}?mode=rwc")
     (line,) = caplog.records
     assert line.levelno == logging.WARNING
     assert f"{wide:04o}" in line.getMessage() and "chmod 600" in line.getMessage()
@@ -80,7 +81,7 @@ def test_a_file_that_others_can_open_keeps_its_mode_and_logs_a_warning(
 
 
 def test_a_missing_folder_is_reported_by_the_store(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/nowhere/keys.db")
+    store = SqlStore(f"sqlite:///{tmp_path}/nowhere/keys.db?mode=rwc")
     with store_fails(OperationalError, "unable to open database file"):
         run(store.insert(draft_of(new_key()), None))
     run(store.close())
@@ -98,13 +99,66 @@ def test_an_existing_file_is_not_opened_again_to_set_its_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By POSIX, closing a file releases the locks that the process has on it by another way."""
-    store = SqlStore(f"sqlite:///{tmp_path}/keys.db")
+    store = SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc")
     run(store.insert(draft_of(new_key()), None))
     closed: list[int] = []
     monkeypatch.setattr(os, "close", closed.append)
     for _ in range(3):
-        run(SqlStore(f"sqlite:///{tmp_path}/keys.db").now())
-        run(SqlStore(f"sqlite:///{tmp_path}/keys.db").census())
+        run(SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc").now())
+        run(SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc").census())
     monkeypatch.undo()
     assert closed == []
     run(store.close())
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///{}", "sqlite:///{}?mode=rw", "sqlite:///file:{}?uri=true"]
+)
+def test_a_mistyped_path_is_an_error_at_the_start_and_creates_no_file(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else every key would be unknown there, in silence."""
+    file = tmp_path / "kyes.db"
+    gate = Gate(url.format(file), brand="acme", peppers=[b"a pepper of the tests, long"])
+    with pytest.raises(ConfigurationError, match="check the path"):
+        run(gate.ready())
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            run(gate.keys.create("org_1", "a"))
+    assert list(tmp_path.iterdir()) == []
+    lines = [r.getMessage() for r in caplog.records if "There is no SQLite file" in r.getMessage()]
+    assert len(lines) == 1
+    assert str(file) in lines[0] and "lockgate db upgrade" in lines[0] and "?mode=rwc" in lines[0]
+    assert main(["db", "upgrade", "--store", url.format(file)]) == 0
+    run(gate.ready())
+    run(gate.close())
+
+
+def test_a_file_that_is_removed_while_a_process_runs_is_not_created_anew(tmp_path: Path) -> None:
+    file = tmp_path / "keys.db"
+    store = SqlStore(f"sqlite:///{file}?mode=rw")
+    assert main(["db", "upgrade", "--store", f"sqlite:///{file}"]) == 0
+    run(store.insert(draft_of(new_key()), None))
+    run(store.close())
+    file.unlink()
+    again = SqlStore(f"sqlite:///{file}")
+    with pytest.raises(OutdatedSchema, match="check the path"):
+        run(again.now())
+    assert not file.exists()
+
+
+def test_tables_are_not_put_into_a_database_of_another_application(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE theirs (id)")
+    file.chmod(0o600)
+    with pytest.raises(OutdatedSchema, match="are missing"):
+        run(SqlStore(f"sqlite:///{file}").now())
+    with sqlite3.connect(file) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    assert names == [("theirs",)]
+
+
+def test_a_mode_that_sqlite_files_do_not_have_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'rwc'"):
+        SqlStore("sqlite:///keys.db?mode=ro")

@@ -56,7 +56,9 @@ def test_a_row_that_cannot_be_shown_is_503_and_named(
     column: str, value: object, tmp_path: Path
 ) -> None:
     """SQLite keeps values of any type in any column."""
-    bench = Bench(store=f"sqlite:///{tmp_path}/keys.db", peppers=[b"a pepper of the tests, long"])
+    bench = Bench(
+        store=f"sqlite:///{tmp_path}/keys.db?mode=rwc", peppers=[b"a pepper of the tests, long"]
+    )
     bench.key()
     app = Flask("service")
     protect(app, bench.gate)

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from ...errors import ConfigurationError
 from ..runtime.process_hooks import own_lock
 from .databases import database_of
+from .schema import MissingFile
 
 logger: Final = logging.getLogger("lockgate")
 _creating: Final = own_lock()
@@ -48,6 +49,8 @@ class Engines(NamedTuple):
     """Whether lockgate opened the engines, and closes them."""
     patience: float
     """Seconds to repeat the wait for a locked file; 0: the driver's own wait suffices."""
+    creates: bool = False
+    """Whether a URL of SQLite asks for a missing file and its tables, by ``mode=rwc``."""
 
     def __repr__(self) -> str:
         """Name the driver without the URL: SQLAlchemy shows passwords after its ``?``."""
@@ -79,8 +82,9 @@ def blocking_engine(url: str) -> Engine:
     """Open a blocking engine for a command, even if the URL names an asynchronous driver."""
     read = _read(url)
     read = read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}")
+    read, _ = _mode_of(read)
     _loaded(read)
-    return _blocking(read)
+    return _blocking(read, creates=True)
 
 
 def sqlite_file(url: URL) -> Path:
@@ -129,16 +133,36 @@ def _read(text: str) -> URL:
     return url.set(drivername=f"{base}+{driver or _DRIVERS[base]}")
 
 
+def _mode_of(url: URL) -> tuple[URL, bool]:
+    """Return a URL as its driver takes it, and whether it asks for a missing file of SQLite.
+
+    ``mode`` is an option of SQLite's own URIs, which the driver knows in these alone.
+
+    Raises:
+        ConfigurationError: the mode is neither ``rw`` nor ``rwc``.
+    """
+    mode = url.query.get("mode")
+    if _base(url) != "sqlite" or "uri" in url.query:
+        return url, mode == "rwc"
+    if mode not in {None, "rw", "rwc"}:
+        raise ConfigurationError(
+            "The mode of a file of SQLite is 'rw', the default, or 'rwc', which also creates it."
+        )
+    return url.difference_update_query(["mode"]), mode == "rwc"
+
+
 def _opened(url: URL) -> Engines:
+    url, creates = _mode_of(url)
     dialect = _loaded(url)
     if dialect.is_async:
         return Engines(dialect, None, lambda: _awaiting(url), ours=True, patience=0)
     if dialect.name != "sqlite":
-        return Engines(dialect, _blocking(url), None, ours=True, patience=0)
+        return Engines(dialect, _blocking(url, creates=False), None, ours=True, patience=0)
     _warn_of_readers(url)
     patience = float(str(url.query.get("timeout", _SECONDS)))
     url = url.update_query_dict({"timeout": str(min(patience, _STEP))})
-    return Engines(dialect, _blocking(url), None, ours=True, patience=patience)
+    engine = _blocking(url, creates=creates)
+    return Engines(dialect, engine, None, ours=True, patience=patience, creates=creates)
 
 
 def _base(url: URL) -> str:
@@ -174,16 +198,17 @@ def _loaded(url: URL) -> Dialect:
     return loaded
 
 
-def _blocking(url: URL) -> Engine:
+def _blocking(url: URL, *, creates: bool) -> Engine:
     engine = create_engine(url, **_options(url))
-    _prepare(engine)
+    if engine.dialect.name == "sqlite":
+        find = _create_private if creates else _Existing()
+        event.listen(engine, "do_connect", lambda *_: find(url))
+        event.listen(engine, "connect", _synchronous_normal)
     return engine
 
 
 def _awaiting(url: URL) -> AsyncEngine:
-    engine = create_async_engine(url, **_options(url))
-    _prepare(engine.sync_engine)
-    return engine
+    return create_async_engine(url, **_options(url))
 
 
 def _options(url: URL) -> dict[str, Any]:
@@ -221,10 +246,27 @@ def _options(url: URL) -> dict[str, Any]:
     }
 
 
-def _prepare(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "do_connect", lambda *_: _create_private(engine.url))
-        event.listen(engine, "connect", _synchronous_normal)
+class _Existing:
+    """Refuse to create a file of SQLite: if its path is mistyped, every key would be unknown."""
+
+    def __init__(self) -> None:
+        self._logged = False
+
+    def __call__(self, url: URL) -> None:
+        """Check the file before a connection.
+
+        Raises:
+            MissingFile: there is no such file. The log has one ERROR line, since responses say no
+                more than "unavailable".
+        """
+        file = sqlite_file(url)
+        if "mode" in url.query or file.exists():  # A URI has its own mode for missing files.
+            return
+        problem = MissingFile(file)
+        if not self._logged:
+            self._logged = True
+            logger.error("%s", problem)
+        raise problem
 
 
 def _create_private(url: URL) -> None:
@@ -234,7 +276,7 @@ def _create_private(url: URL) -> None:
     the mode of the file. An existing file is not opened: closing it would release the locks that
     this process has on it (POSIX). Other threads wait here until a new file is closed.
     """
-    if "mode" in url.query:
+    if url.query.get("mode", "rwc") != "rwc":
         return  # A URI has its own mode for creating files.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     with _creating, suppress(OSError):  # It exists, or SQLite reports the error later.

@@ -10,6 +10,7 @@ the application.
 """
 
 import logging
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table
@@ -78,6 +79,18 @@ class OutdatedSchema(StoreError):
         super().__init__(
             f"The tables of lockgate {problem}, and this version works with {RELEASE.oldest} to "
             f"{RELEASE.newest}: {remedy}."
+        )
+
+
+class MissingFile(OutdatedSchema):
+    """There is no file of SQLite at the path in the store's URL, so there are no tables."""
+
+    def __init__(self, file: Path) -> None:
+        StoreError.__init__(
+            self,
+            f"There is no SQLite file {file.absolute()}: check the path in the store's URL. For a "
+            "new one run 'lockgate db upgrade' with the URL in LOCKGATE_STORE, or add '?mode=rwc' "
+            "to the URL.",
         )
 
 

@@ -102,8 +102,6 @@ class SqlStore(PrimaryStore):
         tables = Tables(prefix)
         engines = engines_of(engine)
         database = database_of(engines.dialect)
-        # An embedded database has no operator to create its tables.
-        create = engines.ours and engines.dialect.name == "sqlite"
         self._tables = tables
         self._statements = Statements(
             tables, engines.dialect, database.clock, database.insert_missing
@@ -111,7 +109,7 @@ class SqlStore(PrimaryStore):
         self._transactions = Transactions(
             tables,
             database,
-            Check(tables, database, create=create),
+            Check(tables, database, create=engines.creates),
             Ledger(database),
             self._statements,
             engines.dialect,

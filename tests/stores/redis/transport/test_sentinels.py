@@ -551,7 +551,7 @@ def test_k4_a_pair_believes_no_copy_of_a_new_primary_before_it_compared(
     id = f"org {os.urandom(4).hex()}"
     old = watched.node(watched.named())
     pair = CachedStore(
-        SqlStore(f"sqlite:///{tmp_path}/keys.db"), RedisStore(watched.url(), prefix=id[4:])
+        SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc"), RedisStore(watched.url(), prefix=id[4:])
     )
     names = Names(id[4:])
     copied = names.place(id).organization, names.caught_up(b"")
