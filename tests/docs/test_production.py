@@ -96,6 +96,16 @@ def no_tables(_: Path) -> Seen:
     return seen(shared("postgresql").create("production_without_tables"))
 
 
+def mistyped_path(folder: Path) -> Seen:
+    return seen(f"sqlite:///{folder}/kyes.db")
+
+
+def plan_without_numbers(_: Path) -> Seen:
+    store = MemoryStore()
+    run(store.put_organization(Organization("org_1", "gold")))
+    return seen(store, a_key(store))
+
+
 def missing_pepper(folder: Path) -> Seen:
     store = f"sqlite:///{folder}/keys.db?mode=rwc"
     return seen(store, a_key(store, OTHER_PEPPER))
@@ -159,7 +169,9 @@ FAULTS: dict[str, Callable[[Path], Seen]] = {
     "the store does not run": no_server,
     "wrong password": wrong_password,
     "`lockgate db upgrade` was not run": no_tables,
+    "the path of a SQLite file is mistyped": mistyped_path,
     "a pepper is missing": missing_pepper,
+    "a plan has no numbers": plan_without_numbers,
     "Redis evicts": evicting,
     "a proxy is not configured": unknown_proxy,
     "a row is damaged": damaged_row,
