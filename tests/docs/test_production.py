@@ -78,6 +78,8 @@ def seen(
         with TestClient(protect(app or application(), gate, strict=strict)) as client:
             sent = {"Authorization": f"Bearer {text or a_key()}", **(headers or {})}
             answer = client.get("/models", headers=sent)
+            assert client.portal is not None
+            client.portal.call(gate.close)  # In its event loop, which ends with the client.
         return Seen(answer.status_code, answer.text)
     except ConfigurationError as mistake:
         return Seen(None, str(mistake))
