@@ -47,10 +47,12 @@ app.py frontend R o1 h1 d0
 Origin Forwarded RateLimit X-Shadow-RateLimit-Limit X_Forwarded_For FORCE_SCRIPT_NAME
 aud iat jku jti jwk nbf sid x5c x5u Prepended_Concatenation_Mark
 CASE NULL VALUES caching_sha2_password mariadbd mysqld include_object
-ASK LOADING MIGRATE SCRIPT TRYAGAIN Sentinel allchannels noeviction discover_master
+ASK ASKING AUTH FLUSHALL LOADING MIGRATE SCRIPT SELECT TRYAGAIN Sentinel _sock _writer
+allchannels noeviction discover_master
 NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision
 CORSConfig add_middleware after_request as_view before_request cross_origin docs_url
 zsh_source fish_source sentinel_kwargs
+send_packed_command read_response redis_connect_func disconnect recv shutdown
 errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
 lockgate_admitted_requests_total lockgate_refused_requests_total lockgate_events_total
 lockgate_breaker_open lockgate_store_call_seconds le zsh_source fish_source sentinel_kwargs

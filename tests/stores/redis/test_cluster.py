@@ -24,7 +24,7 @@ from lockgate.stores.base import PartUnavailable, Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport import client
 from lockgate.stores.redis.transport.commands import Call
-from lockgate.stores.redis.transport.connection import Lost
+from lockgate.stores.redis.transport.failures import Lost
 from tests.patience import SHORT
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
@@ -356,19 +356,19 @@ def test_d33_a_request_whose_reply_is_lost_as_its_slot_begins_to_move_counts_onc
     store, made = RedisStore(own.url(), prefix="lost"), new_key()
     key = run(store.insert(draft_of(made), None))
     place = store._names.place("org_1")
-    lane = store._lanes.here()
-    ask, replies = lane.ask, list[Any]()
+    client = store.clients.here()
+    ask, replies = client.ask, list[Any]()
 
     async def lose(call: Call) -> Any:
         replies.append(await ask(call))
         if len(replies) < 2:
             return replies[-1]
-        lane.ask = ask
+        client.ask = ask
         moving(store, "org_1", place.windows)
         return Lost(ConnectionError("cut"), replies[0])
 
     run(store.admit(token_of(made), 1, BOOK))  # The process knows the key.
-    lane.ask = lose
+    client.ask = lose
     for _ in range(2):
         assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
     assert run(store.peek("org_1", BOOK.default.windows)).used[0] == 3

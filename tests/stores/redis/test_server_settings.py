@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import redis
@@ -159,21 +158,6 @@ def test_the_primary_that_sentinels_name_is_told(caplog: pytest.LogCaptureFixtur
             primary.config_set("maxmemory", 0)
             primary.config_set("maxmemory-policy", "noeviction")
     assert f"127.0.0.1:{watched.named()}" in message
-
-
-def test_the_settings_of_a_client_keep_their_own_connect_function(evicting: RedisServer) -> None:
-    names: list[str] = []
-
-    def named(connection: Any) -> None:
-        connection.on_connect()
-        connection.send_command("CLIENT", "SETNAME", "mine")
-        names.append(str(connection.read_response()))
-
-    settings: Any = {"redis_connect_func": named}
-    store = RedisStore(redis.Redis(port=evicting.port, **settings))
-    assert of_kind("eviction", run(store.warnings()))
-    assert names
-    run(store.close())
 
 
 @pytest.mark.parametrize(

@@ -28,24 +28,24 @@ from .codec import (
     write_seal,
     write_user,
 )
-from .key_names import read, slot_of, write
+from .key_names import KEYS, ORGANIZATION, read, slot_of, write
 from .keys import Keys
-from .transport.client import lasting
-from .transport.commands import Call, Script, command, invocation, number
-from .transport.connection import Refused
+from .transport.client import confirmed
+from .transport.commands import Call, Script, command, number
+from .transport.failures import Refused
 
-_REGISTER: Final = Script("accounts.lua", "register")
-_CLAIM: Final = Script("accounts.lua", "claim")
-_REMOVE_UNCLAIMED: Final = Script("accounts.lua", "remove_unclaimed")
-_SIGN_IN: Final = Script("accounts.lua", "sign_in")
-_SIGN_OUT: Final = Script("accounts.lua", "sign_out")
-_REHASH_TOKEN: Final = Script("accounts.lua", "rehash_token")
+_REGISTER: Final = Script("accounts.lua", "register", KEYS)
+_CLAIM: Final = Script("accounts.lua", "claim", KEYS, repeatable=True)
+_REMOVE_UNCLAIMED: Final = Script("accounts.lua", "remove_unclaimed", KEYS)
+_SIGN_IN: Final = Script("accounts.lua", "sign_in", ORGANIZATION, repeatable=True)
+_SIGN_OUT: Final = Script("accounts.lua", "sign_out", ORGANIZATION)
+_REHASH_TOKEN: Final = Script("accounts.lua", "rehash_token", ORGANIZATION)
 
 
 class Accounts(Keys):
     """The verbs of :class:`~lockgate.stores.base.AccountStore`."""
 
-    @lasting
+    @confirmed
     async def register(
         self, account: AccountDraft, key: KeyDraft, now: int | None = None
     ) -> tuple[Account, ApiKey]:
@@ -66,14 +66,8 @@ class Accounts(Keys):
             for index in (mine, self._names.reviews):
                 # An account that exists keeps the instant at which it was entered.
                 await self._ask(_enter(index, created, organization, b"NX"))
-            answer = await self._ask(
-                invocation(
-                    _REGISTER,
-                    place.slot,
-                    place.keys,
-                    *(number(now), *write_account(account), *write_key(key)),
-                )
-            )
+            values = number(now), *write_account(account), *write_key(key)
+            answer = await self._ask(place.call(_REGISTER, *values))
             if answer is None:
                 there = await self.account(organization)
                 if there is None or there.billing_email != account.billing_email:
@@ -133,7 +127,7 @@ class Accounts(Keys):
             found += [account for account in accounts if account.claimed_by == user]
         return tuple(found)
 
-    @lasting
+    @confirmed
     async def claim_if_unclaimed(
         self,
         organization: str,
@@ -149,16 +143,8 @@ class Accounts(Keys):
         place, mine = self._names.place(organization), self._names.user(user)
         now = await self._time(place.slot) if now is None else now
         await self._ask(_enter(mine, now, organization, b"NX"))
-        record = await self._ask(
-            invocation(
-                _CLAIM,
-                place.slot,
-                place.keys,
-                *(number(now), write_user(user), number(revoke), number(keep_token)),
-                *map(write_seal, seals),
-                repeatable=True,
-            )
-        )
+        values = number(now), write_user(user), number(revoke), number(keep_token)
+        record = await self._ask(place.call(_CLAIM, *values, *map(write_seal, seals)))
         account = None if record is None else read_account(record)
         # The claim holds from here on: an index that is not updated only costs a vain look.
         with suppress(StoreError):
@@ -173,7 +159,7 @@ class Accounts(Keys):
             await self._count_change()
         return account
 
-    @lasting
+    @confirmed
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
     ) -> tuple[str, ...]:
@@ -206,14 +192,7 @@ class Accounts(Keys):
             if len(keys) < PAGE_AT_MOST:
                 break
             after = Position(keys[-1].created_at, keys[-1].id)
-        answer: bytes = await self._ask(
-            invocation(
-                _REMOVE_UNCLAIMED,
-                place.slot,
-                place.keys,
-                number(edge),
-            )
-        )
+        answer: bytes = await self._ask(place.call(_REMOVE_UNCLAIMED, number(edge)))
         if answer in {b"removed", b"gone"} and account is not None:
             await self._ask(_leave(self._names.email(account.billing_email), organization))
             await self._unclaim(self._names.token(account.handle), write(organization))
@@ -225,24 +204,21 @@ class Accounts(Keys):
 
     async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
         place = self._names.place(organization)
-        call = invocation(_SIGN_IN, place.slot, [place.organization], number(now), repeatable=True)
-        record = await self._ask(call)
+        record = await self._ask(place.call(_SIGN_IN, number(now)))
         return None if record is None else read_account(record)
 
-    @lasting
+    @confirmed
     async def sign_out(self, organization: str) -> None:
-        place = self._names.place(organization)
-        await self._ask(invocation(_SIGN_OUT, place.slot, [place.organization]))
+        await self._ask(self._names.place(organization).call(_SIGN_OUT))
 
-    @lasting
+    @confirmed
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         account = await self.account_by_token(handle)
         if account is None:
             return False
         place = self._names.place(account.organization)
         values = *write_digest(old), *write_digest(new)
-        call = invocation(_REHASH_TOKEN, place.slot, [place.organization], *values)
-        return bool(await self._ask(call))
+        return bool(await self._ask(place.call(_REHASH_TOKEN, *values)))
 
     async def _later(self, name: bytes, after: Position | None, count: int) -> list[Position]:
         """Return entries of an index after a position, in ascending order."""
@@ -251,9 +227,7 @@ class Accounts(Keys):
             name,
             count,
             lambda entry: after is None or entry > after,
-            b"ZRANGEBYSCORE",
-            edge,
-            b"+inf",
+            *(b"ZRANGEBYSCORE", edge, b"+inf"),
         )
 
     async def _earlier(self, name: bytes, before: Position | None, count: int) -> list[Position]:

@@ -41,15 +41,16 @@ from .admission_codec import (
     write_request,
 )
 from .codec import RECORDS, read_claim, read_usage
+from .error_hints import LossReport
 from .key_hints import ADMIT, KeyHint
-from .key_names import REMOVED, Names, Place, fields_of, slot_of
-from .transport.client import Transport
-from .transport.commands import Call, Script, arguments, command, invocation, number, told_in
-from .transport.connection import Split, reraise
+from .key_names import ORGANIZATION, REMOVED, Names, Place, fields_of, slot_of
+from .transport.client import RedisClient
+from .transport.commands import Call, Script, arguments, command, number, told_in
+from .transport.failures import Split, reraise
 
 _HIT: Final = Script("hit.lua")
 _PEEK: Final = Script("peek.lua")
-ADD_USAGE: Final = Script("keys.lua", "add_usage")
+ADD_USAGE: Final = Script("keys.lua", "add_usage", ORGANIZATION)
 
 _ADMITTED: Final = Verdict.ADMITTED
 _CHARGE_ARGUMENTS: Final = 5
@@ -64,10 +65,11 @@ _call = cast(Callable[[type[Call], Iterable[object]], Call], tuple.__new__)  # p
 class Admissions(Store):
     """The verbs of :class:`~lockgate.stores.base.WindowStore`, and admission."""
 
-    _lanes: PerLoop[Transport]
+    clients: PerLoop[RedisClient]
     _names: Names
     _nodes: CircuitBreakers
     _key_hints: BoundedDict[str, KeyHint]
+    _losses: LossReport
 
     @abstractmethod
     async def _ask(self, call: Call, organization: str | None = None) -> Any:
@@ -75,7 +77,7 @@ class Admissions(Store):
 
         Raises:
             StoreError: the server refused, or no reply came.
-            UnreadableState: it cannot make sense of what it keeps of the organization.
+            UnreadableState: the stored state of the organization cannot be read.
         """
 
     async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
@@ -86,7 +88,7 @@ class Admissions(Store):
             token.sealed != key_hint.sealed and not token.accepts(key_hint.key())
         ):
             key_hint = await self._find_hint(token, plans)
-        lane, nodes = self._lanes.here(), self._nodes
+        client, nodes = self.clients.here(), self._nodes
         while key_hint is not None:
             if key_hint.revoked is not None:
                 self._key_hints.pop(token.handle, None)
@@ -102,12 +104,12 @@ class Admissions(Store):
                 if watched:
                     answer = await self._ask(call, key_hint.unused[2])
                 else:
-                    answer = await lane.ask(call)
+                    answer = await client.ask(call)
                     if isinstance(answer, Exception):
-                        answer = await lane.insist(call, answer)
+                        answer = await client.retry(call, answer)
             except (RedisError, OSError) as failure:
                 if not watched:
-                    self._judge(lane, call, failure, asked_at)
+                    self._judge(client, call, failure, asked_at)
                 if not isinstance(failure, Split):
                     reraise(failure, key_hint.unused[2])
                 answer = await self._admit_by_parts(key_hint, plan, failure.call)
@@ -150,13 +152,12 @@ class Admissions(Store):
             return None
         if answer[0] == ADMITTED and not is_again:
             values = *fields_of(key.id), b"1", number(told_in(answer))
-            used = invocation(ADD_USAGE, place.slot, [place.organization], *values)
-            usage = await self._ask(used) or usage
+            usage = await self._ask(place.call(ADD_USAGE, *values)) or usage
         return answer + (usage or NO_USAGE)
 
     def _judge(
         self,
-        lane: Transport,
+        client: RedisClient,
         call: Call,
         failure: BaseException,
         asked_at: float,
@@ -165,20 +166,20 @@ class Admissions(Store):
         """Report the failure of a call to the circuit breaker of the server that has its slot.
 
         Args:
-            lane: the transport that made the call.
+            client: made the call.
             call: the call.
             failure: its exception.
             asked_at: when it was made, in seconds of the monotonic clock.
             tried: the server that the call was to probe; None: it was no probe.
         """
-        nodes, node = self._nodes, lane.node(call.slot)
+        nodes, node = self._nodes, client.node(call.slot)
         if tried is not None and tried != node:
             nodes.dropped(tried, trying=True)
         trying = tried == node
         if not isinstance(failure, RedisError | OSError) or _of_one_slot(failure):
             nodes.dropped(node, trying)
         elif nodes.failed(node, failure, asked_at, trying):
-            lane.give_up(call.slot)
+            client.abandon(call.slot)
 
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
@@ -207,7 +208,7 @@ class Admissions(Store):
         return await self._ask(_request(script, place, start, request), organization)
 
     async def _claimed(self, handle: str) -> tuple[str, str] | None:
-        """Return the organization and id of the key with this handle; None: there is none."""
+        """Return the organization and id of the key with this handle, or None."""
         name = self._names.handle(handle)
         claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         return None if claim is None or claim == REMOVED else read_claim(claim)[:2]
@@ -248,10 +249,22 @@ class Admissions(Store):
     ) -> KeyHint | None:
         """Replace a hint that the script found stale; None: the key no longer fits the token."""
         self._key_hints.pop(token.handle, None)
-        if record is None:  # The key was removed, or the server restored or emptied.
+        if record is None:  # The key was removed, or Redis lost data.
+            if not self._losses.holds_copies:
+                await self._check_loss(token.handle)
             return await self._find_hint(token, plans)
         organization = key_hint.key().organization
         return self._remember(token, self._hint(organization, record, usage, placed, plans))
+
+    async def _check_loss(self, handle: str) -> None:
+        """Report a loss of data if the key with this handle is gone without having been removed.
+
+        A removal first marks the handle, or takes the instant out of its claim.
+        """
+        name = self._names.handle(handle)
+        claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        if claim is None or (claim != REMOVED and read_claim(claim).since is not None):
+            self._losses.report()
 
     def _hint(
         self,
@@ -279,7 +292,7 @@ def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call
 
 
 def _of_one_slot(failure: Exception) -> bool:
-    """Whether a failure concerns one slot that moves or is not served, and not its server."""
+    """Return whether a failure concerns one slot, moving or unserved, and not its server."""
     if isinstance(failure, ClusterDownError):  # Also raised where the whole Cluster is down.
         return "slot" in str(failure)
     return isinstance(failure, PartUnavailable | AskError | TryAgainError)

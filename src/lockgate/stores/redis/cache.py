@@ -11,29 +11,37 @@ from typing import Any, Final
 
 from ...core.api_keys import ApiKey
 from ...core.plans import Organization
-from ...core.timestamps import DAY, MILLISECOND
+from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from ..cached.base import COPIES_LAST, CacheStore
 from ..runtime.per_loop import PerLoop
 from .codec import Claim, write_claim, write_placement, write_record
-from .key_names import Names, fields_of, slot_of
-from .transport.client import Transport, lasting
+from .error_hints import LossReport
+from .key_names import ORGANIZATION, Names, fields_of, slot_of
+from .transport.client import RedisClient, confirmed
 from .transport.commands import Call, Script, command, invocation, number
 
-_FILL_TOKEN: Final = Script("cache.lua", "fill_token")
-_FORGET: Final = Script("cache.lua", "forget")
-_INSTALL: Final = Script("cache.lua", "install")
+_FILL_TOKEN: Final = Script("cache.lua", "fill_token", ORGANIZATION, repeatable=True)
+_FORGET: Final = Script("cache.lua", "forget", ORGANIZATION, repeatable=True)
+_INSTALL: Final = Script("cache.lua", "install", ORGANIZATION, repeatable=True)
 _REPLACE: Final = Script("cache.lua", "replace")
 _FILL_TOKEN_BYTES: Final = 16
 _COPIES_LAST: Final = b"%d" % (COPIES_LAST // MILLISECOND)
+_COUNTER_LASTS: Final = DAY - MINUTE
+"""Microseconds for which the change counter is certain to stay."""
 _COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
+_OUT_OF_ORDER: Final = 10 * SECOND
+"""Microseconds: of two changes at a time, the earlier may write its counter last."""
 _RANDOM_BITS: Final = 10
 
 
 class Cache(CacheStore):
     """The verbs of :class:`~lockgate.stores.cached.base.CacheStore`."""
 
-    _lanes: PerLoop[Transport]
+    clients: PerLoop[RedisClient]
     _names: Names
+    _losses: LossReport
+    _latest_counter: int | None = None
+    """The change counter as this process read it last."""
 
     @abstractmethod
     async def _ask(self, call: Call, organization: str | None = None) -> Any:
@@ -41,14 +49,13 @@ class Cache(CacheStore):
 
     @property
     def served_by(self) -> object:
-        return self._lanes.here().served_by
+        return self.clients.here().served_by
 
     async def fill_token(self, organization: str) -> str:
-        place = self._names.place(organization)
+        self._losses.holds_copies = True
         values = urandom(_FILL_TOKEN_BYTES).hex().encode(), _COPIES_LAST
-        fill_token: bytes = await self._ask(
-            invocation(_FILL_TOKEN, place.slot, [place.organization], *values, repeatable=True)
-        )
+        call = self._names.place(organization).call(_FILL_TOKEN, *values)
+        fill_token: bytes = await self._ask(call)
         return fill_token.decode()
 
     async def install(self, key: ApiKey, placed: Organization | None, fill_token: str) -> bool:
@@ -63,21 +70,20 @@ class Cache(CacheStore):
             *(number(key.request_count), number(key.last_used_at or 0)),
             b"" if placed is None else write_placement(placed),
         )
-        call = invocation(_INSTALL, place.slot, [place.organization], *values, repeatable=True)
-        return bool(await self._ask(call))
+        return bool(await self._ask(place.call(_INSTALL, *values)))
 
-    @lasting
+    @confirmed
     async def forget(self, organization: str) -> None:
-        place = self._names.place(organization)
-        await self._ask(invocation(_FORGET, place.slot, [place.organization], repeatable=True))
+        await self._ask(self._names.place(organization).call(_FORGET))
         await self._count_change()  # Refusals that a copy caused are forgotten within a second.
 
     async def caught_up(self) -> int | None:
+        self._losses.holds_copies = True
         name = await self._caught_up_name()
         counter = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         return None if counter is None else int(counter)
 
-    @lasting
+    @confirmed
     async def catch_up(self, before: int | None, change_counter: int) -> bool:
         name = await self._caught_up_name()
         values = number(before), number(change_counter), _COUNTERS_LAST
@@ -89,12 +95,27 @@ class Cache(CacheStore):
         The name depends on which primaries serve which slots. A replica that is promoted may lack
         the latest deletions of copies, and a counter kept by another primary does not know that.
         """
-        return self._names.caught_up(await self._lanes.here().arrangement())
+        return self._names.caught_up(await self.clients.here().arrangement())
 
     async def change_counter(self) -> int | None:
         name = self._names.change_counter
-        counter = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-        return await self._count_change() if counter is None else int(counter)
+        found = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        before = self._latest_counter
+        if found is None:
+            counter = await self._count_change()
+            if before is not None and _time_of(counter) - _time_of(before) < _COUNTER_LASTS:
+                self._losses.report()
+        else:
+            counter = int(found)
+            if (
+                before is not None
+                and _time_of(counter) < _time_of(before) - _OUT_OF_ORDER
+                # Without a loss it goes back only where the clock did.
+                and await self.now() >= _time_of(before)
+            ):
+                self._losses.report()
+        self._latest_counter = counter
+        return counter
 
     async def _count_change(self) -> int:
         """Set the change counter to a value that it never had, and return that.
@@ -108,3 +129,8 @@ class Cache(CacheStore):
         values = name, number(counter), b"PX", _COUNTERS_LAST
         await self._ask(command(slot_of(name), b"SET", *values, repeatable=True))
         return counter
+
+
+def _time_of(counter: int) -> int:
+    """Return when a change counter was set, in microseconds by the server's clock."""
+    return counter >> _RANDOM_BITS

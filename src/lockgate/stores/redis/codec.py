@@ -18,7 +18,7 @@ from .transport.commands import number
 
 _USAGE: Final = Struct("<qq")
 RECORDS: Final = "its keys, plan and account in Redis"
-"""What cannot be read, as an :class:`UnreadableState` says it."""
+"""Names the stored state in the message of :class:`UnreadableState`."""
 
 
 def write_digest(digest: Digest) -> tuple[bytes, bytes, bytes]:

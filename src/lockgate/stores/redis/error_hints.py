@@ -1,10 +1,13 @@
-"""Advice for the log on failures of Redis.
+"""Advice for the log on failures of Redis, and on data that it lost.
 
 It never quotes an error of the server, which may quote the command that it was sent.
 """
 
+import logging
+from math import inf
 from socket import gaierror
 from ssl import SSLError
+from time import monotonic
 from typing import Final
 
 from redis.exceptions import (
@@ -20,6 +23,17 @@ from redis.exceptions import (
 
 from ...errors import StoreUnavailable
 
+logger: Final = logging.getLogger("lockgate")
+
+_REPORTED_AGAIN_AFTER: Final = 3600.0
+"""Seconds."""
+_LOSS: Final = (
+    "Redis has lost data that it had before: keys made since an earlier state get 401, and "
+    "revocations, plans and counts since then may be undone. Restore the latest backup, or move "
+    "the callers to new keys; revoke again the keys that were revoked lately; and set appendonly "
+    "yes. Causes: FLUSHALL, a restart without persistence, an older backup, eviction, or a replica "
+    "that lagged behind its primary."
+)
 _LOGIN: Final = "it rejects this user and password: check both in the store's URL"
 _RIGHTS: Final = "this user lacks a right: grant the rights listed in docs/redis.md"
 _FULL: Final = "its memory is full: raise maxmemory"
@@ -93,7 +107,7 @@ _BY_WORDS: Final = (
 
 
 def advice(failure: BaseException) -> str | None:
-    """Return advice on a failure, as the end of a sentence; None: there is none."""
+    """Return advice on a failure, as the end of a sentence, or None."""
     seen: BaseException | None = failure
     while seen is not None:
         for kind, what in _BY_KIND:
@@ -106,3 +120,19 @@ def advice(failure: BaseException) -> str | None:
                     return what
         seen = seen.__cause__ or seen.__context__
     return _REPLACED if isinstance(failure, StoreUnavailable) else None
+
+
+class LossReport:
+    """Logs once an hour that Redis lost data."""
+
+    def __init__(self) -> None:
+        self.holds_copies = False
+        """Whether this process uses the store as the cache of a pair: copies are filled again."""
+        self._reported_at = -inf
+
+    def report(self) -> None:
+        """Log the loss, unless it concerns copies or was logged lately."""
+        now = monotonic()
+        if not self.holds_copies and now - self._reported_at >= _REPORTED_AGAIN_AFTER:
+            self._reported_at = now
+            logger.error("%s", _LOSS)

@@ -67,7 +67,7 @@ class KeyHint:
         """The latest result of :meth:`under`."""
 
     def is_still(self, place: Place, record: bytes | None, placed: bytes | None) -> bool:
-        """Whether the record and assignment are still the same, as ``admit.lua`` compares them."""
+        """Return whether record and assignment are unchanged, as ``admit.lua`` compares them."""
         asked = self.charged[3][: self._asked]
         return record is not None and asked == _asking(place, self.key().id, record, placed)
 

@@ -13,7 +13,11 @@ from typing import Final, NamedTuple
 from redis.crc import key_slot
 
 from ...errors import ConfigurationError
+from .transport.commands import Call, Script, invocation
 
+ORGANIZATION: Final = ("organization",)
+KEYS: Final = ("organization", "live", "created", "ended")
+"""The names that ``add_key`` of ``key_records.lua`` takes."""
 DEFAULT_PREFIX: Final = "lockgate"
 RECORD: Final = b"key "
 USAGE: Final = b"use "
@@ -42,10 +46,9 @@ class Place(NamedTuple):
     deadlines: bytes
     """A sorted set: jobs by the deadlines of their leases."""
 
-    @property
-    def keys(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """The names that ``add_key`` of ``key_records.lua`` takes."""
-        return self.organization, self.live, self.created, self.ended
+    def call(self, script: Script, *values: bytes) -> Call:
+        """Return a call of a script on the names that it takes."""
+        return invocation(script, self.slot, [getattr(self, n) for n in script.names], *values)
 
 
 class Names:

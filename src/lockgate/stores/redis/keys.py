@@ -28,21 +28,23 @@ from .codec import (
     write_place,
     write_record,
 )
-from .key_names import REMOVED, Place, fields_of, place_of, read, slot_of, write
-from .transport.client import lasting
+from .key_names import KEYS, ORGANIZATION, REMOVED, Place, fields_of, place_of, read, slot_of, write
+from .transport.client import confirmed
 from .transport.commands import Script, command, invocation, number
-from .transport.connection import Refused, Split, reraise
+from .transport.failures import Refused, Split, reraise
 
-_INSERT: Final = Script("keys.lua", "insert")
-_UPDATE: Final = Script("keys.lua", "update")
-_ROTATE: Final = Script("keys.lua", "rotate")
-_REVOKE: Final = Script("keys.lua", "revoke")
-_REVOKE_RECORD: Final = Script("keys.lua", "revoke_record")
-_REHASH: Final = Script("keys.lua", "rehash")
-_LIST: Final = Script("keys.lua", "list")
-_LIST_LIVE: Final = Script("keys.lua", "list_live")
-_LIST_ENDED: Final = Script("keys.lua", "list_ended")
-_REMOVE: Final = Script("keys.lua", "remove")
+_INSERT: Final = Script("keys.lua", "insert", KEYS)
+_UPDATE: Final = Script("keys.lua", "update", KEYS)
+_ROTATE: Final = Script("keys.lua", "rotate", KEYS)
+_REVOKE: Final = Script("keys.lua", "revoke", KEYS, repeatable=True)
+_REVOKE_RECORD: Final = Script("keys.lua", "revoke_record", ORGANIZATION, repeatable=True)
+_REHASH: Final = Script("keys.lua", "rehash", ORGANIZATION)
+_LIST: Final = Script("keys.lua", "list", ("organization", "created"), repeatable=True)
+_LIST_LIVE: Final = Script("keys.lua", "list_live", ("organization", "live"), repeatable=True)
+_LIST_ENDED: Final = Script(
+    "keys.lua", "list_ended", ("organization", "live", "ended"), repeatable=True
+)
+_REMOVE: Final = Script("keys.lua", "remove", KEYS)
 _UNCLAIM: Final = Script("keys.lua", "unclaim")
 
 _CLAIM_LASTS: Final = MINUTE
@@ -59,22 +61,22 @@ _START: Final = "0 0"
 class Keys(Admissions, Cache):
     """The verbs of :class:`~lockgate.stores.base.KeyStore`."""
 
-    @lasting
+    @confirmed
     async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
         key = await self._insert_by(_INSERT, (number(now), number(cap)), draft, cap)
         assert key is not None, "or the script answers why not"
         return key
 
-    @lasting
+    @confirmed
     async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
         place = self._names.place(old.organization)
         values = number(now), write(old.id), write_record(old), write_record(new)
-        is_done = bool(await self._ask(invocation(_UPDATE, place.slot, place.keys, *values)))
+        is_done = bool(await self._ask(place.call(_UPDATE, *values)))
         if is_done:
             await self._count_change()
         return is_done
 
-    @lasting
+    @confirmed
     async def rotate_if(
         self,
         old: ApiKey,
@@ -101,9 +103,7 @@ class Keys(Admissions, Cache):
         place = self._names.place(draft.organization)
         claimed = await self._claim_for_key(draft)
         try:
-            answer = await self._ask(
-                invocation(script, place.slot, place.keys, *values, *write_key(draft))
-            )
+            answer = await self._ask(place.call(script, *values, *write_key(draft)))
         except Refused:
             await self._unclaim(*claimed)
             raise
@@ -140,15 +140,14 @@ class Keys(Admissions, Cache):
         with reading_state(organization, RECORDS):
             return read_keys(records)
 
-    @lasting
+    @confirmed
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None
     ) -> ApiKey | None:
         place = self._names.place(organization)
         values = number(now), write(id)
-        call = invocation(_REVOKE, place.slot, place.keys, *values, repeatable=True)
         try:
-            answer = await self._ask(call.divisible())
+            answer = await self._ask(place.call(_REVOKE, *values).divisible())
         except Split:
             answer = await self._revoke_by_parts(place, values)
         if answer is None:
@@ -162,10 +161,7 @@ class Keys(Admissions, Cache):
         The first call revokes. A process that dies after it leaves the revoked key in the index of
         live keys until the key is revoked again.
         """
-        marking = invocation(
-            _REVOKE_RECORD, place.slot, [place.organization], *values, repeatable=True
-        )
-        answer = await self._ask(marking)
+        answer = await self._ask(place.call(_REVOKE_RECORD, *values))
         if answer is not None:
             key = read_key(*cast(list[bytes], answer))
             expiry = NEVER if key.expires_at is None else key.expires_at
@@ -174,7 +170,7 @@ class Keys(Admissions, Cache):
                 await self._ask(command(place.slot, *words, repeatable=True))
         return answer
 
-    @lasting
+    @confirmed
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         claimed = await self._claimed(handle)
         if claimed is None:
@@ -182,8 +178,7 @@ class Keys(Admissions, Cache):
         organization, id = claimed
         place = self._names.place(organization)
         values = fields_of(id)[0], *write_digest(old), *write_digest(new)
-        call = invocation(_REHASH, place.slot, [place.organization], *values)
-        moved = bool(await self._ask(call))
+        moved = bool(await self._ask(place.call(_REHASH, *values)))
         if moved:
             await self._count_change()
         return moved
@@ -195,9 +190,9 @@ class Keys(Admissions, Cache):
             organization, id = claimed
             place = self._names.place(organization)
             values = *fields_of(id), number(requests), number(last_used_at)
-            await self._ask(invocation(ADD_USAGE, place.slot, [place.organization], *values))
+            await self._ask(place.call(ADD_USAGE, *values))
 
-    @lasting
+    @confirmed
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
@@ -224,11 +219,9 @@ class Keys(Admissions, Cache):
         start = b"-"
         if after is not None:
             start = b"(" + write_place(after._replace(instant=NEVER - after.instant))
-        keys = place.organization, place.created
         values = start, number(limit)
-        call = invocation(_LIST, place.slot, keys, *values, repeatable=True)
         try:
-            fields = await self._ask(call.divisible())
+            fields = await self._ask(place.call(_LIST, *values).divisible())
         except Split:
             fields = await self._list_by_parts(place, *values)
         return read_keys(fields)
@@ -249,11 +242,8 @@ class Keys(Admissions, Cache):
     ) -> Sequence[bytes | None]:
         """Return alternating records and usage of live keys, the latest expiry first."""
         start = b"+" if after is None else b"(" + write_place(after)
-        values = number(now), start, number(limit)
-        keys = place.organization, place.live
-        fields: Sequence[bytes | None] = await self._ask(
-            invocation(_LIST_LIVE, place.slot, keys, *values, repeatable=True)
-        )
+        call = place.call(_LIST_LIVE, number(now), start, number(limit))
+        fields: Sequence[bytes | None] = await self._ask(call)
         return fields
 
     async def _remove_ended(self, place: Place, until: int) -> tuple[int, bool]:
@@ -262,17 +252,14 @@ class Keys(Admissions, Cache):
         The handles are marked first. A removal that is interrupted after that is repeated by the
         next, and until then the key appears in lists only.
         """
-        indexes = place.organization, place.live, place.ended
-        values = number(until), number(_REMOVED_AT_ONCE)
-        due = read_keys(
-            await self._ask(invocation(_LIST_ENDED, place.slot, indexes, *values, repeatable=True))
-        )
+        listing = place.call(_LIST_ENDED, number(until), number(_REMOVED_AT_ONCE))
+        due = read_keys(await self._ask(listing))
         if not due:
             return 0, False
         names = [self._names.handle(key.handle) for key in due]
         await together(self._ask(command(slot_of(n), b"SET", n, REMOVED)) for n in names)
         ids = [write(key.id) for key in due]
-        removed = await self._ask(invocation(_REMOVE, place.slot, place.keys, *ids))
+        removed = await self._ask(place.call(_REMOVE, *ids))
         return removed, len(due) == _REMOVED_AT_ONCE
 
     async def _scan(self, cursor: str | None) -> tuple[Sequence[Place], str | None]:
@@ -281,18 +268,18 @@ class Keys(Admissions, Cache):
         A cursor is the number of a server and a cursor of its ``SCAN``.
         """
         which, start = (cursor or _START).split()
-        lines = [*(await self._lanes.here().everyone()).values()]
-        if int(which) >= len(lines):
+        pipelines = [*(await self.clients.here().by_server()).values()]
+        if int(which) >= len(pipelines):
             return [], None
         match = b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
-        answer = await lines[int(which)].ask(command(0, b"SCAN", start.encode(), *match))
+        answer = await pipelines[int(which)].ask(command(0, b"SCAN", start.encode(), *match))
         if isinstance(answer, Exception):
             reraise(answer)
         following, names = cast(tuple[bytes, list[bytes]], answer)
         places = [place_of(name) for name in dict.fromkeys(names) if name.endswith(b"}")]
         if following != b"0":
             return places, f"{which} {following.decode()}"
-        return places, f"{int(which) + 1} 0" if int(which) + 1 < len(lines) else None
+        return places, f"{int(which) + 1} 0" if int(which) + 1 < len(pipelines) else None
 
     async def _claim(self, name: bytes, claim: bytes) -> None:
         """Claim a handle.

@@ -9,20 +9,16 @@ settings are read when :meth:`~lockgate.stores.base.Store.warnings` is asked.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Final, NamedTuple, cast
 
 from redis.exceptions import ResponseError
 
 from ...events import Events
 from ..base import StoreWarning
-from .transport.config import ask
+from .transport.config import Ask
 
 logger: Final = logging.getLogger("lockgate")
-
-Ask = Callable[..., Awaitable[Any]]
-"""Sends a command, given as words, to one server; raises its error."""
 
 _CLOCK_OFFSET: Final = 1.0
 """Seconds by which a server's clock may differ from the process's without a warning."""
@@ -80,15 +76,13 @@ class EvictionCheck:
             if found.evicts:
                 _emit(events, found)
 
-    async def greet(self, connection: Any) -> None:
-        """Read the settings over a connection of redis-py's that has logged in.
-
-        On a blocking connection this never suspends.
+    async def greet(self, server: str, ask: Ask) -> None:
+        """Read the settings over a new connection to a server.
 
         Raises:
             ConnectionError, TimeoutError: the connection failed.
         """
-        found = await _memory_policy(_name(connection), partial(ask, connection))
+        found = await _memory_policy(server, ask)
         self._found[found.server] = found
         if not found.evicts or (found.server, found.policy) in self._warned:
             return
@@ -178,8 +172,3 @@ async def _fields(ask: Ask, *words: str) -> Mapping[str, str]:
 def _emit(events: Events, found: MemoryPolicy) -> None:
     server, maxmemory, policy = found
     events.emit("redis_evicts", server=server, policy=policy, maxmemory=maxmemory)
-
-
-def _name(connection: Any) -> str:
-    path: str | None = getattr(connection, "path", None)
-    return path or f"{connection.host}:{connection.port}"

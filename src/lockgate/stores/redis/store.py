@@ -30,22 +30,24 @@ from .codec import (
     read_placement,
     write_placement,
 )
-from .error_hints import advice
+from .error_hints import LossReport, advice
 from .key_hints import ADMIT, AT_MOST, KeyHint
 from .key_names import DEFAULT_PREFIX, Names, Place, write
 from .keys import READ_AT_ONCE
 from .server_settings import EvictionCheck, warnings_of
-from .transport.client import Transport, lasting
-from .transport.commands import Call, Script, command, invocation, number
+from .transport.client import RedisClient, confirmed
+from .transport.cluster import ClusterClient, SeedNodes
+from .transport.commands import Call, Script, command, number
 from .transport.config import Client, Servers, servers_of
-from .transport.connection import reraise
-from .transport.seed_nodes import SeedNodes
+from .transport.failures import reraise
+from .transport.sentinel_client import SentinelClient
 from .transport.sentinels import Watch
 
-_ACQUIRE: Final = Script("leases.lua", "acquire")
-_RENEW: Final = Script("leases.lua", "renew")
-_RELEASE: Final = Script("leases.lua", "release")
-_LEASES: Final = Script("leases.lua", "list")
+_NAMES: Final = ("leases", "deadlines")
+_ACQUIRE: Final = Script("leases.lua", "acquire", _NAMES, repeatable=True)
+_RENEW: Final = Script("leases.lua", "renew", _NAMES, repeatable=True)
+_RELEASE: Final = Script("leases.lua", "release", _NAMES)
+_LEASES: Final = Script("leases.lua", "list", _NAMES, repeatable=True)
 
 _CLOCKS: Final = range(0, 16384, 1024)
 """Slots spread over all servers, any of which can tell the time."""
@@ -95,25 +97,28 @@ class RedisStore(Accounts):
         replicas = _replicas(durability)
         self._watches: list[Watch] = []
         self._eviction = EvictionCheck()
+        self._losses = LossReport()
 
-        def lane(reached: Servers) -> Callable[..., Transport]:
-            watch = None
+        def factory(reached: Servers) -> Callable[..., RedisClient]:
+            if replicas and reached.kind != "sentinel":
+                raise ConfigurationError("durability is for a Redis that Sentinels watch.")
+            reached = reached._replace(greet=self._eviction.greet)
             if reached.kind == "sentinel":
                 watch = Watch(reached, replicas, self._names.acknowledged)
                 self._watches.append(watch)
-            elif replicas:
-                raise ConfigurationError("durability is for a Redis that Sentinels watch.")
-            reached = reached._replace(greet=self._eviction.greet)
-            return partial(Transport, reached, SeedNodes(reached.addresses), adviser, watch)
+                return partial(SentinelClient, reached, adviser, watch)
+            if reached.kind == "cluster":
+                return partial(ClusterClient, reached, adviser, SeedNodes(reached.addresses))
+            return partial(RedisClient, reached, adviser)
 
-        blocking, awaiting = (None if each is None else lane(each) for each in servers)
+        blocking, awaiting = (None if each is None else factory(each) for each in servers)
         self._blocking = None if blocking is None else blocking(awaiting=False)
-        draw = None if awaiting is None else partial(awaiting, awaiting=True)
-        self._lanes = PerLoop(self._blocking, draw)
-        self.io: IoMode = self._lanes.io
+        make = None if awaiting is None else partial(awaiting, awaiting=True)
+        self.clients = PerLoop(self._blocking, make)
+        self.io: IoMode = self.clients.io
         self._key_hints = BoundedDict[str, KeyHint](AT_MOST)
         self._nodes = CircuitBreakers(type(self).__name__)
-        self._is_cluster = any(lane is not None and lane.kind == "cluster" for lane in servers)
+        self._is_cluster = any(each is not None and each.kind == "cluster" for each in servers)
 
     def watch(self, events: Events, deadline: float) -> bool:
         self._eviction.watch(events)
@@ -124,23 +129,23 @@ class RedisStore(Accounts):
     async def warnings(self) -> Sequence[StoreWarning]:
         found: list[StoreWarning] = []
         try:
-            for server, line in (await self._lanes.here().everyone()).items():
-                found += await warnings_of(server, line.reply)
+            for server, pipeline in (await self.clients.here().by_server()).items():
+                found += await warnings_of(server, pipeline.reply)
         except RedisError as failure:
             reraise(failure)
         return found
 
     async def ready(self) -> None:
         await self.now()
-        for line in (await self._lanes.here().everyone()).values():
-            answer = await line.ask(command(0, b"SCRIPT", b"LOAD", ADMIT.body))
+        for pipeline in (await self.clients.here().by_server()).values():
+            answer = await pipeline.ask(command(0, b"SCRIPT", b"LOAD", ADMIT.body))
             # Without that right the first admission sends the script itself.
             if isinstance(answer, Exception) and not isinstance(answer, NoPermissionError):
                 reraise(answer)
 
     async def now(self) -> int:
-        lane, failing = self._lanes.here(), self._nodes.failing
-        slots = (slot for slot in _CLOCKS if not failing or lane.node(slot) not in failing)
+        client, failing = self.clients.here(), self._nodes.failing
+        slots = (slot for slot in _CLOCKS if not failing or client.node(slot) not in failing)
         return await self._time(next(slots, 0))
 
     async def acquire(
@@ -153,14 +158,14 @@ class RedisStore(Accounts):
         now: int | None = None,
     ) -> SlotReading:
         values = write(job), write(owner), number(limit), number(span)
-        held, *lease = await self._slots(_ACQUIRE, organization, now, *values, repeatable=True)
+        held, *lease = await self._slots(_ACQUIRE, organization, now, *values)
         return SlotReading(read_lease(lease[0]) if lease else None, held, limit)
 
     async def renew(
         self, organization: str, job: str, owner: str, span: int, now: int | None = None
     ) -> Lease | None:
         values = write(job), write(owner), number(span)
-        lease = await self._slots(_RENEW, organization, now, *values, repeatable=True)
+        lease = await self._slots(_RENEW, organization, now, *values)
         return None if lease is None else read_lease(lease)
 
     async def release(
@@ -169,7 +174,7 @@ class RedisStore(Accounts):
         return bool(await self._slots(_RELEASE, organization, now, write(job), write(owner)))
 
     async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        leases = await self._slots(_LEASES, organization, now, repeatable=True)
+        leases = await self._slots(_LEASES, organization, now)
         return tuple(read_lease(lease) for lease in sorted(leases))
 
     async def organization(self, id: str) -> Organization | None:
@@ -179,7 +184,7 @@ class RedisStore(Accounts):
         with reading_state(id, RECORDS):
             return read_placement(id, placed)
 
-    @lasting
+    @confirmed
     async def put_organization(self, organization: Organization) -> None:
         place = self._names.place(organization.id)
         placed = write_placement(organization)
@@ -228,29 +233,29 @@ class RedisStore(Accounts):
         return None if kept is None else read_account(kept)
 
     def reset_connections(self) -> None:
-        self._lanes.here().reset_connections()
+        self.clients.here().reset_connections()
 
     async def close(self) -> None:
-        await self._lanes.close()
+        await self.clients.close()
         if self._blocking is not None:
             await self._blocking.close()
         for watch in self._watches:
             watch.close()
 
     async def _ask(self, call: Call, organization: str | None = None) -> Any:
-        lane, nodes = self._lanes.here(), self._nodes
+        client, nodes = self.clients.here(), self._nodes
         node, trying = "", False
         if nodes.failing:
-            nodes.prune(lane.nodes)
-            node = lane.node(call.slot)
+            nodes.prune(client.nodes)
+            node = client.node(call.slot)
             trying = nodes.enter(node)
         asked_at = monotonic()
         try:
-            reply = await lane.ask(call)
+            reply = await client.ask(call)
             if isinstance(reply, Exception):
-                reply = await lane.insist(call, reply)
+                reply = await client.retry(call, reply)
         except BaseException as failure:
-            self._judge(lane, call, failure, asked_at, node if trying else None)
+            self._judge(client, call, failure, asked_at, node if trying else None)
             if isinstance(failure, Exception):
                 reraise(failure, organization)
             raise
@@ -259,17 +264,9 @@ class RedisStore(Accounts):
         return reply
 
     async def _slots(
-        self,
-        script: Script,
-        organization: str,
-        now: int | None,
-        *values: bytes,
-        repeatable: bool = False,
+        self, script: Script, organization: str, now: int | None, *values: bytes
     ) -> Any:
-        place = self._names.place(organization)
-        keys = place.leases, place.deadlines
-        values = number(now), *values
-        call = invocation(script, place.slot, keys, *values, repeatable=repeatable)
+        call = self._names.place(organization).call(script, number(now), *values)
         return await self._ask(call, organization)
 
 

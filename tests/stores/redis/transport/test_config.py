@@ -58,18 +58,37 @@ def test_urls_that_cannot_be_read_are_not_repeated(url: str) -> None:
     assert caught.value.__suppress_context__
 
 
-def test_an_url_says_who_one_is_and_how_long_to_wait() -> None:
+def test_a_url_holds_credentials_and_how_long_to_wait() -> None:
     servers = servers_of(
         ["rediss+sentinel://me:p%40ss@a:1,b/service/2?socket_timeout=0.5"]
     ).blocking
     assert servers is not None
     assert (servers.kind, servers.addresses) == ("sentinel", (("a", 1), ("b", 26379)))
     assert (servers.service, servers.timeout) == ("service", 0.5)
-    assert servers.connection is redis.SSLConnection
-    options = {name: servers.options[name] for name in ("username", "password", "db")}
+    assert servers.settings.secure
+    assert servers.sentinels.secure
+    options = {name: servers.settings.options[name] for name in ("username", "password", "db")}
     assert options == {"username": "me", "password": "p@ss", "db": 2}
-    assert servers.sentinel is not None
-    assert "password" not in servers.sentinel[1]
+    assert "password" not in servers.sentinels.options
+
+
+class Custom(redis.Connection):
+    """May do more than its settings say."""
+
+
+@pytest.mark.parametrize(
+    ("client", "reason"),
+    [
+        (redis.Redis.from_pool(redis.ConnectionPool(redis_connect_func=print)), "connect_func"),
+        (redis.Redis.from_pool(redis.ConnectionPool(Custom)), "Custom"),
+        (redis.Redis(ssl=True, ssl_validate_ocsp=True), "OCSP"),
+    ],
+)
+def test_a_client_that_does_what_its_settings_do_not_say_is_refused(
+    client: redis.Redis, reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        RedisStore(client)
 
 
 @pytest.mark.parametrize(

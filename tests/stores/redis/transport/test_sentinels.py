@@ -29,7 +29,10 @@ from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.key_names import Names
 from lockgate.stores.redis.transport import sentinels
-from lockgate.stores.redis.transport.config import servers_of
+from lockgate.stores.redis.transport.commands import command
+from lockgate.stores.redis.transport.config import Endpoint, servers_of
+from lockgate.stores.redis.transport.failures import NotSent
+from lockgate.stores.redis.transport.pipeline import AsyncPipeline, BlockingPipeline
 from lockgate.stores.redis.transport.sentinels import Primary, Vote, judge
 from lockgate.stores.resilience.deadlines import within
 from lockgate.stores.runtime import background
@@ -445,15 +448,15 @@ def test_a_server_that_is_a_replica_is_no_primary(awaiting: bool, watched: Redis
     assert servers is not None
 
     async def connected(port: int) -> None:
-        connection = servers.connect_to_primary(("127.0.0.1", port))
-        try:
-            done = connection.connect()
-            if awaiting:
-                await done
-        finally:
-            done = connection.disconnect()
-            if awaiting:
-                await done
+        def dial() -> Endpoint:
+            return servers.endpoint(("127.0.0.1", port), is_primary=True)
+
+        pipeline = (AsyncPipeline if awaiting else BlockingPipeline)(dial, servers.timeout)
+        reply = await pipeline.ask(command(0, b"PING"))
+        await pipeline.close()
+        if isinstance(reply, NotSent):
+            assert reply.__cause__ is not None
+            raise reply.__cause__
 
     async def flow() -> None:
         for node in watched.nodes:

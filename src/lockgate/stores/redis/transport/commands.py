@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha1
 from importlib.resources import files
 from itertools import count
@@ -18,30 +18,30 @@ _ASKING: Final = b"*1\r\n$6\r\nASKING\r\n"
 
 
 def arguments(*values: bytes) -> bytes:
-    """Arguments as they are sent, each by its length: whatever is in one, it ends nowhere else."""
+    """Encode arguments, each by its length: no byte in one can end it."""
     return b"".join([b"$%d\r\n%b\r\n" % (len(value), value) for value in values])
 
 
 def number(value: int | None) -> bytes:
-    """A whole number as an argument; None is an empty one."""
+    """Encode a whole number as an argument; None becomes an empty one."""
     return b"" if value is None else b"%d" % value
 
 
 class _Ids:
-    """Ids of requests: whole numbers of eight bytes, which go on from a random one.
+    """Ids of requests: whole numbers of eight bytes that count up from a random one.
 
-    Written with the lowest byte first, those of one process differ at once: so they are compared
-    the quickest.
+    They are sent with the lowest byte first, so the ids of one process differ in the first byte and
+    compare quickly.
     """
 
     next: Callable[[], int]
-    """Gives the id of a new request."""
+    """Returns the id of a new request."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, as whoever was forked must."""
+        """Begin anew at another random number, as a forked process must."""
         self.next = count(int.from_bytes(urandom(8)) >> 1).__next__  # It never comes to 2**64.
 
 
@@ -51,7 +51,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _source(file: str, included: set[str]) -> str:
-    """Read a script with the file that each ``-- include:`` line names in its place, once each."""
+    """Read a script, with each file that an ``-- include:`` names in its place, once."""
     included.add(file)
 
     def source_of(line: re.Match[str]) -> str:
@@ -68,19 +68,30 @@ class Script:
 
     Args:
         file: in the folder ``scripts``, with the files that it includes.
-        verb: the function of the file to call, where the file does nothing but define some.
+        verb: the function of the file to call, where the file only defines functions.
+        names: the names of an organization that it takes (``key_names.py``).
+        repeatable: whether a call may be sent again when its outcome is unknown.
     """
 
-    def __init__(self, file: str, verb: str | None = None) -> None:
+    def __init__(
+        self,
+        file: str,
+        verb: str | None = None,
+        names: Sequence[str] = (),
+        *,
+        repeatable: bool = False,
+    ) -> None:
         source = _source(file, set())
         body = (source if verb is None else f"{source}return {verb}()\n").encode()
         sha = sha1(body, usedforsecurity=False).hexdigest().encode()
+        self.names: Final = names
+        self.repeatable: Final = repeatable
         self.body: Final = body
         self.by_digest: Final = arguments(b"EVALSHA", sha)
         self.whole: Final = arguments(b"EVAL", body)
 
     def start(self, size: int) -> bytes:
-        """How a call begins that has so many arguments, what is called included."""
+        """Return the start of a call with ``size`` arguments, ``EVALSHA`` included."""
         return b"*%d\r\n%b" % (size, self.by_digest)
 
 
@@ -101,27 +112,27 @@ class Call(NamedTuple):
     script: Script | None = None
     """The script that is called by its digest, which the server may not know."""
     repeatable: bool = False
-    """Whether it may be sent again when nobody knows if it took effect."""
+    """Whether it may be sent again when its outcome is unknown."""
     is_request: bool = False
-    """Whether it has an id of its own. The text ends with an instant of that server's before it was
-    sent first, or 0 when it is: a number in eight bytes."""
+    """Whether it has an id. The text ends with a number of eight bytes: an instant of that server's
+    before the call was sent first, or 0 the first time."""
     replies: int = 1
     invocation: Invocation | None = None
-    """What the text says, where that is a script with several keys. None: it has one key, or its
-    caller can do without it, key by key."""
+    """The script and its arguments, if it has several keys. None: it has one key, or its caller can
+    make one call for each key instead."""
 
     def whole(self) -> "Call":
-        """The call with the script itself."""
+        """Return the call with the script itself."""
         assert self.script is not None, "only a script has a digest"
         text = self.text.replace(self.script.by_digest, self.script.whole, 1)
         return self._replace(text=text, script=None)
 
     def divisible(self) -> "Call":
-        """The call by a caller who makes several instead if its keys lie apart."""
+        """Return the call of a caller that makes one for each key if a slot moves."""
         return self._replace(invocation=None)
 
     def by_one_key(self) -> "Call":
-        """The call of a script that names only its first key to Redis.
+        """Return the call of a script that names only its first key to Redis.
 
         While a slot is imported, a node runs a script with several keys only if it has all of them,
         and one with a single key in any case. The sender must know that none is elsewhere.
@@ -133,15 +144,15 @@ class Call(NamedTuple):
         return self._replace(text=call.text, script=None, replies=1)
 
     def asking(self) -> "Call":
-        """The call to a server that the slot is on its way to."""
+        """Return the call to the server that the slot is being moved to."""
         return self._replace(text=_ASKING + self.plain().text, replies=2)
 
     def plain(self) -> "Call":
-        """The call to whichever server has the slot."""
+        """Return the call to the server that has the slot."""
         return self._replace(text=self.text.removeprefix(_ASKING), replies=1)
 
     def again(self, since: int) -> "Call":
-        """The call as it is to be sent again: it was sent first after that instant."""
+        """Return the call to send again, which was sent first after the instant ``since``."""
         call = self.plain()
         if not self.is_request:
             return call
@@ -150,22 +161,25 @@ class Call(NamedTuple):
 
 
 def told_in(reply: bytes | None) -> int:
-    """The instant that a server told in its reply to a request; 0: there is none."""
+    """Return the instant in a server's reply to a request; 0: no reply."""
     return _TOLD.unpack_from(reply)[1] if reply else 0
 
 
 def command(slot: int, *values: bytes, repeatable: bool = False) -> Call:
-    """A plain command."""
+    """Return a plain command."""
     text = b"*%d\r\n%b" % (len(values), arguments(*values))
     return Call(slot, text, repeatable=repeatable)
 
 
-def invocation(
-    script: Script, slot: int, keys: Iterable[bytes], *values: bytes, repeatable: bool = False
-) -> Call:
-    """A call of a script, which may use these keys only."""
+def words(*values: str | bytes) -> Call:
+    """Return a plain command to any server, given as text."""
+    return command(0, *(value if isinstance(value, bytes) else value.encode() for value in values))
+
+
+def invocation(script: Script, slot: int, keys: Iterable[bytes], *values: bytes) -> Call:
+    """Return a call of a script, which may use these keys only."""
     keys = tuple(keys)
     invoked = Invocation(script, keys, values) if len(keys) > 1 else None
     start = script.start(3 + len(keys) + len(values))
     rest = arguments(b"%d" % len(keys), *keys, *values)
-    return Call(slot, start + rest, script, repeatable, invocation=invoked)
+    return Call(slot, start + rest, script, script.repeatable, invocation=invoked)

@@ -1,45 +1,63 @@
-"""Servers: where they are and how to connect, from a URL or from a client of the user's.
+"""Servers: where they are and how to connect, from a URL or from a client of redis-py.
 
-Of a client only its settings are taken. The connections are the store's own: a client's would try
-again by themselves what may have taken effect (D33), decode what is not text, or wait too long.
+Redis-py reads URLs, checks options and makes TLS contexts. Of a client only its settings are taken:
+its own connections would repeat by themselves what may have taken effect (D33), decode what is not
+text, or wait too long.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from inspect import isawaitable
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from ssl import SSLContext
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import redis
 from redis import asyncio as redis_asyncio
-from redis import connection as blocking
-from redis.asyncio import connection as awaiting
-from redis.asyncio.retry import Retry as AwaitingRetry
-from redis.asyncio.sentinel import SentinelConnectionPool as AwaitingSentinelPool
+from redis import connection as redis_connection
+from redis import sentinel as redis_sentinel
+from redis.asyncio import sentinel as redis_asyncio_sentinel
+from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import UsernamePasswordCredentialProvider
 from redis.exceptions import ReadOnlyError
-from redis.retry import Retry
-from redis.sentinel import SentinelConnectionPool
 
 from ....errors import ConfigurationError
-from ....sync import run
 
 Client: TypeAlias = (
     redis.Redis | redis.RedisCluster | redis_asyncio.Redis | redis_asyncio.RedisCluster
 )
 Address: TypeAlias = tuple[str, int]
-_LogIn: TypeAlias = Callable[[Any], Any]
-_Parse: TypeAlias = Callable[[str], Mapping[str, Any]]
 Kind = Literal["single", "sentinel", "cluster"]
+Ask = Callable[..., Coroutine[Any, Any, Any]]
+"""Sends a command, given as words, to one server and returns the reply, or raises its error."""
+Greet = Callable[[str, Ask], Coroutine[Any, Any, None]]
+"""Called with the name of a server and how to ask it, once a new connection has logged in."""
 
 SECONDS: Final = 2.0
 """How long to wait for an answer or a connection, unless the settings say less."""
-_parse = cast(_Parse, blocking.parse_url)  # pyright: ignore[reportUnknownMemberType] - it has no types
+_parse_url = cast(Callable[[str], Mapping[str, Any]], redis_connection.parse_url)  # pyright: ignore[reportUnknownMemberType] - it has no types
 _OF_POOLS: Final = {"connection_class", "max_connections", "timeout"}
 _PORTS: Final = {"single": 6379, "sentinel": 26379, "cluster": 6379}
 _KEPT: Final = {
     *("username", "password", "credential_provider", "db", "client_name", "path"),
     *("socket_connect_timeout", "socket_keepalive", "socket_keepalive_options", "socket_type"),
 }
+_SECURE: Final = redis.SSLConnection | SSLConnection
+_CLASSES: Final[set[type[Any] | None]] = {
+    *(None, redis.Connection, redis.SSLConnection, redis.UnixDomainSocketConnection),
+    *(redis_asyncio.Connection, SSLConnection, UnixDomainSocketConnection),
+    redis_sentinel.SentinelManagedConnection,
+    redis_sentinel.SentinelManagedSSLConnection,
+    redis_asyncio_sentinel.SentinelManagedConnection,
+    redis_asyncio_sentinel.SentinelManagedSSLConnection,
+}
+"""The connection classes of redis-py, whose settings say all. None: the default."""
+
+
+_SENTINEL_POOLS: Final = (
+    redis_sentinel.SentinelConnectionPool | redis_asyncio_sentinel.SentinelConnectionPool
+)
 
 
 def name_of(address: Address) -> str:
@@ -48,94 +66,163 @@ def name_of(address: Address) -> str:
     return f"{host}:{port}"
 
 
+class Settings(NamedTuple):
+    """How to connect and log in to some servers, whichever their addresses."""
+
+    options: Mapping[str, Any]
+    """Options of redis-py's connections."""
+    secure: bool = False
+    """Whether by TLS."""
+
+    def __repr__(self) -> str:
+        """Leave out the options, which hold passwords."""
+        return f"<Settings of {self.kind.__name__}>"
+
+    @property
+    def kind(self) -> type[Any]:
+        """The class of redis-py's connections that takes these options."""
+        if "path" in self.options:
+            return UnixDomainSocketConnection
+        return SSLConnection if self.secure else redis_asyncio.Connection
+
+    def client(self, address: Address, timeout: float) -> Any:
+        """Return redis-py's asynchronous client of a server, which repeats nothing and answers
+        text."""
+        options: dict[str, Any] = {**self.options, "host": address[0], "port": address[1]}
+        pool = redis_asyncio.ConnectionPool(
+            self.kind,
+            **options,
+            socket_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+            protocol=2,
+        )
+        return redis_asyncio.Redis.from_pool(pool)
+
+
+class Endpoint:
+    """One server, and how to connect and log in to it.
+
+    Args:
+        settings: a connection of redis-py's that is never connected: it holds checked settings.
+        is_primary: whether the server has to be a primary.
+        greet: called once a new connection has logged in; None: nothing is.
+    """
+
+    def __init__(
+        self, settings: Any, *, is_primary: bool = False, greet: Greet | None = None
+    ) -> None:
+        self._settings: Final = settings
+        self._is_primary: Final = is_primary
+        self._greet: Final = greet
+        self.path: Final[str] = getattr(settings, "path", "")
+        """Of a Unix socket; empty: the server is reached by TCP."""
+        self.host: Final[str] = getattr(settings, "host", "")
+        self.port: Final[int] = getattr(settings, "port", 0)
+        self.connect_timeout: Final[float] = settings.socket_connect_timeout
+        """Seconds."""
+
+    @property
+    def name(self) -> str:
+        """``host:port``, or the path of a Unix socket."""
+        return self.path or name_of((self.host, self.port))
+
+    def tls(self) -> SSLContext | None:
+        """Return a new TLS context, of the certificates that the files hold now; None: no TLS.
+
+        Raises:
+            OSError, ValueError: a file cannot be read, or an option is not valid.
+        """
+        options = getattr(self._settings, "ssl_context", None)
+        context: SSLContext | None = None if options is None else options.get()
+        return context
+
+    def set_options(self, connected: socket.socket) -> None:
+        """Set the options of a TCP socket."""
+        if not self.path:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._settings.socket_keepalive:
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in self._settings.socket_keepalive_options.items():
+                    connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    async def log_in(self, ask: Ask, *, awaits: bool) -> None:
+        """Log in on a new connection. This suspends only where ``ask`` does, or with ``awaits``.
+
+        Raises:
+            ReadOnlyError: the server has to be a primary and is a replica.
+            RedisError: the server refused, or the connection failed.
+        """
+        settings = self._settings
+        provider = settings.credential_provider
+        if provider is None and (settings.username or settings.password):
+            provider = UsernamePasswordCredentialProvider(settings.username, settings.password)
+        if provider is not None:
+            credentials = provider.get_credentials_async() if awaits else None
+            found = await credentials if credentials else provider.get_credentials()
+            await ask("AUTH", *found)
+        if settings.client_name:
+            await ask("CLIENT", "SETNAME", settings.client_name)
+        if settings.db:
+            await ask("SELECT", str(settings.db))
+        if self._is_primary and (await ask("ROLE"))[0] != b"master":
+            raise ReadOnlyError("The server that the Sentinels name is a replica.")
+        if self._greet is not None:
+            await self._greet(self.name, ask)
+
+
 class Servers(NamedTuple):
     """Where the servers are, and how to connect to them."""
 
     kind: Kind
-    addresses: tuple[Address, ...]
-    """The server; Sentinels to ask for it; or some nodes of a Cluster to ask for the others."""
-    connection: type[Any]
-    """The class of a connection: one of redis-py's, or of the user's own."""
-    options: Mapping[str, Any]
+    addresses: Sequence[Address]
+    """Sentinels to ask for the server, or some nodes of a Cluster to ask for the others."""
+    settings: Settings
     timeout: float
     """Seconds to wait for an answer."""
     service: str = ""
     """The name by which Sentinels know the server."""
-    sentinel: tuple[type[Any], Mapping[str, Any]] | None = None
-    """The class and the options of connections to Sentinels."""
+    sentinels: Settings = Settings({})
+    """How to connect to Sentinels."""
     remap: Callable[[Address], Address] | None = None
     """Where a node of a Cluster is really found, as the client says."""
-    greet: Callable[[Any], Coroutine[Any, Any, None]] | None = None
-    """Called with each new connection that has logged in. It suspends only if that one awaits."""
+    greet: Greet | None = None
 
     def __repr__(self) -> str:
         """Name the servers without the options, which hold passwords."""
-        return (
-            f"<Servers {self.kind} {', '.join(f'{host}:{port}' for host, port in self.addresses)}>"
-        )
+        return f"<Servers {self.kind} {', '.join(map(name_of, self.addresses))}>"
 
-    @property
-    def name(self) -> str:
-        """The only server, as ``host:port`` or the path of a Unix socket."""
-        path, host, port = map(self.options.get, ("path", "host", "port"))
-        return path or name_of((host or "localhost", port or 6379))
-
-    def connect(self, address: Address | None) -> Any:
-        """A connection to a server at an address, not connected yet; None: to the only one."""
-        log_in: _LogIn = self.options.get("redis_connect_func") or _log_in
-        return self._connection(address, log_in)
-
-    def connect_to_primary(self, address: Address) -> Any:
-        """A connection to a server, not connected yet, that fails to unless it is a primary."""
-        return self._connection(address, _log_in_to_primary)
-
-    def _connection(self, address: Address | None, log_in: _LogIn) -> Any:
-        greet = self.greet
-
-        async def connected(connection: Any) -> None:
-            await answered(log_in(connection))
-            if greet is not None:
-                await greet(connection)
-
-        def connected_blocking(connection: Any) -> None:
-            run(connected(connection))
-
-        is_awaiting = issubclass(self.connection, awaiting.AbstractConnection)
-        where = {} if address is None else {"host": address[0], "port": address[1]}
-        connect = {"redis_connect_func": connected if is_awaiting else connected_blocking}
-        return _bare(self.connection, {**self.options, **where, **connect}, self.timeout)
-
-    def sentinel_client(self, address: Address, timeout: float) -> Any:
-        """An awaiting client of a Sentinel, whose answers are text."""
-        assert self.sentinel is not None, "only a service that Sentinels watch has some"
-        return _client(*self.sentinel, address, timeout)
-
-    def primary_client(self, address: Address, timeout: float) -> Any:
-        """An awaiting client of a server."""
-        return _client(self.connection, self.options, address, timeout)
+    def endpoint(self, address: Address | None = None, *, is_primary: bool = False) -> Endpoint:
+        """Return the server at an address, or the only one."""
+        options, kind = dict(self.settings.options), self.settings.kind
+        if address is not None:
+            options["host"], options["port"] = address
+        return Endpoint(kind(**options), is_primary=is_primary, greet=self.greet)
 
 
-class Colours(NamedTuple):
-    """The servers as callers that block reach them, and as those that await do."""
+class ServersByMode(NamedTuple):
+    """The servers as callers that block reach them, and as callers that await do."""
 
     blocking: Servers | None
     awaiting: Servers | None
 
 
-def servers_of(sources: Iterable[Client | str]) -> Colours:
-    """The servers that a URL or one client or two name.
+def servers_of(sources: Iterable[Client | str]) -> ServersByMode:
+    """Return the servers that a URL or one client or two name.
 
     Raises:
         ConfigurationError: the URL cannot be read, or it is not one URL or at most one client of
-            each colour. The message never repeats the URL.
+            each I/O mode, or a client does what its settings do not say. The message never repeats
+            the URL.
     """
     found: dict[bool, Servers] = {}
     for source in sources:
         if isinstance(source, str):
-            both = _from_url(source)
+            servers = _from_url(source)
+            both = {False: servers, True: servers}
         elif isinstance(source, redis_asyncio.Redis | redis_asyncio.RedisCluster):
             both = {True: _from_client(source)}
-        elif isinstance(source, redis.Redis | redis.RedisCluster):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever has no type checker
+        elif isinstance(source, redis.Redis | redis.RedisCluster):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
             both = {False: _from_client(source)}
         else:
             raise ConfigurationError(
@@ -149,68 +236,10 @@ def servers_of(sources: Iterable[Client | str]) -> Colours:
         found.update(both)
     if not found:
         raise ConfigurationError("A Redis store needs a URL or a client.")
-    return Colours(found.get(False), found.get(True))
+    return ServersByMode(found.get(False), found.get(True))
 
 
-def _bare(kind: type[Any], options: Mapping[str, Any], timeout: float) -> Any:
-    """A connection that tries nothing again and decodes nothing, whatever the client's do."""
-    is_awaiting = issubclass(kind, awaiting.AbstractConnection)
-    return kind(
-        **options,
-        # One that awaits is watched for a whole exchange, not for each read.
-        socket_timeout=None if is_awaiting else timeout,
-        retry=(AwaitingRetry if is_awaiting else Retry)(NoBackoff(), 0),
-        decode_responses=False,
-        protocol=2,
-    )
-
-
-def _client(
-    kind: type[Any], options: Mapping[str, Any], address: Address, timeout: float
-) -> redis_asyncio.Redis:
-    """An awaiting client that tries nothing again, whatever the callers of the store do."""
-    if not issubclass(kind, awaiting.AbstractConnection):
-        kind = _plain(kind, awaiting)
-    pool = redis_asyncio.ConnectionPool(
-        kind,
-        **options,
-        host=address[0],
-        port=address[1],
-        socket_timeout=timeout,
-        retry=AwaitingRetry(NoBackoff(), 0),
-        decode_responses=True,
-        protocol=2,
-    )
-    return redis_asyncio.Redis.from_pool(pool)
-
-
-def _log_in(connection: Any) -> Any:
-    return connection.on_connect()
-
-
-async def _log_in_to_primary(connection: Any) -> None:
-    await answered(connection.on_connect())
-    role = await ask(connection, "ROLE")
-    if role[0] != b"master":
-        raise ReadOnlyError("The server that the Sentinels name is a replica.")
-
-
-async def answered(result: Any) -> Any:
-    """Await the result of a method of redis-py's connections, where the connection awaits."""
-    return await result if isawaitable(result) else result
-
-
-async def ask(connection: Any, *words: str) -> Any:
-    """Send a command over a connection of redis-py's and return the reply.
-
-    Raises:
-        RedisError: the server refused, or the connection failed.
-    """
-    await answered(connection.send_command(*words, check_health=False))
-    return await answered(connection.read_response())
-
-
-def _from_url(text: str) -> dict[bool, Servers]:
+def _from_url(text: str) -> Servers:
     try:
         url = urlsplit(text)
         scheme, _, suffix = url.scheme.partition("+")
@@ -219,7 +248,7 @@ def _from_url(text: str) -> dict[bool, Servers]:
             raise ValueError("scheme")
         user, at, hosts = url.netloc.rpartition("@")
         addresses = tuple(_address(host, _PORTS[kind]) for host in hosts.split(","))
-        if kind == "single" and len(addresses) > 1:
+        if kind == "single" and len(addresses) != 1:
             raise ValueError("hosts")
         first, _, rest = url.path.strip("/").partition("/")
         service, database = (first, rest) if kind == "sentinel" else ("", first)
@@ -228,13 +257,17 @@ def _from_url(text: str) -> dict[bool, Servers]:
         if database and not (database.isdigit() and not (kind == "cluster" and int(database))):
             raise ValueError("database")
         plain = urlunsplit((scheme, f"{user}{at}host", f"/{database}", url.query, ""))
-        return {
-            colour: _read(kind, addresses, service, parse(plain), connection)
-            for colour, parse, connection in (
-                (False, _parse, redis.Connection),
-                (True, cast(_Parse, awaiting.parse_url), redis_asyncio.Connection),
-            )
-        }
+        options, secure = _parse_url(plain), scheme == "rediss"
+        kept = _kept(options)
+        # Complains of an option that it does not know, such as a misspelt one of TLS.
+        checked = {name: value for name, value in options.items() if name not in _OF_POOLS}
+        Settings({}, secure).kind(**checked)
+        of_sentinels = {n: v for n, v in kept.items() if n.startswith(("socket_", "ssl_"))}
+        if kind == "single":
+            kept["host"], kept["port"] = addresses[0]
+        timeout = float(options.get("socket_timeout") or SECONDS)
+        sentinels = Settings(of_sentinels, secure)
+        return Servers(kind, addresses, Settings(kept, secure), timeout, service, sentinels)
     except (ValueError, TypeError):
         raise ConfigurationError(
             "The store's URL cannot be read: use 'redis://user:password@host:6379/0', "
@@ -252,74 +285,49 @@ def _address(text: str, port: int) -> Address:
     return url.hostname, url.port or port
 
 
-def _read(
-    kind: Kind,
-    addresses: tuple[Address, ...],
-    service: str,
-    options: Mapping[str, Any],
-    connection: type[Any],
-) -> Servers:
-    chosen = options.get("connection_class", connection)
-    kept = _kept(options)
-    if kind == "single":
-        kept["host"], kept["port"] = addresses[0]
-    timeout = float(options.get("socket_timeout") or SECONDS)
-    # It is made here to complain of what it does not know, a misspelt option of TLS for one.
-    chosen(**{name: value for name, value in options.items() if name not in _OF_POOLS})
-    guards = {name: kept[name] for name in kept if name.startswith(("socket_", "ssl_"))}
-    return Servers(kind, addresses, chosen, kept, timeout, service, (chosen, guards))
-
-
 def _from_client(client: Client) -> Servers:
     if isinstance(client, redis.RedisCluster | redis_asyncio.RedisCluster):
-        return _from_cluster(client)
+        manager: Any = client.nodes_manager
+        options: dict[str, Any] = manager.connection_kwargs
+        nodes = tuple((node.host, node.port) for node in manager.startup_nodes.values())
+        settings = _settings(options, options.get("connection_class"), bool(options.get("ssl")))
+        return Servers("cluster", nodes, settings, _timeout(options), remap=manager.address_remap)
     pool: Any = client.connection_pool
-    options: dict[str, Any] = pool.connection_kwargs
-    timeout = _timeout(options)
-    if not isinstance(client.connection_pool, SentinelConnectionPool | AwaitingSentinelPool):
-        kept = _kept(options)
-        for name in ("host", "port", "redis_connect_func"):
-            if name in options:
-                kept[name] = options[name]
-        return Servers("single", (), pool.connection_class, kept, timeout)
-    guards: list[Any] = [guard.connection_pool for guard in pool.sentinel_manager.sentinels]
-    settings: list[dict[str, Any]] = [guard.connection_kwargs for guard in guards]
+    options = pool.connection_kwargs
+    if options.get("redis_connect_func"):
+        raise ConfigurationError(
+            "A client with a redis_connect_func cannot be taken: the store makes connections "
+            "itself. Use username and password, or a credential_provider."
+        )
+    settings, timeout = _settings(options, pool.connection_class), _timeout(options)
+    if not isinstance(client.connection_pool, _SENTINEL_POOLS):
+        kept = dict(settings.options)
+        kept.update((name, options[name]) for name in ("host", "port") if name in options)
+        return Servers("single", (), settings._replace(options=kept), timeout)
+    pools: list[Any] = [each.connection_pool for each in pool.sentinel_manager.sentinels]
+    of_sentinels: list[dict[str, Any]] = [each.connection_kwargs for each in pools]
     return Servers(
         "sentinel",
-        tuple((guard["host"], guard["port"]) for guard in settings),
-        _plain(pool.connection_class),
-        _kept(options),
+        tuple((each["host"], each["port"]) for each in of_sentinels),
+        settings,
         timeout,
         pool.service_name,
-        (guards[0].connection_class, _kept(settings[0])),
+        _settings(of_sentinels[0], pools[0].connection_class),
     )
 
 
-def _from_cluster(client: redis.RedisCluster | redis_asyncio.RedisCluster) -> Servers:
-    manager: Any = client.nodes_manager
-    options: dict[str, Any] = manager.connection_kwargs
-    is_awaiting = isinstance(client, redis_asyncio.RedisCluster)
-    secure = options.get("ssl") or issubclass(
-        options.get("connection_class", object), redis.SSLConnection | redis_asyncio.SSLConnection
-    )
-    module = redis_asyncio if is_awaiting else redis
-    return Servers(
-        "cluster",
-        tuple((node.host, node.port) for node in manager.startup_nodes.values()),
-        module.SSLConnection if secure else module.Connection,
-        _kept(options),
-        _timeout(options),
-        remap=manager.address_remap,
-    )
+def _settings(options: Mapping[str, Any], kind: type[Any] | None, secure: bool = False) -> Settings:
+    """Return the settings of a client.
 
-
-def _plain(managed: type[Any], module: Any = None) -> type[Any]:
-    """The class of connections that do not look for their server themselves."""
-    if module is None:
-        module = awaiting if issubclass(managed, awaiting.AbstractConnection) else blocking
-    secure = issubclass(managed, blocking.SSLConnection | awaiting.SSLConnection)
-    kind: type[Any] = module.SSLConnection if secure else module.Connection
-    return kind
+    Raises:
+        ConfigurationError: its connections are of a class of its own.
+    """
+    if kind not in _CLASSES:
+        raise ConfigurationError(
+            f"A client with connections of {kind} cannot be taken: the store makes connections "
+            "itself, by the settings of redis-py's own classes."
+        )
+    return Settings(_kept(options), secure or (kind is not None and issubclass(kind, _SECURE)))
 
 
 def _timeout(options: Mapping[str, Any]) -> float:
@@ -327,10 +335,19 @@ def _timeout(options: Mapping[str, Any]) -> float:
 
 
 def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a store's own connections take over.
+
+    Raises:
+        ConfigurationError: one of them asks for a check that the store does not make.
+    """
+    if any(value for name, value in options.items() if "ocsp" in name):
+        raise ConfigurationError(
+            "The store does not check certificates by OCSP: leave ssl_validate_ocsp out."
+        )
     kept = {
         name: value
         for name, value in options.items()
-        if (name in _KEPT or name.startswith("ssl_")) and value is not None
+        if (name in _KEPT or name.startswith("ssl_")) and "ocsp" not in name and value is not None
     }
     kept["socket_connect_timeout"] = min(
         float(kept.get("socket_connect_timeout") or SECONDS), _timeout(options)

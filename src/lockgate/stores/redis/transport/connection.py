@@ -1,229 +1,353 @@
-"""Wires: a connection to one server for callers that block, and what a reply may be."""
+"""Connections: one protocol core without I/O, and two shells that carry its bytes.
 
-import re
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from socket import SHUT_RDWR, socket
-from threading import Event
-from typing import Any, Final, NoReturn
+:class:`Exchange` knows which call gets which reply, and what a failure means for each. A
+:class:`BlockingConnection` moves bytes in the thread of its caller, an :class:`AsyncConnection` in
+an event loop, by callbacks alone: an admission in a server makes no task and no coroutine here.
+"""
 
-from redis.exceptions import (
-    AskError,
-    ConnectionError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from math import inf
+from ssl import SSLWantReadError
+from typing import Any, Final
+
+import hiredis
+from redis import exceptions
+from redis.exceptions import ConnectionError, InvalidResponse, RedisError
 
 from ....sync import run
-from ...base import PartUnavailable, StoreError, UnreadableState
-from ...resilience.deadlines import Threads, left
-from .commands import Call
+from .commands import Call, words
+from .config import Endpoint
+from .failures import Lost, Reply, error_reply
 
-_CONNECTING_AT_MOST: Final = 8
-_LEAST: Final = 0.001
-"""Seconds: a socket that waits for none at all does something else."""
-Reply = Any
-"""What a call is answered: an int, bytes, a list of such, None; or the exception that it met."""
-_IN_SCRIPTS: Final[dict[str, type[ResponseError]]] = {
-    "READONLY": ReadOnlyError,
-    "OOM": OutOfMemoryError,
-    "NOPERM": NoPermissionError,
-}
-_WRAPPED: Final = re.compile(rf"^Error running script .*: -({'|'.join(_IN_SCRIPTS)}) (.*)")
-_SPOILED: Final = re.compile(r"(?<!@)user_script:\d+: |WRONGTYPE")
-"""Errors that Lua raises itself, and commands for a key of another type. An error of a command that
-a script called has no "user_script" before it, or one after "@" (Redis 6.2)."""
-NO_HOST: Final = {None, b"", b"?", "", "?"}
-"""How a node of a Cluster says that it knows no host of itself or of another node."""
-Dial = Callable[[], Coroutine[Any, Any, Any]]
+_READ_AT_ONCE: Final = 65536
 
 
-class Refused(StoreError):
-    """The server refused a call, which took no effect."""
+class _HeldReply:
+    """Holds the reply to a call whose thread waits for all of its batch, as a future does."""
+
+    __slots__ = ("reply",)
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Reply) -> None:
+        self.reply: Reply = result
 
 
-class NotSent(ConnectionError):
-    """There was no connection, so whatever was to be sent took no effect; the cause says why."""
-
-    def __init__(self, cause: Exception) -> None:
-        Exception.__init__(self, type(cause).__qualname__)
-        self.__cause__ = cause
+Waiting = tuple[Any, float, Call]
+"""A call under way: the future or :class:`_HeldReply` that gets its reply, the instant at which its
+caller stops waiting, and the call."""
 
 
-class Lost(Exception):
-    """A request was sent and its reply is lost, so nobody knows if it took effect.
+class LatestReply:
+    """The latest reply of one server to a request, with an instant: see :class:`Lost`."""
+
+    def __init__(self) -> None:
+        self.seen = b""
+        """Empty: none yet, or another server has taken the place since."""
+
+
+class Exchange:
+    """The calls under way on one connection, and the reply that each of them gets. No I/O (RESP).
 
     Args:
-        cause: why.
-        seen: the latest reply to a request that the server had given before this one was sent.
+        host: the server, for redirections that name none.
+        latest: receives the replies to requests.
     """
 
-    def __init__(self, cause: Exception, seen: bytes) -> None:
-        super().__init__(type(cause).__qualname__)
-        self.cause: Final = cause
-        self.seen: Final = seen
+    def __init__(self, host: str, latest: LatestReply) -> None:
+        self.expected: deque[Waiting | None] = deque()
+        """The calls whose replies come next; None: the reply to ``ASKING``, which no call gets."""
+        self._latest = latest
+        self._seen = b""
+        """The latest reply to a request before the calls under way were sent."""
+        self._replies = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=partial(error_reply, host)
+        )
+
+    def begin(self, waiting: deque[Waiting], most: int = 1) -> list[bytes]:
+        """Take a batch of waiting calls, expect their replies, and return the texts to send."""
+        self._seen = self._latest.seen
+        expected, texts = self.expected, list[bytes]()
+        while waiting and len(texts) < most:
+            each = waiting.popleft()
+            answer, _, call = each
+            if not answer.done():  # A caller that went away is not charged.
+                if call.replies > 1:
+                    expected.append(None)
+                expected.append(each)
+                texts.append(call.text)
+        return texts
+
+    def receive(self, data: bytes) -> None:
+        """Give each reply in received bytes to its call.
+
+        Raises:
+            RedisError: the connection is of no use any more.
+        """
+        gets, expected = self._replies.gets, self.expected
+        self._replies.feed(data)
+        while (reply := gets(False)) is not False:
+            if not expected:
+                raise ConnectionError("a reply that no call expects")
+            if isinstance(reply, ConnectionError):
+                raise reply
+            waiting = expected.popleft()
+            if waiting is not None:
+                answer, _, call = waiting
+                if call.is_request and type(reply) is bytes:
+                    self._latest.seen = reply
+                if not answer.done():
+                    answer.set_result(reply)
+
+    def lose(self, failure: Exception) -> None:
+        """Answer all calls under way with the failure of the connection."""
+        expected, self.expected = self.expected, deque()
+        for waiting in expected:
+            if waiting is not None and not waiting[0].done():
+                answer, _, call = waiting
+                answer.set_result(Lost(failure, self._seen) if call.is_request else failure)
 
 
-class SlotAway(RedisError, PartUnavailable):
-    """A Cluster does not serve one slot just now; the cause says why. Nothing took effect."""
-
-
-class Split(SlotAway):
-    """A slot is being moved, and no single node has all keys of one call.
+class BlockingConnection(Exchange):
+    """A connection whose bytes the calling thread moves; one thread at a time.
 
     Args:
-        call: as it was to be sent.
+        endpoint: the server.
+        latest: receives the replies to requests.
+        seconds: returns how long to wait for the server now.
     """
 
-    def __init__(self, call: Call) -> None:
-        Exception.__init__(self, type(self).__qualname__)
-        self.call: Final = call
-
-
-class Connection:
-    """A connection to one server, in the threads of those who ask. It is made anew when it failed.
-
-    Args:
-        dial: gives a new connection, which is not connected yet.
-        timeout: seconds to wait for an answer.
-    """
-
-    def __init__(self, dial: Dial, timeout: float) -> None:
-        self._dial: Final = dial
-        self._timeout: Final = timeout
-        self._connection: Any = None
-        self._stale = False
-        self._threads = Threads(_CONNECTING_AT_MOST)
+    def __init__(
+        self, endpoint: Endpoint, latest: LatestReply, seconds: Callable[[], float]
+    ) -> None:
+        super().__init__(endpoint.host, latest)
+        self._socket: socket.socket | None = None
+        self._endpoint = endpoint
+        self._seconds = seconds
 
     @property
-    def connected(self) -> bool:
-        """Whether there is a connection, which has not failed so far."""
-        return self._connection is not None
+    def is_over(self) -> bool:
+        """Whether the connection was closed or never opened."""
+        return self._socket is None
 
-    def hang_up(self) -> None:
-        """Connect anew before the next exchange: somebody may be in the middle of one."""
-        self._stale = True
+    def open(self) -> None:
+        """Connect and log in.
 
-    def cut(self) -> None:
-        """Fail what is on its way, in whichever thread, and connect anew before what comes next."""
-        self._stale = True
-        connection = self._connection
-        sock = None if connection is None else connection._sock
-        if sock is not None:
-            with suppress(OSError):
-                socket.shutdown(sock, SHUT_RDWR)  # That of TLS is for the thread that reads.
-
-    def exchange(self, data: bytes, replies: int) -> list[Reply]:
-        """Send what may be many commands, and give so many replies.
-
-        Nothing is raised: where the connection fails, each reply that did not come is the failure.
+        Raises:
+            RedisError, OSError: the server did not answer, or refused.
         """
-        received: list[Reply] = []
+        with _connecting():
+            self._socket = self._opened()
         try:
-            connection = self._connected()
-        except (RedisError, OSError) as failure:
-            return [NotSent(failure)] * replies
-        try:
-            connection.send_packed_command([data], check_health=False)
-            for _ in range(replies):
-                received.append(_read(connection, self._seconds()))
-        except (RedisError, OSError) as failure:
+            run(self._endpoint.log_in(self._reply, awaits=False))
+        except BaseException:
             self.close()
-            received += [failure] * (replies - len(received))
+            raise
+
+    def _opened(self) -> socket.socket:
+        endpoint = self._endpoint
+        seconds = min(self._seconds(), endpoint.connect_timeout)
+        if endpoint.path:
+            opened = socket.socket(socket.AF_UNIX)
+            address: Any = endpoint.path
+        else:
+            opened = socket.create_connection((endpoint.host, endpoint.port), seconds)
+            address = None
+        try:
+            opened.settimeout(seconds)
+            if address is not None:
+                opened.connect(address)
+            endpoint.set_options(opened)
+            tls = endpoint.tls()
+            return opened if tls is None else tls.wrap_socket(opened, server_hostname=endpoint.host)
+        except BaseException:
+            opened.close()
+            raise
+
+    async def _reply(self, *values: str | bytes) -> Reply:
+        (reply,) = self.exchange([words(*values)])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def exchange(self, calls: Sequence[Call]) -> list[Reply]:
+        """Send a batch of calls and return a reply to each.
+
+        If the connection fails, the missing replies are the failure, and the connection is over.
+        """
+        connected = self._socket
+        assert connected is not None, "it is open"
+        held = [(_HeldReply(), inf, call) for call in calls]
+        try:
+            connected.settimeout(self._seconds())
+            connected.sendall(b"".join(self.begin(deque(held), len(held))))
+            while self.expected:
+                connected.settimeout(self._seconds())
+                data = connected.recv(_READ_AT_ONCE)
+                if not data:
+                    raise ConnectionError("the server hung up")
+                self.receive(data)
+        except (RedisError, TimeoutError) as failure:
+            self.close()
+            self.lose(failure)
+        except OSError as failure:
+            self.close()
+            lost = ConnectionError("the connection is lost")
+            lost.__cause__ = failure
+            self.lose(lost)
         except BaseException:  # A signal's handler raised: replies are still on their way.
             self.close()
             raise
-        return received
+        return [answer.reply for answer, *_ in held]
 
-    def _connected(self) -> Any:
-        connection = self._connection
-        if connection is not None:
-            with suppress(RedisError, OSError):
-                if not self._stale and not connection.can_read():
-                    return connection
-            self.close()
-        while True:
-            self._stale = False
-            connection = run(self._dial())
-            connection.socket_timeout = connection.socket_connect_timeout = self._seconds()
-            self._reach(connection)
-            self._connection = connection
-            if not self._stale:
-                return connection
-            self.close()  # It was to be hung up while it was made.
-
-    def _reach(self, connection: Any) -> None:
-        """Connect, which takes several steps: all of them together no longer than whoever asks."""
-        made, left_behind = Event(), Event()
-
-        def connect() -> None:
-            connection.connect()
-            made.set()
-            if left_behind.is_set():
-                connection.disconnect()
-
+    def is_idle(self) -> bool:
+        """Return whether the connection can carry a batch: it is open, and nothing was received
+        that no call asked for."""
+        if self._socket is None:
+            return False
         try:
-            self._threads.do(connect)
-        except BaseException:
-            left_behind.set()
-            if made.is_set():
-                connection.disconnect()
-            raise
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (BlockingIOError, SSLWantReadError):
+            return True
+        except OSError:
+            pass
+        return False
 
-    def _seconds(self) -> float:
-        """How long to wait: no longer than whoever asks."""
-        seconds = left()
-        return self._timeout if seconds is None else max(_LEAST, min(self._timeout, seconds))
+    def abort(self) -> None:
+        """Fail the calls under way. Any thread may call this; the connection is closed by the one
+        that uses it."""
+        connected = self._socket
+        if connected is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)  # TLS has a state of its own.
 
     def close(self) -> None:
-        """Hang up."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(RedisError, OSError):
-                connection.disconnect()
+        """Close the connection. Idempotent."""
+        connected, self._socket = self._socket, None
+        if connected is not None:
+            connected.close()
+
+    def __del__(self) -> None:
+        self.close()  # In a child process, whose parent goes on to use the connection.
 
 
-def _read(connection: Any, seconds: float) -> Reply:
-    try:
-        return connection.read_response(disable_decoding=True, timeout=seconds)
-    except ResponseError as error:
-        return refusal(error, connection)
-
-
-def reraise(failure: Exception, organization: str | None = None) -> NoReturn:
-    """Raise a :class:`StoreError` for an exception of redis-py; any other one as it is (R11).
+class AsyncConnection(Exchange, asyncio.Protocol):
+    """A connection of one event loop.
 
     Args:
-        failure: as it arose.
-        organization: the one whose keys the call touches. A script that fails over them, or a key
-            of another type, is its unreadable state.
+        endpoint: the server.
+        latest: receives the replies to requests.
+        on_idle: called when no more replies are expected.
+        on_failure: called when the connection failed.
     """
-    if not isinstance(failure, RedisError) or isinstance(failure, StoreError):
-        raise failure
-    if organization is not None and _SPOILED.search(str(failure)):
-        raise UnreadableState(organization, "what Redis keeps of it") from failure
-    raise (Refused if isinstance(failure, ResponseError) else StoreError) from failure
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        latest: LatestReply,
+        on_idle: Callable[[], None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        super().__init__(endpoint.host, latest)
+        self.due = inf
+        """The instant at which all expected replies have to be there."""
+        self.is_over = False
+        """Whether the connection was closed or failed. It keeps no failure: each holds the frames
+        of all callers that met it."""
+        self._endpoint = endpoint
+        self._on_idle = on_idle
+        self._on_failure = on_failure
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self) -> None:
+        """Connect and log in.
+
+        Raises:
+            RedisError, OSError: the server did not answer, or refused.
+        """
+        endpoint, loop = self._endpoint, asyncio.get_running_loop()
+        with _connecting():
+            async with asyncio.timeout(endpoint.connect_timeout):
+                connecting: Awaitable[Any] = (
+                    loop.create_unix_connection(lambda: self, endpoint.path)
+                    if endpoint.path
+                    else loop.create_connection(
+                        lambda: self, endpoint.host, endpoint.port, ssl=endpoint.tls()
+                    )
+                )
+                await connecting
+        try:
+            endpoint.set_options(self._transport.get_extra_info("socket"))
+            await endpoint.log_in(self._reply, awaits=True)
+        except BaseException:
+            self.fail(ConnectionError("the login failed"))
+            raise
+
+    async def _reply(self, *values: str | bytes) -> Reply:
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.write(b"".join(self.begin(deque([(answer, inf, words(*values))]))))
+        reply = await answer
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "TCP, TLS and Unix sockets are streams"
+        self._transport = transport
+        self.write = transport.write
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.receive(data)
+        except RedisError as failure:
+            self.fail(failure)
+        else:
+            if not self.expected:
+                self._on_idle()
+
+    def eof_received(self) -> None:
+        self.fail(ConnectionError("the server hung up"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
+        lost = ConnectionError("the connection is lost")
+        lost.__cause__ = exc
+        self.fail(lost)
+
+    def fail(self, failure: Exception) -> None:
+        """Close the connection, and answer all calls under way with the failure. Idempotent."""
+        if not self.is_over:
+            self.is_over = True
+            self._on_failure()
+            self.lose(failure)
+            self._transport.abort()
+            self._on_idle()
+
+    async def close(self, seconds: float) -> None:
+        """Close the connection. By TLS that is a farewell, whose answer is awaited: it comes before
+        the event loop ends."""
+        self.is_over = True
+        self._transport.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed
+        self._transport.abort()
 
 
-def is_short_of_replicas(failure: Exception) -> bool:
-    """Whether a server refused a change for want of replicas (``min-replicas-to-write``)."""
-    return isinstance(failure, ResponseError) and "NOREPLICAS" in str(failure)
-
-
-def refusal(error: ResponseError, connection: Any) -> ResponseError:
-    """Complete an error reply.
-
-    A redirection without a host means the host that answered, at the port that it names (Redis 7,
-    `cluster-preferred-endpoint-type unknown-endpoint`). Errors of commands in scripts are unwrapped
-    from the words that Redis before 7 puts around them.
-    """
-    if isinstance(error, AskError):
-        redirection: Any = error  # Its fields have no types.
-        if redirection.host in NO_HOST:
-            redirection.host = getattr(connection, "host", "")  # A Unix socket has none.
-        return error
-    found = _WRAPPED.search(str(error))
-    return error if found is None else _IN_SCRIPTS[found[1]](found[2])
+@contextmanager
+def _connecting() -> Generator[None]:
+    """Translate the failures of connecting to those of redis-py."""
+    try:
+        yield
+    except TimeoutError as failure:
+        raise exceptions.TimeoutError("Timeout connecting to server") from failure
+    except (OSError, ValueError) as failure:
+        raise ConnectionError(f"cannot connect: {failure}") from failure

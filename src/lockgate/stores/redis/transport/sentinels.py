@@ -1,8 +1,8 @@
 """Sentinels: which primary most of them name, and whether they are replacing it just now.
 
 A Sentinel that fails over tells its subscribers 50 to 100 ms before it makes a replica a primary.
-From then on no call is sent, until a majority names the new one: so what the old one takes
-meanwhile, which is lost, is nothing of ours (docs/design/0018).
+From then on no call is sent until a majority names the new primary: writes that the old one takes
+meanwhile are lost, and none of them is a store's (docs/design/0018).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from .config import SECONDS, Address, Servers
 T = TypeVar("T")
 
 EVERY: Final = 0.9
-"""Seconds after which a Sentinel is asked again, if it tells of nothing before."""
+"""Seconds after which a Sentinel is asked again, unless it reports an event before."""
 LEASE: Final = 3.0
 """Seconds for which the answer of a Sentinel counts, from when it was asked."""
 _TIMEOUT: Final = 1.0
@@ -37,15 +37,15 @@ _TIMEOUT: Final = 1.0
 _PAUSE: Final = 0.05
 """Seconds between two attempts to reach a Sentinel that fails."""
 _UNUSED: Final = 10.0
-"""Seconds without a connection to the primary after which no Sentinel is asked any more."""
+"""Seconds without a connection to the primary after which the thread ends."""
 _EVENTS: Final = "*failover*", "+switch-master"
 _REPLACING: Final = frozenset({"send_slaveof_noone", "wait_promotion"})
 """States of a failover in which a replica may be a primary already, and is not named so far."""
 _SHARE: Final = 0.8
-"""Of the time that a call has left, the part it waits here: it has to be answered in time."""
+"""The part of a call's remaining time that it waits here: it has to be answered in time."""
 
 _left_to_parents: Final[list[object]] = []
-"""Event loops of parents: to let go of one here would end what the parent waits for with it."""
+"""Event loops of parent processes, kept referenced: closing one here would end the parent's I/O."""
 
 
 clock: Callable[[], float]
@@ -64,7 +64,7 @@ class Primary(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """What a Sentinel answered."""
+    """The answer of a Sentinel."""
 
     asked_at: float
     primary: Primary
@@ -74,20 +74,20 @@ class Vote(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What the answers of several Sentinels come to."""
+    """The conclusion from the answers of several Sentinels."""
 
     primary: Primary | None
-    """The server that a majority names; None: there is none, or it is being replaced."""
+    """The server that a majority names; None: none, or it is being replaced."""
     confirmed_at: float
     """The latest instant after which a majority was asked; minus infinity without a primary."""
     is_replacing: bool
 
 
 def judge(votes: Iterable[Vote], now: float) -> Judgement:
-    """Judge by answers that are not older than :data:`LEASE`.
+    """Return the conclusion from answers that are not older than :data:`LEASE`.
 
-    Only the newest configuration counts: a Sentinel that has an older one has not heard of a
-    failover so far, and does within milliseconds if it can be reached.
+    Only the newest configuration counts: a Sentinel with an older one has not heard of a failover
+    yet, and does within milliseconds if it can be reached.
     """
     votes = [vote for vote in votes if vote.asked_at > now - LEASE]
     if not votes:
@@ -104,11 +104,11 @@ def judge(votes: Iterable[Vote], now: float) -> Judgement:
     return Judgement(primary, asked[majority - 1], False)
 
 
-class Connected(Protocol):
-    """A way to the primary."""
+class PrimaryUser(Protocol):
+    """A client of the primary."""
 
     def replaced(self) -> None:
-        """Fail what is on its way: the primary is another server now. Called from any thread."""
+        """Fail the calls under way: the primary is another server now. Called from any thread."""
 
 
 class Watch:
@@ -155,19 +155,19 @@ class Watch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._writes: tuple[Primary, Any] | None = None
-        self._connected: WeakSet[Connected] = WeakSet()
+        self._users: WeakSet[PrimaryUser] = WeakSet()
 
-    def tell(self, connected: Connected) -> None:
-        """Tell a way to the primary when that is replaced, for as long as it is referenced."""
+    def notify(self, user: PrimaryUser) -> None:
+        """Call ``user.replaced()`` when the primary is replaced, while the user is referenced."""
         with self._lock:
-            self._connected.add(connected)
+            self._users.add(user)
 
     async def named(self, *, awaiting: bool, anew: bool = False) -> Primary:
-        """The primary that a majority names; where it is being replaced, the next one.
+        """Return the primary that a majority names; while it is being replaced, the next one.
 
         Args:
             awaiting: whether the caller awaits, or blocks.
-            anew: ask all Sentinels now, instead of believing what they answered lately.
+            anew: ask all Sentinels now, instead of using their latest answers.
 
         Raises:
             StoreUnavailable: the primary is being replaced for longer than the caller waits.
@@ -190,7 +190,7 @@ class Watch:
         await self._do(lambda seconds: self._kept(since, seconds), awaiting)
 
     def close(self) -> None:
-        """Hang up, and end the thread."""
+        """Close the connections, and end the thread."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = None
@@ -201,7 +201,7 @@ class Watch:
             thread.join(EVERY)
 
     async def _do(self, work: Callable[[float], Coroutine[Any, Any, T]], awaiting: bool) -> T:
-        """Have something done by the thread, for as long as the caller waits."""
+        """Run a coroutine in the thread, for as long as the caller waits."""
         seconds = left()
         seconds = SECONDS if seconds is None else seconds * _SHARE
         was_replacing = self.is_replacing
@@ -224,7 +224,7 @@ class Watch:
         loop = self._loop
         if loop is None:
             if self._thread is not None:
-                self._thread.join(EVERY)  # It has been told to end.
+                self._thread.join(EVERY)  # It is about to end.
             self._loop = loop = asyncio.new_event_loop()
             self._stopping = asyncio.Event()
             target = partial(self._run, loop, self._stopping)
@@ -243,7 +243,7 @@ class Watch:
             while not stopping.is_set():
                 await _woken(stopping, EVERY)
                 with self._lock:
-                    if not self._connected and clock() - self._used_at > _UNUSED:
+                    if not self._users and clock() - self._used_at > _UNUSED:
                         stopping.set()
                     if stopping.is_set() and self._loop is loop:
                         self._loop = None
@@ -264,11 +264,11 @@ class Watch:
             self._following[address] = asyncio.create_task(self._ask(address, wake)), wake
 
     async def _ask(self, address: Address, wake: asyncio.Event) -> None:
-        """Ask one Sentinel again and again, over connections that are made anew when they fail."""
+        """Ask one Sentinel periodically, over connections that are replaced when they fail."""
         while True:
             asked_at = clock()
             with suppress(RedisError, OSError):
-                client = self._servers.sentinel_client(address, _TIMEOUT)
+                client = self._servers.sentinels.client(address, _TIMEOUT)
                 async with client, client.pubsub() as events:
                     if not await self._converse(address, client, events, wake):
                         del self._following[address]
@@ -282,7 +282,7 @@ class Watch:
     async def _converse(
         self, address: Address, client: Any, events: PubSub, wake: asyncio.Event
     ) -> bool:
-        """Ask one Sentinel until that fails. False: it is asked at a configured address."""
+        """Ask one Sentinel until that fails. False: it is asked at a configured address instead."""
         service = self._servers.service
         await events.psubscribe(*_EVENTS)
         id: str = await client.execute_command("SENTINEL MYID")
@@ -320,22 +320,22 @@ class Watch:
             await asyncio.gather(hearing, return_exceptions=True)
 
     def _judge(self) -> None:
-        """See what the answers so far come to."""
+        """Draw the conclusion from the answers so far."""
         primary, confirmed_at, self.is_replacing = judge(list(self._votes.values()), clock())
         if primary is not None and primary != self.primary:
             self.primary = primary
-            self._tell()
+            self._notify_all()
         self.until = confirmed_at + LEASE
         self._answer(confirmed_at)
 
-    def _tell(self) -> None:
+    def _notify_all(self) -> None:
         with self._lock:
-            connected = list(self._connected)
-        for one in connected:
-            one.replaced()
+            users = list(self._users)
+        for user in users:
+            user.replaced()
 
     def _answer(self, confirmed_at: float) -> None:
-        """Answer those who wait as far as it is known what to say."""
+        """Answer the waiting calls, as far as the answer is known."""
         waiting, self._waiting = self._waiting, []
         for since, answer in waiting:
             if answer.done():
@@ -348,7 +348,7 @@ class Watch:
                 self._waiting.append((since, answer))
 
     def _are_tried(self, since: float) -> bool:
-        """Whether every Sentinel was asked since then, in vain or not."""
+        """Return whether every Sentinel was asked since then, in vain or not."""
         tried_at = self._tried_at
         return bool(self._following) and all(
             tried_at.get(address, -1.0) >= since for address in self._following
@@ -376,13 +376,13 @@ class Watch:
             raise StoreUnavailable
 
     async def _replicated(self, primary: Primary, seconds: float) -> int:
-        """How many replicas have all that was written so far."""
+        """Return how many replicas have all writes so far."""
         if self._writes is None or self._writes[0] != primary:
             if self._writes is not None:
                 await self._writes[1].aclose()
-            client = self._servers.primary_client(primary.address, SECONDS + seconds)
+            client = self._servers.settings.client(primary.address, SECONDS + seconds)
             self._writes = primary, client
-        # WAIT waits for what its own connection wrote, and whatever was written before that.
+        # WAIT waits for the writes of its own connection, and for all writes before those.
         writing = self._writes[1].pipeline(transaction=False)
         writing.set(self._mark, b"", px=1000)
         writing.execute_command("WAIT", self._replicas, int(seconds * _SHARE * 1000))
@@ -397,7 +397,7 @@ async def _woken(wake: asyncio.Event, seconds: float) -> None:
 
 
 async def _hear(events: PubSub, wake: asyncio.Event) -> None:
-    """Note each event that a Sentinel tells."""
+    """Wake the task of a Sentinel at each event that it reports."""
     while True:
         if await events.get_message(timeout=LEASE) is not None:
             wake.set()

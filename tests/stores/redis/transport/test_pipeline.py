@@ -1,4 +1,4 @@
-"""A line in an event loop: each waits as long as it may, and a connection that fails is left."""
+"""The pipeline of an event loop: each call waits until its deadline, failed connections go."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 from redis.asyncio import Connection
 from redis.exceptions import BusyLoadingError, ConnectionError, InvalidResponse, ReadOnlyError
 
-from lockgate.stores.redis.transport.async_pipeline import AsyncPipeline
 from lockgate.stores.redis.transport.commands import Call, command
-from lockgate.stores.redis.transport.connection import NotSent
+from lockgate.stores.redis.transport.config import Endpoint
+from lockgate.stores.redis.transport.failures import NotSent
+from lockgate.stores.redis.transport.pipeline import AsyncPipeline
 from lockgate.stores.resilience.deadlines import Overdue, within
 
 GREETINGS = {b"HELLO", b"CLIENT", b"PING", b"SELECT"}
@@ -34,7 +35,7 @@ class Server:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
-        with suppress(OSError):  # A line that is given up says no farewell.
+        with suppress(OSError):  # An abandoned pipeline says no farewell.
             await self._converse(reader, writer)
         writer.close()
 
@@ -62,21 +63,21 @@ def silence(words: list[bytes]) -> bytes:
 
 
 @asynccontextmanager
-async def line_to(
+async def pipeline_to(
     answer: Callable[[list[bytes]], bytes], timeout: float = LATE
 ) -> AsyncIterator[tuple[AsyncPipeline, Server]]:
     server = Server(answer)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
 
-    async def dial() -> Any:
-        return Connection(host="127.0.0.1", port=server.port, protocol=2)
+    def dial() -> Endpoint:
+        return Endpoint(Connection(host="127.0.0.1", port=server.port))
 
-    line = AsyncPipeline(dial, timeout)
+    pipeline = AsyncPipeline(dial, timeout)
     try:
-        yield line, server
+        yield pipeline, server
     finally:
-        line.give_up()
+        pipeline.abandon()
         listening.close()
         for writer in server.writers:
             writer.close()
@@ -89,54 +90,54 @@ def saying(word: bytes) -> Call:
     return command(0, word)
 
 
-async def ask(line: AsyncPipeline, word: bytes = b"word", seconds: float = LATE) -> Any:
+async def ask(pipeline: AsyncPipeline, word: bytes = b"word", seconds: float = LATE) -> Any:
     with within(seconds):
-        return await line.ask(saying(word))
+        return await pipeline.ask(saying(word))
 
 
-async def test_what_waits_at_the_same_time_goes_together_and_is_answered_in_order() -> None:
-    async with line_to(echo) as (line, server):
+async def test_calls_that_wait_at_the_same_time_are_sent_together_and_answered_in_order() -> None:
+    async with pipeline_to(echo) as (pipeline, server):
         words = [b"%d" % number for number in range(300)]
-        assert await asyncio.gather(*(ask(line, word) for word in words)) == words
+        assert await asyncio.gather(*(ask(pipeline, word) for word in words)) == words
         assert [word for batch in server.batches for word in batch] == words
         assert len(server.batches) < len(words) / 10
 
 
-@pytest.mark.parametrize(("first", "then", "halves"), [(2, 6, [4, 2]), (6, 2, [2]), (1, 1, [1])])
-async def test_what_waited_for_a_pipeline_goes_in_halves(
-    first: int, then: int, halves: list[int]
+@pytest.mark.parametrize(("first", "then", "parts"), [(2, 6, [4, 2]), (6, 2, [2]), (1, 1, [1])])
+async def test_calls_that_waited_for_a_batch_are_sent_in_two_parts(
+    first: int, then: int, parts: list[int]
 ) -> None:
-    """The first ones are being served meanwhile, and come again when the others are."""
-    async with line_to(silence) as (line, server):
-        early = [asyncio.ensure_future(ask(line)) for _ in range(first)]
+    """The callers of the first part are served while the second part is under way."""
+    async with pipeline_to(silence) as (pipeline, server):
+        early = [asyncio.ensure_future(ask(pipeline)) for _ in range(first)]
         while not server.batches:
             await asyncio.sleep(0.001)
-        late = [asyncio.ensure_future(ask(line)) for _ in range(then)]
+        late = [asyncio.ensure_future(ask(pipeline)) for _ in range(then)]
         await asyncio.sleep(0)
         server._answer = echo
         server.writers[0].write(echo([b"word"]) * first)
         assert await asyncio.gather(*early, *late) == [b"word"] * (first + then)
-        assert [len(batch) for batch in server.batches] == [first, *halves]
-        assert await asyncio.gather(*(ask(line) for _ in range(9))) == [b"word"] * 9
+        assert [len(batch) for batch in server.batches] == [first, *parts]
+        assert await asyncio.gather(*(ask(pipeline) for _ in range(9))) == [b"word"] * 9
         assert len(server.batches[-1]) == 9, "nothing was on its way"
 
 
-async def test_one_that_asks_for_a_moving_slot_gets_its_own_reply() -> None:
-    async with line_to(echo) as (line, _):
+async def test_a_call_after_asking_gets_its_own_reply() -> None:
+    async with pipeline_to(echo) as (pipeline, _):
         calls = [saying(b"one"), saying(b"two").asking(), saying(b"three")]
-        assert await asyncio.gather(*map(line.ask, calls)) == [b"one", b"two", b"three"]
+        assert await asyncio.gather(*map(pipeline.ask, calls)) == [b"one", b"two", b"three"]
 
 
-async def test_d34_each_waits_until_its_own_deadline_and_no_other() -> None:
-    async with line_to(silence) as (line, server):
+async def test_d34_each_call_waits_until_its_own_deadline() -> None:
+    async with pipeline_to(silence) as (pipeline, server):
         ended: list[float] = []
 
         async def wait(seconds: float) -> None:
             with pytest.raises(Overdue):
-                await ask(line, seconds=seconds)
+                await ask(pipeline, seconds=seconds)
             ended.append(seconds)
 
-        patient = asyncio.create_task(ask(line))
+        patient = asyncio.create_task(ask(pipeline))
         await asyncio.gather(*(wait(seconds) for seconds in (0.15, 0.05, 0.1)))
         assert ended == [0.05, 0.1, 0.15]
         assert not patient.done()
@@ -146,33 +147,33 @@ async def test_d34_each_waits_until_its_own_deadline_and_no_other() -> None:
             await patient
 
 
-async def test_who_goes_away_before_the_call_is_sent_is_not_charged() -> None:
-    async with line_to(echo) as (line, server):
-        await ask(line, b"first")
-        gone = asyncio.create_task(ask(line, b"gone"))
+async def test_a_call_cancelled_before_it_is_sent_is_not_sent() -> None:
+    async with pipeline_to(echo) as (pipeline, server):
+        await ask(pipeline, b"first")
+        gone = asyncio.create_task(ask(pipeline, b"gone"))
         await asyncio.sleep(0)
         gone.cancel()
-        assert await ask(line, b"next") == b"next"
+        assert await ask(pipeline, b"next") == b"next"
         assert server.batches == [[b"first"], [b"next"]]
 
 
-async def test_a_server_that_does_not_answer_in_time_is_left_and_dialled_again() -> None:
-    async with line_to(silence, timeout=0.05) as (line, server):
-        replies = await asyncio.gather(ask(line), ask(line))
+async def test_a_connection_without_an_answer_in_time_is_replaced() -> None:
+    async with pipeline_to(silence, timeout=0.05) as (pipeline, server):
+        replies = await asyncio.gather(ask(pipeline), ask(pipeline))
         assert [type(reply) for reply in replies] == [TimeoutError, TimeoutError]
-        assert not line.connected
+        assert not pipeline.connected
         server._answer = echo
-        assert await ask(line) == b"word"
+        assert await ask(pipeline) == b"word"
         assert len(server.writers) == 2
 
 
-async def test_what_was_sent_fails_with_its_connection_and_what_waits_goes_on_the_next() -> None:
-    async with line_to(silence) as (line, server):
-        sent = asyncio.create_task(ask(line, b"sent"))
+async def test_sent_calls_fail_with_their_connection_and_waiting_calls_use_the_next() -> None:
+    async with pipeline_to(silence) as (pipeline, server):
+        sent = asyncio.create_task(ask(pipeline, b"sent"))
         while not server.batches:
             await asyncio.sleep(0.001)
         server._answer = echo
-        waiting = asyncio.create_task(ask(line, b"waiting"))
+        waiting = asyncio.create_task(ask(pipeline, b"waiting"))
         await asyncio.sleep(0)
         server.writers[0].close()
         assert isinstance(await sent, ConnectionError)
@@ -181,10 +182,10 @@ async def test_what_was_sent_fails_with_its_connection_and_what_waits_goes_on_th
         assert len(server.writers) == 2
 
 
-async def test_a_failure_is_kept_by_nobody_but_who_met_it() -> None:
-    """It holds the frames of all who raised it, and what these know of their requests."""
-    async with line_to(silence) as (line, server):
-        sent = asyncio.create_task(ask(line))
+async def test_a_failure_is_referenced_by_its_receiver_only() -> None:
+    """It holds the frames that raised it, and with them the data of requests."""
+    async with pipeline_to(silence) as (pipeline, server):
+        sent = asyncio.create_task(ask(pipeline))
         while not server.batches:
             await asyncio.sleep(0.001)
         server.writers[0].close()
@@ -197,18 +198,18 @@ async def test_a_failure_is_kept_by_nobody_but_who_met_it() -> None:
 
 
 async def test_a_connection_that_was_closed_meanwhile_is_made_anew() -> None:
-    async with line_to(echo) as (line, server):
-        assert await ask(line) == b"word"
+    async with pipeline_to(echo) as (pipeline, server):
+        assert await ask(pipeline) == b"word"
         server.writers[0].close()
-        while line.connected:
+        while pipeline.connected:
             await asyncio.sleep(0.001)
-        assert await ask(line) == b"word"
+        assert await ask(pipeline) == b"word"
 
 
-async def test_where_nobody_listens_nothing_was_sent() -> None:
-    async with line_to(echo) as (line, server):
+async def test_a_refused_connection_means_that_no_call_was_sent() -> None:
+    async with pipeline_to(echo) as (pipeline, server):
         server.port = 1
-        reply = await ask(line)
+        reply = await ask(pipeline)
         assert isinstance(reply, NotSent)
         assert isinstance(reply.__cause__, ConnectionError)
 
@@ -222,88 +223,89 @@ async def test_where_nobody_listens_nothing_was_sent() -> None:
     ],
     ids=["nonsense", "loading", "too much"],
 )
-async def test_a_connection_that_says_such_things_is_left(
+async def test_a_connection_with_a_broken_protocol_is_replaced(
     says: bytes, failure: type[Exception]
 ) -> None:
-    async with line_to(lambda words: says) as (line, server):
-        reply = await ask(line)
+    async with pipeline_to(lambda words: says) as (pipeline, server):
+        reply = await ask(pipeline)
         assert reply == b"one" or isinstance(reply, failure)
-        while line.connected:
+        while pipeline.connected:
             await asyncio.sleep(0.001)
         server._answer = echo
-        assert await ask(line) == b"word"
+        assert await ask(pipeline) == b"word"
         assert len(server.writers) == 2
 
 
-async def test_an_error_is_the_reply_of_one_call_and_the_connection_stays() -> None:
+async def test_an_error_reply_concerns_one_call_and_the_connection_stays() -> None:
     wrapped = b"-ERR Error running script (call to f_1): @user_script:1: -READONLY it is\r\n"
     answers = iter([wrapped, b"$2\r\nno\r\n"])
-    async with line_to(lambda words: next(answers)) as (line, server):
-        refused, answered = await asyncio.gather(ask(line), ask(line))
+    async with pipeline_to(lambda words: next(answers)) as (pipeline, server):
+        refused, answered = await asyncio.gather(ask(pipeline), ask(pipeline))
         assert isinstance(refused, ReadOnlyError)
         assert answered == b"no"
         assert len(server.writers) == 1
 
 
-async def test_who_gives_up_tells_all_who_wait_and_dials_no_more() -> None:
-    async with line_to(silence) as (line, server):
-        sent = asyncio.create_task(ask(line))
+async def test_an_abandoned_pipeline_fails_its_calls_and_connects_no_more() -> None:
+    async with pipeline_to(silence) as (pipeline, server):
+        sent = asyncio.create_task(ask(pipeline))
         while not server.batches:
             await asyncio.sleep(0.001)
-        waiting = asyncio.create_task(ask(line))
+        waiting = asyncio.create_task(ask(pipeline))
         await asyncio.sleep(0)
-        line.give_up()
+        pipeline.abandon()
         for told in (sent, waiting):
             with pytest.raises(Overdue):
                 await told
         await asyncio.sleep(0.01)
-        assert not line.connected
+        assert not pipeline.connected
         assert len(server.writers) == 1
 
 
-async def test_who_gives_up_while_dialling_can_ask_again() -> None:
-    async with line_to(echo) as (line, server):
+async def test_a_pipeline_abandoned_while_it_connects_can_be_used_again() -> None:
+    async with pipeline_to(echo) as (pipeline, server):
         for turns in range(6):
-            line.hang_up()
-            given_up = line.ask(saying(b"word"))
+            pipeline.reconnect()
+            given_up = pipeline.ask(saying(b"word"))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            line.give_up()
+            pipeline.abandon()
             with suppress(Overdue):
                 await given_up
-            assert await ask(line, b"again") == b"again"
+            assert await ask(pipeline, b"again") == b"again"
         assert server.writers
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_whoever_asks_is_answered_although_somebody_cancels_the_dialling(turns: int) -> None:
-    """As who ends an event loop cancels every task, and some give back a slot even then."""
-    async with line_to(echo) as (line, _):
-        waiting = line.ask(saying(b"word"))
+async def test_calls_are_answered_although_the_task_that_connects_is_cancelled(turns: int) -> None:
+    """asyncio cancels every task before an event loop ends, and some release a slot even then."""
+    async with pipeline_to(echo) as (pipeline, _):
+        waiting = pipeline.ask(saying(b"word"))
         for _ in range(turns):
             await asyncio.sleep(0)
-        if line._reaching is not None:
-            line._reaching.cancel()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if "AsyncPipeline" in repr(task.get_coro()):
+                task.cancel()
         assert await asyncio.wait_for(waiting, 30) == b"word"
-        assert await ask(line, b"again") == b"again"
+        assert await ask(pipeline, b"again") == b"again"
 
 
-async def test_who_hangs_up_lets_those_finish_who_are_under_way() -> None:
-    async with line_to(echo) as (line, server):
-        await ask(line)
-        under_way = asyncio.create_task(ask(line, b"old"))
+async def test_reconnecting_lets_calls_under_way_finish() -> None:
+    async with pipeline_to(echo) as (pipeline, server):
+        await ask(pipeline)
+        under_way = asyncio.create_task(ask(pipeline, b"old"))
         while [b"old"] not in server.batches:
             await asyncio.sleep(0.001)
-        line.hang_up()
+        pipeline.reconnect()
         assert await under_way == b"old"
-        assert await ask(line, b"new") == b"new"
+        assert await ask(pipeline, b"new") == b"new"
         assert len(server.writers) == 2
 
 
-async def test_closing_answers_what_waits() -> None:
-    async with line_to(echo) as (line, _):
-        waiting = [asyncio.create_task(ask(line)) for _ in range(3)]
+async def test_closing_answers_the_calls_that_wait() -> None:
+    async with pipeline_to(echo) as (pipeline, _):
+        waiting = [asyncio.create_task(ask(pipeline)) for _ in range(3)]
         await asyncio.sleep(0)
-        await line.close()
+        await pipeline.close()
         assert await asyncio.gather(*waiting) == [b"word"] * 3
-        assert not line.connected
+        assert not pipeline.connected

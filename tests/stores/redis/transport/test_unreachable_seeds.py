@@ -1,4 +1,4 @@
-"""One of those that know where the servers are is gone, and says nothing: the others are asked."""
+"""A seed node or Sentinel that accepts connections and says nothing: the others are asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from lockgate import Gate, run
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.transport.seed_nodes import SeedNodes
+from lockgate.stores.redis.transport.cluster import SeedNodes
 from lockgate.stores.resilience.deadlines import Overdue, within
 from tests.patience import SHORT
 from tests.servers import RedisSentinel, redis_sentinel
@@ -38,7 +38,7 @@ def gone() -> Iterator[int]:
 
 @pytest.mark.parametrize("drive", [run, asyncio.run], ids=["sync", "awaiting"])
 @pytest.mark.parametrize("kind", ["sentinel", "cluster"])
-def test_the_first_that_is_named_may_be_gone(
+def test_the_first_configured_address_may_be_silent(
     kind: str, gone: int, guarded: RedisSentinel, drive: Callable[[Any], None]
 ) -> None:
     live = guarded.url() if kind == "sentinel" else server("cluster").url()
@@ -60,25 +60,25 @@ def test_the_first_that_is_named_may_be_gone(
     drive(answered())
 
 
-def test_whoever_answered_tells_of_others_that_are_asked_before_the_named_ones() -> None:
+def test_nodes_of_an_answer_are_asked_before_the_configured_ones() -> None:
     a, b, c, d = (("127.0.0.1", port) for port in range(4))
-    turns = SeedNodes([a, b])
-    assert [*turns.each()] == [a, b]
-    turns.answered(b, c, d)
-    assert list(turns.order) == [b, c, d, a]
-    assert next(turns.each([c])) == c
-    assert list(turns.order) == [b, d, a, c]
-    turns.answered(c)
-    assert list(turns.order) == [c, a, b]
+    seeds = SeedNodes([a, b])
+    assert [*seeds.each()] == [a, b]
+    seeds.answered(b, c, d)
+    assert list(seeds.order) == [b, c, d, a]
+    assert next(seeds.each([c])) == c
+    assert list(seeds.order) == [b, d, a, c]
+    seeds.answered(c)
+    assert list(seeds.order) == [c, a, b]
 
 
-def test_who_is_not_asked_for_want_of_time_is_next() -> None:
+def test_a_node_that_was_not_asked_for_lack_of_time_is_asked_next() -> None:
     gone, live = ("127.0.0.1", 1), ("127.0.0.1", 2)
-    turns = SeedNodes([gone, live])
+    seeds = SeedNodes([gone, live])
     with within(0.001):
-        asked = turns.each()
+        asked = seeds.each()
         assert next(asked) == gone
         sleep(0.001)
         with pytest.raises(Overdue):
             next(asked)
-    assert next(turns.each()) == live
+    assert next(seeds.each()) == live

@@ -1,0 +1,119 @@
+"""A Redis that lost data is reported in the log, once and with what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lockgate import run
+from lockgate.core.timestamps import DAY
+from lockgate.stores.base import Verdict
+from lockgate.stores.redis import RedisStore
+from tests.servers import RedisServer, redis_server
+
+from ..making import BOOK, draft_of, new_key, token_of
+
+drives = pytest.mark.parametrize("drive", [run, asyncio.run], ids=["sync", "async"])
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[RedisServer]:
+    with redis_server() as running:
+        yield running
+
+
+def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    return [record.getMessage() for record in errors if "lost data" in record.getMessage()]
+
+
+@drives
+def test_an_emptied_server_is_reported_once_with_the_remedy(
+    own: RedisServer, drive: Callable[[Any], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    store, made = RedisStore(own.url()), [new_key() for _ in range(3)]
+
+    async def flow() -> None:
+        for key in made:
+            await store.insert(draft_of(key), None)
+            assert (await store.admit(token_of(key), 1, BOOK)).verdict is Verdict.ADMITTED
+        with own.client() as client:
+            client.flushall()
+        for key in made:
+            assert (await store.admit(token_of(key), 1, BOOK)).verdict is Verdict.UNKNOWN
+        await store.close()
+
+    drive(flow())
+    (message,) = losses(caplog)
+    assert "FLUSHALL" in message
+    assert "backup" in message
+
+
+def test_a_key_that_was_removed_is_no_loss(
+    own: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, made = RedisStore(own.url(), prefix="removed"), new_key()
+    key = run(store.insert(draft_of(made), None))
+    assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
+    run(store.revoke_if_live(key.organization, key.id))
+    assert run(store.remove_ended(-DAY)).removed == 1
+    assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.UNKNOWN
+    run(store.close())
+    assert losses(caplog) == []
+
+
+def test_a_change_counter_that_vanished_is_reported(
+    own: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RedisStore(own.url(), prefix="vanished")
+    assert run(store.change_counter()) == run(store.change_counter())
+    assert losses(caplog) == []
+    with own.client() as client:
+        client.flushall()
+    run(store.change_counter())
+    run(store.close())
+    assert len(losses(caplog)) == 1
+
+
+def test_a_change_counter_that_went_back_is_reported(
+    own: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RedisStore(own.url(), prefix="back")
+    counter = run(store.change_counter())
+    assert counter is not None
+    with own.client() as client:
+        client.set("back:change_counter", counter - (60_000_000 << 10))
+    run(store.change_counter())
+    run(store.close())
+    assert len(losses(caplog)) == 1
+
+
+def test_a_change_counter_that_expired_is_no_loss(
+    own: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RedisStore(own.url(), prefix="expired")
+    counter = run(store.change_counter())
+    assert counter is not None
+    monkeypatch.setattr(store, "_latest_counter", counter - (DAY << 10))
+    with own.client() as client:
+        client.delete("expired:change_counter")
+    run(store.change_counter())
+    run(store.close())
+    assert losses(caplog) == []
+
+
+def test_a_cache_that_lost_its_copies_is_no_loss(
+    own: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RedisStore(own.url(), prefix="copies")
+    run(store.caught_up())
+    run(store.change_counter())
+    with own.client() as client:
+        client.flushall()
+    run(store.change_counter())
+    run(store.close())
+    assert losses(caplog) == []
