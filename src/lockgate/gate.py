@@ -55,10 +55,9 @@ from .sessions import Session, SessionVerifier
 from .stores.base import Admission, Store, Verdict
 from .stores.memory.store import MemoryStore
 from .stores.memory.windows import Clock
-from .stores.open import checked, open_store
+from .stores.open import checked, open_store, resilient
 from .stores.resilience.deadlines import DEADLINE, within
 from .stores.resilience.local_limits import Fallback, LocalLimits
-from .stores.resilience.resilient import resilient
 from .sync_gate import SyncGate
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {

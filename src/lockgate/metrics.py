@@ -63,6 +63,9 @@ class Metrics:
         refused: refused requests by :class:`Refused`.
         events: events by name.
         store_calls: durations of calls of a shared store by verb.
+        times_calls: whether calls of a shared store are timed: a collector sets it.
+        repeated_refusals: requests that the refusal cache refused without a call.
+        local_decisions: decisions of the local limits, by ``admitted`` and ``refused``.
         open_breakers: when each open circuit breaker opened, by its fields, e.g.
             ``(("store", "RedisStore"),)``.
     """
@@ -72,6 +75,9 @@ class Metrics:
         self.refused: Final[Counter[Refused]] = Counter()
         self.events: Final[Counter[str]] = Counter()
         self.store_calls: Final[dict[str, Histogram]] = {}
+        self.times_calls = False
+        self.repeated_refusals = 0
+        self.local_decisions: Final[Counter[str]] = Counter()
         self.open_breakers: Final[set[tuple[tuple[str, str], ...]]] = set()
 
     def admit(self, plan: str) -> None:
@@ -100,8 +106,12 @@ class Metrics:
                 about
             )
 
+    def decide_locally(self, *, admitted: bool) -> None:
+        """Count a decision of the local limits, in place of a store that is away."""
+        self.local_decisions["admitted" if admitted else "refused"] += 1
+
     def call(self, verb: str, seconds: float) -> None:
-        """Count a call of the store."""
+        """Count a call of a shared store that took so many seconds."""
         histogram = self.store_calls.get(verb)
         if histogram is None:
             histogram = self.store_calls.setdefault(verb, Histogram())

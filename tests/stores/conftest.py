@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from lockgate.stores.resilience import guarded
+from lockgate.stores.resilience import store
 from lockgate.stores.resilience.circuit_breaker import CircuitBreaker
 
 SOON = 0.05
@@ -16,4 +16,4 @@ SOON = 0.05
 @pytest.fixture
 def soon_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that wait until a store is back, and not for how long its breaker pauses."""
-    monkeypatch.setattr(guarded, "CircuitBreaker", partial(CircuitBreaker, pause=SOON))
+    monkeypatch.setattr(store, "CircuitBreaker", partial(CircuitBreaker, pause=SOON))

@@ -4,10 +4,14 @@ import re
 from typing import Final
 
 from ..errors import ConfigurationError
+from ..events import Events
 from .base import Store
 from .cached.base import CacheStore, PrimaryStore
 from .cached.store import CachedStore
 from .memory.store import MemoryStore
+from .resilience.deadlines import DEADLINE
+from .resilience.local_limits import LocalLimits
+from .resilience.store import ResilientStore
 
 _SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
 _REDIS: Final = ("redis", "rediss")
@@ -73,6 +77,20 @@ def checked(store: object) -> Store:
             f"A {kind} is not a store: give the gate SqlStore(engine), with the engine behind it."
         )
     raise ConfigurationError(f"A gate takes a store or its URL, not {kind}: see Store.")
+
+
+def resilient(
+    store: Store, events: Events, limits: LocalLimits, deadline: float = DEADLINE
+) -> Store:
+    """Return a store that is fit to serve requests: with a :class:`ResilientStore` around it.
+
+    A store that keeps everything in this process is returned as it is.
+    """
+    if store.io == "none":
+        return store
+    if isinstance(store, CachedStore):
+        return store.resilient(events, limits, deadline)
+    return ResilientStore(store, events, limits, deadline)
 
 
 def _pair(primary: Store, cache: Store) -> Store:

@@ -29,13 +29,14 @@ from lockgate.errors import (
     RateLimitExceeded,
     StoreUnavailable,
 )
+from lockgate.events import Events
 from lockgate.stores.base import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.codec import write_record
 from lockgate.stores.redis.key_names import fields_of
 from lockgate.stores.redis.transport.commands import command
-from lockgate.stores.resilience.refusal_cache import RefusalCache
+from lockgate.stores.resilience.local_limits import LocalLimits
 from lockgate.stores.runtime import background
 from lockgate.stores.sql import SqlStore
 from tests.patience import SHORT, answered, until
@@ -217,7 +218,9 @@ def test_k4_a_refusal_by_a_copy_that_is_being_voided_is_not_remembered(
 ) -> None:
     """The database has revoked the key, the cache has not heard of it: the copy still decides."""
     now = 100.0
-    process = RefusalCache(bench.process(), clock=lambda: now)
+    events = Events(None)
+    limits = LocalLimits("local", 1, events)
+    process = bench.process().resilient(events, limits, 20.0, lambda: now)
     run(bench.here.put_organization(Organization("org_1", "small")))
 
     def ask() -> Verdict:

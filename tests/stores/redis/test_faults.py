@@ -31,7 +31,7 @@ from lockgate.stores.base import OutcomeUnknown, StoreError, Usage
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
 from lockgate.stores.redis.transport.commands import Call
-from lockgate.stores.resilience.guarded import Guarded
+from lockgate.stores.resilience.store import ResilientStore
 from tests.patience import SHORT, SLACK
 from tests.servers import RedisServer, redis_server
 
@@ -343,7 +343,7 @@ def test_a_server_that_hangs_fails_in_time_and_is_found_again(
 def test_d34_a_guarded_store_keeps_its_deadline_and_starts_over(
     own: RedisServer, awaiting: bool
 ) -> None:
-    store = Guarded(RedisStore(own.url()), Events(None), SHORT)
+    store = ResilientStore(RedisStore(own.url()), Events(None), deadline=SHORT)
 
     async def hit() -> None:
         await store.hit("org_1", WINDOWS, 1)

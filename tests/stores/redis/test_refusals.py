@@ -17,7 +17,7 @@ from lockgate.events import Events
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.config import SECONDS
 from lockgate.stores.resilience.failures import is_outage
-from lockgate.stores.resilience.guarded import Guarded
+from lockgate.stores.resilience.store import ResilientStore
 from tests.patience import SHORT
 from tests.servers import RedisServer, redis_server
 
@@ -169,7 +169,7 @@ def test_a_server_that_accepts_and_says_nothing_costs_the_deadline(
 def test_a_host_that_drops_packets_costs_the_deadline(awaiting: bool) -> None:
     """Nobody accepts there and the queue is full, so the system drops who tries to connect."""
 
-    async def ask(store: Guarded) -> float:
+    async def ask(store: ResilientStore) -> float:
         started = monotonic()
         with pytest.raises(Exception) as failed:  # noqa: PT011 - whichever, in time
             await store.hit("org_1", BOOK.default.windows, 1)
@@ -177,7 +177,7 @@ def test_a_host_that_drops_packets_costs_the_deadline(awaiting: bool) -> None:
         return monotonic() - started
 
     async def all_of_it(port: int) -> None:
-        store = Guarded(RedisStore(url(port)), Events(None))
+        store = ResilientStore(RedisStore(url(port)), Events(None))
         slowest = 0.0
         while not store.breaker.is_open:
             slowest = max(slowest, await ask(store))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from time import monotonic
-
 import pytest
 
 from lockgate import Event
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
+from lockgate.stores.resilience import deadlines
 from lockgate.stores.resilience.circuit_breaker import (
     FAILURES,
     NODE_PAUSE,
@@ -34,7 +33,7 @@ class Bench:
 
     def fail(self, times: int = 1) -> None:
         for _ in range(times):
-            opened = self.breaker.failed(self.breaker.enter(), OSError())
+            opened = self.breaker.failed(self.breaker.enter(), OSError(), self.clock())
             assert opened is self.breaker.is_open
 
     def refuses(self) -> bool:
@@ -97,7 +96,7 @@ def test_tries_begin_a_pause_apart_however_long_each_of_them_takes(bench: Bench)
     for took in (0.25, 1.0):
         trying = bench.breaker.enter()
         bench.clock.now += took
-        bench.breaker.failed(trying, OSError())
+        bench.breaker.failed(trying, OSError(), bench.clock())
         assert bench.refuses() is (took < 1)
         bench.clock.now += 1 - took
     bench.clock.now += 5
@@ -115,11 +114,33 @@ def test_calls_that_were_on_their_way_change_nothing_when_it_is_open(bench: Benc
     under_way = [bench.breaker.enter() for _ in range(5)]
     bench.fail(3)
     bench.clock.now += 0.5
-    bench.breaker.failed(under_way[0], OSError())
+    bench.breaker.failed(under_way[0], OSError(), bench.clock())
     bench.breaker.succeeded(under_way[1])
     assert bench.refuses()
     bench.clock.now += 0.5
     assert bench.breaker.enter() is True
+
+
+def test_calls_that_were_under_way_when_one_failed_are_one_failure(bench: Bench) -> None:
+    for _ in range(FAILURES):
+        asked_at = bench.clock()
+        bench.clock.now += 0.25
+        assert not bench.breaker.is_open
+        for _ in range(100):
+            bench.breaker.failed(False, OSError(), asked_at)
+            bench.clock.now += 0.001
+    assert bench.breaker.is_open
+    assert bench.names() == ["breaker_opened"]
+
+
+def test_a_success_ends_the_row_of_a_burst(bench: Bench) -> None:
+    for _ in range(3 * FAILURES):
+        asked_at = bench.clock()
+        bench.clock.now += 0.25
+        bench.breaker.failed(False, OSError(), asked_at)
+        bench.breaker.failed(False, OSError(), asked_at)
+        bench.breaker.succeeded(False)
+    assert not bench.breaker.is_open
 
 
 def test_one_that_was_dropped_counts_for_nothing(bench: Bench) -> None:
@@ -146,8 +167,8 @@ def test_a_try_of_which_nobody_hears_is_followed_by_another(bench: Bench) -> Non
 class Nodes:
     """The breakers of a store with a deadline of a second."""
 
-    def __init__(self) -> None:
-        self.clock = Seconds()
+    def __init__(self, clock: Seconds) -> None:
+        self.clock = clock
         self.told: list[Event] = []
         self.breakers = CircuitBreakers("X", clock=self.clock)
         self.breakers.watch(Events(self.told.append), 1.0)
@@ -162,15 +183,21 @@ class Nodes:
             if failure is None:
                 self.breakers.succeeded(node, trying)
             else:
-                self.breakers.failed(node, failure, monotonic(), trying)
+                self.breakers.failed(node, failure, self.clock(), trying)
         return True
 
     def names(self) -> list[tuple[str, object]]:
         return [(event.name, event.fields["node"]) for event in self.told]
 
 
-def test_each_server_has_a_breaker_of_its_own_and_tries_of_its_own() -> None:
-    nodes = Nodes()
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    clock = Seconds()
+    monkeypatch.setattr(deadlines, "monotonic", clock)
+    return Nodes(clock)
+
+
+def test_each_server_has_a_breaker_of_its_own_and_tries_of_its_own(nodes: Nodes) -> None:
     for _ in range(FAILURES):
         assert nodes.call("a", OSError())
         assert nodes.call("b", None)
@@ -187,8 +214,9 @@ def test_each_server_has_a_breaker_of_its_own_and_tries_of_its_own() -> None:
     assert nodes.names() == [("breaker_opened", "a"), *tries, ("breaker_closed", "a")]
 
 
-def test_calls_with_more_or_much_less_time_than_a_request_obey_and_judge_nothing() -> None:
-    nodes = Nodes()
+def test_calls_with_more_or_much_less_time_than_a_request_obey_and_judge_nothing(
+    nodes: Nodes,
+) -> None:
     for seconds in (0.4, 5.0):
         for _ in range(2 * FAILURES):
             assert nodes.call("a", OSError(), seconds)
@@ -201,8 +229,7 @@ def test_calls_with_more_or_much_less_time_than_a_request_obey_and_judge_nothing
     assert nodes.call("a", None, 0.6)
 
 
-def test_a_server_that_holds_nothing_any_more_is_over() -> None:
-    nodes = Nodes()
+def test_a_server_that_holds_nothing_any_more_is_over(nodes: Nodes) -> None:
     for node in ("a", "b"):
         for _ in range(FAILURES):
             nodes.call(node, OSError())
@@ -215,8 +242,7 @@ def test_a_server_that_holds_nothing_any_more_is_over() -> None:
     assert nodes.names()[-1] == ("breaker_closed", "a")
 
 
-def test_every_gate_that_watches_is_told() -> None:
-    nodes = Nodes()
+def test_every_gate_that_watches_is_told(nodes: Nodes) -> None:
     told: list[Event] = []
     nodes.breakers.watch(Events(told.append), 1.0)
     for _ in range(FAILURES):

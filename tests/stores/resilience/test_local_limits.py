@@ -31,6 +31,12 @@ def admitted(local: LocalLimits, calls: int, now: int = NOW) -> int:
     return sum(reading is not None and reading.allowed for reading in readings)
 
 
+def note(local: LocalLimits, used: int = 1, at: int = NOW) -> None:
+    """Count an admission after which the store counts so much in each window."""
+    reading, _ = hit(empty_state(WINDOWS), WINDOWS, at, used)
+    local.note("org_1", WINDOWS, reading, 1, at)
+
+
 @pytest.mark.parametrize(("fleet", "share"), [(1, 10), (3, 3), (10, 1), (50, 1)])
 def test_w15_a_process_admits_its_share_and_at_least_one(fleet: int, share: int) -> None:
     assert admitted(limits(fleet=fleet), 20) == share
@@ -40,10 +46,56 @@ def test_w15_a_process_admits_its_share_and_at_least_one(fleet: int, share: int)
 def test_w15_what_this_process_admitted_before_is_part_of_its_share(noted: int) -> None:
     local = limits(fleet=3)
     for _ in range(noted):
-        local.note("org_1", WINDOWS, 1, NOW)
+        note(local)
     assert admitted(local, 20) == max(0, 3 - noted)
     assert admitted(local, 20, NOW + MINUTE) == 3
     assert local.decide("org_2", WINDOWS, 1, NOW) is not None
+
+
+@pytest.mark.parametrize(("used", "left"), [(7, 3), (9, 1), (10, 0), (1, 4)])
+def test_w15_a_store_that_is_slow_for_a_moment_keeps_the_limits_of_its_latest_reading(
+    used: int, left: int
+) -> None:
+    """Of a limit of 10 the other process has had most: that is known for a minute."""
+    local = limits(fleet=2)
+    note(local, used)
+    assert admitted(local, 20) == left
+    assert admitted(local, 20, NOW + MINUTE - 1) == 0 if used > 5 else True
+    assert admitted(local, 20, NOW + MINUTE + SECOND) == 5
+
+
+def test_w15_a_refusal_by_the_store_is_its_latest_reading_too() -> None:
+    local = limits(fleet=2)
+    state = empty_state(WINDOWS)
+    _, state = hit(state, WINDOWS, NOW, 10)
+    refused, _ = hit(state, WINDOWS, NOW, 1)
+    local.note("org_1", WINDOWS, refused, 1, NOW)
+    assert admitted(local, 20) == 0
+
+
+def test_admissions_that_are_counted_together_expire_with_the_last_of_them() -> None:
+    local = limits()
+    for at in (0, 100_000, 200_000, 300_000):
+        note(local, at=NOW + at)
+    before = local.decide("org_1", WINDOWS, 6, NOW + MINUTE + 199_999)
+    assert before is not None
+    assert before.used[0] == 4 + 6
+    after = local.decide("org_1", WINDOWS, 1, NOW + MINUTE + 200_000)
+    assert after is not None
+    assert after.used[0] == 1 + 6 + 1
+
+
+def test_the_metrics_count_local_decisions_and_the_end_tells_how_many_there_were() -> None:
+    told: list[Event] = []
+    events = Events(told.append)
+    local = LocalLimits("local", 1, events)
+    assert admitted(local, 12) == 10
+    note(local, at=NOW + MINUTE)
+    assert events.metrics.local_decisions == {"admitted": 10, "refused": 2}
+    assert [(event.name, dict(event.fields)) for event in told] == [
+        ("limits_fell_back", {"mode": "local"}),
+        ("limits_restored", {"decisions": 12}),
+    ]
 
 
 def test_the_reading_counts_what_the_others_may_admit_as_used() -> None:
@@ -74,9 +126,9 @@ def test_falling_back_and_coming_back_is_told_once_each() -> None:
     told: list[Event] = []
     local = limits(told=told)
     for _ in range(2):
-        local.note("org_1", WINDOWS, 1, NOW)
+        note(local)
         admitted(local, 3)
-    local.note("org_1", WINDOWS, 1, NOW)
+    note(local)
     assert [event.name for event in told] == ["limits_fell_back", "limits_restored"] * 2
     assert told[0].fields == {"mode": "local"}
 
@@ -120,7 +172,7 @@ def flush(local: LocalLimits, store: Charged, now: int = NOW) -> list[int]:
 def test_a_store_that_is_back_is_charged_once_for_what_was_admitted_here() -> None:
     local, store = limits(), Charged()
     assert flush(local, store) == []
-    local.note("org_1", WINDOWS, 1, NOW)
+    note(local)
     assert admitted(local, 20) == 9
     assert flush(local, store) == [9]
     assert flush(local, store) == [9]

@@ -1,10 +1,11 @@
-"""Refusals are remembered, and nothing else: not a moment too long, and never a way in."""
+"""The refusal cache repeats refusals until they end, and never admits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -17,12 +18,11 @@ from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.stores.base import Admission, Freshness, Store, Verdict
 from lockgate.stores.memory.store import MemoryStore
-from lockgate.stores.resilience import deadlines
-from lockgate.stores.resilience.deadlines import DEADLINE, Overdue
-from lockgate.stores.resilience.guarded import Resilient
+from lockgate.stores.resilience import deadlines, store
+from lockgate.stores.resilience.deadlines import Overdue
 from lockgate.stores.resilience.local_limits import LocalLimits
-from lockgate.stores.resilience.refusal_cache import FRESH, RefusalCache
-from lockgate.stores.resilience.straight import Straight
+from lockgate.stores.resilience.refusal_cache import FRESH
+from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.resilience.wrapping import Wrapper
 
 from ..making import NOW, HandClock, draft_of, new_key, token_of
@@ -93,33 +93,30 @@ class Counting(MemoryStore):
 class Bench:
     """A store, two processes that share it, and an organization with two keys."""
 
-    def __init__(self, *, straight: bool = False) -> None:
+    def __init__(self, *, in_a_task: bool = False) -> None:
         self.clock = HandClock()
         self.seconds = Seconds()
         self.store = Counting(self.clock)
-        self.here, self.there = (
-            Straight(guarded(self.store), clock=self.seconds)
-            if straight
-            else RefusalCache(self.store, clock=self.seconds)
-            for _ in range(2)
-        )
+        if in_a_task:
+            self.store.io = "async"
+        self.here, self.there = (resilient(self.store, self.seconds) for _ in range(2))
         self.made = [new_key(), new_key()]
         self.ids: list[str] = []
 
-    async def fill(self, process: RefusalCache | None = None) -> None:
+    async def fill(self, process: ResilientStore | None = None) -> None:
         for made in self.made:
             key = await self.store.insert(draft_of(made), None)
             self.ids.append(key.id)
         await self.spend(process or self.here)
 
-    async def spend(self, process: RefusalCache) -> None:
+    async def spend(self, process: ResilientStore) -> None:
         """Use the minute up by both keys, and be refused often enough to know."""
         for key in (0, 1, 0, 0, 0):
             await self.ask(key, process=process)
         self.store.asked.clear()
 
     async def ask(
-        self, key: int = 0, cost: int = 1, process: RefusalCache | None = None
+        self, key: int = 0, cost: int = 1, process: ResilientStore | None = None
     ) -> Admission:
         return await (process or self.here).admit(token_of(self.made[key]), cost, BOOK)
 
@@ -128,14 +125,15 @@ class Bench:
         self.clock.now += int(seconds * SECOND)
 
 
-def guarded(store: Store) -> Resilient:
+def resilient(store: Store, clock: Callable[[], float] = monotonic) -> ResilientStore:
     events = Events(None)
-    return Resilient(store, events, LocalLimits("local", 1, events))
+    limits = LocalLimits("local", 1, events)
+    return ResilientStore(store, events, limits, UNHURRIED, clock=clock)
 
 
-@pytest.fixture(params=[False, True], ids=["alone", "with the guard in one step"])
+@pytest.fixture(params=[False, True], ids=["called directly", "called in a task"])
 async def bench(request: pytest.FixtureRequest) -> Bench:
-    found = Bench(straight=request.param)
+    found = Bench(in_a_task=request.param)
     await found.fill()
     return found
 
@@ -238,7 +236,7 @@ async def test_a_refusal_that_a_change_overtook_is_not_remembered(
 ) -> None:
     bench.later(120)
     await bench.spend(bench.here)
-    bench.here._forget()
+    bench.here.refusals.forget()
     admit, under_way, go_on = bench.store.admit, asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any, **kwargs: Any) -> Admission:
@@ -315,7 +313,7 @@ async def test_w11_a_step_back_of_the_store_s_clock_locks_out_for_a_window_at_mo
     """For a minute's window it was 120 s."""
     clock, seconds = HandClock(), Seconds()
     store = ByHand(CLOCKED[kind](kind), clock)
-    here = RefusalCache(store, clock=seconds, deadline=UNHURRIED)
+    here = resilient(store, seconds)
     made = new_key()
     await store.insert(draft_of(made), None)
     verdicts = [(await here.admit(token_of(made), 1, BOOK)).verdict for _ in range(5)]
@@ -405,18 +403,21 @@ class Emptied(BoundedDict[str, Organization | None]):
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
-async def test_what_another_thread_forgets_meanwhile_is_asked_for(looks: int) -> None:
+async def test_what_another_thread_forgets_meanwhile_is_asked_for(
+    looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench()
     for _ in range(5):
         await bench.here.organization("org_1")
         await bench.here.hit("org_1", WINDOWS, 1)
-    bench.here._placed = Emptied(looks, bench.here._placed)
+    refusals = bench.here.refusals
+    monkeypatch.setattr(refusals, "organizations", Emptied(looks, refusals.organizations))
     assert await bench.here.organization("org_1") is None
-    guard = guarded(bench.store)
-    await guard.organization("org_1")
-    guard.seen = Emptied(looks, guard.seen)
+    other = resilient(bench.store)
+    await other.organization("org_1")
+    other._seen = Emptied(looks, other._seen)
     bench.store.away = True
-    assert await guard.organization("org_1") is None
+    assert await other.organization("org_1") is None
 
 
 async def test_a_caller_with_a_clock_goes_by_that() -> None:
@@ -440,7 +441,7 @@ async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(100):
         for _ in range(5):
             await bench.here.hit(f"org_{number}", WINDOWS, 1)
-    assert len(bench.here._denials) <= 20
+    assert len(bench.here.refusals.refusals) <= 20
 
 
 async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
@@ -449,12 +450,13 @@ async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
     """The epoch is asked for first, and takes all the time that it has."""
     bench = Bench()
     await bench.fill()
-    monkeypatch.setattr(deadlines, "monotonic", bench.seconds)
+    for module in (deadlines, store):
+        monkeypatch.setattr(module, "monotonic", bench.seconds)
     given: dict[str, float | None] = {}
 
     async def change_counter() -> int | None:
         given["change_counter"] = deadlines.left()
-        bench.seconds.now += DEADLINE * 0.6
+        bench.seconds.now += UNHURRIED * 0.6
         raise Overdue
 
     async def admit(*args: Any) -> Admission:
@@ -467,6 +469,6 @@ async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
     with pytest.raises(Overdue):
         await bench.ask()
     assert given == {
-        "change_counter": pytest.approx(DEADLINE * 0.6),
-        "admit": pytest.approx(DEADLINE * 0.4),
+        "change_counter": pytest.approx(UNHURRIED * 0.6),
+        "admit": pytest.approx(UNHURRIED * 0.4),
     }

@@ -21,10 +21,9 @@ from lockgate.events import Events
 from lockgate.sessions import Session
 from lockgate.stores.base import Store
 from lockgate.stores.cached.base import CacheStore, PrimaryStore
-from lockgate.stores.resilience import guarded
 from lockgate.stores.resilience.circuit_breaker import FAILURES
 from lockgate.stores.resilience.deadlines import Overdue, within
-from lockgate.stores.resilience.guarded import Guarded
+from lockgate.stores.resilience.store import URGENT, ResilientStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
@@ -59,7 +58,7 @@ def abandoned() -> Iterator[None]:
 def test_every_verb_with_the_deadline_of_a_request_is_a_verb_of_a_store() -> None:
     """A verb that is renamed must be renamed there, or it waits longer than a request may."""
     kinds = Store, PrimaryStore, CacheStore
-    assert {verb for verb in guarded._URGENT if not any(hasattr(k, verb) for k in kinds)} == set()
+    assert {verb for verb in URGENT if not any(hasattr(k, verb) for k in kinds)} == set()
 
 
 class Bench:
@@ -196,11 +195,11 @@ def session() -> Session:
 
 @colours
 @pytest.mark.usefixtures("soon_tried")
-def test_d28_a_sessions_limits_fall_back_to_this_process(server: Any, colour: Colour) -> None:
+def test_d28_the_limits_of_sessions_fall_back_to_this_process(server: Any, colour: Colour) -> None:
     made = Bench(database(server), colour, plans=PlanBook([Plan("free", 8, None, None, 1)]))
     for _ in range(2):
         answered(lambda: made.do(made.gate.admit_session(session())))
-    made.admit()  # By a key: it counts here too, once a session was admitted.
+    made.admit()  # The fourth: the first was an admission by a key before all sessions.
     with server.stopped():
         admitted = 0
         for _ in range(12):
@@ -210,7 +209,7 @@ def test_d28_a_sessions_limits_fall_back_to_this_process(server: Any, colour: Co
                 continue
             admitted += 1
             assert principal.plan.name == "free"
-        assert admitted == 8 - 3
+        assert admitted == 8 - 4
         made.refused_in()
         with pytest.raises(StoreUnavailable):
             made.do(made.gate.keys.list("org_1"))
@@ -289,18 +288,18 @@ async def test_a_call_that_came_with_little_time_says_nothing_about_the_store() 
             raise Overdue
 
     store = Slow()
-    guarded = Guarded(store, Events(None), SHORT)
+    resilient = ResilientStore(store, Events(None), None, SHORT)
     for _ in range(9):
         with within(SHORT / 3), pytest.raises(Overdue):
-            await guarded.now()
-    assert not guarded.breaker.is_open
+            await resilient.now()
+    assert not resilient.breaker.is_open
     with within(0), pytest.raises(Overdue):
-        await guarded.now()
+        await resilient.now()
     assert store.asked == 9
     for _ in range(3):
         with within(10), pytest.raises(Overdue):
-            await guarded.now()
-    assert guarded.breaker.is_open
+            await resilient.now()
+    assert resilient.breaker.is_open
 
 
 def test_a_store_in_this_process_is_not_wrapped() -> None:

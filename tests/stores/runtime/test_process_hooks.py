@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import pytest
 
 from lockgate import MemoryStore, run
+from lockgate.core.sliding_window import empty_state, hit
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.services.anonymous_limits import AnonymousLimits
@@ -66,12 +69,13 @@ def test_nothing_in_the_child_waits_for_a_thread_of_the_parent() -> None:
     anonymous = AnonymousLimits(BOOK.default, clock)
     breaker = CircuitBreaker("store", Events(None), failures=1)
     windows = BOOK.default.windows
+    reading, _ = hit(empty_state(windows), windows, clock.now, 1)
 
     def work() -> bytes:
         verdict = run(store.admit(token_of(made), 1, BOOK)).verdict
-        limits.note("org_1", windows, 1)
+        limits.note("org_1", windows, reading, 1)
         anonymous.charge("127.0.0.1")
-        breaker.failed(False, OSError())
+        breaker.failed(False, OSError(), monotonic())
         return verdict.value.encode()
 
     with store._lock, limits._lock, anonymous._lock, breaker._lock:
@@ -80,7 +84,7 @@ def test_nothing_in_the_child_waits_for_a_thread_of_the_parent() -> None:
 
 def test_a_child_does_not_wait_for_the_try_that_its_parent_makes() -> None:
     breaker = CircuitBreaker("store", Events(None), failures=1, pause=0)
-    breaker.failed(False, OSError())
+    breaker.failed(False, OSError(), monotonic())
     assert breaker.enter(), "this process tries whether the store is back"
 
     def work() -> bytes:

@@ -1,16 +1,19 @@
 """A database as primary store, with a cache before it that serves admissions."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
+from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
-from ...core.bounded_dict import BoundedDict
 from ...core.digests import Digest
 from ...core.key_format import Token
 from ...core.plans import Organization, PlanBook
 from ...core.sliding_window import Reading, Window
-from ...errors import ConfigurationError, StoreUnavailable
+from ...errors import ConfigurationError
+from ...events import Events
 from ...sync import run, together
 from ..base import (
     REFUSED_BY_STATE,
@@ -25,10 +28,11 @@ from ..base import (
     StoreWarning,
     Verdict,
 )
-from ..resilience.failures import is_outage, may_have_counted
-from ..resilience.guarded import Guarded
+from ..resilience.deadlines import STARTING, within
+from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits
-from ..resilience.wrapping import Wrapper
+from ..resilience.store import ResilientStore
+from ..resilience.wrapping import Wrapper, passed
 from ..runtime.background import BackgroundTask
 from ..runtime.process_hooks import at_process_end
 from .base import CacheStore, PrimaryStore
@@ -36,9 +40,28 @@ from .usage_buffer import UsageBuffer
 
 T = TypeVar("T")
 
+CACHE_SHARE: Final = 0.6
+"""Share of a request's deadline that the cache has; the rest is for the primary after a failure."""
 _MAX_FILLS: Final = 3
-_MAX_LOCAL: Final = 10_000
 _FORGOTTEN_AT_ONCE: Final = 64
+
+
+class _ResilientPrimary(ResilientStore, PrimaryStore):
+    changes = passed(PrimaryStore.changes)
+
+
+class _ResilientCache(ResilientStore, CacheStore):
+    inner: CacheStore
+
+    @property
+    def served_by(self) -> object:
+        return self.inner.served_by
+
+    fill_token = passed(CacheStore.fill_token)
+    install = passed(CacheStore.install)
+    forget = passed(CacheStore.forget)
+    caught_up = passed(CacheStore.caught_up)
+    catch_up = passed(CacheStore.catch_up)
 
 
 class CachedStore(Wrapper):
@@ -71,6 +94,7 @@ class CachedStore(Wrapper):
         primary: keeps keys, plans, accounts and slots.
         cache: keeps windows and copies.
         limits: the local limits while the cache is away; None: such requests are refused.
+        deadline: seconds for all calls of a request; None: the stores have deadlines of their own.
 
     Raises:
         ConfigurationError: one store blocks and the other awaits.
@@ -81,19 +105,39 @@ class CachedStore(Wrapper):
         primary: PrimaryStore,
         cache: CacheStore,
         limits: LocalLimits | None = None,
+        deadline: float | None = None,
     ) -> None:
         super().__init__(primary)
         self.primary: Final = primary
         self.cache: Final = cache
         self.io = _both(primary.io, cache.io)
         self._limits = limits
-        self._limited_locally = BoundedDict[str, tuple[str, tuple[Window, ...]]](_MAX_LOCAL)
-        """The organization and windows of each handle that was limited locally."""
+        self._deadline = deadline
+        self._patient_until = -inf
         self._compared_servers: object = None
         """``served_by`` of the cache at the latest comparison; None before the first."""
         self._usage: Final = UsageBuffer()
         self._background: Final = BackgroundTask(self._run, often=2)
         at_process_end(self)
+
+    def resilient(
+        self,
+        events: Events,
+        limits: LocalLimits,
+        deadline: float,
+        clock: Callable[[], float] = monotonic,
+    ) -> "CachedStore":
+        """Return this pair with a :class:`ResilientStore` around each store.
+
+        The two share the refusal cache of the cache store: a change of the primary empties it.
+        """
+        cache = _ResilientCache(
+            self.cache, events, limits, deadline * CACHE_SHARE, counts=True, clock=clock
+        )
+        primary = _ResilientPrimary(
+            self.primary, events, deadline=deadline, refusals=cache.refusals
+        )
+        return CachedStore(primary, cache, limits, deadline)
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         return await getattr(self.primary, verb)(*args, **kwargs)
@@ -101,7 +145,20 @@ class CachedStore(Wrapper):
     async def admit(
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        admission = await self._admit(token, cost, plans, now)
+        limits, asked_at = self._limits, monotonic()
+        try:
+            admission = await self.cache.admit(token, cost, plans, now)
+            if admission.verdict is Verdict.UNKNOWN:
+                with self._rest(asked_at):
+                    admission = await self._filled(token, cost, plans, now)
+            if self.cache.served_by is not self._compared_servers:
+                with self._rest(asked_at):
+                    admission = await self._confirmed(token, admission)
+        except Exception as failure:
+            if not is_outage(failure) or limits is None:
+                raise
+            with self._rest(asked_at):
+                admission = await self._verified(token, cost, plans, now, failure)
         verdict, key, _, reading = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
             self._usage.add(key.handle, reading.now)
@@ -111,16 +168,7 @@ class CachedStore(Wrapper):
     async def hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
     ) -> Reading:
-        try:
-            reading = await self.cache.hit(organization, windows, cost, now)
-        except Exception as failure:
-            return self._instead(failure, organization, windows, cost, now)
-        if self._limits is not None:
-            if reading.allowed:
-                self._limits.note(organization, windows, cost, now)
-            if self._limits.owing:
-                await self._limits.flush(organization, windows, self.cache.hit, now)
-        return reading
+        return await self.cache.hit(organization, windows, cost, now)
 
     async def peek(
         self, organization: str, windows: tuple[Window, ...], now: int | None = None
@@ -134,6 +182,7 @@ class CachedStore(Wrapper):
     async def ready(self) -> None:
         await self.primary.ready()
         await self.cache.ready()
+        self._patient_until = monotonic() + STARTING
 
     async def warnings(self) -> Sequence[StoreWarning]:
         """Return the warnings of both; a cache that loses its data is filled again."""
@@ -264,7 +313,7 @@ class CachedStore(Wrapper):
         """
         self._background.stop()
         primary = self.primary
-        if isinstance(primary, Guarded):
+        if isinstance(primary, ResilientStore):
             if primary.breaker.failures:
                 return
             primary = cast(PrimaryStore, primary.inner)
@@ -285,36 +334,25 @@ class CachedStore(Wrapper):
         finally:
             await self.primary.close()
 
-    async def _admit(self, token: Token, cost: int, plans: PlanBook, now: int | None) -> Admission:
-        limits = self._limits
-        if limits is not None and limits.owing and token.handle in self._limited_locally:
-            organization, windows = self._limited_locally[token.handle]
-            if organization not in limits.away:
-                await limits.flush(organization, windows, self.cache.hit, now)
-        try:
+    def _rest(self, asked_at: float) -> AbstractContextManager[None]:
+        """Return the deadline of the calls that follow in a request, from its start."""
+        if self._deadline is None:
+            return nullcontext()
+        present = monotonic()
+        until = max(asked_at + self._deadline, self._patient_until)
+        return within(until - present)
+
+    async def _filled(self, token: Token, cost: int, plans: PlanBook, now: int | None) -> Admission:
+        """Admit a key of which the cache has no copy: copy it, and ask the cache again."""
+        for _ in range(_MAX_FILLS):
+            refused = await self._fill(token)
+            if refused is not None:
+                return refused
             admission = await self.cache.admit(token, cost, plans, now)
-            for _ in range(_MAX_FILLS):
-                if admission.verdict is not Verdict.UNKNOWN:
-                    break
-                refused = await self._fill(token)
-                if refused is not None:
-                    return refused
-                admission = await self.cache.admit(token, cost, plans, now)
-            else:  # The key changes faster than it can be copied.
-                return await self._verified(token, cost, plans, now)
-        except Exception as failure:
-            if not is_outage(failure) or self._limits is None:
-                raise
-            return await self._verified(token, cost, plans, now, failure)
-        if self.cache.served_by is not self._compared_servers:
-            admission = await self._confirmed(token, admission)
-        verdict, key, plan, _ = admission
-        if limits is not None and key is not None and plan is not None:
-            if verdict is Verdict.ADMITTED:
-                limits.note(key.organization, plan.windows, cost, now)
-            if limits.owing:
-                await limits.flush(key.organization, plan.windows, self.cache.hit, now)
-        return admission
+            if admission.verdict is not Verdict.UNKNOWN:
+                return admission
+        # The key changes faster than it can be copied.
+        return await self._verified(token, cost, plans, now)
 
     async def _confirmed(self, token: Token, admission: Admission) -> Admission:
         """Confirm an admission by a copy that may be outdated: ask the primary about the key."""
@@ -370,35 +408,16 @@ class CachedStore(Wrapper):
         if state is not KeyState.ACTIVE:
             return Admission(REFUSED_BY_STATE[state], key)
         plan = plans.plan_of(await self.primary.organization(key.organization))
-        if failure is not None:
-            self._limited_locally[token.handle] = key.organization, plan.windows
         charged = key.organization, plan.windows, cost, now
-        reading = (
-            await self.cache.hit(*charged) if failure is None else self._instead(failure, *charged)
-        )
+        if failure is None or self._limits is None:
+            reading = await self.cache.hit(*charged)
+        else:
+            reading = self._limits.fall_back(failure, *charged, token.handle)
         if not reading.allowed:
             return Admission(Verdict.LIMITED, key, plan, reading)
         last = max(reading.now, key.last_used_at or 0)
         key = key._replace(request_count=key.request_count + 1, last_used_at=last)
         return Admission(Verdict.ADMITTED, key, plan, reading)
-
-    def _instead(
-        self,
-        failure: Exception,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None,
-    ) -> Reading:
-        """Decide by local limits after a failure of the cache, or raise it."""
-        if self._limits is None or not is_outage(failure):
-            raise failure
-        reading = self._limits.decide(
-            organization, windows, cost, now, may_count=may_have_counted(failure)
-        )
-        if reading is None:
-            raise StoreUnavailable from failure
-        return reading
 
     async def _change(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
         """Change the primary, and forget the copies before the caller has the answer."""

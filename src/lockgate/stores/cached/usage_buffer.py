@@ -21,9 +21,13 @@ class UsageBuffer:
         self._used: dict[str, Usage] = {}
 
     def add(self, handle: str, at: int) -> None:
-        """Count one use."""
+        """Count one use, at an instant in microseconds."""
         with self._lock:
-            self._add(handle, Usage(1, at))
+            before = self._used.get(handle)
+            if before is None:
+                self._used[handle] = Usage(1, at)
+            else:
+                self._used[handle] = Usage(before.requests + 1, max(before.last_used_at, at))
 
     def take(self) -> dict[str, Usage]:
         """Return the counts and start anew; the caller has to write them."""
@@ -43,12 +47,7 @@ class UsageBuffer:
             return
         except Exception:
             with self._lock:
-                for handle, usage in used.items():
-                    self._add(handle, usage)
-
-    def _add(self, handle: str, usage: Usage) -> None:
-        before = self._used.get(handle)
-        if before is not None:
-            last = max(before.last_used_at, usage.last_used_at)
-            usage = Usage(before.requests + usage.requests, last)
-        self._used[handle] = usage
+                for handle, (requests, at) in used.items():
+                    before = self._used.get(handle, Usage(0, at))
+                    last = max(before.last_used_at, at)
+                    self._used[handle] = Usage(before.requests + requests, last)

@@ -1,9 +1,11 @@
-"""The circuit breaker: keeps a store that is away from costing every request its deadline (D28).
+"""The circuit breaker: a store that is away does not cost every request its deadline (D28).
 
-Closed, it lets calls pass. After so many failures in a row it opens: calls are refused at once.
-After a pause the next call goes through to try, and no other beside it; if it succeeds the breaker
-closes, if not it stays open for another pause. Of some tries nobody hears: their event loop was
-stopped, or a signal's handler raised. So one that takes too long is none any more.
+Closed, it lets calls pass. After three failures in a row it opens: calls are refused at once. After
+a pause one call probes the store; if it succeeds the breaker closes, if not it stays open for
+another pause. A probe whose event loop was stopped never ends, so a probe expires after a minute.
+
+Calls that were under way when one of them failed are one failure: a burst that waits for one
+connection, or for one lock, opens no breaker. The next failure is that of a later call.
 
 A store whose servers fail one by one has a breaker for each (:class:`CircuitBreakers`), and works
 them itself: only the store knows which server a call goes to.
@@ -25,7 +27,7 @@ FAILURES: Final = 3
 PAUSE: Final = 1.0
 """Seconds between tries; what ``retryAfter`` of a 503 says."""
 _LOST_AFTER: Final = 60.0
-"""Seconds that a try may take."""
+"""Seconds after which a probe has expired."""
 NODE_PAUSE: Final = 0.25
 """Seconds between tries of one server of several: another may have taken its place."""
 _PRUNED_EVERY: Final = 1.0
@@ -46,9 +48,9 @@ class CircuitBreaker:
             ``breaker_closed``.
         events: where these are told.
         node: the server, for the same events; empty: the store has one breaker.
-        failures: how many in a row open it.
+        failures: the number in a row that opens it.
         pause: seconds until a call may try again.
-        clock: gives seconds that never run backwards.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -68,23 +70,25 @@ class CircuitBreaker:
         self._clock = clock
         self._lock = own_lock()
         self.failures = 0
-        """In a row, so far. None: calls pass, and success is no news."""
+        """Failures in a row; 0: closed, and a success changes nothing."""
+        self._failed_at = -inf
+        """When the latest of them was counted."""
         self._opened_at: float | None = None
         self._try_at = 0.0
         self._trying = False
         after_fork_in_child(self)
 
     def forked(self) -> None:
-        """Leave a try that is under way to the parent: nobody here would hear how it went."""
+        """Leave a probe that is under way to the parent, which alone sees its end."""
         self._trying = False
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are refused, but for one that tries now and then."""
+        """Whether calls are refused, except for a probe after each pause."""
         return self._opened_at is not None
 
     def enter(self) -> bool:
-        """Let a call pass. True: it is the one that tries, and must say how it went.
+        """Let a call pass; return whether it is the probe, whose outcome must be reported.
 
         Raises:
             StoreUnavailable: the breaker is open.
@@ -110,7 +114,7 @@ class CircuitBreaker:
             raise StoreUnavailable
 
     def succeeded(self, trying: bool) -> None:
-        """A call was answered."""
+        """Report that a call was answered."""
         if not trying:
             if self.failures and self._opened_at is None:
                 self.failures = 0
@@ -123,17 +127,24 @@ class CircuitBreaker:
             away = round(self._clock() - opened_at, 3)
             self._events.emit("breaker_closed", logging.WARNING, **self._about, away=away)
 
-    def failed(self, trying: bool, failure: BaseException) -> bool:
-        """A call was not answered, or too late. True: by this one the breaker is open."""
+    def failed(self, trying: bool, failure: BaseException, asked_at: float) -> bool:
+        """Report that a call failed, or was late; return whether the breaker is open by that.
+
+        Args:
+            trying: whether it was the probe.
+            failure: its exception.
+            asked_at: its start, by the breaker's clock.
+        """
         with self._lock:
+            now = self._clock()
             if trying:
                 self._trying = False
-            elif self._opened_at is not None:
-                return False  # It was on its way when the breaker opened.
+            elif self._opened_at is not None or asked_at < self._failed_at:
+                return False  # It was under way when another one failed, perhaps by the same cause.
             self.failures += 1
+            self._failed_at = now
             if self.failures < self._threshold and not trying:
                 return False
-            now = self._clock()
             # Tries begin a pause apart, however long each of them takes.
             self._try_at = max(now, self._try_at + self._pause) if trying else now + self._pause
             if self._opened_at is not None:
@@ -144,7 +155,7 @@ class CircuitBreaker:
         return True
 
     def dropped(self, trying: bool) -> None:
-        """Nothing was learned: whoever asked went away, or asked nonsense."""
+        """Report that a call taught nothing: it was cancelled, or was nonsense."""
         if trying:
             with self._lock:
                 self._trying = False
@@ -153,13 +164,13 @@ class CircuitBreaker:
 class CircuitBreakers:
     """A circuit breaker for each server of a store, by the server's name.
 
-    There are none until a gate watches. A call is judged by the time it has: with as much as a
-    request's, its failure counts; with less than half of that it says nothing about the server;
-    with more it is no request's, and obeys only.
+    It has none until a gate watches. A call is judged by its time: with the time of a request, its
+    failure counts; with less than half of that it says nothing about the server; with more it is no
+    call of a request, and obeys only.
 
     Args:
         name: the store, for the events.
-        clock: gives seconds that never run backwards.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = monotonic) -> None:
@@ -171,8 +182,7 @@ class CircuitBreakers:
         self._longest = 0.0
         self._prune_at = 0.0
         self.failing: Final[dict[str, CircuitBreaker]] = {}
-        """The breakers of servers whose latest call failed. Empty: all is well, and success is no
-        news."""
+        """The breakers of servers whose latest call failed. Empty: a success changes nothing."""
 
     def watch(self, events: Events, deadline: float) -> None:
         """Work breakers from now on.
@@ -191,7 +201,8 @@ class CircuitBreakers:
             events.emit(name, level, **fields)
 
     def enter(self, node: str) -> bool:
-        """Let a call to a server pass. True: it is the one that tries, and must say how it went.
+        """Let a call to a server pass; return whether it is the probe, as
+        :meth:`CircuitBreaker.enter`.
 
         Raises:
             StoreUnavailable: the server's breaker is open.
@@ -206,7 +217,7 @@ class CircuitBreakers:
         return breaker.enter()
 
     def succeeded(self, node: str, trying: bool = False) -> None:
-        """A server answered."""
+        """Report that a server answered."""
         breaker = self.failing.get(node)
         if breaker is not None:
             breaker.succeeded(trying)
@@ -216,13 +227,13 @@ class CircuitBreakers:
     def failed(
         self, node: str, failure: BaseException, asked_at: float, trying: bool = False
     ) -> bool:
-        """A server did not answer. True: by this call its breaker is open.
+        """Report that a server did not answer; return whether its breaker is open by that.
 
         Args:
             node: the server.
-            failure: why.
-            asked_at: when it was asked, by the clock that never steps.
-            trying: whether :meth:`enter` said so.
+            failure: the exception.
+            asked_at: the start of the call, in monotonic seconds.
+            trying: whether :meth:`enter` returned True.
         """
         until = UNTIL.get()
         if until is None or not self._shortest / 2 <= until - asked_at <= self._longest:
@@ -235,18 +246,18 @@ class CircuitBreakers:
                     self._name, self, node, pause=NODE_PAUSE, clock=self._clock
                 )
                 self.failing[node] = breaker
-        return breaker.failed(trying, failure)
+        return breaker.failed(trying, failure, asked_at)
 
     def dropped(self, node: str, trying: bool) -> None:
-        """Nothing was learned of a server."""
+        """Report that a call taught nothing of a server."""
         if trying and (breaker := self.failing.get(node)) is not None:
             breaker.dropped(trying)
 
     def prune(self, nodes: Callable[[], Set[str]]) -> None:
-        """Close the breakers of servers that hold nothing any more, once a second.
+        """Close the breakers of servers that have left, once a second.
 
         Args:
-            nodes: gives those that do; none: that is not known.
+            nodes: returns the present servers; empty: they are not known.
         """
         now = self._clock()
         if now < self._prune_at:

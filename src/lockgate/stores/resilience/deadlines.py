@@ -1,12 +1,12 @@
-"""Deadlines: how long whoever asks will wait, and leaving behind what takes longer (D34).
+"""Deadlines: the time that a caller waits, and abandoning a call that takes longer (D34).
 
-A call that is late is abandoned: neither its answer is waited for, nor its cancellation.
+Neither the answer of a late call nor its cancellation is awaited.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token, copy_context
+from contextvars import ContextVar, copy_context
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
@@ -19,49 +19,40 @@ T = TypeVar("T")
 DEADLINE: Final = 0.25
 """Seconds that a request waits for its store, however many calls that takes."""
 STARTING: Final = 5.0
-"""Seconds for a store to connect and prepare; and, once it is ready, the time in which requests are
-given until its end: further connections are made then, while other processes start as well."""
+"""Seconds for a store to connect and prepare. For as long again, requests may wait until the end of
+that span: further connections are made then, while other processes start as well."""
 CALLS_AT_MOST: Final = 64
-"""Calls of one store that may hang at a time, those left behind included."""
+"""Calls of one store that may hang at a time, abandoned ones included."""
 _IDLE_SECONDS: Final = 10.0
 
 UNTIL: Final[ContextVar[float | None]] = ContextVar("lockgate_until", default=None)
-"""The instant at which whoever asks stops waiting, by the clock that never steps; None: never."""
+"""The instant at which the caller stops waiting, in monotonic seconds; None: never."""
 
 
 class Overdue(TimeoutError):
-    """A call took longer than whoever asked waits, and was left behind: its outcome is unknown."""
+    """A call took longer than its caller waits and was abandoned: its outcome is unknown."""
+
+
+class TooManyCalls(Overdue):
+    """As many calls as may hang do so: this one was not made."""
 
 
 def left() -> float | None:
-    """Seconds that the present call has left, never negative; None: it has no deadline."""
+    """Return the seconds that the present call has left, at least 0; None: it has no deadline."""
     until = UNTIL.get()
     return None if until is None else max(0.0, until - monotonic())
 
 
-def begin(seconds: float) -> Token[float | None]:
-    """What :class:`within` does, where it is asked for again and again: in one step.
-
-    ``UNTIL.reset(...)`` with what this gives ends it.
-    """
-    until = monotonic() + seconds
-    outer = UNTIL.get()
-    return UNTIL.set(until if outer is None or until < outer else outer)
-
-
 class within:
-    """Give what is called here so many seconds, or fewer where it has fewer already.
+    """Give the calls inside so many seconds, or fewer where an outer deadline leaves fewer.
 
-    ``with within(0.25): ...``, once for each.
+    ``with within(0.25): ...``, once for each object.
     """
 
-    __slots__ = ("_token", "_until", "lost")
+    __slots__ = ("_token", "_until")
 
     def __init__(self, seconds: float) -> None:
-        until = monotonic() + seconds
-        outer = UNTIL.get()
-        self.lost = 0.0 if outer is None or until < outer else until - outer
-        """How many of the seconds there are not; all, or more: it is too late already."""
+        until, outer = monotonic() + seconds, UNTIL.get()
         self._until = until if outer is None or until < outer else outer
 
     def __enter__(self) -> None:
@@ -73,7 +64,7 @@ class within:
 
 @contextmanager
 def unhurried() -> Generator[None]:
-    """Give what is called here all the time it takes: it serves others than the present call."""
+    """Give the calls inside no deadline: they serve others than the present call."""
     token = UNTIL.set(None)
     try:
         yield
@@ -82,12 +73,12 @@ def unhurried() -> Generator[None]:
 
 
 async def answered(answer: "asyncio.Future[T]") -> T:
-    """Wait for a future until the present deadline, and cancel it then.
+    """Await a future until the present deadline, and cancel it then.
 
-    That costs a timer, where :class:`Tasks` costs a task: for what somebody else is working on.
+    That costs a timer, where :class:`Tasks` costs a task: for work that is done elsewhere.
 
     Raises:
-        Overdue: there was no answer in time.
+        Overdue: no answer came in time.
     """
     seconds = left()
     if seconds is None:
@@ -111,12 +102,12 @@ async def answered(answer: "asyncio.Future[T]") -> T:
 
 
 class Tasks:
-    """Makes calls that await, each in a task that can be left behind.
+    """Makes calls that await, each in a task that can be abandoned.
 
-    A task that is left behind is cancelled, and nobody waits until it has noticed.
+    An abandoned task is cancelled, and its cancellation is not awaited.
 
     Args:
-        at_most: how many calls may hang at a time; past them a call fails at once.
+        at_most: the number of calls that may hang at a time; past them a call fails at once.
     """
 
     def __init__(self, at_most: int = CALLS_AT_MOST) -> None:
@@ -127,14 +118,15 @@ class Tasks:
         """Await a call until the present deadline.
 
         Raises:
-            Overdue: it took longer, or too many hang already.
+            Overdue: it took longer.
+            TooManyCalls: too many hang already.
         """
         seconds = left()
         if seconds is None:
             return await call
         if len(self._behind) >= self._at_most:
             call.close()
-            raise Overdue
+            raise TooManyCalls
         task = asyncio.get_running_loop().create_task(call)
         try:
             done, _ = await asyncio.wait((task,), timeout=seconds)
@@ -154,11 +146,11 @@ class Tasks:
     def _returned(self, task: asyncio.Task[Any]) -> None:
         self._behind.discard(task)
         if not task.cancelled():
-            task.exception()  # Asked for, so that asyncio does not report that nobody did.
+            task.exception()  # Asked for, or asyncio would report it as never retrieved.
 
 
 class _Errand:
-    """A call that a thread makes for another, which waits for so long and no longer."""
+    """A call that one thread makes for another, which waits until its deadline."""
 
     __slots__ = ("failure", "finished", "value", "work")
 
@@ -171,12 +163,12 @@ class _Errand:
 
 
 class Threads:
-    """Makes calls that block, each in a thread that can be left behind.
+    """Makes calls that block, each in a thread that can be abandoned.
 
-    Threads are started as they are needed, and end when they were not for a while.
+    Threads are started on demand, and end after some idle seconds.
 
     Args:
-        at_most: how many there may be; while all of them hang, a call fails at once.
+        at_most: the number of threads; while all of them hang, a call fails at once.
     """
 
     def __init__(self, at_most: int = CALLS_AT_MOST) -> None:
@@ -197,7 +189,8 @@ class Threads:
         """Make a call and wait until the present deadline.
 
         Raises:
-            Overdue: it took longer, or every thread hangs.
+            Overdue: it took longer.
+            TooManyCalls: every thread hangs.
         """
         seconds = left()
         if seconds is None:
@@ -211,7 +204,7 @@ class Threads:
                 Thread(target=self._serve, name="lockgate-call", daemon=True).start()
                 self._threads += 1
             else:
-                raise Overdue
+                raise TooManyCalls
             self._errands.put(errand)
         if not errand.finished.acquire(timeout=seconds):
             raise Overdue

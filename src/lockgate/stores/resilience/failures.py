@@ -5,6 +5,7 @@ from traceback import format_tb
 
 from ...errors import StoreUnavailable
 from ..base import OutcomeUnknown, PartUnavailable, StoreError, UnreadableState
+from .deadlines import TooManyCalls
 
 
 def is_outage(failure: BaseException) -> bool:
@@ -26,6 +27,8 @@ def counts_for_breaker(failure: BaseException) -> bool:
 
 def may_have_counted(failure: BaseException) -> bool:
     """Return whether a call that failed so may take effect all the same: no reply was awaited."""
+    if isinstance(failure, TooManyCalls):
+        return False
     return isinstance(failure, OutcomeUnknown) or any(
         isinstance(each, TimeoutError) for each in _chain(failure)
     )

@@ -1,9 +1,11 @@
-"""Limits while the store of the windows is away: by this process alone, or none, or nobody (D28).
+"""Local limits: the fallback of one process while the store of the windows is away (D28).
 
-Each process counts what it admitted, all the time, so that it knows where it stands when the store
-goes away. From then on it admits its share of each limit: the limit divided by how many processes
-there are. ``P`` processes so admit no more than ``P`` shares beside what was admitted before (W15).
-When the store is back it is charged for what was admitted meanwhile.
+Each process counts its admissions all the time, so that it knows where it stands when the store
+goes away. From then on it admits its share of each limit: the limit divided by the number of
+processes. So ``P`` processes admit at most ``P`` shares beside earlier admissions (W15). For a
+minute the store's latest reading holds as well: if it left little, or nothing, no more is admitted
+because the store is slow for a moment. When it is back, it is charged for the admissions made
+meanwhile.
 """
 
 import logging
@@ -17,27 +19,54 @@ from ...errors import ConfigurationError, StoreUnavailable
 from ...events import Events
 from ..memory.windows import Clock, LocalWindows, wall_clock
 from ..runtime.process_hooks import own_lock
-from .failures import is_outage
+from .failures import is_outage, may_have_counted
 
 Fallback = Literal["local", "open", "closed"]
-"""What becomes of limits while they cannot be asked for: ``local`` windows, everything admitted, or
-nothing."""
+"""The limits while their store is away: ``local`` windows, no limits (``open``), or no admission
+(``closed``)."""
+
+Hit = Callable[[str, tuple[Window, ...], int, int | None], Awaitable[Reading]]
+"""The verb of a store that is charged."""
 
 _ORGANIZATIONS_AT_MOST: Final = 10_000
 _SETTLED: Final = object()
+_NOTED_TOGETHER: Final = 250_000
+"""Microseconds of admissions that are counted together, as of the last of them: that makes counting
+one of them five times as fast, and a count expires so much too late."""
+
+
+class _Noted:
+    """The latest answers of the store about one organization.
+
+    Attributes:
+        windows: those of its plan.
+        first, last: when the first and the last admission came that are not in a window yet, in
+            microseconds of the process's clock.
+        cost: the cost of these admissions.
+        used: the cost in each window by the latest answer, local admissions since included.
+    """
+
+    __slots__ = ("cost", "first", "last", "used", "windows")
+
+    def __init__(self, windows: tuple[Window, ...], instant: int) -> None:
+        self.windows = windows
+        self.first = self.last = instant
+        self.cost = 0
+        self.used: tuple[int, ...] = ()
 
 
 class LocalLimits:
-    """The windows of this process: kept warm while the store answers, asked when it does not.
+    """The windows of this process: they count while the store answers, and decide when it does not.
 
     Args:
-        mode: what to do then.
-        fleet: how many processes serve the same organizations; each has its share of the limits.
-        events: where ``limits_fell_back`` and ``limits_restored`` are told.
-        clock: gives the present in microseconds.
+        mode: what decides then.
+        fleet: the number of processes that serve the same organizations; each has its share of the
+            limits.
+        events: told ``limits_fell_back`` and ``limits_restored``.
+        clock: returns the present in microseconds.
 
     Raises:
-        ConfigurationError: an unknown mode, or a fleet of none.
+        ConfigurationError: an unknown mode, or a fleet of fewer than one.
     """
 
     def __init__(
@@ -55,25 +84,77 @@ class LocalLimits:
         self._clock = clock
         self._lock = own_lock()
         self._windows = LocalWindows(_ORGANIZATIONS_AT_MOST)
+        self._noted = BoundedDict[str, _Noted](_ORGANIZATIONS_AT_MOST)
         self._owed = LocalWindows(_ORGANIZATIONS_AT_MOST)
-        """What was admitted here and the store was not charged for."""
+        """Local admissions that the store was not charged for."""
+        self._decided = 0
+        """Local decisions since the limits fell back."""
         self.owing: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
-        """Organizations of which there may be something of that."""
+        """Organizations that may have such admissions."""
+        self._by_handle = BoundedDict[str, tuple[str, tuple[Window, ...]]](_ORGANIZATIONS_AT_MOST)
+        """The organization and windows of each key that was limited here."""
         self.away: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
-        """Organizations that were last decided about here. Of a Cluster that lost one server others
-        are decided about there meanwhile."""
+        """Organizations whose latest decision was a local one. A Cluster that lost one server
+        decides about others meanwhile."""
 
     def note(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        reading: Reading,
+        cost: int,
+        now: int | None = None,
     ) -> None:
-        """Count what the store admitted."""
+        """Count an answer of the store: its reading, and an admission if it was one."""
         if self.away and organization in self.away:
-            self.away.clear()  # So may be the others of its server.
-            self._events.emit("limits_restored", logging.WARNING)
-        if self._mode == "local":
-            with self._lock:
-                instant = self._clock() if now is None else now
-                self._windows.hit(organization, _unlimited(windows), instant, cost)
+            self._restore()
+        if self._mode != "local":
+            return
+        with self._lock:
+            instant = self._clock() if now is None else now
+            noted = self._noted.get(organization)
+            if (
+                noted is None
+                or noted.windows is not windows
+                or not 0 <= instant - noted.first < _NOTED_TOGETHER
+            ):
+                noted = self._note_anew(organization, windows, instant)
+            noted.used = reading.used
+            noted.last = instant
+            if reading.allowed:
+                noted.cost += cost
+
+    def fall_back(
+        self,
+        failure: Exception,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        handle: str | None = None,
+    ) -> Reading:
+        """Return a local decision after a failure of the store.
+
+        Args:
+            failure: its exception.
+            organization: its id.
+            windows: those of its plan.
+            cost: the cost of the request.
+            now: its instant in microseconds; None: by the clock.
+            handle: that of its key, for :meth:`flush_of`.
+
+        Raises:
+            Exception: the failure itself, if it is no outage, or if the mode is ``closed``.
+        """
+        if not is_outage(failure):
+            raise failure
+        if handle is not None:
+            self._by_handle[handle] = organization, windows
+        may_count = may_have_counted(failure)
+        reading = self.decide(organization, windows, cost, now, may_count=may_count)
+        if reading is None:
+            raise failure
+        return reading
 
     def decide(
         self,
@@ -84,57 +165,48 @@ class LocalLimits:
         *,
         may_count: bool = False,
     ) -> Reading | None:
-        """What holds instead of the store's reading; None: nobody is admitted.
+        """Return the local decision; None: the mode is ``closed``.
 
-        The reading counts what other processes may admit as used.
+        The reading counts the shares of other processes as used.
 
         Args:
             organization: its id.
             windows: those of its plan.
-            cost: what the request weighs.
-            now: when it comes; None: by the clock.
+            cost: the cost of the request.
+            now: its instant in microseconds; None: by the clock.
             may_count: whether the store may still count the request, so that it owes nothing.
         """
         if not self.away:
+            self._decided = 0
             self._events.emit("limits_fell_back", logging.WARNING, mode=self._mode)
         if organization not in self.away:
             self.away[organization] = None
-        if self._mode == "closed":
-            return None
-        with self._lock:
-            instant = self._clock() if now is None else now
-            if self._mode == "local":
-                shares = self._shares(windows)
-                reading = self._windows.hit(organization, shares, instant, cost)
-                if reading.allowed and not may_count:
-                    self._owe(organization, windows, instant, cost)
-                others = [
-                    (window.limit or 0) - (share.limit or 0)
-                    for window, share in zip(windows, shares, strict=True)
-                ]
-                used = tuple(map(int.__add__, reading.used, others))
-                return reading._replace(used=used)
-            self._windows.hit(organization, _unlimited(windows), instant, cost)
-            reading = self._windows.peek(organization, windows, instant)
-            return reading._replace(allowed=True, refused_by=None, wait=0)
+        self._decided += 1
+        reading = None if self._mode == "closed" else self._decide(organization, windows, cost, now)
+        admitted = reading is not None and reading.allowed
+        self._events.metrics.decide_locally(admitted=admitted)
+        if admitted and self._mode == "local" and not may_count:
+            with self._lock:
+                self._owe(organization, windows, self._clock() if now is None else now, cost)
+        return reading
 
     async def flush(
         self,
         organization: str,
         windows: tuple[Window, ...],
-        hit: Callable[[str, tuple[Window, ...], int, int | None], Awaitable[Reading]],
+        hit: Hit,
         now: int | None = None,
     ) -> None:
-        """Charge a store that answers again for what was admitted here.
+        """Charge a store that answers again for the local admissions of an organization.
 
-        That is what the shortest window still counts. All windows are charged alike, so after a
-        longer time more would keep the shortest one full without need.
+        The charge is the cost that the shortest window still counts. All windows are charged
+        alike, so after a longer time more would keep the shortest one full without need.
 
         Args:
             organization: its id.
             windows: those of its plan.
             hit: the store's. A charge that may have been made is not made again (D33).
-            now: when it is made; None: by the clock.
+            now: the instant in microseconds; None: by the clock.
         """
         if self.owing.pop(organization, _SETTLED) is _SETTLED:
             return
@@ -152,18 +224,87 @@ class LocalLimits:
                 if not is_outage(failure):
                     raise
 
+    async def flush_of(self, handle: str, hit: Hit, now: int | None = None) -> None:
+        """Charge a store that answers again for the organization of a key, as :meth:`flush`."""
+        known = self._by_handle.get(handle)
+        if known is not None and known[0] not in self.away:
+            await self.flush(*known, hit, now)
+
+    def _restore(self) -> None:
+        """Tell that the store decides again: about this organization, so it may about others."""
+        self.away.clear()
+        self._events.emit("limits_restored", logging.WARNING, decisions=self._decided)
+
+    def _note_anew(self, organization: str, windows: tuple[Window, ...], instant: int) -> _Noted:
+        self._count_noted(organization)
+        noted = self._noted[organization] = _Noted(windows, instant)
+        return noted
+
+    def _count_noted(self, organization: str) -> _Noted | None:
+        """Move noted admissions to the windows, and return what the store answered last."""
+        noted = self._noted.get(organization)
+        if noted is not None and noted.cost:
+            self._windows.hit(organization, _unlimited(noted.windows), noted.last, noted.cost)
+            noted.cost = 0
+        return noted
+
+    def _decide(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None
+    ) -> Reading:
+        with self._lock:
+            instant = self._clock() if now is None else now
+            noted = self._count_noted(organization)
+            if self._mode == "open":
+                self._windows.hit(organization, _unlimited(windows), instant, cost)
+                reading = self._windows.peek(organization, windows, instant)
+                return reading._replace(allowed=True, refused_by=None, wait=0)
+            shares = self._shares(windows)
+            if noted is not None and noted.windows == windows:
+                own = self._windows.peek(organization, windows, instant).used
+                shares = _within_reading(shares, windows, noted, own, instant)
+            reading = self._windows.hit(organization, shares, instant, cost)
+            if reading.allowed and noted is not None:
+                noted.used = tuple(used + cost for used in noted.used)
+            others = [
+                (window.limit or 0) - (share.limit or 0)
+                for window, share in zip(windows, shares, strict=True)
+            ]
+            return reading._replace(used=tuple(map(int.__add__, reading.used, others)))
+
     def _owe(self, organization: str, windows: tuple[Window, ...], instant: int, cost: int) -> None:
         self._owed.hit(organization, _unlimited(windows), instant, cost)
         self.owing[organization] = None
 
     def _shares(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
-        """The windows with what this process may admit of each limit: at least one request."""
+        """Return the windows with this process's share of each limit: at least one request."""
         return tuple(
             window
             if window.limit is None
             else window._replace(limit=min(window.limit, max(1, window.limit // self._fleet)))
             for window in windows
         )
+
+
+def _within_reading(
+    shares: tuple[Window, ...],
+    windows: tuple[Window, ...],
+    noted: _Noted,
+    own: tuple[int, ...],
+    instant: int,
+) -> tuple[Window, ...]:
+    """Return shares that also leave each limit whole by the store's latest reading.
+
+    The reading is exact when it is taken, and grows too high as hits expire: after the shortest
+    window it is ignored.
+    """
+    if not 0 <= instant - noted.last < min(window.span for window in windows):
+        return shares
+    return tuple(
+        share
+        if window.limit is None or share.limit is None
+        else share._replace(limit=min(share.limit, mine + max(0, window.limit - used)))
+        for share, window, mine, used in zip(shares, windows, own, noted.used, strict=True)
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -1,67 +1,49 @@
-"""Refusals are remembered until their retry time comes, so that a flood costs no round trips.
+"""The refusal cache: repeats refusals from memory until their retry time (W13).
 
-Nobody is let in by what is remembered. And a plan that changes, or a key that is revoked, holds
-within a second all the same (W13): every such change moves the store's epoch, and a refusal is
-repeated only if the epoch was read within the last second and was the same as before the refusal.
+A flood of requests of an organization whose window is full costs the store no call. The cache never
+admits. It repeats a refusal only while the store's change counter, read within the last second, is
+the one from before the refusal: so a changed plan or a revoked key holds within a second.
 """
 
-from collections.abc import Callable
-from math import inf
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...core.api_keys import ApiKey
 from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
-from ...core.plans import UNSEEN, Organization, Plan, PlanBook
+from ...core.plans import UNSEEN, Organization, Plan
 from ...core.sliding_window import Reading, Window
-from ..base import Admission, Store, Verdict
-from .deadlines import DEADLINE, STARTING, UNTIL, begin, within
-from .local_limits import LocalLimits
-from .wrapping import Wrapper
+from ..base import Admission, Freshness, Verdict
+from .deadlines import DEADLINE, within
 
 FRESH: Final = 1.0
-"""Seconds for which an epoch is believed."""
-_RENEWED_AFTER: Final = 0.5
+"""Seconds for which a change counter is believed."""
 AT_MOST: Final = 10_000
+_RENEWED_AFTER: Final = 0.5
 _SECOND: Final = 1_000_000
 _CLOCK_TOLERANCE: Final = 0.1
 """Seconds by which clocks may drift apart between two answers without a step."""
-_EPOCH_PART: Final = 0.6
-"""Of the deadline: of a Cluster, another server than the organization's may have the epoch. More
-than half, or no failure of that server would count."""
-
-_CHANGES: Final = frozenset(
-    {
-        "revoke_if_live",
-        "update_if",
-        "rotate_if",
-        "rehash_if",
-        "remove_ended",
-        "put_organization",
-        "organization_changed",
-        "claim_if_unclaimed",
-        "remove_unclaimed",
-    }
-)
-"""Verbs after which this process remembers nothing, at once."""
+_FRESHNESS_SHARE: Final = 0.6
+"""Share of the deadline for reading the change counter, which another server of a Cluster may have
+than the organization. More than half, or no failure of that server would count."""
 
 
 class _CachedRefusal(NamedTuple):
-    """A refusal, and what has to be the same for it to hold."""
+    """A refusal, and the conditions under which it holds."""
 
     cost: int
     windows: tuple[Window, ...]
     reading: Reading
     plan: Plan | None
-    """None: it was no key that was refused, but whoever else stands for the organization."""
+    """None: a hit was refused, without a key."""
     asked_at: float
     by_hand: bool
-    """Whether the caller brought the time: then that counts, else the clock that never steps."""
+    """Whether the caller gave the time: then that counts, else the monotonic clock."""
 
     def again(self, cost: int, now: int | None, instant: float) -> Reading | None:
-        """The reading that refuses this cost now; None: the store has to be asked."""
-        # A larger cost is refused as well, but nobody knows for how long.
+        """Return the reading that refuses this cost now; None: the store has to be asked."""
+        # A larger cost is refused as well, but its wait is unknown.
         if cost != self.cost or (now is not None) != self.by_hand:
             return None
         reading = self.reading
@@ -76,189 +58,183 @@ class _CachedRefusal(NamedTuple):
         return reading._replace(now=at, reset=reset, wait=reading.wait - waited)
 
 
-class RefusalCache(Wrapper):
-    """A store that several processes share, asked only for what is not known to be refused.
+class Asked(NamedTuple):
+    """The state of the cache when a store was asked, which a refusal must still find."""
+
+    version: int
+    at: float
+
+
+class RefusalCache:
+    """Refusals of one store, by organization, and the keys that they were given to.
 
     Args:
-        inner: the store.
-        limits: what decides while the store is away; its refusals are not remembered, or nobody
-            would ask whether the store is back.
-        clock: gives seconds that never run backwards.
-        deadline: seconds for whatever one request asks here, the epoch included.
+        freshness: reads the change counter and the clock of the store.
+        deadline: seconds for a request, of which reading the change counter takes a share.
+        clock: returns monotonic seconds.
+
+    Attributes:
+        refusals: refusals by organization; empty in a store that refuses none, which callers test
+            before anything else.
+        version: the number of times that everything was forgotten.
+        change_counter: the store's, when it was last read; None: unknown.
     """
 
     def __init__(
         self,
-        inner: Store,
-        limits: LocalLimits | None = None,
-        clock: Callable[[], float] = monotonic,
+        freshness: Callable[[], Awaitable[Freshness]],
         deadline: float = DEADLINE,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        super().__init__(inner)
+        self._freshness = freshness
         self._deadline = deadline
-        self._patient_until = -inf
-        self._limits = limits
-        self._clock = clock
-        self._denials = BoundedDict[str, _CachedRefusal](AT_MOST)
-        self._keys = BoundedDict[str, ApiKey](AT_MOST)
-        self._placed = BoundedDict[str, Organization | None](AT_MOST)
-        self._forgotten = 0
-        self._change_counter: int | None = None
+        self.clock: Final = clock
+        self.refusals: Final = BoundedDict[str, _CachedRefusal](AT_MOST)
+        self.keys: Final = BoundedDict[str, ApiKey](AT_MOST)
+        self.organizations: Final = BoundedDict[str, Organization | None](AT_MOST)
+        self.version = 0
+        self.change_counter: int | None = None
         self._read_at = float("-inf")
         self._store_clock: tuple[int, float] | None = None
-        """What the store's clock showed at last, in microseconds, and when its answer was here."""
+        """The store's latest time in microseconds, and when its answer arrived."""
         self._is_reading = False
 
-    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return await getattr(self.inner, verb)(*args, **kwargs)
-        finally:
-            if verb in _CHANGES:
-                self._forget()
+    def asked(self) -> Asked:
+        """Return the state to pass to :meth:`learn_hit` with the store's answer."""
+        return Asked(self.version, self.clock())
 
-    async def ready(self) -> None:
-        await self.inner.ready()
-        self._patient_until = monotonic() + STARTING
+    def may_refuse(self, token: Token) -> bool:
+        """Return whether :meth:`repeat` may refuse this key."""
+        key = self.keys.get(token.handle)
+        return key is not None and key.organization in self.refusals
 
-    async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
-    ) -> Admission:
-        started = begin(self._seconds())
-        try:
-            if self._denials and (denied := await self._denied(token, cost, now)) is not None:
-                return denied
-            forgotten, asked_at = self._forgotten, self._clock()
-            admission = await self.inner.admit(token, cost, plans, now)
-            if self._change_counter is None and admission.key is not None:
-                await self._begin(asked_at)
-            self._learn(admission, cost, now, asked_at, forgotten)
-            return admission
-        finally:
-            UNTIL.reset(started)
-
-    async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
-    ) -> Reading:
-        with within(self._seconds()):
-            known = self._denials.get(organization)
-            if known is not None and known.windows == windows:
-                again = known.again(cost, now, self._clock())
-                if again is not None and await self._is_fresh() and organization in self._denials:
-                    return again
-            forgotten, asked_at = self._forgotten, self._clock()
-            reading = await self.inner.hit(organization, windows, cost, now)
-            if reading.allowed:
-                self._denials.pop(organization, None)
-            else:
-                plan = known.plan if known is not None and known.windows == windows else None
-                denial = _CachedRefusal(cost, windows, reading, plan, asked_at, now is not None)
-                if self._change_counter is None:
-                    await self._begin(asked_at)
-                self._remember(organization, denial, forgotten)
-            return reading
-
-    async def organization(self, id: str) -> Organization | None:
-        with within(self._seconds()):
-            forgotten = self._forgotten
-            known, placed = self._denials.get(id), self._placed.get(id, UNSEEN)
-            if known is not None and placed is not UNSEEN:
-                now = known.reading.now if known.by_hand else None
-                again = known.again(known.cost, now, self._clock())
-                if again is not None and await self._is_fresh() and forgotten == self._forgotten:
-                    return placed
-                forgotten = self._forgotten
-            found = await self.inner.organization(id)
-            if forgotten == self._forgotten:
-                self._placed[id] = found
-            return found
-
-    def _seconds(self) -> float:
-        """How long one request may wait: longer just after the process has started."""
-        return max(self._deadline, self._patient_until - monotonic())
-
-    async def _denied(self, token: Token, cost: int, now: int | None) -> Admission | None:
-        key = self._keys.get(token.handle)
-        if key is None:
+    async def repeat(self, token: Token, cost: int, now: int | None) -> Admission | None:
+        """Return the refusal of a key, as the store would word it now; None: ask the store."""
+        key = self.keys.get(token.handle)
+        known = None if key is None else self.refusals.get(key.organization)
+        if key is None or known is None or known.plan is None:
             return None
-        known = self._denials.get(key.organization)
-        if known is None or known.plan is None:
-            return None
-        again = known.again(cost, now, self._clock())
+        again = known.again(cost, now, self.clock())
         if again is None or not token.matches(key.scheme, key.digest):
             return None
         if key.expires_at is not None and key.expires_at <= again.now:
             return None
-        if not await self._is_fresh() or token.handle not in self._keys:
+        if not await self._is_fresh() or token.handle not in self.keys:
             return None
         return Admission(Verdict.LIMITED, key, known.plan, again)
 
-    def _learn(
-        self, admission: Admission, cost: int, now: int | None, asked_at: float, forgotten: int
+    async def repeat_hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None
+    ) -> Reading | None:
+        """Return the refusal of a hit, as the store would word it now; None: ask the store."""
+        known = self.refusals.get(organization)
+        if known is None or known.windows != windows:
+            return None
+        again = known.again(cost, now, self.clock())
+        if again is None or not await self._is_fresh() or organization not in self.refusals:
+            return None
+        return again
+
+    async def repeat_organization(self, id: str) -> Organization | None:
+        """Return an organization whose requests are refused now; ``UNSEEN``: ask the store."""
+        version = self.version
+        known, organization = self.refusals.get(id), self.organizations.get(id, UNSEEN)
+        if known is None or organization is UNSEEN:
+            return UNSEEN
+        now = known.reading.now if known.by_hand else None
+        again = known.again(known.cost, now, self.clock())
+        if again is not None and await self._is_fresh() and version == self.version:
+            return organization
+        return UNSEEN
+
+    def learn(
+        self, admission: Admission, cost: int, now: int | None, version: int, asked_at: float
     ) -> None:
-        """Remember a refusal, and whose key it was; forget what an admission disproves."""
+        """Remember a refusal and its key; forget a refusal that an admission disproves."""
         verdict, key, plan, reading = admission
         if key is None:
             return
         if plan is None or reading is None:
-            self._keys.pop(key.handle, None)
+            self.keys.pop(key.handle, None)
         elif verdict is Verdict.ADMITTED:
-            self._denials.pop(key.organization, None)
-        else:
-            denial = _CachedRefusal(cost, plan.windows, reading, plan, asked_at, now is not None)
-            self._remember(key.organization, denial, forgotten)
-            if forgotten == self._forgotten:
-                self._keys[key.handle] = key
+            self.refusals.pop(key.organization, None)
+        elif version == self.version:
+            refusal = _CachedRefusal(cost, plan.windows, reading, plan, asked_at, now is not None)
+            self.refusals[key.organization] = refusal
+            self.keys[key.handle] = key
 
-    async def _begin(self, asked_at: float) -> None:
-        """Read the epoch for the first time: only from there on a change can be seen."""
+    async def learn_hit(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None,
+        reading: Reading,
+        asked: Asked,
+    ) -> None:
+        """Remember a refused hit, unless something has changed since the store was asked; forget
+        a refusal that an admitted hit disproves."""
+        if reading.allowed:
+            self.refusals.pop(organization, None)
+            return
+        known = self.refusals.get(organization)
+        plan = known.plan if known is not None and known.windows == windows else None
+        if self.change_counter is None:
+            await self.read_first(asked.at)
+        if asked.version == self.version:
+            self.refusals[organization] = _CachedRefusal(
+                cost, windows, reading, plan, asked.at, now is not None
+            )
+
+    def learn_organization(self, id: str, found: Organization | None, version: int) -> None:
+        """Remember the plan of an organization, unless something has changed since ``version``."""
+        if version == self.version:
+            self.organizations[id] = found
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self.version += 1
+        self.refusals.clear()
+        self.keys.clear()
+        self.organizations.clear()
+
+    async def read_first(self, asked_at: float) -> None:
+        """Read the change counter for the first time: later changes are seen from there on."""
         if asked_at >= self._read_at + FRESH:
             await self._is_fresh()
 
-    def _remember(self, organization: str, denial: _CachedRefusal, forgotten: int) -> None:
-        """Remember a refusal, unless something changed since the store was asked."""
-        if self._limits is not None and organization in self._limits.away:
-            return
-        if forgotten == self._forgotten:
-            self._denials[organization] = denial
-
     async def _is_fresh(self) -> bool:
-        """Whether what is remembered may be said again; reads the epoch once in a while.
+        """Return whether refusals may be repeated; read the change counter twice a second.
 
-        The request that finds it old reads it, and others go on meanwhile with what there is. While
+        The first request that finds it old reads it, while others go on with the old one. While
         the store cannot be asked nothing stays fresh.
         """
-        asked_at = self._clock()
+        asked_at = self.clock()
         age = asked_at - self._read_at
         if age < _RENEWED_AFTER or (self._is_reading and age < FRESH):
             return True
         self._is_reading = True
         try:
-            with within(self._deadline * _EPOCH_PART):
-                change_counter, now = await self.inner.freshness()
+            with within(self._deadline * _FRESHNESS_SHARE):
+                change_counter, now = await self._freshness()
         except Exception:
             return age < FRESH
         finally:
             self._is_reading = False
         stepped_back = self._stepped_back(now, asked_at)
-        if change_counter is None or change_counter != self._change_counter or stepped_back:
-            self._forget()
-        self._change_counter, self._read_at = change_counter, asked_at
+        if change_counter is None or change_counter != self.change_counter or stepped_back:
+            self.forget()
+        self.change_counter, self._read_at = change_counter, asked_at
         return True
 
     def _stepped_back(self, now: int, asked_at: float) -> bool:
         """Return whether the store's clock runs behind the span since its last answer.
 
-        Refusals run by a clock that never steps: without this a store whose clock stepped back
-        would be asked only once they are over, and would refuse for a whole window from then (W11).
+        Refusals run by a monotonic clock: without this a store whose clock stepped back would be
+        asked only once they are over, and would refuse for a whole window from then (W11).
         """
-        before, self._store_clock = self._store_clock, (now, self._clock())
+        before, self._store_clock = self._store_clock, (now, self.clock())
         if before is None:
             return False
         shown, answered_at = before
         return now < shown + int((asked_at - answered_at - _CLOCK_TOLERANCE) * _SECOND)
-
-    def _forget(self) -> None:
-        self._forgotten += 1
-        self._denials.clear()
-        self._keys.clear()
-        self._placed.clear()

@@ -1,4 +1,4 @@
-"""A store around another: each verb of the contract, in one line, goes through one place."""
+"""A store around another: every verb of the contract goes through one method."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,7 @@ Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 def passed(verb: Verb) -> Verb:
-    """A verb that a :class:`Wrapper` passes on."""
+    """Return a verb that a :class:`Wrapper` passes on."""
     name = verb.__name__
 
     def call(self: "Wrapper", *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:

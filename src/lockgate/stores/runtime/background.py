@@ -1,4 +1,4 @@
-"""Upkeep: what a store does by itself a little after it was used, in no caller's time."""
+"""Background tasks: work of a store a little after it was used, in no caller's time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -23,7 +23,7 @@ class BackgroundTask:
 
     Args:
         work: makes the work.
-        often: how often a second.
+        often: runs per second.
     """
 
     def __init__(self, work: Callable[[], Work], often: int = 1) -> None:
@@ -34,14 +34,17 @@ class BackgroundTask:
         after_fork_in_child(self)
 
     def forked(self) -> None:
-        """Leave to the parent what it has begun."""
+        """Leave to the parent the work that it has begun."""
         self._due_by = -inf
         self._timers: set[Timer | asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def used(self) -> None:
-        """See that the work is done within a second."""
-        present, span = monotonic(), EVERY / self._often
+        """Schedule the work within a second, unless it is scheduled."""
+        present = monotonic()
+        if present < self._due_by:  # As on nearly every request: without the lock.
+            return
+        span = EVERY / self._often
         with self._lock:
             if present < self._due_by:
                 return
@@ -60,7 +63,7 @@ class BackgroundTask:
             self._timers.add(timer)
 
     async def finish(self, work: Work) -> None:
-        """Wait for work that serves all callers: one of them who goes away ends none of it."""
+        """Await shared work, shielded from the cancellation of any single caller."""
         loop = _running()
         if loop is None:
             await work
@@ -69,11 +72,11 @@ class BackgroundTask:
                 await asyncio.shield(self._start(loop, work))
 
     def stop(self) -> None:
-        """Begin no more, and wait in this thread for the threads that have begun."""
+        """Begin no more work, and wait in this thread for the threads that have begun."""
         _join(self._cancel())
 
     async def close(self) -> None:
-        """Begin no more, and wait for what has begun, a second at most."""
+        """Begin no more work, and wait for the work that has begun, a second at most."""
         threads = self._cancel()
         loop = _running()
         if loop is None:
@@ -86,7 +89,7 @@ class BackgroundTask:
             await loop.run_in_executor(None, _join, threads)
 
     def _cancel(self) -> list[Timer]:
-        """Begin no more; the threads, of which some may have begun."""
+        """Begin no more work; return the threads, of which some may have begun."""
         with self._lock:
             timers, self._timers = self._timers, set()
         for timer in timers:
@@ -102,7 +105,7 @@ class BackgroundTask:
     async def _do(self) -> None:
         with self._lock:
             self._due_by = -inf
-            # Threads stay, this one too: who closes the store waits for what they are doing.
+            # Threads stay, this one too: closing the store waits for their work.
             threads = (timer for timer in self._timers if isinstance(timer, Timer))
             self._timers = {thread for thread in threads if thread.is_alive()}
         try:
@@ -113,7 +116,7 @@ class BackgroundTask:
 
 
 def _join(threads: Iterable[Timer]) -> None:
-    """Wait for threads that may be at work; one that was stopped in time ends at once."""
+    """Wait for threads that may be at work; a thread that was stopped in time ends at once."""
     for thread in threads:
         thread.join(EVERY)
 

@@ -1,9 +1,10 @@
-"""While all is well the store itself is asked, in one step; that keeps every promise of the two."""
+"""An admission keeps its deadline, works the breaker and remembers refusals, in one step."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -16,9 +17,8 @@ from lockgate.stores.base import Admission, Verdict
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
 from lockgate.stores.resilience.deadlines import DEADLINE, UNTIL, Overdue, left, within
-from lockgate.stores.resilience.guarded import Resilient
 from lockgate.stores.resilience.local_limits import LocalLimits
-from lockgate.stores.resilience.straight import Straight
+from lockgate.stores.resilience.store import ResilientStore
 
 from ..making import HandClock, draft_of, new_key, token_of
 
@@ -60,13 +60,12 @@ class Bench:
         self.told: list[Event] = []
         events = Events(self.told.append)
         self.limits = LocalLimits("local", 1, events)
-        self.guard = Resilient(self.store, events, self.limits)
-        self.straight = Straight(self.guard, self.limits)
+        self.front = ResilientStore(self.store, events, self.limits)
         self.made = new_key()
         self.book = PlanBook([Plan("free", None, None, None, 1)])
 
     async def ask(self, book: PlanBook | None = None) -> Admission:
-        return await self.straight.admit(token_of(self.made), 1, book or self.book)
+        return await self.front.admit(token_of(self.made), 1, book or self.book)
 
     async def fail(self, failure: BaseException, times: int = 1) -> None:
         self.store.failure = failure
@@ -123,15 +122,18 @@ async def test_d28_failures_in_a_row_open_the_breaker_and_the_store_starts_over(
 async def test_a_success_between_failures_counts_them_anew(bench: Bench) -> None:
     for _ in range(FAILURES):
         await bench.fail(OSError(), FAILURES - 1)
-        assert bench.guard.breaker.failures
+        assert bench.front.breaker.failures
         assert (await bench.ask()).verdict is Verdict.ADMITTED
-        assert not bench.guard.breaker.failures
+        assert not bench.front.breaker.failures
 
 
 async def test_a_success_counts_those_anew_who_failed_meanwhile(bench: Bench) -> None:
-    bench.store.meanwhile = lambda: bench.guard.judge(OSError())
+    def fail() -> None:
+        bench.front.breaker.failed(False, OSError(), monotonic())
+
+    bench.store.meanwhile = fail
     assert (await bench.ask()).verdict is Verdict.ADMITTED
-    assert not bench.guard.breaker.failures
+    assert not bench.front.breaker.failures
 
 
 @pytest.mark.parametrize(
@@ -141,23 +143,23 @@ async def test_a_success_counts_those_anew_who_failed_meanwhile(bench: Bench) ->
 )
 async def test_what_is_not_the_store_s_fault_is_none(bench: Bench, failure: BaseException) -> None:
     await bench.fail(failure, FAILURES)
-    assert not bench.guard.breaker.failures
+    assert not bench.front.breaker.failures
 
 
 async def test_w13_a_refusal_is_not_remembered_across_a_change(bench: Bench) -> None:
     for _ in range(2):
         await bench.ask(BOOK)
-    bench.store.meanwhile = bench.straight._forget
+    bench.store.meanwhile = bench.front.refusals.forget
     assert (await bench.ask(BOOK)).verdict is Verdict.LIMITED
     asked = bench.store.asked
     assert (await bench.ask(BOOK)).verdict is Verdict.LIMITED
     assert bench.store.asked == asked + 1
 
 
-async def test_an_admission_counts_for_those_who_come_by_a_session(bench: Bench) -> None:
+async def test_an_admission_by_a_key_counts_in_the_local_limits_of_sessions(bench: Bench) -> None:
     windows = BOOK.default.windows
-    await bench.straight.organization("org_1")
+    await bench.front.organization("org_1")
     await bench.ask(BOOK)
     fallen_back: Reading | None = bench.limits.decide("org_1", windows, 1, None)
     assert fallen_back is not None
-    assert set(fallen_back.used) == {2}, "that one, and this"
+    assert fallen_back.used == (3, 2, 2), "by the store's reading; by this process alone"

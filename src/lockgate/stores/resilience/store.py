@@ -1,0 +1,299 @@
+"""ResilientStore: deadline, circuit breaker, refusal cache and local limits around a store.
+
+A store that may hang or die is made fit to serve requests (D28, D34, G4). Each call passes:
+
+1. **Refusal cache**: a refusal that still holds is repeated without a call.
+2. **Circuit breaker**: while it is open, the call fails with :class:`StoreUnavailable` at once.
+3. **Deadline**: a late call is abandoned. A store that enforces the deadline itself is called
+   directly, any other store in a task or a thread of its own.
+4. **Verdict**: a failure counts for the breaker if the whole store may be away.
+5. **Local limits**: they count the answers, and decide about sessions while the store is away. A
+   key fails closed: without the store it cannot be verified.
+"""
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import Any, Final
+
+from ...core.bounded_dict import BoundedDict
+from ...core.key_format import Token
+from ...core.plans import UNSEEN, Organization, PlanBook
+from ...core.sliding_window import Reading, Window
+from ...errors import ConfigurationError, LockgateError
+from ...events import Events
+from ...sync import loop_runs, run
+from ..base import Admission, Store, UnreadableState, Verdict
+from .circuit_breaker import CircuitBreaker
+from .deadlines import (
+    DEADLINE,
+    STARTING,
+    UNTIL,
+    Overdue,
+    Tasks,
+    Threads,
+    TooManyCalls,
+    left,
+    within,
+)
+from .failures import counts_for_breaker, is_outage
+from .local_limits import LocalLimits
+from .refusal_cache import RefusalCache
+from .wrapping import Wrapper
+
+PATIENCE: Final = 5.0
+"""Seconds for a call that admits no request, such as a long list."""
+
+URGENT: Final = frozenset(
+    {
+        *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
+        *("acquire", "renew", "release", "held"),
+        *("changes", "fill_token", "install", "forget", "caught_up", "catch_up"),
+    }
+)
+"""Verbs that requests wait for. They have the deadline and work the breaker; the other verbs have
+:data:`PATIENCE` and only obey it: a long list that takes long says nothing about the store."""
+_CHANGES: Final = frozenset(
+    {
+        *("revoke_if_live", "update_if", "rotate_if", "rehash_if", "remove_ended"),
+        *("put_organization", "organization_changed", "claim_if_unclaimed", "remove_unclaimed"),
+        "forget",
+    }
+)
+"""Verbs after which this process repeats no earlier refusal."""
+_GRACE: Final = 2.0
+"""Seconds that closing waits."""
+_Call = Callable[..., Coroutine[Any, Any, Any]]
+_SEEN_AT_MOST: Final = 10_000
+
+
+class ResilientStore(Wrapper):
+    """Calls a store within deadlines and behind a breaker, and remembers its refusals.
+
+    Answers of the store are passed on, a :class:`LockgateError` included. An open breaker raises
+    :class:`StoreUnavailable`, a late call
+    :class:`~lockgate.stores.resilience.deadlines.Overdue`.
+
+    Args:
+        inner: the store. A store of several servers has a breaker for each of them, and works these
+            itself (:meth:`Store.watch`).
+        events: told when the breaker opens, tries and closes.
+        limits: decide about sessions while the store is away; None: its failure is raised.
+        deadline: seconds for a request.
+        counts: whether the local limits count the admissions of keys from the start, for the cache
+            of a pair; otherwise they do from the first session on.
+        refusals: a refusal cache to share, of the cache of a pair; None: one of its own.
+        clock: returns monotonic seconds for the refusal cache.
+
+    Raises:
+        ConfigurationError: a deadline that is not positive.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        events: Events,
+        limits: LocalLimits | None = None,
+        deadline: float = DEADLINE,
+        *,
+        counts: bool = False,
+        refusals: RefusalCache | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        if not 0 < deadline < inf:
+            raise ConfigurationError(f"The deadline is {deadline} s: use more than 0.")
+        super().__init__(inner)
+        self.enforces_deadline = True
+        self.breaker: Final = CircuitBreaker(type(inner).__name__, events)
+        """It stays closed where the store has one for each of its servers."""
+        self._has_breakers: Final = inner.watch(events, deadline)
+        self.refusals: Final = refusals or RefusalCache(self.freshness, deadline, clock)
+        self._metrics: Final = events.metrics
+        self._limits = limits
+        self._counts = counts
+        self._seen = BoundedDict[str, Organization | None](_SEEN_AT_MOST)
+        """Organizations of sessions, for the time when the store is away."""
+        self._deadline = deadline
+        self._patient_until = -inf
+        self._patience = max(PATIENCE, deadline)
+        self._direct = inner.enforces_deadline or inner.io == "none"
+        self._threads = Threads()
+        self._tasks = Tasks()
+
+    async def ready(self) -> None:
+        """Prepare the store, whatever its breaker says: a start is no request."""
+        with within(STARTING):
+            await self._reach(self.inner.ready, (), {})
+        self._patient_until = monotonic() + STARTING
+
+    async def close(self) -> None:
+        """Close the store; a store that hangs is left to the end of the process."""
+        with within(_GRACE), suppress(Overdue):
+            await self._reach(self.inner.close, (), {})
+
+    async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
+        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    ) -> Admission:
+        refusals, breaker, limits = self.refusals, self.breaker, self._limits
+        started_at = monotonic()
+        until, outer = started_at + self._deadline, UNTIL.get()
+        until = until if until > self._patient_until else self._patient_until
+        until = until if outer is None or until < outer else outer
+        outside = UNTIL.set(until)
+        try:
+            if refusals.refusals and refusals.may_refuse(token):
+                refused = await refusals.repeat(token, cost, now)
+                if refused is not None:
+                    self._metrics.repeated_refusals += 1
+                    return refused
+                started_at = monotonic()
+            if self._counts and limits is not None and limits.owing:
+                await limits.flush_of(token.handle, partial(self.pass_on, "hit"), now)
+            if until <= started_at:
+                raise Overdue
+            trying = breaker.enter() if breaker.failures else False
+            version, asked_at = refusals.version, refusals.clock()
+            try:
+                if self._direct:
+                    admission = await self.inner.admit(token, cost, plans, now)
+                else:
+                    admission = await self._reach(self.inner.admit, (token, cost, plans, now), {})
+            except BaseException as failure:
+                self._judge(failure, trying, started_at, until)
+                raise
+            if breaker.failures:
+                breaker.succeeded(trying)
+            if refusals.change_counter is None and admission.key is not None:
+                await refusals.read_first(asked_at)
+            if refusals.refusals or admission.verdict is not Verdict.ADMITTED:
+                refusals.learn(admission, cost, now, version, asked_at)
+            if self._counts:
+                await self._count(admission, cost, now)
+        finally:
+            UNTIL.reset(outside)
+        if self._metrics.times_calls:
+            self._metrics.call("admit", monotonic() - started_at)
+        return admission
+
+    async def hit(
+        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+    ) -> Reading:
+        refusals, limits = self.refusals, self._limits
+        with within(self._seconds()):
+            refused = await refusals.repeat_hit(organization, windows, cost, now)
+            if refused is not None:
+                self._metrics.repeated_refusals += 1
+                return refused
+            asked = refusals.asked()
+            try:
+                reading: Reading = await self.pass_on("hit", organization, windows, cost, now)
+            except Exception as failure:
+                if limits is None:
+                    raise
+                return limits.fall_back(failure, organization, windows, cost, now)
+            await refusals.learn_hit(organization, windows, cost, now, reading, asked)
+            if limits is not None:
+                limits.note(organization, windows, reading, cost, now)
+                if limits.owing:
+                    await limits.flush(organization, windows, partial(self.pass_on, "hit"), now)
+            return reading
+
+    async def organization(self, id: str) -> Organization | None:
+        refusals = self.refusals
+        with within(self._seconds()):
+            known = await refusals.repeat_organization(id)
+            if known is not UNSEEN:
+                return known
+            version = refusals.version
+            try:
+                found: Organization | None = await self.pass_on("organization", id)
+            except Exception as failure:
+                seen = self._seen.get(id, UNSEEN)
+                if not is_outage(failure) or seen is UNSEEN:
+                    raise
+                return seen
+            refusals.learn_organization(id, found, version)
+        if self._limits is not None:
+            self._seen[id] = found
+            self._counts = True
+        return found
+
+    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        call = getattr(self.inner, verb)
+        try:
+            if verb in URGENT:
+                return await self._urgent(verb, call, args, kwargs)
+            self.breaker.obey()
+            with within(self._patience):
+                return await self._reach(call, args, kwargs)
+        finally:
+            if verb in _CHANGES:
+                self.refusals.forget()
+
+    async def _urgent(self, verb: str, call: _Call, args: Any, kwargs: Any) -> Any:
+        """Make a call that a request waits for: the breaker, the deadline and the verdict."""
+        breaker, started_at = self.breaker, monotonic()
+        with within(self._seconds()):
+            until = started_at + (left() or 0.0)
+            if until <= started_at:
+                raise Overdue
+            trying = breaker.enter()
+            try:
+                value = await self._reach(call, args, kwargs)
+            except BaseException as failure:
+                self._judge(failure, trying, started_at, until)
+                raise
+        breaker.succeeded(trying)
+        if self._metrics.times_calls:
+            self._metrics.call(verb, monotonic() - started_at)
+        return value
+
+    def _judge(self, failure: BaseException, trying: bool, started_at: float, until: float) -> None:
+        """Report a failed call to the breaker.
+
+        Args:
+            failure: the exception of a call that a request waited for.
+            trying: whether the call was the probe of an open breaker.
+            started_at: the start of the call, in seconds of the monotonic clock.
+            until: its deadline, by the same clock.
+        """
+        if self._has_breakers:
+            return
+        breaker = self.breaker
+        if isinstance(failure, LockgateError | UnreadableState):
+            breaker.succeeded(trying)  # It answered.
+        elif isinstance(failure, TooManyCalls) and not trying:
+            return  # The calls that hang report themselves.
+        # A call with little time left, because of calls before it, says nothing about the store.
+        elif counts_for_breaker(failure) and until - started_at >= self._deadline / 2:
+            if breaker.failed(trying, failure, started_at):
+                self.inner.reset_connections()
+        else:
+            breaker.dropped(trying)
+
+    async def _count(self, admission: Admission, cost: int, now: int | None) -> None:
+        """Count an admission in the local limits, and charge the store for what they admitted."""
+        _, key, plan, reading = admission
+        limits = self._limits
+        if limits is not None and key is not None and plan is not None and reading is not None:
+            limits.note(key.organization, plan.windows, reading, cost, now)
+            if limits.owing:
+                hit = partial(self.pass_on, "hit")
+                await limits.flush(key.organization, plan.windows, hit, now)
+
+    def _seconds(self) -> float:
+        """Return how long a request may wait: longer just after the process has started."""
+        return max(self._deadline, self._patient_until - monotonic())
+
+    def _reach(self, call: _Call, args: Any, kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """Return the call, made so that it can be abandoned."""
+        if self._direct:
+            return call(*args, **kwargs)
+        if self.io == "async" or (self.io == "both" and loop_runs()):
+            return self._tasks.do(call(*args, **kwargs))
+        return self._in_thread(call, args, kwargs)
+
+    async def _in_thread(self, call: _Call, args: Any, kwargs: Any) -> Any:
+        return self._threads.do(lambda: run(call(*args, **kwargs)))
