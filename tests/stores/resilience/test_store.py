@@ -7,6 +7,7 @@ import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, Literal
@@ -28,7 +29,7 @@ from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.patience import SECONDS, SHORT, SLACK, answered
-from tests.servers import shared
+from tests.servers import redis_server, shared
 
 from ..conftest import SOON
 from ..proxy import Proxy
@@ -65,9 +66,10 @@ class Bench:
     """A gate with a short deadline on a database of its own, and a key, called in one I/O mode."""
 
     def __init__(self, url: str, colour: Colour, **options: Any) -> None:
-        admin = blocking_engine(url)
-        upgrade(admin, Tables())
-        admin.dispose()
+        if not url.startswith("redis"):
+            admin = blocking_engine(url)
+            upgrade(admin, Tables())
+            admin.dispose()
         self.told: list[Event] = []
         self.colour = colour
         self.loop = asyncio.new_event_loop() if colour == "async" else None
@@ -135,6 +137,56 @@ def test_d34_a_server_that_hangs_costs_the_deadline_and_then_nothing(
         assert made.names().count("breaker_opened") == 1
         assert made.names()[-1] == "breaker_closed"
         assert made.admit() > before
+
+
+@pytest.fixture(params=["postgresql", "redis"])
+def halting(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "postgresql":
+        yield shared("postgresql")
+        return
+    with redis_server() as running:
+        yield running
+
+
+@colours
+def test_d28_a_burst_that_waits_for_one_server_is_one_failure(halting: Any, colour: Colour) -> None:
+    """The server stands still for one deadline: its clients find it back at once."""
+    with bench(database(halting), colour) as made:
+        with halting.stopped():
+            assert burst(made, 24) == 24
+        assert "store_failed" in made.names()
+        assert "breaker_opened" not in made.names()
+        made.admit()
+        made.told.clear()
+        with halting.stopped():
+            for _ in range(FAILURES):
+                burst(made, 4)
+            assert made.names().count("breaker_opened") == 1
+        made.admit()
+
+
+def burst(made: Bench, calls: int) -> int:
+    """Ask so often at the same time; the number of calls that the store did not answer."""
+    if made.loop is not None:
+
+        async def together() -> list[Any]:
+            asked = (made.gate.authenticate(made.token) for _ in range(calls))
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+        found = made.loop.run_until_complete(together())
+    else:
+        begin = threading.Barrier(calls)
+
+        def ask(_: int) -> object:
+            begin.wait()
+            try:
+                return run(made.gate.authenticate(made.token))
+            except StoreUnavailable as failure:
+                return failure
+
+        with ThreadPoolExecutor(calls) as threads:
+            found = list(threads.map(ask, range(calls)))
+    return sum(isinstance(each, StoreUnavailable) for each in found)
 
 
 @colours
