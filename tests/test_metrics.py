@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -114,6 +116,8 @@ async def test_opentelemetry_collects_the_same_counts(gate: Gate) -> None:
     refused: Any = metrics["lockgate.requests.refused"].data.data_points
     by_code = {point.attributes["error.type"]: point.value for point in refused}
     assert by_code["RATE_LIMIT_EXCEEDED"] == 3
+    repeated: Any = metrics["lockgate.refusals.repeated"].data.data_points
+    assert [point.value for point in repeated] == [gate.metrics.repeated_refusals]
     breakers: Any = metrics["lockgate.breakers.open"].data.data_points
     assert [point.value for point in breakers] == [0]
 
@@ -134,6 +138,42 @@ def test_store_calls_are_a_histogram_with_cumulative_buckets(gate: Gate) -> None
     assert buckets["0.025"] == 3
     assert buckets["+Inf"] == 4
     assert [s.value for s in family.samples if s.name.endswith("_sum")] == [pytest.approx(3.0209)]
+
+
+async def test_calls_of_a_shared_store_are_timed_once_a_collector_is_attached(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme", plans=PLANS)
+    await traffic(gate)
+    assert gate.metrics.store_calls == {}
+    found = families(gate)
+    assert samples(found["lockgate_repeated_refusals"]) == {(): 2}
+    before = samples(found["lockgate_batched_admissions"])[()]
+    assert before == samples(found["lockgate_batches"])[()]
+    await traffic(gate)
+    calls = families(gate)["lockgate_store_call_seconds"]
+    counted = {s.labels["verb"]: s.value for s in calls.samples if s.name.endswith("_count")}
+    assert counted["admit"] > 0
+    await gate.close()
+
+
+async def test_admissions_that_share_a_transaction_are_a_batch(tmp_path: Path) -> None:
+    plans = PlanBook([Plan("wide", 100, None, None, 1)], default="wide")
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme", plans=plans, deadline=20)
+    text = (await gate.keys.create("org_1", "ci")).text
+    await gate.authenticate(text)
+    batches, batched = gate.metrics.batches, gate.metrics.batched
+    await asyncio.gather(*(gate.authenticate(text) for _ in range(20)))
+    assert gate.metrics.batched - batched == 20
+    assert gate.metrics.batches - batches < 20
+    await gate.close()
+
+
+def test_local_decisions_are_counted_by_their_outcome(gate: Gate) -> None:
+    for admitted in (True, True, False):
+        gate.metrics.decide_locally(admitted=admitted)
+    found = samples(families(gate)["lockgate_local_decisions"])
+    assert found == {("admitted",): 2, ("refused",): 1}
 
 
 def test_a_histogram_has_a_bucket_for_each_bound_and_one_more() -> None:

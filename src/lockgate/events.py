@@ -19,7 +19,8 @@ class Event(NamedTuple):
     (``organization``, ``error``, ``remedy``); of a shared store ``breaker_opened``
     (``store``, ``error``), ``breaker_tried`` (``store``), ``breaker_closed`` (``store``, ``away``,
     seconds), of a Redis Cluster each with the server as well (``node``, as ``host:port``),
-    ``limits_fell_back`` (``mode``) and ``limits_restored``; ``redis_evicts`` (``server``,
+    ``limits_fell_back`` (``mode``) and ``limits_restored`` (``decisions``, how many were local);
+    ``redis_evicts`` (``server``,
     ``policy``, ``maxmemory``, bytes: limits do not hold there); ``key_created``,
     ``key_adopted``, ``key_updated``, ``key_revoked`` and ``plain_key_used`` (``organization``,
     ``id``), ``key_rotated`` (with ``successor``, an id, as well),

@@ -63,6 +63,8 @@ class Metrics:
         refused: refused requests by :class:`Refused`.
         events: events by name.
         store_calls: durations of calls of a shared store by verb.
+        batches: transactions of a database that made admissions.
+        batched: admissions and other charges in them, so ``batched / batches`` is the mean size.
         times_calls: whether calls of a shared store are timed: a collector sets it.
         repeated_refusals: requests that the refusal cache refused without a call.
         local_decisions: decisions of the local limits, by ``admitted`` and ``refused``.
@@ -75,6 +77,8 @@ class Metrics:
         self.refused: Final[Counter[Refused]] = Counter()
         self.events: Final[Counter[str]] = Counter()
         self.store_calls: Final[dict[str, Histogram]] = {}
+        self.batches = 0
+        self.batched = 0
         self.times_calls = False
         self.repeated_refusals = 0
         self.local_decisions: Final[Counter[str]] = Counter()
@@ -109,6 +113,11 @@ class Metrics:
     def decide_locally(self, *, admitted: bool) -> None:
         """Count a decision of the local limits, in place of a store that is away."""
         self.local_decisions["admitted" if admitted else "refused"] += 1
+
+    def batch(self, size: int) -> None:
+        """Count a transaction with so many charges."""
+        self.batches += 1
+        self.batched += size
 
     def call(self, verb: str, seconds: float) -> None:
         """Count a call of a shared store that took so many seconds."""

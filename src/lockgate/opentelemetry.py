@@ -25,6 +25,7 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
         meter_provider: None: the global one.
     """
     metrics = gate.metrics
+    metrics.times_calls = True
     meter = get_meter("lockgate", meter_provider=meter_provider)
 
     def callback(observe: Callable[[], Observations]) -> Callable[[CallbackOptions], Observations]:
@@ -50,6 +51,19 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
         for name, number in metrics.events.copy().items():
             yield Observation(number, {"lockgate.event": name})
 
+    def repeated() -> Observations:
+        yield Observation(metrics.repeated_refusals)
+
+    def local() -> Observations:
+        for outcome, number in metrics.local_decisions.copy().items():
+            yield Observation(number, {"lockgate.outcome": outcome})
+
+    def batches() -> Observations:
+        yield Observation(metrics.batches)
+
+    def batched() -> Observations:
+        yield Observation(metrics.batched)
+
     def breakers() -> Observations:
         open_breakers = metrics.open_breakers.copy()
         yield Observation(len(open_breakers))
@@ -66,6 +80,10 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
         ("lockgate.requests.admitted", admitted, "{request}", "Admitted requests."),
         ("lockgate.requests.refused", refused, "{request}", "Refused requests."),
         ("lockgate.events", events, "{event}", "Events by name."),
+        ("lockgate.refusals.repeated", repeated, "{request}", "Requests refused from memory."),
+        ("lockgate.decisions.local", local, "{request}", "Requests limited without their store."),
+        ("lockgate.store.batches", batches, "{transaction}", "Transactions that admit."),
+        ("lockgate.store.batched", batched, "{request}", "Admissions in these transactions."),
         ("lockgate.store.calls", calls, "{call}", "Calls of the store."),
         ("lockgate.store.time", seconds, "s", "Time in calls of the store."),
     ]

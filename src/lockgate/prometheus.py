@@ -35,6 +35,7 @@ class GateCollector(Collector):
 
     def __init__(self, gate: Gate, namespace: str = "lockgate") -> None:
         self._metrics: Final = gate.metrics
+        gate.metrics.times_calls = True
         self._namespace: Final = namespace
 
     def collect(self) -> Iterator[Metric]:
@@ -58,6 +59,19 @@ class GateCollector(Collector):
         for name, number in metrics.events.copy().items():
             events.add_metric([name], number)
         yield events
+        yield CounterMetricFamily(
+            f"{prefix}_repeated_refusals",
+            "Requests that were refused from memory, without a call of the store.",
+            value=metrics.repeated_refusals,
+        )
+        local = CounterMetricFamily(
+            f"{prefix}_local_decisions",
+            "Requests that this process limited by itself while their store was away.",
+            labels=["outcome"],
+        )
+        for outcome, number in metrics.local_decisions.copy().items():
+            local.add_metric([outcome], number)
+        yield local
         breakers = GaugeMetricFamily(
             f"{prefix}_breaker_open",
             "1 for each circuit breaker that is open; absent while it is closed.",
@@ -67,6 +81,20 @@ class GateCollector(Collector):
             fields = dict(about)
             breakers.add_metric([fields.get("store", ""), fields.get("node", "")], 1)
         yield breakers
+        yield from self._store_calls()
+
+    def _store_calls(self) -> Iterator[Metric]:
+        metrics, prefix = self._metrics, self._namespace
+        yield CounterMetricFamily(
+            f"{prefix}_batches",
+            "Transactions of a database that made admissions.",
+            value=metrics.batches,
+        )
+        yield CounterMetricFamily(
+            f"{prefix}_batched_admissions",
+            "Admissions in these transactions.",
+            value=metrics.batched,
+        )
         calls = HistogramMetricFamily(
             f"{prefix}_store_call_seconds", "Durations of store calls.", labels=["verb"]
         )

@@ -37,6 +37,7 @@ def exposed() -> set[str]:
     gate.metrics.admit("free")
     gate.metrics.refuse("RATE_LIMIT_EXCEEDED", "free", "minute")
     gate.metrics.call("admit", 0.01)
+    gate.metrics.decide_locally(admitted=True)
     gate.events.emit("breaker_opened", store="RedisStore", node="h:1", error="Overdue")
     registry = CollectorRegistry()
     registry.register(GateCollector(gate))

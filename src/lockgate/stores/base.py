@@ -619,13 +619,13 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         return ()
 
     def watch(self, events: Events, deadline: float) -> bool:
-        """Operate a circuit breaker for each server that can fail alone, if there are several.
+        """Report to a gate; operate a circuit breaker for each server that can fail alone.
 
         Several gates may watch one store. A call to a server whose breaker is open raises
         :class:`StoreUnavailable` at once.
 
         Args:
-            events: receives the changes of each breaker, with its server.
+            events: receives the changes of each breaker, with its server; its metrics count.
             deadline: seconds for a call of a request.
 
         Returns:

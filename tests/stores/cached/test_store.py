@@ -526,6 +526,34 @@ def test_d28_without_its_cache_the_gate_verifies_in_the_database_and_limits_here
 
 
 @pytest.mark.usefixtures("soon_tried")
+def test_w15_a_cache_that_is_slow_for_a_moment_keeps_the_limits_that_it_told(tmp_path: Any) -> None:
+    """Two processes; the first has admitted most of the limit, which the second was told."""
+    with redis_server() as mortal:
+        url = f"sqlite:///{tmp_path}/keys.db {mortal.url()}"
+        plans = PlanBook([Plan("free", 60, None, None, 1)])
+        first, second = (Gate(url, brand="acme", plans=plans, fleet=2) for _ in range(2))
+        text = run(first.keys.create("org_1", "a key")).text
+
+        def ask(gate: Gate, times: int) -> int:
+            admitted = 0
+            for _ in range(times):
+                with suppress(RateLimitExceeded, StoreUnavailable):
+                    run(gate.authenticate(text))
+                    admitted += 1
+            return admitted
+
+        for gate in (first, second):
+            run(gate.ready())
+        assert ask(first, 50) + ask(second, 4) == 54
+        with mortal.stopped():
+            assert ask(second, 40) <= 6
+            assert second.metrics.local_decisions["admitted"] <= 6
+            assert second.metrics.local_decisions["refused"] >= 30
+        for gate in (first, second):
+            run(gate.close())
+
+
+@pytest.mark.usefixtures("soon_tried")
 @pytest.mark.parametrize("awaits", [False, True])
 def test_w1_what_was_admitted_without_the_cache_counts_there_when_it_is_back(
     tmp_path: Any, awaits: bool

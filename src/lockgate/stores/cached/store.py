@@ -162,7 +162,8 @@ class CachedStore(Wrapper):
         verdict, key, _, reading = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
             self._usage.add(key.handle, reading.now)
-            self._background.used()
+            if self._background.due_by <= asked_at:
+                self._background.used()
         return admission
 
     async def hit(

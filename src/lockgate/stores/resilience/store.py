@@ -112,7 +112,9 @@ class ResilientStore(Wrapper):
         self.refusals: Final = refusals or RefusalCache(self.freshness, deadline, clock)
         self._metrics: Final = events.metrics
         self._limits = limits
-        self._counts = counts
+        self._counting = limits if counts else None
+        """The local limits, where they count the admissions of keys."""
+        self._hit: Final = partial(self.pass_on, "hit")
         self._seen = BoundedDict[str, Organization | None](_SEEN_AT_MOST)
         """Organizations of sessions, for the time when the store is away."""
         self._deadline = deadline
@@ -136,7 +138,7 @@ class ResilientStore(Wrapper):
     async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
         self, token: Token, cost: int, plans: PlanBook, now: int | None = None
     ) -> Admission:
-        refusals, breaker, limits = self.refusals, self.breaker, self._limits
+        refusals, breaker, counting = self.refusals, self.breaker, self._counting
         started_at = monotonic()
         until, outer = started_at + self._deadline, UNTIL.get()
         until = until if until > self._patient_until else self._patient_until
@@ -149,8 +151,8 @@ class ResilientStore(Wrapper):
                     self._metrics.repeated_refusals += 1
                     return refused
                 started_at = monotonic()
-            if self._counts and limits is not None and limits.owing:
-                await limits.flush_of(token.handle, partial(self.pass_on, "hit"), now)
+            if counting is not None and counting.owing:
+                await counting.flush_of(token.handle, self._hit, now)
             if until <= started_at:
                 raise Overdue
             trying = breaker.enter() if breaker.failures else False
@@ -165,12 +167,20 @@ class ResilientStore(Wrapper):
                 raise
             if breaker.failures:
                 breaker.succeeded(trying)
-            if refusals.change_counter is None and admission.key is not None:
+            verdict, key, plan, reading = admission
+            if refusals.change_counter is None and key is not None:
                 await refusals.read_first(asked_at)
-            if refusals.refusals or admission.verdict is not Verdict.ADMITTED:
+            if refusals.refusals or verdict is not Verdict.ADMITTED:
                 refusals.learn(admission, cost, now, version, asked_at)
-            if self._counts:
-                await self._count(admission, cost, now)
+            if (
+                counting is not None
+                and key is not None
+                and plan is not None
+                and reading is not None
+            ):
+                counting.note(key.organization, plan.windows, reading, cost, now)
+                if counting.owing:
+                    await counting.flush(key.organization, plan.windows, self._hit, now)
         finally:
             UNTIL.reset(outside)
         if self._metrics.times_calls:
@@ -197,7 +207,7 @@ class ResilientStore(Wrapper):
             if limits is not None:
                 limits.note(organization, windows, reading, cost, now)
                 if limits.owing:
-                    await limits.flush(organization, windows, partial(self.pass_on, "hit"), now)
+                    await limits.flush(organization, windows, self._hit, now)
             return reading
 
     async def organization(self, id: str) -> Organization | None:
@@ -217,7 +227,7 @@ class ResilientStore(Wrapper):
             refusals.learn_organization(id, found, version)
         if self._limits is not None:
             self._seen[id] = found
-            self._counts = True
+            self._counting = self._limits
         return found
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
@@ -272,16 +282,6 @@ class ResilientStore(Wrapper):
                 self.inner.reset_connections()
         else:
             breaker.dropped(trying)
-
-    async def _count(self, admission: Admission, cost: int, now: int | None) -> None:
-        """Count an admission in the local limits, and charge the store for what they admitted."""
-        _, key, plan, reading = admission
-        limits = self._limits
-        if limits is not None and key is not None and plan is not None and reading is not None:
-            limits.note(key.organization, plan.windows, reading, cost, now)
-            if limits.owing:
-                hit = partial(self.pass_on, "hit")
-                await limits.flush(key.organization, plan.windows, hit, now)
 
     def _seconds(self) -> float:
         """Return how long a request may wait: longer just after the process has started."""

@@ -35,21 +35,22 @@ class BackgroundTask:
 
     def forked(self) -> None:
         """Leave to the parent the work that it has begun."""
-        self._due_by = -inf
+        self.due_by = -inf
+        """Work is scheduled until then, in monotonic seconds."""
         self._timers: set[Timer | asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def used(self) -> None:
-        """Schedule the work within a second, unless it is scheduled."""
-        present = monotonic()
-        if present < self._due_by:  # As on nearly every request: without the lock.
-            return
-        span = EVERY / self._often
+        """Schedule the work within a second, unless it is scheduled.
+
+        A caller on the way of a request tests :attr:`due_by` first.
+        """
+        present, span = monotonic(), EVERY / self._often
         with self._lock:
-            if present < self._due_by:
+            if present < self.due_by:
                 return
             # A loop may end before, and of a process that forks the child has no timer.
-            self._due_by = present + 2 * span
+            self.due_by = present + 2 * span
         loop = _running()
         timer: Timer | asyncio.TimerHandle
         if loop is None:
@@ -104,7 +105,7 @@ class BackgroundTask:
 
     async def _do(self) -> None:
         with self._lock:
-            self._due_by = -inf
+            self.due_by = -inf
             # Threads stay, this one too: closing the store waits for their work.
             threads = (timer for timer in self._timers if isinstance(timer, Timer))
             self._timers = {thread for thread in threads if thread.is_alive()}

@@ -19,6 +19,7 @@ from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, HandleTaken
+from ...events import Events
 from ..base import (
     UNKNOWN,
     UNSEALED,
@@ -133,6 +134,10 @@ class SqlStore(PrimaryStore):
         self._resolver = resolver
         self.enforces_deadline = resolver is None  # The host's resolver has no deadline.
         self._key_hints = BoundedDict[str, KeyHint](_MAX_KEY_HINTS)
+
+    def watch(self, events: Events, deadline: float) -> bool:
+        self._transactions.watching = *self._transactions.watching, events.metrics
+        return False
 
     async def ready(self) -> None:
         executor = self._executors.here()

@@ -12,6 +12,7 @@ from typing import Final, NoReturn, TypeVar
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
+from ...metrics import Metrics
 from ..base import OutcomeUnknown, StoreError
 from ..resilience.deadlines import left
 from ..runtime.log_hints import Adviser
@@ -67,6 +68,8 @@ class Transactions:
         self.prune: Final = prune
         self._patience = patience
         self._adviser = adviser
+        self.watching: tuple[Metrics, ...] = ()
+        """Told the size of each transaction of charges."""
         self.hurried = False
         """Whether waiting for a locked file ends at once, because the store is about to close."""
 
@@ -105,6 +108,8 @@ class Transactions:
             _undo(connection, driver.rollback)
             raise
         _commit(cursor.connection, cursor.driver.commit)
+        for metrics in self.watching:
+            metrics.batch(len(charges))
         return outcomes
 
     def reraise(self, failure: Exception) -> NoReturn:
