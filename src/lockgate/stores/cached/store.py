@@ -31,8 +31,8 @@ from ..base import (
 from ..resilience.deadlines import STARTING, within
 from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits
-from ..resilience.store import ResilientStore
-from ..resilience.wrapping import Wrapper, passed
+from ..resilience.store import ResilientCache, ResilientPrimary, ResilientStore
+from ..resilience.wrapping import Wrapper
 from ..runtime.background import BackgroundTask
 from ..runtime.process_hooks import at_process_end
 from .base import CacheStore, PrimaryStore
@@ -44,24 +44,6 @@ CACHE_SHARE: Final = 0.6
 """Share of a request's deadline that the cache has; the rest is for the primary after a failure."""
 _MAX_FILLS: Final = 3
 _FORGOTTEN_AT_ONCE: Final = 64
-
-
-class _ResilientPrimary(ResilientStore, PrimaryStore):
-    changes = passed(PrimaryStore.changes)
-
-
-class _ResilientCache(ResilientStore, CacheStore):
-    inner: CacheStore
-
-    @property
-    def served_by(self) -> object:
-        return self.inner.served_by
-
-    fill_token = passed(CacheStore.fill_token)
-    install = passed(CacheStore.install)
-    forget = passed(CacheStore.forget)
-    caught_up = passed(CacheStore.caught_up)
-    catch_up = passed(CacheStore.catch_up)
 
 
 class CachedStore(Wrapper):
@@ -131,12 +113,10 @@ class CachedStore(Wrapper):
 
         The two share the refusal cache of the cache store: a change of the primary empties it.
         """
-        cache = _ResilientCache(
+        cache = ResilientCache(
             self.cache, events, limits, deadline * CACHE_SHARE, counts=True, clock=clock
         )
-        primary = _ResilientPrimary(
-            self.primary, events, deadline=deadline, refusals=cache.refusals
-        )
+        primary = ResilientPrimary(self.primary, events, deadline=deadline, refusals=cache.refusals)
         return CachedStore(primary, cache, limits, deadline)
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from ...errors import ConfigurationError, LockgateError
 from ...events import Events
 from ...sync import loop_runs, run
 from ..base import Admission, Store, UnreadableState, Verdict
+from ..cached.base import CacheStore, PrimaryStore
 from .circuit_breaker import CircuitBreaker
 from .deadlines import (
     DEADLINE,
@@ -41,7 +42,7 @@ from .deadlines import (
 from .failures import counts_for_breaker, is_outage
 from .local_limits import LocalLimits
 from .refusal_cache import RefusalCache
-from .wrapping import Wrapper
+from .wrapping import Wrapper, passed
 
 PATIENCE: Final = 5.0
 """Seconds for a call that admits no request, such as a long list."""
@@ -297,3 +298,25 @@ class ResilientStore(Wrapper):
 
     async def _in_thread(self, call: _Call, args: Any, kwargs: Any) -> Any:
         return self._threads.do(lambda: run(call(*args, **kwargs)))
+
+
+class ResilientPrimary(ResilientStore, PrimaryStore):
+    """A resilient store with the verbs of a primary store."""
+
+    changes = passed(PrimaryStore.changes)
+
+
+class ResilientCache(ResilientStore, CacheStore):
+    """A resilient store with the verbs of a cache store."""
+
+    inner: CacheStore
+
+    @property
+    def served_by(self) -> object:
+        return self.inner.served_by
+
+    fill_token = passed(CacheStore.fill_token)
+    install = passed(CacheStore.install)
+    forget = passed(CacheStore.forget)
+    caught_up = passed(CacheStore.caught_up)
+    catch_up = passed(CacheStore.catch_up)

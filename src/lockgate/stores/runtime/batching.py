@@ -1,7 +1,7 @@
-"""Charges that wait at the same time are sent together: in one transaction, or one pipeline.
+"""Batching (group commit): charges that wait at the same time share a transaction.
 
-While one batch is on its way, the charges that come gather, and go together in the next. A caller
-has its answer when the whole batch has.
+While one batch is under way, new charges gather for the next one. A caller has its answer when the
+whole batch has.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Outcome = TypeVar("Outcome")
 
 
 class _Ticket(Generic[Charge, Outcome]):
-    """A charge that waits in a thread, and what came of it."""
+    """A charge that waits in a thread, and its outcome."""
 
     __slots__ = ("charge", "failure", "outcome", "settled", "woken")
 
@@ -32,17 +32,17 @@ class _Ticket(Generic[Charge, Outcome]):
 
 
 class ThreadBatcher(Generic[Charge, Outcome]):
-    """Threads whose charges wait at the same time send them together.
+    """Batches the charges of threads.
 
-    The first one to come leads: it sends all that wait, wakes those it sent for, and hands the
-    lead to the first that came meanwhile. There is no thread besides the callers' own.
+    The first thread leads: it sends all waiting charges, wakes their threads, and hands the lead to
+    the first thread that has come meanwhile. It uses no thread besides the callers' own.
 
-    A signal's handler may raise in one of them, after any call and where any function begins: so
-    whoever leaves gives away what others wait for, and does so once more if that was broken off.
+    A signal's handler may raise in any of them, after any call and where any function begins. So a
+    leaving thread hands over the work that others wait for, and repeats that if it was interrupted.
 
     Args:
-        send: sends some charges, and gives the outcome of each.
-        most: so many go together at most.
+        send: sends some charges, and returns the outcome of each.
+        most: the largest batch.
     """
 
     def __init__(self, send: Callable[[Sequence[Charge]], list[Outcome]], most: int) -> None:
@@ -51,16 +51,16 @@ class ThreadBatcher(Generic[Charge, Outcome]):
         self._lock = Lock()
         self._waiting: list[_Ticket[Charge, Outcome]] = []
         self._leader: object = None
-        """The ticket of who leads; of who came first and waited for nobody, the charge in a tuple,
-        which is nobody else's either and made in no time."""
+        """Identifies the leader: its ticket, or, if it did not have to wait, its charge in a tuple,
+        which is as unique and cheaper to make."""
         self._sent: list[_Ticket[Charge, Outcome]] = []
-        """Those whom the leader sends for and has not woken yet."""
+        """Tickets that the leader sends and has not woken yet."""
 
     def charge(self, charge: Charge) -> Outcome:
-        """Make a charge; returns when its batch is done.
+        """Make a charge; return its outcome when its batch is done.
 
         Raises:
-            Overdue: the present deadline came first, or whoever sent for this one was interrupted.
+            Overdue: the present deadline came first, or the leader was interrupted.
         """
         first = (charge,)
         who: object = first
@@ -111,10 +111,10 @@ class ThreadBatcher(Generic[Charge, Outcome]):
                 ticket.settled = True
 
     def _leave(self, who: object) -> None:
-        """Wake those who were sent for, and give the lead to the first who waits, if it is here.
+        """Wake the tickets that were sent, and hand the lead to the first that waits.
 
-        Done twice, it comes to the same; and between a step that could not be done twice and the
-        waking that goes with it there is no place where a handler runs.
+        Idempotent; and no handler can run between a step that is not, and the waking that belongs
+        to it.
         """
         with self._lock:
             if who in self._waiting:
@@ -137,26 +137,26 @@ class ThreadBatcher(Generic[Charge, Outcome]):
                 self._leader = None
 
 
-async def _nothing() -> None:
+async def _tidy_nothing() -> None:
     pass
 
 
 class AsyncBatcher(Generic[Charge, Outcome]):
-    """Tasks of one event loop whose charges wait at the same time send them together.
+    """Batches the charges of one event loop's tasks.
 
-    A caller that goes away before its charge is sent is not charged; afterwards it is, once.
+    A caller that is cancelled before its charge is sent is not charged; afterwards it is, once.
 
     Args:
-        send: sends some charges, and gives the outcome of each.
-        most: so many go together at most.
-        tidy: is awaited between two batches.
+        send: sends some charges, and returns the outcome of each.
+        most: the largest batch.
+        tidy: awaited between two batches.
     """
 
     def __init__(
         self,
         send: Callable[[Sequence[Charge]], Awaitable[list[Outcome]]],
         most: int,
-        tidy: Callable[[], Awaitable[None]] = _nothing,
+        tidy: Callable[[], Awaitable[None]] = _tidy_nothing,
     ) -> None:
         self._send = send
         self._most = most
@@ -165,23 +165,23 @@ class AsyncBatcher(Generic[Charge, Outcome]):
         self._task: asyncio.Task[None] | None = None
 
     async def charge(self, charge: Charge) -> Outcome:
-        """Make a charge; returns when its batch is done."""
+        """Make a charge; return its outcome when its batch is done."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
         self._waiting.append((charge, answer))
         if self._task is None:
-            with unhurried():  # It sends for others too.
+            with unhurried():  # It sends the charges of other callers too.
                 self._task = loop.create_task(self._sending())
         return await answered(answer)
 
     def give_up(self) -> None:
-        """Send nothing more and wait for nothing: for all who wait it is too late."""
+        """Send no more charges; all that wait fail with :class:`Overdue`."""
         if self._task is not None:
             self._task.cancel()
         _fail(self._waiting)
 
     async def drain(self) -> None:
-        """Wait until everything is answered."""
+        """Wait until every charge has its outcome."""
         if self._task is not None:
             await self._task
 
@@ -189,9 +189,9 @@ class AsyncBatcher(Generic[Charge, Outcome]):
         try:
             while self._waiting:
                 await self._send_some()
-                with suppress(Exception):  # Whoever was charged has nothing to do with it.
+                with suppress(Exception):  # It is no failure of a charge.
                     await self._tidy()
-                await asyncio.sleep(0)  # Those just answered may have come again: take them along.
+                await asyncio.sleep(0)  # Callers just answered may come again: take them along.
         finally:
             self._task = None
 

@@ -1,4 +1,4 @@
-"""Tells the log what to do about servers that refuse, each advice once in a while."""
+"""Log advice about servers that refuse calls, each advice once a minute."""
 
 import logging
 from collections.abc import Callable
@@ -8,19 +8,19 @@ from typing import Final
 from .process_hooks import own_lock
 
 AGAIN_AFTER: Final = 60.0
-"""Seconds for which what was said is not repeated."""
+"""Seconds for which an advice is not repeated."""
 
 logger: Final = logging.getLogger("lockgate")
 
 
 class Adviser:
-    """Tells the log what to do about failures, each advice once a minute.
+    """Logs how to correct failures, each advice once a minute.
 
-    Whoever calls the service is told no more than that it is unavailable.
+    Callers of the service learn only that it is unavailable.
 
     Args:
-        who: the server, as a sentence begins.
-        advice: gives the end of that sentence for a failure, or None where nothing is known of it.
+        who: the server, as the start of a sentence.
+        advice: returns the end of that sentence for a failure; None: no advice.
     """
 
     def __init__(self, who: str, advice: Callable[[BaseException], str | None]) -> None:
@@ -30,7 +30,7 @@ class Adviser:
         self._told: dict[str, float] = {}
 
     def hint(self, failure: BaseException) -> None:
-        """Tell what to do, if it is known and was not told just now."""
+        """Log the advice about a failure, unless it was logged within the last minute."""
         what = self._advice(failure)
         if what is None:
             return

@@ -1,4 +1,4 @@
-"""Lanes: a store's ways to its servers, and which of them a call takes."""
+"""Per-loop registry: the resources of a store for threads, and for each event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,26 +10,25 @@ from .process_hooks import own_lock
 
 
 class Closable(Protocol):
-    """What a lane must be able to do, whatever else it can."""
+    """A resource that can be closed."""
 
     async def close(self) -> None:
-        """Answer what waits, then let go of what the lane holds."""
+        """Answer waiting calls, then release connections and threads."""
 
 
 L = TypeVar("L", bound=Closable)
 
 
 class PerLoop(Generic[L]):
-    """The lanes of a store, and which of them a call takes.
+    """The resources of a store, such as connections: one for threads, one for each event loop.
 
-    With lanes for both, whoever calls while an event loop runs in its thread awaits, and whoever
-    calls without one blocks. So a store opened from its URL serves an ASGI application, the
-    threads of a WSGI one and ``run()`` in a script alike, and a pairing that would block a loop
-    cannot be made. An event loop has connections of its own: they cannot move to another.
+    With both kinds, a call in a running event loop awaits, and any other call blocks. So a store
+    opened from its URL serves an ASGI application, the threads of a WSGI application and ``run()``
+    in a script. Connections belong to their event loop: they cannot move to another.
 
     Args:
-        blocking: the lane of callers that block, if they can be served.
-        draw: makes a lane for one event loop, if those can be served.
+        blocking: the resource of callers that block; None: they cannot be served.
+        draw: makes the resource of one event loop; None: event loops cannot be served.
     """
 
     def __init__(self, blocking: L | None, draw: Callable[[], L] | None) -> None:
@@ -37,12 +36,12 @@ class PerLoop(Generic[L]):
         self._draw = draw
         self._lock = own_lock()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, L] = WeakKeyDictionary()
-        # One loop asks again and again, and the dictionary takes ten times as long to find it.
-        self._latest: tuple[Callable[[], object], L | None] = _nobody, None
+        # Usually the same loop asks again, and the dictionary takes ten times as long.
+        self._latest: tuple[Callable[[], object], L | None] = _no_loop, None
         self.io: Final[IoMode] = "async" if blocking is None else "both" if draw else "sync"
 
     def here(self) -> L:
-        """The lane for whoever calls this.
+        """Return the resource for the caller.
 
         Raises:
             RuntimeError: the store can only await, and no event loop runs here.
@@ -62,30 +61,30 @@ class PerLoop(Generic[L]):
         if self._blocking is None:
             raise RuntimeError(
                 "This store awaits its servers, and no event loop runs here: await it in one, "
-                "or give the store what blocks."
+                "or give the store a blocking engine or client."
             )
         return self._blocking
 
     async def close(self) -> None:
-        """Close the lanes that can be closed from here: other event loops keep theirs."""
+        """Close the caller's resource; other event loops keep theirs."""
         lane = self.here()
         await lane.close()
         if lane is not self._blocking:
-            self._latest = _nobody, None
+            self._latest = _no_loop, None
             loop = asyncio.get_running_loop()
             with self._lock:
-                if self._by_loop.get(loop) is lane:  # Nobody else has closed it meanwhile.
+                if self._by_loop.get(loop) is lane:  # Else another task has closed it meanwhile.
                     del self._by_loop[loop]
 
     def _drawn(self, loop: asyncio.AbstractEventLoop, draw: Callable[[], L]) -> L:
         with self._lock:
-            # Connections know their loop, so a lane that has some keeps it: that of one that has
-            # ended is dropped here, and its connections with it.
+            # Connections refer to their loop and keep it alive: the resources of loops that have
+            # ended are dropped here.
             for ended in [one for one in self._by_loop if one.is_closed()]:
                 del self._by_loop[ended]
             lane = self._by_loop[loop] = draw()
         return lane
 
 
-def _nobody() -> None:
-    """Stands for an event loop that is no more."""
+def _no_loop() -> None:
+    """Return no event loop, as the reference to a collected one does."""

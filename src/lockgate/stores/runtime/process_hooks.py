@@ -16,17 +16,17 @@ from weakref import WeakSet
 
 
 class Forked(Protocol):
-    """An object that begins anew in a child process."""
+    """An object that starts afresh in a child process."""
 
     def forked(self) -> None:
-        """Begin anew, and leave to the parent what is the parent's."""
+        """Start afresh, and leave connections and pending work to the parent."""
 
 
 class Ending(Protocol):
     """An object with something to write before the process ends."""
 
     def ended(self) -> None:
-        """Write it: no event loop runs any more, and no thread can be started."""
+        """Write it, without an event loop and without starting a thread."""
 
 
 logger: Final = logging.getLogger("lockgate")
@@ -59,7 +59,7 @@ def _after_fork() -> None:
     for one in list(_forked):
         try:
             one.forked()
-        except Exception:  # The others are told all the same.
+        except Exception:  # The other objects are called all the same.
             name = type(one).__name__
             logger.exception("%s may still share its parent's connections: end this process.", name)
 
@@ -67,7 +67,7 @@ def _after_fork() -> None:
 @atexit.register
 def _at_end() -> None:
     for one in list(_ending):
-        with suppress(Exception):  # The others are told all the same, and the process ends.
+        with suppress(Exception):  # The other objects are called all the same.
             one.ended()
 
 
