@@ -99,7 +99,10 @@ class Aviary:
         self.registered = run(flow)
         token = self.registered.dashboard_token
         self.agent = run(self.accounts.agents.sign_in(token, address="192.0.2.1")).cookie
-        self.keys = [self.created.text, self.registered.api_key, token]
+        other = run(self.gate.keys.create("org_2", "to be rotated"))
+        rotated = run(self.gate.keys.rotate("org_2", other.key.id))
+        self.seen += [repr(rotated), str(rotated)]
+        self.keys = [self.created.text, self.registered.api_key, token, other.text, rotated.text]
         rules: dict[str, Rule | str] = {
             "GET /health": PUBLIC,
             "GET /jobs": "jobs:read",

@@ -61,8 +61,11 @@ async def the_longest_key_record_is_kept_whole(store: Store, factory: Factory) -
         seal=f"01020304:{'0a' * 32}",
     )
     for draft in (ours, other):
-        await store.insert(draft, None, NOW)
+        key = await store.insert(draft, None, NOW)
         await store.add_usage({draft.handle: Usage(2**40, NOW + 2**50)})
+        await store.find(draft.handle)
+        await store.update_if(key, changed(key), NOW)
+        await store.update_if(changed(key), key, NOW)
         await store.find(draft.handle)
     await store.list("org_1", PAGE_AT_MOST)
 
@@ -267,6 +270,9 @@ async def hostile_ids_have_separate_keys(store: Store, factory: Factory) -> None
         await store.list(draft.organization, PAGE_AT_MOST)
         await store.get(draft.organization, draft.id)
         await store.get(draft.organization, drafts[0].id)
+        key = draft.created(NOW)
+        await store.update_if(key, changed(key), NOW)
+        await store.list(draft.organization, PAGE_AT_MOST)
 
 
 @alone("D4", "keys")
