@@ -33,7 +33,7 @@ gate = Gate(
 
 
 def service(environ, start_response):
-    caller = environ["lockgate.principal"]
+    caller = environ["lockgate.entry"].principal
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [caller.plan.name.encode() if caller else b"ok"]
 

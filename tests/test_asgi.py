@@ -19,10 +19,16 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Host, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lockgate import PUBLIC, Gate, MemoryStore, Principal, Refusal, Rule
+from lockgate import PUBLIC, Gate, MemoryStore, Principal, Refusal, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import MINUTE
-from lockgate.errors import ConfigurationError, LockgateError, NotFound, RateLimitExceeded
+from lockgate.errors import (
+    ConfigurationError,
+    LockgateError,
+    NotFound,
+    RateLimitExceeded,
+    SlotLost,
+)
 from lockgate.web.asgi_request import body_reader
 from tests.stores.making import at_once
 
@@ -775,6 +781,8 @@ async def test_every_refusal_is_told_once() -> None:
             "method": "GET",
             "path": "/x",
             "address": "192.0.2.1",
+            "route": "GET /x",
+            "wait": 60 if window else None,
             "organization": organization,
         }
         for code, organization, window in (
@@ -1133,15 +1141,76 @@ async def test_so_it_does_when_the_application_has_seen_the_connect() -> None:
     assert answer.status == 404
 
 
-async def test_a_refusal_after_the_accept_is_the_servers_affair() -> None:
+async def test_an_application_without_a_lifespan_is_flushed_at_the_end_all_the_same() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError("as Django does: only http is known")
+
+    bench = Bench()
+    bench.gate.events.admit("free")
+    line = Line([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    guarded = GateMiddleware(app, bench.gate)
+    await guarded({"type": "lifespan", "asgi": {}}, line.receive, line.send)
+    assert [message["type"] for message in line.sent] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.complete",
+    ]
+    assert bench.names() == ["admitted"]
+
+
+async def test_an_application_whose_start_fails_does_not_start() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        raise ZeroDivisionError
+
+    line = Line([{"type": "lifespan.startup"}])
+    with pytest.raises(ZeroDivisionError):
+        await GateMiddleware(app, Bench().gate)(
+            {"type": "lifespan", "asgi": {}}, line.receive, line.send
+        )
+    assert line.sent == []
+
+
+def test_a_server_whose_event_loop_is_not_asyncios_does_not_start() -> None:
+    """As under Hypercorn's trio worker, where a hung store would stop every request."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    app = GateMiddleware(Recorder(), Bench().gate)
+    with pytest.raises(ConfigurationError, match="--worker-class asyncio"):
+        run(app({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send))
+    assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
+    assert "--worker-class asyncio" in sent[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"), [(RateLimitExceeded("minute", 1, 1, 1), 1008), (SlotLost(), 1013)]
+)
+async def test_a_refusal_after_the_accept_closes_the_websocket(refusal: Refusal, code: int) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        raise RateLimitExceeded("minute", 1, 1, 1)
+        raise refusal
 
     bench = Bench()
-    with pytest.raises(RateLimitExceeded):
-        await socket(behind(bench, app), key=bench.key())
+    sent = (await socket(behind(bench, app), key=bench.key())).sent
+    assert sent[1:] == [{"type": "websocket.close", "code": code, "reason": refusal.code}]
+
+
+async def test_a_refusal_after_the_close_of_a_websocket_sends_nothing_more() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": 1000})
+        raise SlotLost
+
+    bench = Bench()
+    sent = (await socket(behind(bench, app), key=bench.key())).sent
+    assert [message.get("code") for message in sent] == [None, 1000]
 
 
 async def test_d24_a_handshake_that_the_application_declines_carries_the_headers() -> None:

@@ -51,3 +51,31 @@ def test_no_value_writes_a_line_of_its_own(value: str, caplog: pytest.LogCapture
     Events(None).emit("something", path=value)
     (record,) = caplog.records
     assert record.getMessage().isprintable()
+
+
+def test_an_observer_is_told_of_admissions_together_by_plan() -> None:
+    told: list[Event] = []
+    now = [100.0]
+    events = Events(told.append, clock=lambda: now[0])
+    for second in range(12):
+        now[0] = 100.0 + second
+        events.admit("free")
+        events.admit("starter")
+    assert [(e.fields["plan"], e.fields["requests"], e.fields["seconds"]) for e in told] == [
+        ("free", 11, 10.0),
+        ("starter", 10, 10.0),
+    ]
+    events.tell_admitted()
+    events.tell_admitted()
+    assert [(e.fields["plan"], e.fields["requests"]) for e in told[2:]] == [
+        ("free", 1),
+        ("starter", 2),
+    ]
+    assert events.metrics.admitted == {"free": 12, "starter": 12}
+
+
+def test_admissions_that_no_observer_hears_of_are_only_counted() -> None:
+    events = Events(None)
+    assert events.admit == events.metrics.admit
+    events.tell_admitted()
+    assert not events.metrics.events

@@ -25,7 +25,8 @@ from lockgate.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.errors import InvalidRequest, NotFound, PayloadTooLarge
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
-from lockgate.web.wsgi_request import WsgiRequest, body_reader, principal_of
+from lockgate.web.entry import principal_of
+from lockgate.web.wsgi_request import WsgiRequest, body_reader
 from lockgate.wsgi import GateMiddleware
 
 RATE = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")

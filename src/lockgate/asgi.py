@@ -5,6 +5,7 @@ app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:r
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from functools import partial, wraps
 from typing import Any, Final
@@ -13,31 +14,19 @@ from starlette.applications import Starlette
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .core.access_rule import Rule
-from .core.deprecation import sunset_headers
-from .core.rate_limit_headers import shadowed
+from .core.access_rule import Rule, SlotUse
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.asgi_request import (
-    AsgiRequest,
-    ClientGone,
-    beside,
-    body_reader,
-    decline,
-    introduce,
-    principal_of,
-    refuse,
-    respond,
-    with_rate,
-    with_sunset,
-)
+from .web.asgi_lifespan import Lifespan
+from .web.asgi_request import AsgiRequest, ClientGone, body_reader
+from .web.asgi_response import Response, introduce, refuse, respond
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
+from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
 from .web.guard import PREFLIGHT, Guard
 from .web.operations.operation import Endpoint, Reply
 from .web.operations.table import answer, endpoints, refused
 from .web.protection import audit, combined_rules
-from .web.request import GUARD, RATED, RULE, SLOT, leave, passed
 from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
 from .web.starlette_cors import Preflights
@@ -46,9 +35,7 @@ from .web.starlette_routes import RouteChecks, router_in, routes_of
 
 __all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
 
-_STARTS: Final = frozenset(
-    {"http.response.start", "websocket.accept", "websocket.http.response.start"}
-)
+_GUARDED: Final = frozenset({"http", "websocket"})
 
 
 class GateMiddleware:
@@ -58,7 +45,7 @@ class GateMiddleware:
     crash carries the rate headers. The application finds the caller as
     ``request.state.principal`` (a :class:`~lockgate.Principal`; None on public routes), and as
     Starlette's ``request.user`` and ``request.auth``; the :class:`~lockgate.ConcurrencySlot` that
-    a rule gives it is in the scope as ``lockgate.slot``.
+    a rule gives it is ``scope["lockgate.entry"].slot``.
 
     Args:
         app: the application.
@@ -119,76 +106,44 @@ class GateMiddleware:
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
 
-    async def __call__(  # noqa: PLR0912, PLR0915 - each call more costs here
-        self, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard one connection."""
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] not in _GUARDED:
             await self._live(scope, receive, send)
             return
         if self._rooted is not None and self._rooted.root_path:
             scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
         if len(self._listed) != self._count:
             self.start()
-        caller = AsgiRequest(scope)
-        guard, gate = self.guard, self._gate
-        rated: list[Guard] = scope.setdefault(RATED, [])
-        rated_before, before = len(rated), passed(scope)
+        outer: Entry | None = scope.get(ENTRY)
+        request, guard = AsgiRequest(scope), self.guard
         try:
-            entry = None
-            if before is not None:
-                entry = await guard.enter_inside(before[GUARD], caller, scope)
-            principal, measured, slot, rule = entry or await guard.enter(caller)
+            entry = None if outer is None else await guard.enter_inside(outer, request)
+            entry = entry or await guard.enter(request)
         except Refusal as refusal:
-            leave(scope, before)
-            if refusal.rate:
-                rated.append(guard)
+            mark_rated(outer if refusal.rate else None)
             await refuse(refusal, scope, send)
             return
-        rate, put = () if measured is None else gate.headers(*measured), with_rate
-        key = None if principal is None else principal.key
-        ending = sunset_headers(key) if key is not None and key.details is not None else ()
-        if guard.shadow is not None and not rule.own:
-            rate, put = shadowed(rate), beside
-        elif ending:
-            rate, put = rate + ending, with_sunset
-        scope[GUARD], scope[RULE] = guard, rule
-        introduce(scope, principal)
-        started = False
-
-        def answer(message: Message) -> Awaitable[None]:
-            nonlocal started
-            if started:
-                return send(message)
-            kind = message["type"]
-            if kind in _STARTS:
-                started = True
-                if len(rated) == rated_before:  # Else a gate inside this one has written them.
-                    message = put(message, rate)
-                    if rate and put is not beside:
-                        rated.append(guard)
-            elif kind == "websocket.close":
-                rated.append(guard)
-                return decline(message, rate, scope, send)
-            return send(message)
-
-        app = self.preflights if rule is PREFLIGHT else self.app
+        if outer is not None:
+            entry.outer = outer
+        introduce(scope, entry)
+        response = Response(entry, scope, send)
+        app = self.preflights if entry.rule is PREFLIGHT else self.app
         try:
-            if slot is None:
-                await app(scope, receive, answer)
+            if entry.slot is None:
+                await app(scope, receive, response.answer)
             else:
-                async with slot:
-                    scope[SLOT] = slot
-                    await app(scope, receive, answer)
+                await response.hold_slot(app, receive)
         except Refusal as refusal:
-            if started:
+            await response.refuse(refusal)
+        except CancelledError:
+            if not response.was_cut():
                 raise
-            gate.attach_rate_headers(refusal, measured)
-            refusal.rate += ending
-            rated.append(guard)
-            await refuse(refusal, scope, send)
+            await response.cut()
         finally:
-            leave(scope, before)
+            entry.leave(scope)
+            if response.stream is not None:
+                response.forget(response.stream)
 
     def audit(self) -> Audit:
         """Return what each route requires, and what is left undecided.
@@ -215,44 +170,11 @@ class GateMiddleware:
         self._count = len(self._listed)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Start and stop with the server; a server does not start what has a mistake in it.
-
-        The routes are audited before the application starts, and again with those that it adds
-        while it does.
-        """
         if scope["type"] != "lifespan":
             kind = scope["type"]
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
-        try:
-            self.start()
-            await self._gate.readiness.try_first()
-        except ConfigurationError as mistake:
-            await receive()
-            await send(_not_started(mistake))
-            raise  # As Starlette does: its test client shows the exception.
-        failed = False
-
-        async def settled(message: Message) -> None:
-            nonlocal failed
-            if failed:
-                return  # The server has been told.
-            if message["type"] == "lifespan.startup.complete":
-                try:
-                    self.start()
-                except ConfigurationError as mistake:
-                    failed = True
-                    await send(_not_started(mistake))
-                    raise  # The application closes what it has opened.
-            if message["type"].startswith("lifespan.shutdown."):
-                self.guard.watch.tell()
-                await self._gate.flush()  # What is only counted here is written.
-            await send(message)
-
-        await self.app(scope, receive, settled)
-
-
-def _not_started(mistake: ConfigurationError) -> Message:
-    return {"type": "lifespan.startup.failed", "message": str(mistake)}
+        lifespan = Lifespan(self._gate, self.guard, self.start, send)
+        await lifespan.serve(self.app, scope, receive)
 
 
 def protect(
@@ -297,7 +219,7 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
 ) -> Callable[[ASGIApp], ASGIApp]:
     """Decorate an ASGI application behind a gate with what a caller must bring.
 
@@ -426,7 +348,7 @@ class _WithOperations:
         self._operations = operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        rule: Rule | None = scope.get(RULE)
+        rule = charged_rule(scope)
         app = self._operations if rule is not None and rule.own else self.app
         await app(scope, receive, send)
 

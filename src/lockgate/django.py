@@ -19,21 +19,23 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from starlette.types import ASGIApp, Scope
 
 from . import asgi, wsgi
-from .core.access_rule import Rule
+from .core.access_rule import Rule, SlotUse
 from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
 from .gate import Gate
 from .principal import Caller, Principal
 from .web.asgi_request import AsgiRequest
 from .web.audit import ANY_METHOD, ServedRoute, view_of
-from .web.guard import PREFLIGHT, Guard
+from .web.entry import ENTRY, charged_rule, entry_in, principal_of
+from .web.guard import PREFLIGHT
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import audit, combined_rules, extra
-from .web.request import GUARD, PRINCIPAL, RULE, RequestView
+from .web.request import RequestView
 from .web.requirements import admitted, mark, required, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiRequest, text
+from .web.wsgi_request import WsgiRequest
+from .web.wsgi_response import text
 
 with extra("django", "django"):
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -96,7 +98,7 @@ class RouteMiddleware:
         """Hand a request on; answer a preflight, and lockgate's own operations."""
         if self._awaits:
             return self._answer(request)
-        rule: Rule | None = _held(request).get(RULE)
+        rule = charged_rule(_held(request))
         if rule is PREFLIGHT:
             return _nothing()
         if rule is not None and rule.own:
@@ -104,7 +106,7 @@ class RouteMiddleware:
         return self._get_response(request)
 
     async def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        rule: Rule | None = _held(request).get(RULE)
+        rule = charged_rule(_held(request))
         if rule is PREFLIGHT:
             return _nothing()
         if rule is not None and rule.own:
@@ -195,7 +197,7 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
 ) -> Callable[[View], View]:
     """Decorate a view, or a method of a class of views, with what a caller must bring.
 
@@ -240,8 +242,7 @@ def requires(
 
 def principal(request: HttpRequest) -> Principal | None:
     """The caller of a view; None on public routes."""
-    found: Principal | None = _held(request).get(PRINCIPAL)
-    return found
+    return principal_of(_held(request))
 
 
 def routes() -> Iterator[ServedRoute]:
@@ -270,8 +271,8 @@ class _WsgiGate(wsgi.GateMiddleware):
 
 def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     held = _held(request)
-    guard: Guard | None = held.get(GUARD)
-    if guard is None:
+    entry = entry_in(held)
+    if entry is None:
         logger.error("No gate is before this application: serve what protect() returns.")
         return _answer_with(refused(NotFound()))
     if request.resolver_match is None:
@@ -281,7 +282,7 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
         caller = partial(AsgiRequest, cast(Scope, held))
     template = template_of(request.resolver_match.route)
     try:
-        guard.verify_route(held[RULE], request.method or "GET", template, caller)
+        entry.guard.verify_route(entry.rule, request.method or "GET", template, caller)
     except Refusal as refusal:
         return _answer_with(refused(refusal))
     return None
@@ -299,7 +300,7 @@ def _asgi_operations(gate: Gate) -> ASGIApp:
 
 def _operate(request: HttpRequest) -> HttpResponse:
     environ = _held(request)
-    operations = _wsgi_operations(environ[GUARD].gate)
+    operations = _wsgi_operations(environ[ENTRY].gate)
     if hasattr(request, "_body"):  # A middleware has read it.
         environ = dict(environ)
         environ["wsgi.input"] = BytesIO(request.body)
@@ -322,7 +323,7 @@ async def _operate_async(request: HttpRequest) -> HttpResponse:
     async def read() -> bytes:
         return request.body  # Django has received it before any middleware.
 
-    return _answer_with(await asgi.reply_of(_asgi_operations(scope[GUARD].gate), scope, {}, read))
+    return _answer_with(await asgi.reply_of(_asgi_operations(scope[ENTRY].gate), scope, {}, read))
 
 
 def _answer_with(reply: Reply) -> HttpResponse:

@@ -15,18 +15,17 @@ from starlette.responses import Response
 
 from . import starlette
 from .asgi import serves_operations
-from .core.access_rule import Rule
+from .core.access_rule import Rule, SlotUse
 from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
 from .principal import Caller
 from .sessions import SESSION_COOKIE
 from .web.bodies import PROBLEMS_AT_MOST, field_at
-from .web.guard import Guard
+from .web.entry import entry_in
 from .web.operations.openapi import add_access, answers, parameters
 from .web.operations.operation import Endpoint
 from .web.operations.table import endpoints_of
 from .web.protection import EXTENSION, audit, combined_rules, extra
-from .web.request import GUARD
 from .web.requirements import REQUIRES, admitted
 from .web.shadow import Shadow
 from .web.starlette_errors import error_handlers as starlette_handlers
@@ -102,7 +101,7 @@ def protect(
     return app
 
 
-def requires(scope: str | None = None, *, cost: int = 1, slot: bool = False) -> Any:
+def requires(scope: str | None = None, *, cost: int = 1, slot: SlotUse = False) -> Any:
     """Declare what a caller of an endpoint must bring; the parameter's value is the caller.
 
     Write it as a parameter's default, in ``Annotated[Caller, requires(...)]``, or into
@@ -237,8 +236,8 @@ async def _raised(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError), "registered for RequestValidationError"
-    guard: Guard | None = request.scope.get(GUARD)
-    gate = None if guard is None else guard.gate
+    entry = entry_in(request.scope)
+    gate = None if entry is None else entry.gate
     redact = str if gate is None else gate.format.redact
     problems = [
         # In a text that is no JSON there are no fields: FastAPI tells where it breaks off.

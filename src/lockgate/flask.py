@@ -13,16 +13,18 @@ from inspect import iscoroutinefunction
 from typing import Any, Final, TypeVar, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from .core.access_rule import Rule
+from .core.access_rule import Rule, SlotUse
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
 from .principal import Caller
+from .web.entry import principal_of
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
 from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiRequest, body_reader, principal_of, text, unreadable
+from .web.wsgi_request import WsgiRequest, body_reader, unreadable
+from .web.wsgi_response import text
 from .wsgi import PARAMS, GateMiddleware, guarded_operation
 
 with extra("flask", "lockgate[flask]"):
@@ -106,7 +108,7 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
 ) -> Callable[[View], View]:
     """Decorate a view, ``async`` or not, with what a caller must bring.
 

@@ -44,6 +44,7 @@ from .services.explanations import Explanation, Explanations
 from .services.forwarded_headers import ForwardedHeaders
 from .services.imported_keys import ImportedKeys
 from .services.keys import Keys
+from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
 from .services.readiness import Readiness
 from .services.registration import AgentAccounts, Registration
@@ -114,6 +115,8 @@ class Gate:
         slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
             it three times as often, up to a day.
         slot_retry_after: seconds that a caller is told to wait for a slot: a hint (D26).
+        end_streams: whether the open streams and WebSockets of a key end within a second of its
+            revocation or expiry.
         prefix: where lockgate's own operations live (D37).
         health: where probes for orchestrators live, e.g. ``"/health"`` for the public paths
             ``/health/live`` and ``/health/ready``; None: there are none.
@@ -153,6 +156,7 @@ class Gate:
         key_retention_days: float | None = 400,
         slot_lease: float = 60.0,
         slot_retry_after: int = 10,
+        end_streams: bool = True,
         prefix: str = "/api/v1",
         health: str | None = None,
         draft_headers: bool = False,
@@ -182,7 +186,7 @@ class Gate:
         self.events: Final = Events(observer)
         self.metrics: Final = self.events.metrics
         """Counters of admissions, refusals and events (:class:`~lockgate.metrics.Metrics`)."""
-        self._admitted: Final = self.metrics.admit
+        self._admitted: Final = self.events.admit
         limits = LocalLimits(on_store_failure, fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, limits, deadline)
         self.anonymous: Final = AnonymousLimits(anonymous, clock)
@@ -225,6 +229,8 @@ class Gate:
         self.slots: Final = ConcurrencySlots(
             self.store, self.organizations, self.format, *lease, *watch, self._pair_store
         )
+        self.streams: Final = OpenStreams(self.store, clock, self.events) if end_streams else None
+        """The open streams that end with their key; None: they outlive it."""
         self.clock: Final = clock
         self._deadline = deadline
         self.headers: Final = all_headers if draft_headers else rate_headers
@@ -417,7 +423,7 @@ class Gate:
         if not reading.allowed:
             refusal = rate_limit_exceeded(plan.windows, reading, cost)
             raise self.refused(refusal, principal)
-        self.metrics.admit(plan.name)
+        self._admitted(plan.name)
         return principal
 
     def believes(self, account: Account) -> bool:
@@ -488,20 +494,24 @@ class Gate:
             pair(face, self._people, self._people.io)
 
     async def flush(self) -> None:
-        """Finish what was begun, and write what was only counted. The gate can be used on.
+        """Finish what was begun, and write and tell what was only counted. The gate can be used on.
 
         It is for the end of a server: the ASGI middleware does it as the lifespan ends.
         """
+        self.events.tell_admitted()
         await self.slots.finishing.flush()
         await self.store.flush()
 
     async def close(self) -> None:
         """Let go of the store's connections, threads and files."""
+        self.events.tell_admitted()
         await self.slots.finishing.flush()
         self.legacy.close()
         if self.accounts is not None:
             await self.accounts.close()
         await self._retention.close()
+        if self.streams is not None:
+            await self.streams.close()
         await self.store.close()
 
     def _pair_store(self, face: Literal["async", "sync"]) -> None:

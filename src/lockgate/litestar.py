@@ -16,19 +16,19 @@ from typing import Any, Final, cast
 from starlette.types import ASGIApp, Scope, Send
 
 from .asgi import GateMiddleware, operation_apps, reply_of
-from .core.access_rule import Rule
+from .core.access_rule import Rule, SlotUse
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.asgi_request import AsgiRequest, refuse
+from .web.asgi_request import AsgiRequest
+from .web.asgi_response import refuse
 from .web.audit import ANY_METHOD, ServedRoute, view_of
-from .web.guard import Guard
+from .web.entry import entry_in
 from .web.operations.table import endpoints
 from .web.protection import audit, combined_rules, extra
-from .web.request import GUARD, RULE
 from .web.requirements import OPERATIONS, REQUIRES, admitted, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import text
+from .web.wsgi_response import text
 
 with extra("litestar", "litestar"):
     from litestar import Litestar, Request, Response, types
@@ -66,12 +66,12 @@ class RouteMiddleware:
             await self.app(scope, receive, send)
 
     async def _refused(self, scope: Scope, send: Send) -> bool:
-        guard: Guard | None = scope.get(GUARD)
-        if guard is not None:
-            method = scope.get("method", "GET")
+        entry = entry_in(scope)
+        if entry is not None:
+            guard, method = entry.guard, scope.get("method", "GET")
             try:
                 for template in _templates(scope):
-                    guard.verify_route(scope[RULE], method, template, partial(AsgiRequest, scope))
+                    guard.verify_route(entry.rule, method, template, partial(AsgiRequest, scope))
                 handler = scope["route_handler"]
                 for rule in _declared(handler):
                     if rule is not None and guard.shadow != "all":
@@ -138,7 +138,7 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
 ) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None]]:
     """Return a Litestar guard: ``guards=[requires("models:read")]`` of a handler or a layer.
 

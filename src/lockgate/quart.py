@@ -14,19 +14,19 @@ from typing import Any, Final, TypeVar, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .asgi import GateMiddleware, operation_apps, reply_of
-from .core.access_rule import Rule
+from .core.access_rule import Rule, SlotUse
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import AsgiRequest
+from .web.entry import charged_rule, principal_of
 from .web.guard import PREFLIGHT
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
-from .web.request import PRINCIPAL, RULE
 from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import text
+from .web.wsgi_response import text
 
 with extra("quart", "quart"):
     from quart import Blueprint, Quart, current_app, g, has_websocket_context, request, websocket
@@ -104,7 +104,7 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
 ) -> Callable[[View], View]:
     """Decorate a view, ``async`` or not, HTTP or WebSocket, with what a caller must bring.
 
@@ -184,7 +184,7 @@ async def _answer_preflight(app: Quart, scope: Scope, receive: Receive, send: Se
 
 async def _check_request(app: Quart) -> Response | None:
     shown: Scope = cast(Any, request).scope
-    if shown.get(RULE) is PREFLIGHT:
+    if charged_rule(shown) is PREFLIGHT:
         response = Response(status=204)  # Quart-CORS allows what it does behind the view.
         del response.headers["Content-Type"]
         return response
@@ -197,7 +197,7 @@ async def _check_websocket(app: Quart) -> None:
 
 
 async def _check(app: Quart, scope: Scope, matched: Request | Websocket) -> None:
-    g.principal = scope.get(PRINCIPAL)
+    g.principal = principal_of(scope)
     verify(scope, cast(Any, matched), app, AsgiRequest)
 
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, ExceptionHandler
 
 from .asgi import GateMiddleware, operation_routes, serves_operations
-from .core.access_rule import Rule
+from .core.access_rule import Rule, SlotUse
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
 from .principal import Caller
@@ -121,7 +121,7 @@ def install(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
 ) -> Callable[[Callable[P, Any]], Callable[P, Awaitable[Any]]]:
     """Decorate an endpoint, ``async`` or not, HTTP or WebSocket, with what a caller must bring.
 

@@ -6,53 +6,43 @@ app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:r
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from .core.access_rule import Rule
-from .core.deprecation import SUNSET_HEADERS, sunset_headers
-from .core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
+from .core.access_rule import Rule, SlotUse
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
-from .services.concurrency import ConcurrencySlot
 from .sync import run
 from .web.audit import Audit, ServedRoute, audit_routes, report
+from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
 from .web.guard import PREFLIGHT, Guard
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import answer, endpoints, refused
 from .web.protection import audit, combined_rules
-from .web.request import GUARD, PRINCIPAL, RATED, RULE, SLOT, leave, passed
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiRequest, body_reader, principal_of, respond, text
+from .web.wsgi_request import WsgiRequest, body_reader
+from .web.wsgi_response import Body, is_stream, respond, starting
 
 __all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
-
-_OURS: Final = frozenset(name.decode() for name in OURS)
-_SUNSET: Final = frozenset(name.decode() for name in SUNSET_HEADERS)
-_OURS_AND_CACHES: Final = _OURS | {"cache-control"}
-_NOT_TO_STORE: Final = frozenset(map(str, NOT_TO_STORE))
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 PARAMS: Final = "lockgate.params"
 """The key of an environment that holds the path parameters of one of lockgate's operations."""
-
-_Headers = list[tuple[str, str]]
-_Write = Callable[[bytes], object]
 
 
 class GateMiddleware:
     """Puts a gate before a WSGI application: every path, closed by default.
 
     :func:`protect` makes it. It stands before the whole application, so that even the answer to a
-    crash carries the rate headers. The application finds the caller as
-    ``environ["lockgate.principal"]`` (a :class:`~lockgate.Principal`; None on public routes), and
-    the :class:`~lockgate.ConcurrencySlot` that a rule gives it as ``environ["lockgate.slot"]``.
+    crash carries the rate headers. The application finds the record of the admission as
+    ``environ["lockgate.entry"]``: its ``principal`` is the caller (a :class:`~lockgate.Principal`;
+    None on public routes), its ``slot`` the :class:`~lockgate.ConcurrencySlot` that a rule gives.
 
     Args:
         app: the application.
@@ -90,94 +80,42 @@ class GateMiddleware:
         self._starting: Final = Lock()
         self._readiness: Final = gate.readiness
 
-    def __call__(  # noqa: PLR0912, PLR0915 - each call more costs here
-        self, environ: WSGIEnvironment, start_response: StartResponse
-    ) -> Iterable[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Guard one request."""
         if not self._started:
             self.start()
         if not self._readiness.was_tried:
             self._readiness.try_once()
-        caller = WsgiRequest(environ)
-        guard, gate = self.guard, self._gate
-        rated: list[Guard] = environ.setdefault(RATED, [])
-        rated_before, before = len(rated), passed(environ)
+        outer: Entry | None = environ.get(ENTRY)
+        request, guard = WsgiRequest(environ), self.guard
         try:
-            entry = None
-            if before is not None:
-                entry = run(guard.enter_inside(before[GUARD], caller, environ))
-            principal, measured, slot, rule = entry or run(guard.enter(caller))
+            entry = None if outer is None else run(guard.enter_inside(outer, request))
+            entry = entry or run(guard.enter(request))
         except Refusal as refusal:
-            leave(environ, before)
-            if refusal.rate:
-                rated.append(guard)
+            mark_rated(outer if refusal.rate else None)
             return self.refuse(refusal, environ, start_response)
-        environ[GUARD], environ[RULE] = guard, rule
-        environ[PRINCIPAL] = principal
-        started, write = False, gate.text_headers
-        watching = guard.shadow is not None and not rule.own
-        key = None if principal is None else principal.key
-        ending = sunset_headers(key) if key is not None and key.details is not None else ()
-
-        def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
-            """Start the response, with our headers in place of any it set itself (G2, D38)."""
-            nonlocal started
-            started = True
-            if len(rated) > rated_before and rated[-1] is not guard:  # A gate inside this one.
-                return start_response(status, headers, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
-            if watching:
-                rate = () if measured is None else shadowed(gate.headers(*measured))
-                beside = [(name.decode(), value.decode()) for name, value in rate]
-                return start_response(status, [*headers, *beside], exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
-            not_to_store = status[:3] in _NOT_TO_STORE
-            replaced = _OURS_AND_CACHES if not_to_store else _OURS
-            kept: _Headers = []
-            for header in headers:  # A comprehension is a call of its own.
-                if header[0].lower() not in replaced:
-                    kept.append(header)
-            if not_to_store:
-                kept.append(("cache-control", "no-store"))
-            if measured is not None:
-                plan, reading = measured
-                kept += write(plan, reading)
-                rated.append(guard)
-            if ending:
-                kept = [one for one in kept if one[0].lower() not in _SUNSET]
-                kept += text(ending)
-            return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
-
-        leaves_late = slot is not None
+        if outer is not None:
+            entry.outer = outer
+        environ[ENTRY] = entry
+        start, goes_on = starting(entry, start_response), False
         try:
-            if rule is PREFLIGHT:
+            if entry.rule is PREFLIGHT:
                 return self.answer_preflight(environ, start)
-            if slot is None:
-                body = self.app(environ, start)
-                leaves_late = not started
+            if entry.slot is None:
+                body, held = self.app(environ, start), None
+                if entry.has_started and not is_stream(entry, body):
+                    return body  # As it came: servers send files and single parts in better ways.
             else:
-                body = self._hold(slot, environ, start, before)
+                body, held = self._hold_slot(entry, environ, start)
+            goes_on = True
         except Refusal as refusal:
-            if started:
-                raise
-            gate.attach_rate_headers(refusal, measured)
-            refusal.rate += ending
-            rated.append(guard)
-            return self.refuse(refusal, environ, start_response)
+            return self._refuse_late(entry, environ, start_response, refusal)
         finally:
-            if not leaves_late:
-                leave(environ, before)
-        # As it came: servers look at what it is, a file or a list of one, to send it better.
-        if started:
-            return body
-
-        def refuse_late(refusal: Refusal) -> Iterable[bytes]:
-            if started:
-                raise refusal
-            gate.attach_rate_headers(refusal, measured)
-            refusal.rate += ending
-            rated.append(guard)
-            return self.refuse(refusal, environ, start_response)
-
-        return _LateBody(body, refuse_late, partial(leave, environ, before))
+            if not goes_on:
+                entry.leave(environ)
+        held = held or ExitStack()
+        held.callback(entry.leave, environ)
+        return Body(body, entry, partial(self._refuse_late, entry, environ, start_response), held)
 
     def start(self) -> None:
         """Audit the routes of the application, once.
@@ -207,17 +145,34 @@ class GateMiddleware:
         """
         return audit_routes(self.guard, () if self._routes is None else self._routes())
 
-    def _hold(
+    def _hold_slot(
+        self, entry: Entry, environ: WSGIEnvironment, start: StartResponse
+    ) -> tuple[Iterable[bytes], ExitStack]:
+        """Run the application with its slot; return its body, and what holds the slot."""
+        slot = entry.own_slot
+        with ExitStack() as held:
+            if slot is not None:
+                held.enter_context(slot)
+            return self.app(environ, start), held.pop_all()
+
+    def _refuse_late(
         self,
-        slot: ConcurrencySlot,
+        entry: Entry,
         environ: WSGIEnvironment,
-        start: StartResponse,
-        before: Mapping[str, Any] | None,
+        start_response: StartResponse,
+        refusal: Refusal,
     ) -> Iterable[bytes]:
-        with ExitStack() as stack:
-            stack.callback(leave, environ, before)
-            environ[SLOT] = stack.enter_context(slot)
-            return _HeldBody(self.app(environ, start), stack)
+        """Answer with a refusal that the application raised.
+
+        Raises:
+            Refusal: a response that has begun is broken off.
+        """
+        if entry.has_started:
+            raise refusal
+        entry.gate.attach_rate_headers(refusal, entry.measured)
+        refusal.rate += entry.ending
+        mark_rated(entry.outer)
+        return self.refuse(refusal, environ, start_response)
 
     def answer_preflight(
         self, environ: WSGIEnvironment, start_response: StartResponse
@@ -280,7 +235,7 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: bool = False
+    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
 ) -> Callable[[WSGIApplication], WSGIApplication]:
     """Decorate a WSGI application behind a gate with what a caller must bring.
 
@@ -366,62 +321,7 @@ def _with_operations(app: WSGIApplication, operations: WSGIApplication) -> WSGIA
     """Return an application that hands a request to the operations where their rule was charged."""
 
     def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        rule: Rule | None = environ.get(RULE)
+        rule = charged_rule(environ)
         return (operations if rule is not None and rule.own else app)(environ, start_response)
 
     return serve
-
-
-class _HeldBody:
-    """The body of an application, with a slot that is held until the server closes the body.
-
-    Args:
-        body: of the application; it is closed first.
-        held: is closed then; the caller's own ``with`` no longer closes it.
-    """
-
-    def __init__(self, body: Iterable[bytes], held: ExitStack) -> None:
-        close = getattr(body, "close", None)
-        if close is not None:
-            held.callback(close)
-        self._body = body
-        self.close: Final = held.pop_all().close
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
-
-
-class _LateBody:
-    """The body of an application that starts its response with the first chunk, as a generator.
-
-    Until then the application may raise a refusal.
-
-    Args:
-        body: of the application.
-        refuse: answers a refusal.
-        leave: is called once the body is closed.
-    """
-
-    def __init__(
-        self,
-        body: Iterable[bytes],
-        refuse: Callable[[Refusal], Iterable[bytes]],
-        leave: Callable[[], None],
-    ) -> None:
-        self._body = body
-        self._refuse = refuse
-        self._leave = leave
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._body
-        except Refusal as refusal:
-            yield from self._refuse(refusal)
-
-    def close(self) -> None:
-        close = getattr(self._body, "close", None)
-        try:
-            if close is not None:
-                close()
-        finally:
-            self._leave()

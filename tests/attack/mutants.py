@@ -21,9 +21,9 @@ from lockgate.core.rule_book import RuleBook
 from lockgate.core.scopes import Catalogue
 from lockgate.principal import Caller
 from lockgate.web import audit, requirements
+from lockgate.web.entry import principal_of
 from lockgate.web.guard import Guard
 from lockgate.web.operations.table import check
-from lockgate.web.request import PRINCIPAL
 
 MUTANT: Final = "LOCKGATE_ATTACK_MUTANT"
 
@@ -172,7 +172,7 @@ def pytest_configure() -> None:
 
 
 def _checks_the_scope_alone(rule: Rule, held: Mapping[str, Any], _: object) -> Caller:
-    principal: Any = check(rule, held.get(PRINCIPAL))
+    principal: Any = check(rule, principal_of(held))
     return Caller._make(principal)
 
 

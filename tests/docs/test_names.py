@@ -58,6 +58,7 @@ lockgate_admitted_requests_total lockgate_refused_requests_total lockgate_events
 lockgate_breaker_open lockgate_store_call_seconds le zsh_source fish_source sentinel_kwargs
 master_for Deprecation healthcheck stop_grace_period FLUSHDB BGSAVE
 --preload --no-clear-untrusted-proxy-headers SIGKILL find_spec ps
+--ws --workers-kill-timeout --lifespan
 """
 FOREIGN = frozenset(FOREIGN_NAMES.split())
 

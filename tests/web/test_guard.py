@@ -65,13 +65,13 @@ def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal |
     """The code of the refusal, or "in", and who came in."""
     guard = Guard(bench.gate, fields.pop("rules", None), **fields)
     try:
-        principal, measured, *_ = run(guard.enter(caller))
+        entry = run(guard.enter(caller))
     except Refusal as refusal:
         code, rate = refusal.code, refusal.rate
         principal = None
     else:
-        assert measured is not None
-        code, rate = "in", bench.gate.headers(*measured)
+        assert entry.measured is not None
+        principal, code, rate = entry.principal, "in", bench.gate.headers(*entry.measured)
     assert len(rate) == 3
     return code, principal
 
@@ -287,7 +287,7 @@ def test_d24_a_refusal_for_another_reason_is_its_own_from_a_spent_address() -> N
         ("/x", "RATE_LIMIT_EXCEEDED", b"3", b"0"),
     ):
         try:
-            _, measured, *_ = run(guard.enter(Asking(path=path, authorization=key)))
+            measured = run(guard.enter(Asking(path=path, authorization=key))).measured
         except Refusal as refusal:
             found, rate = refusal.code, dict(refusal.rate)
         else:
@@ -309,7 +309,7 @@ def test_d24_a_key_that_was_refused_and_is_known_later_shows_its_plan() -> None:
     bench.clock.now += MINUTE
     assert enter(bench, caller)[0] == "in"
     spend(bench)
-    _, measured, *_ = run(guard.enter(caller))
+    measured = run(guard.enter(caller)).measured
     assert measured is not None
     assert dict(bench.gate.headers(*measured))[b"x-ratelimit-limit"] == b"7"
 
@@ -517,3 +517,17 @@ def test_a_known_key_that_is_revoked_is_refused_at_once() -> None:
     run(bench.gate.keys.revoke(principal.organization, principal.key.id))
     assert enter(bench, caller)[0] == "KEY_REVOKED"
     assert enter(bench, caller)[0] == "KEY_REVOKED"
+
+
+@pytest.mark.parametrize("path", ["/jobs/7", "/elsewhere"])
+def test_a_refusal_tells_the_route_and_how_long_to_wait(path: str) -> None:
+    bench = Bench(rpm=1)
+    guard = Guard(bench.gate, {"GET /jobs/{id}": "jobs:read"})
+    asking = Asking("GET", path, authorization=f"Bearer {bench.key()}")
+    run(guard.enter(asking))
+    with pytest.raises(Refusal):
+        run(guard.enter(asking))
+    (refused,) = bench.fields()
+    assert refused["route"] == ("GET /jobs/{id}" if path == "/jobs/7" else None)
+    assert (refused["wait"], refused["window"], refused["plan"]) == (60, "minute", "free")
+    assert refused["key"]

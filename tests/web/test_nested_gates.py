@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from lockgate import PUBLIC, Gate, Rule, asgi, run, wsgi
+from lockgate.errors import ConfigurationError
 from lockgate.web.shadow import Shadow
 
 from .driving import Bench, ask
@@ -152,6 +153,54 @@ async def test_a_slot_of_another_gate_is_none_of_this_gates_D26() -> None:
     fields = [("authorization", f"Bearer {credentials[0]}")]
     assert (await ask(first, "POST", "/jobs", headers=fields)).status == 200
     assert held == [1, 1]
+
+
+async def test_an_endpoint_takes_no_slot_of_another_gate_for_its_own_D26() -> None:
+    outer, inner = Bench(), Bench()
+    credentials = [outer.key(), inner.key()]
+
+    @asgi.requires("jobs:write", slot=True)
+    async def endpoint(_scope: Scope, _receive: Receive, send: Send) -> None:
+        raise AssertionError("it has no slot of the inner gate")
+
+    within = asgi.GateMiddleware(endpoint, inner.gate)
+
+    async def with_the_other_key(scope: Scope, receive: Receive, send: Send) -> None:
+        fields = [(b"authorization", f"Bearer {credentials[1]}".encode())]
+        await within({**scope, "headers": fields}, receive, send)
+
+    guarded = asgi.GateMiddleware(with_the_other_key, outer.gate, {"POST /jobs": Rule(slot=True)})
+    with pytest.raises(ConfigurationError, match="put @requires directly below"):
+        await ask(guarded, "POST", "/jobs", key=credentials[0])
+
+
+@pytest.mark.parametrize("slot", [False, True])
+async def test_a_gate_around_another_gate_charges_its_own_requests_once(slot: bool) -> None:
+    bench, other = Bench(), Bench()
+    credentials = [bench.key(), other.key()]
+    seen: list[tuple[int, int]] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        entry = scope["lockgate.entry"]
+        assert entry.gate is bench.gate
+        assert (entry.slot is not None) is slot
+        assert entry.outer.gate is other.gate
+        seen.append((bench.used(), len(await bench.gate.slots.held("org_1"))))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    rules = {"POST /jobs": Rule(cost=3, slot=slot)}
+    within = asgi.GateMiddleware(app, bench.gate, rules)
+    between = asgi.GateMiddleware(within, other.gate)
+
+    async def with_the_other_key(scope: Scope, receive: Receive, send: Send) -> None:
+        fields = [(b"authorization", f"Bearer {credentials[1]}".encode())]
+        await between({**scope, "headers": fields}, receive, send)
+
+    guarded = asgi.GateMiddleware(with_the_other_key, bench.gate, rules)
+    assert (await ask(guarded, "POST", "/jobs", key=credentials[0])).status == 200
+    assert seen == [(3, int(slot))]
+    assert other.used() == 1
 
 
 def test_what_the_inner_gate_costs_more_is_refused_where_a_window_is_full(face: str) -> None:

@@ -286,7 +286,7 @@ def test_a_slot_is_held_while_the_endpoint_runs(gate: Gate) -> None:
     ) -> bool:
         with pytest.raises(ConcurrentLimitExceeded):
             await gate.slot(caller).__aenter__()
-        return connection.scope["lockgate.slot"].lost is False
+        return connection.scope["lockgate.entry"].slot.lost is False
 
     ask = asking(protect(app, gate))
     key = bearer(gate)
@@ -311,12 +311,12 @@ def test_requirements_of_a_router_and_its_endpoint_hold_together(gate: Gate) -> 
 
 
 async def plain_asgi(scope: Any, receive: Any, send: Any) -> None:
-    await JSONResponse({"for": scope["lockgate.principal"].key.name})(scope, receive, send)
+    await JSONResponse({"for": scope["lockgate.entry"].principal.key.name})(scope, receive, send)
 
 
 def plain_wsgi(environ: Any, start_response: Any) -> Any:
     start_response("200 OK", [("Content-Type", "application/json")])
-    return [b'{"for": "%s"}' % environ["lockgate.principal"].key.name.encode()]
+    return [b'{"for": "%s"}' % environ["lockgate.entry"].principal.key.name.encode()]
 
 
 @pytest.mark.parametrize("interface", ["asgi", "wsgi"])

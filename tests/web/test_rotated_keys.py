@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -55,7 +56,7 @@ class Rotated:
     def ask(self, server: str, path: str, key: str) -> tuple[int, dict[str, list[str]]]:
         """Return the status and the headers of an answer."""
         if server == "asgi":
-            answer = run(ask(self.asgi, path=path, key=key))
+            answer = asyncio.run(ask(self.asgi, path=path, key=key))
             pairs = answer.headers
             status = answer.status
         else:

@@ -12,9 +12,9 @@ import pytest
 from lockgate import PUBLIC, Rule, asgi, run, wsgi
 from lockgate.errors import ConfigurationError, KeyNotFound, RateLimitExceeded
 from lockgate.events import Event, Events
+from lockgate.web.entry import principal_of
 from lockgate.web.operations import table
 from lockgate.web.shadow import Watch, kind_of
-from lockgate.web.wsgi_request import principal_of
 
 from ..test_wsgi import ask as ask_wsgi
 from ..test_wsgi import environ

@@ -15,6 +15,8 @@ from fastapi import FastAPI
 from flask import Flask
 from flask_cors import CORS
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
@@ -24,6 +26,7 @@ from werkzeug.test import Client
 
 from lockgate import ConfigurationError, Principal, Rule, run
 from lockgate.asgi import GateMiddleware
+from lockgate.core.access_rule import both
 from lockgate.errors import SlotLost
 from lockgate.fastapi import error_handlers
 from lockgate.fastapi import requires as fastapi_requires
@@ -92,6 +95,79 @@ async def test_a_rule_holds_a_slot_until_the_last_byte(bench: Bench) -> None:
     assert held(bench) == 0
     assert (await ask(app, "POST", "/jobs", key=key)).status == 200
     assert [event.name for event in bench.told] == ["slot_refused"]
+
+
+@pytest.mark.parametrize(("slot", "held_in_the_background"), [(True, 0), ("background", 1)])
+@pytest.mark.parametrize("layered", [False, True])
+async def test_a_slot_is_free_with_the_last_byte_or_after_background_tasks(
+    bench: Bench, slot: Any, held_in_the_background: int, layered: bool
+) -> None:
+    seen: list[int] = []
+
+    async def work() -> None:
+        seen.append(held(bench))
+
+    async def job(request: Request) -> Response:
+        seen.append(held(bench))
+        return PlainTextResponse("done", background=BackgroundTask(work))
+
+    async def hand_on(request: Request, call_next: Any) -> Any:
+        return await call_next(request)
+
+    app = Starlette(routes=[Route("/jobs", job, methods=["POST"])])
+    if layered:  # Which sends from a task of its own.
+        app.add_middleware(BaseHTTPMiddleware, dispatch=hand_on)
+    guarded = GateMiddleware(app, bench.gate, {"POST /jobs": Rule("jobs:write", slot=slot)})
+    for _ in range(2):
+        assert (await ask(guarded, "POST", "/jobs", key=bench.key())).status == 200
+    assert seen == [1, held_in_the_background] * 2
+    assert held(bench) == 0
+    assert bench.names() == []
+
+
+async def test_a_background_task_loses_nothing_although_its_slot_is_free() -> None:
+    bench = Bench(slot_lease=0.06)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+        await asyncio.sleep(0.3)  # Longer than the lease that was given back.
+        assert scope["lockgate.entry"].slot.lost
+        ended.set()
+
+    ended = asyncio.Event()
+    assert (
+        await ask(GateMiddleware(app, bench.gate, RULES), "POST", "/jobs", key=bench.key())
+    ).body
+    assert ended.is_set()
+    assert bench.names() == []
+
+
+async def test_a_websocket_that_loses_its_slot_is_closed_with_1013() -> None:
+    bench = Bench(slot_lease=0.06)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.accept"})
+        await lose(bench)
+        await asyncio.sleep(60)
+
+    guarded = GateMiddleware(app, bench.gate, {"GET /live": JOB})
+    line = Line([{"type": "websocket.connect"}])
+    await guarded(websocket_scope("/live", key=bench.key()), line.receive, line.send)
+    assert line.sent[-1] == {"type": "websocket.close", "code": 1013, "reason": "SLOT_LOST"}
+
+
+@pytest.mark.parametrize("slot", ["response", 1.5, None])
+def test_another_word_for_a_slot_is_refused(slot: Any) -> None:
+    with pytest.raises(ConfigurationError, match="'background'"):
+        Rule(slot=slot)
+
+
+def test_of_two_rules_the_slot_that_is_held_longer_counts() -> None:
+    short, long = Rule("jobs:write", slot=True), Rule("jobs:read", slot="background")
+    assert both(short, long).background
+    assert Rule(slot="background").includes(Rule(slot=True))
+    assert not Rule(slot=True).includes(Rule(slot="background"))
 
 
 async def test_d26_slots_come_after_windows_and_scopes(bench: Bench) -> None:
@@ -194,7 +270,7 @@ async def test_a_job_that_loses_its_slot_is_stopped() -> None:
     bench = Bench(slot_lease=0.06)
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["lockgate.slot"].lost is False
+        assert scope["lockgate.entry"].slot.lost is False
         await lose(bench)
         await asyncio.sleep(60)
 
@@ -280,7 +356,7 @@ def bearer(bench: Bench, *scopes: str) -> dict[str, str]:
 
 
 def at_once(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    assert environ["lockgate.slot"].lost is False
+    assert environ["lockgate.entry"].slot.lost is False
     start_response("200 OK", [])
     return iter([b"one", b"two"])
 
@@ -330,9 +406,9 @@ def test_a_wsgi_job_that_has_lost_its_slot_is_refused() -> None:
 
     def checking(environ: WSGIEnvironment, start_response: StartResponse) -> Iterator[bytes]:
         run(lose(bench))
-        while not environ["lockgate.slot"].lost:
+        while not environ["lockgate.entry"].slot.lost:
             pass
-        environ["lockgate.slot"].check()
+        environ["lockgate.entry"].slot.check()
         yield b""
 
     answer = by_wsgi(bench, checking).post("/jobs", headers=bearer(bench))

@@ -10,6 +10,9 @@ from .scopes import Requirement, requirement
 
 Credential = Literal["key", "session"]
 
+SlotUse = bool | Literal["background"]
+"""Whether a request holds a slot: until its response is complete, or its background tasks too."""
+
 
 class Rule:
     """The credentials that a request must show, and the cost that it is charged.
@@ -17,19 +20,20 @@ class Rule:
     Args:
         requires: the scope that a key needs; None: any valid key.
         cost: the units that the request takes from each window, at least 1.
-        slot: whether the request holds one of its organization's slots for concurrent jobs, until
-            its response is complete (D26).
+        slot: whether the request holds one of its organization's slots for concurrent jobs (D26):
+            True, until its response is complete; ``"background"``, until its background tasks are.
         accepts: the credentials that are accepted. lockgate's own key operations also take a
             session; an application's take keys only (spec 5.1).
 
     Raises:
-        ConfigurationError: the requirement is not an exact scope, the cost is below 1, or a
-            public rule has a scope, cost or slot.
+        ConfigurationError: the requirement is not an exact scope, the cost is below 1, ``slot`` is
+            another value, or a public rule has a scope, cost or slot.
     """
 
     __slots__ = (
         "accepts",
         "allow",
+        "background",
         "cost",
         "own",
         "plain",
@@ -45,7 +49,7 @@ class Rule:
         requires: str | None = None,
         *,
         cost: int = 1,
-        slot: bool = False,
+        slot: SlotUse = False,
         accepts: tuple[Credential, ...] = ("key",),
         public: bool = False,
         own: bool = False,
@@ -54,13 +58,17 @@ class Rule:
             raise ConfigurationError(
                 f"A rule's cost is a whole number of at least 1, not {cost!r}."
             )
+        if slot not in (False, True, "background"):
+            raise ConfigurationError(f"slot is True, False or 'background', not {slot!r}.")
         if public and (requires is not None or cost > 1 or slot):
             raise ConfigurationError(
                 "A public rule has no scope, no cost and no slot: no key is there to hold them."
             )
         self.requires: Requirement | None = None if requires is None else requirement(requires)
         self.cost: Final = cost
-        self.slot: Final = slot
+        self.slot: Final = bool(slot)
+        self.background: Final = slot == "background"
+        """Whether the slot is held until the background tasks of the response have ended."""
         self.accepts: Final = accepts
         self.allow: tuple[str, ...] | None = None
         """The methods that the path accepts, on the rule of a method that it does not accept."""
@@ -79,6 +87,7 @@ class Rule:
         return (
             self.cost >= other.cost
             and self.slot >= other.slot
+            and self.background >= other.background
             and set(self.accepts) <= set(other.accepts)
             and set(_scopes(self.requires)) >= set(_scopes(other.requires))
         )
@@ -92,6 +101,7 @@ class Rule:
         scope = f"scope {self.requires.scope}" if self.requires else "any scope"
         cost = f", cost {self.cost}" if self.cost > 1 else ""
         slot = ", a slot" if self.slot else ""
+        slot += " through background tasks" if self.background else ""
         return f"{' or '.join(self.accepts)}, {scope}{cost}{slot}"
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +130,7 @@ def both(one: Rule, other: Rule) -> Rule:
         return bound(other) if other is ANY_KEY else other
     rule = Rule(
         cost=max(one.cost, other.cost),
-        slot=one.slot or other.slot,
+        slot="background" if one.background or other.background else one.slot or other.slot,
         accepts=tuple(c for c in one.accepts if c in other.accepts),
         own=one.own or other.own,
     )

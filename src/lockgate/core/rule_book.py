@@ -75,6 +75,7 @@ class RuleBook:
             same = next((p for p in named if p.segments == pattern.segments), pattern)
             named.setdefault(same, {})[method] = rule
             self._named.append((method, named_host + pattern.text, rule))
+        self._routes: Final = {id(rule): f"{m} {target}" for m, target, rule in self._named}
         self._anywhere: Final = PathRules(hosts.pop(""))
         self._hosts: Final = [
             (_host_expression(name), PathRules(hosts[name]))
@@ -87,6 +88,13 @@ class RuleBook:
     def __iter__(self) -> Iterator[tuple[str, str, Rule]]:
         """Yield every rule as it was named: method, path (behind its host), rule."""
         return iter(self._named)
+
+    def route_of(self, rule: Rule) -> str | None:
+        """Return a rule of :meth:`match` as it was named, e.g. ``"GET /jobs/{id}"``.
+
+        None: the request matches no rule, or several, or none by its method.
+        """
+        return self._routes.get(id(rule))
 
     def match(self, method: str, path: str, raw: bytes = b"", hosts: Sequence[bytes] = ()) -> Rule:
         """Return the rule for a request; :data:`ANY_KEY` where none is named.

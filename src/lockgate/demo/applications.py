@@ -14,6 +14,7 @@ from ..starlette import protect
 from ..sync import run
 from ..web import asgi_request
 from ..web.bodies import BODY_LIMIT
+from ..web.entry import principal_of
 from .service import Operation, Service, Visit, sent
 
 
@@ -46,7 +47,7 @@ def flask_application(service: Service) -> WSGIApplication:
     from flask import Response as FlaskResponse
 
     from ..flask import protect
-    from ..web.wsgi_request import body_reader, principal_of
+    from ..web.wsgi_request import body_reader
 
     app = Flask(__name__, static_folder=None)
     # A redirect would be built from the caller's own Host header; OPTIONS is 405 as elsewhere.
@@ -85,7 +86,7 @@ def _endpoint(operations: Mapping[str, Operation]) -> Any:
             body = await asgi_request.body_reader(request.receive)(BODY_LIMIT)
         except asgi_request.ClientGone:
             return Response(status_code=400)
-        visit = Visit(asgi_request.principal_of(request.scope), request.path_params, body)
+        visit = Visit(principal_of(request.scope), request.path_params, body)
         status, value = await operations[method].handler(visit)
         content, headers = sent(value)
         return Response(content, status, headers)

@@ -223,6 +223,9 @@ class ConcurrencySlot:
         self._time: Callable[[], float] = monotonic
         self._until = -inf
         self._told = False
+        self._is_free = False
+        self._timer: asyncio.Timeout | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._awaited: AbstractAsyncContextManager[Self] | None = None
         self._waited: AbstractContextManager[Self] | None = None
 
@@ -269,6 +272,16 @@ class ConcurrencySlot:
         assert self._waited is not None, "entered before"
         self._waited.__exit__(kind, error, trace)
 
+    async def free(self) -> None:
+        """Give the slot back before its ``async with`` block ends, which goes on without it."""
+        timer, beating = self._timer, self._beating
+        if timer is None or beating is None or timer.expired() or self._is_free:
+            return
+        self._is_free = True
+        beating.cancel()
+        timer.reschedule(None)
+        await self._slots.finishing.finish(self._give_back())
+
     def _enter_once(self) -> None:
         if self._awaited is not None or self._waited is not None:
             raise ConfigurationError("A slot is held by one block: ask the gate for another one.")
@@ -279,10 +292,10 @@ class ConcurrencySlot:
         loop = asyncio.get_running_loop()
         self._time = loop.time
         await self._slots.finishing.finish(self._take(), undo=self._give_back)
-        timer = asyncio.timeout_at(self._until)
+        self._timer = timer = asyncio.timeout_at(self._until)
         try:
             async with timer:
-                beating = loop.create_task(self._beat(timer))
+                self._beating = beating = loop.create_task(self._beat(timer))
                 try:
                     yield self
                 finally:
@@ -292,7 +305,8 @@ class ConcurrencySlot:
                 raise self._loss() from None
             raise
         finally:
-            await self._slots.finishing.finish(self._give_back())
+            if not self._is_free:
+                await self._slots.finishing.finish(self._give_back())
 
     @contextmanager
     def _wait(self) -> Generator[Self]:

@@ -1,17 +1,15 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from logging import WARNING
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ..core.access_rule import ANY_KEY, Rule
-from ..core.plans import Plan
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.request_paths import Pattern
 from ..core.rule_book import RouteRules, RuleBook, Served
-from ..core.sliding_window import Reading
 from ..errors import (
     ConfigurationError,
     InsufficientScope,
@@ -31,18 +29,11 @@ from ..services.concurrency import ConcurrencySlot
 from ..services.store_errors import asking
 from ..sessions import session_cookie, verifies_offline
 from .cached_refusals import CachedRefusals
+from .entry import Entry
 from .operations import table
-from .request import COST, OUTER, PRINCIPAL, RULE, RequestView, address_of
+from .request import RequestView, address_of
 from .sessions import verified, wanted_organization
 from .shadow import Shadow, Watch, kind_of, shadow_mode
-
-Measured = tuple[Plan, Reading]
-"""What the rate-limit headers of a response tell of; the face writes them."""
-
-Entry = tuple[Principal | None, Measured | None, ConcurrencySlot | None, Rule]
-"""The caller (None on a public route, and where shadow mode lets in a request without a good
-credential), what the response tells of its limits, the slot to hold until it is sent, and the rule
-that was charged."""
 
 PREFLIGHT: Final = Rule(public=True)
 """Charged for a CORS preflight, which no handler may see: an application's CORS middleware answers
@@ -93,6 +84,7 @@ class Guard:
         self._declared: dict[str, Rule] = {}
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
+        self.streams: Final = gate.streams
         self.denials: Final = CachedRefusals(gate)
         self.audited = False
         """Whether the routes of the application are known."""
@@ -106,10 +98,10 @@ class Guard:
         self._store: Final = gate.store
 
     async def enter(self, caller: RequestView) -> Entry:
-        """Let a request in.
+        """Admit a request.
 
         Raises:
-            Refusal: it does not come in; ``rate`` holds its rate-limit headers.
+            Refusal: the request is not admitted; ``rate`` holds its rate-limit headers.
         """
         gate, book, method = self.gate, self.book, caller.method
         try:
@@ -144,58 +136,55 @@ class Guard:
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
         # A principal's last two fields are the plan and the reading.
-        entry = principal, principal[3:], None, rule
+        entry = Entry(self, rule, principal, principal[3:])
         return entry if rule.plain else self._admitted(caller, entry)
 
-    async def enter_inside(
-        self, outer: "Guard", caller: RequestView, held: MutableMapping[str, Any]
-    ) -> Entry | None:
-        """Admit a request that another guard has admitted already, by the rules of this guard.
+    async def enter_inside(self, outer: Entry, caller: RequestView) -> Entry | None:
+        """Admit a request that this gate has admitted already, by the rules of this guard.
 
-        A guard of the same gate charges only what its own rule costs more than the request was
-        charged so far.
+        Only the units that the rule costs beyond those charged so far are charged. A slot that the
+        request holds at this gate serves here as well.
 
         Args:
-            outer: the guard that admitted the request last.
+            outer: the record of the gate just outside this one.
             caller: the request.
-            held: its scope or environment.
 
         Returns:
-            None where :meth:`enter` has to decide: the outer guard has another gate, or it asked
-            for no credential and this one does.
+            None where :meth:`enter` has to decide: only other gates admitted the request, or this
+            one asked for no credential and does now.
 
         Raises:
             Refusal: the principal is not what the rule asks for, or a window is full.
         """
-        charged: Rule = held[RULE]
-        held[OUTER] = (*held.get(OUTER, ()), (outer, charged))
-        spent: int = held.pop(COST, charged.cost)
-        if outer.gate is not self.gate:
+        gate = self.gate
+        held = outer if outer.guard.gate is gate else outer.within(gate)
+        if held is None:
             return None
-        rule = self._rule_of(caller)
-        principal: Principal | None = held.get(PRINCIPAL)
-        if rule.public:
-            held[COST] = spent
-            return principal, None, None, rule
-        if principal is None:
+        rule, principal, spent = self._rule_of(caller), held.principal, held.spent
+        if principal is None and not rule.public:
             return None
-        held[COST] = max(spent, rule.cost)
+        entry = Entry(self, rule, principal, None)
+        entry.slot, entry.spent = held.slot, max(spent, rule.cost)
+        if principal is None or rule.public:
+            entry.spent = spent
+            return entry
         try:
             if principal.session is not None and not rule.takes_session:
                 raise MissingAuth
             if principal.key is not None and not rule.takes_key:
                 raise SessionRequired
             if rule.cost > spent:
-                principal = await self._charge(principal, rule.cost - spent)
+                entry.principal = principal = await self._charge(principal, rule.cost - spent)
             table.check(rule, principal)
             self._check_method(rule, principal)
         except Refusal as refusal:
             if isinstance(refusal, InsufficientScope):
-                self.gate.refused(refusal, principal)
+                gate.refused(refusal, principal)
             self._refused(refusal, caller, rule)
-        holds = any(g.gate is self.gate and r.slot and not g.shadow for g, r in held[OUTER])
-        slot = None if holds else self._slot(rule, principal)
-        return principal, principal[3:], slot, rule
+        entry.measured = principal[3:]
+        if held.slot is None:
+            entry.slot = self._slot(rule, principal)
+        return entry
 
     def verify_route(
         self,
@@ -320,13 +309,14 @@ class Guard:
 
     def _admitted(self, caller: RequestView, entry: Entry) -> Entry:
         """Complete the entry of a request whose rule takes a slot, or does not take its method."""
-        principal, measured, _, rule = entry
+        principal, rule = entry.principal, entry.rule
         assert principal is not None, "only a public rule admits without one"
         try:
             self._check_method(rule, principal)
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
-        return principal, measured, self._slot(rule, principal), rule
+        entry.slot = self._slot(rule, principal)
+        return entry
 
     async def _charge(self, principal: Principal, cost: int) -> Principal:
         """Charge a principal's organization; return the principal with the new reading."""
@@ -395,8 +385,8 @@ class Guard:
         anonymous = self.gate.anonymous
         reading = anonymous.charge(address_of(self.gate, caller))
         if reading.allowed or (rule.own and self._is_free_probe(caller)):
-            self.gate.metrics.admit(anonymous.plan.name)
-            return None, (anonymous.plan, reading), None, rule
+            self.gate.events.admit(anonymous.plan.name)
+            return Entry(self, rule, None, (anonymous.plan, reading))
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
         self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
         return self._refused(refusal, caller, rule)
@@ -431,13 +421,13 @@ class Guard:
             reading = failures.peek(address_of(gate, caller))
             gate.attach_rate_headers(refusal, (failures.plan, reading))
         watched = self._watches(refusal, rule)
-        self._tell(refusal, caller, watched=watched)
+        self._tell(refusal, caller, rule, watched=watched)
         if not watched:
             raise refusal
         principal = cast(Principal | None, refusal.principal)
         if principal is not None and self.shadow == "limits":
             return self._enforced(caller, rule, principal)
-        return principal, refusal.measured, None, rule
+        return Entry(self, rule, principal, refusal.measured)
 
     def _watches(self, refusal: Refusal, rule: Rule) -> bool:
         """Whether shadow mode lets a request through that is refused so."""
@@ -456,9 +446,9 @@ class Guard:
             if lacking is not None:
                 refusal = self.gate.refused(InsufficientScope(lacking), principal)
                 return self._refused(refusal, caller, rule)
-        return self._admitted(caller, (principal, principal[3:], None, rule))
+        return self._admitted(caller, Entry(self, rule, principal, principal[3:]))
 
-    def _tell(self, refusal: Refusal, caller: RequestView, *, watched: bool) -> None:
+    def _tell(self, refusal: Refusal, caller: RequestView, rule: Rule, *, watched: bool) -> None:
         events, redact = self.gate.events, self.gate.format.redact
         kind = kind_of(refusal)
         self.gate.metrics.refuse(kind.code, kind.plan, kind.window, shadowed=watched)
@@ -472,6 +462,8 @@ class Guard:
                 path=redact(caller.path),
                 address=address_of(self.gate, caller),
                 organization=refusal.organization,
+                route=self.book.route_of(rule),
+                wait=getattr(refusal, "retry_after", None),
             )
 
     def _refuse_spent(self, rule: Rule, address: str, cookie: str | None = None) -> None:

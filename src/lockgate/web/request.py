@@ -1,30 +1,13 @@
-"""A request, as its face shows it to what is framework-free."""
+"""The view of a request that adapters give to framework-free code."""
 
 import re
-from collections.abc import Mapping, MutableMapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ..gate import Gate
 from ..services.forwarded_headers import FORWARDED_HEADERS
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods that write nothing."""
-GUARD: Final = "lockgate.guard"
-"""Where a scope or an environment holds the guard that admitted the request last."""
-RULE: Final = "lockgate.rule"
-"""Where it holds the rule that this guard charged."""
-OUTER: Final = "lockgate.outer"
-"""Where it holds the guards that admitted the request before, each with the rule it charged."""
-COST: Final = "lockgate.cost"
-"""Where it holds what the request was charged in all, once it passed a guard inside another."""
-PRINCIPAL: Final = "lockgate.principal"
-"""Where it holds who is calling."""
-RATED: Final = "lockgate.rated"
-"""Where it holds a list that all guards of a request share, of those that wrote their rate-limit
-headers into the response: the innermost one writes first, and the others leave them as they are."""
-SLOT: Final = "lockgate.slot"
-"""Where it holds the slot that a rule gives the request."""
-_PASSED: Final = (GUARD, RULE, PRINCIPAL, OUTER, COST, SLOT)
 
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 
@@ -46,7 +29,7 @@ def below(root: str, raw: bytes) -> bytes:
 
 
 class RequestView(Protocol):
-    """A request, as its face shows it."""
+    """A request, as an adapter shows it to the guard."""
 
     @property
     def method(self) -> str:
@@ -94,29 +77,6 @@ class RequestView(Protocol):
     async def pause(self) -> None:
         """Let other requests go on, where they share a thread with this one."""
         ...
-
-
-def passed(held: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what outer guards left in a scope or an environment; None: there is no outer guard."""
-    return {name: held[name] for name in _PASSED if name in held} if GUARD in held else None
-
-
-def leave(held: MutableMapping[str, Any], before: Mapping[str, Any] | None) -> None:
-    """Mark a request as outside a guard whose application has answered.
-
-    The next gate that is given the same scope or environment is beside this one, not inside it.
-
-    Args:
-        held: the scope or environment.
-        before: what :func:`passed` returned before the guard admitted the request.
-    """
-    if before is None:
-        held.pop(GUARD, None)
-        held.pop(SLOT, None)
-        return
-    for name in _PASSED:
-        held.pop(name, None)
-    held.update(before)
 
 
 def address_of(gate: Gate, caller: RequestView) -> str:

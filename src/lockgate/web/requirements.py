@@ -9,9 +9,8 @@ from ..core.request_paths import Pattern
 from ..core.rule_book import RuleBook, same_host
 from ..errors import ConfigurationError, MissingAuth
 from ..principal import Caller
-from .guard import Guard
+from .entry import Entry, entry_in
 from .operations.table import check
-from .request import COST, GUARD, PRINCIPAL, RULE, SLOT
 
 REQUIRES: Final = "__lockgate_rule__"
 """The attribute of an endpoint, or of a dependency, that holds the rule it declares."""
@@ -122,17 +121,16 @@ def admitted(rule: Rule, held: Mapping[str, Any], endpoint: object) -> Caller:
         MissingAuth: the request came without a key, by a public rule or in shadow mode.
         InsufficientScope: the scopes of the key do not cover that of the rule.
     """
-    guard = guard_of(held)
-    principal = held.get(PRINCIPAL) if guard.shadow == "all" else check(rule, held.get(PRINCIPAL))
+    entry = _entry_of(held)
+    shadow = entry.guard.shadow
+    principal = entry.principal if shadow == "all" else check(rule, entry.principal)
     if principal is None or principal.key is None:
         raise MissingAuth
-    charged: Rule = held[RULE]
-    spent: int = held.get(COST, charged.cost)
-    lost = rule.slot and SLOT not in held and guard.shadow is None
-    if guard.shadow != "all" and (spent < rule.cost or lost):
+    lost = rule.slot and entry.slot is None and shadow is None
+    if shadow != "all" and (entry.spent < rule.cost or lost):
         name = getattr(endpoint, "__name__", endpoint)
         raise ConfigurationError(
-            f"The endpoint {name!r} requires {rule!r}, and the gate charged {charged!r}: put "
+            f"The endpoint {name!r} requires {rule!r}, and the gate charged {entry.rule!r}: put "
             "@requires directly below the route, and use functools.wraps in decorators above it; "
             "where the gate cannot see the routes, write the cost and the slot into rules=."
         )
@@ -141,22 +139,22 @@ def admitted(rule: Rule, held: Mapping[str, Any], endpoint: object) -> Caller:
 
 def watched(held: Mapping[str, Any]) -> bool:
     """Return whether a gate in shadow mode lets every request through, as a decorator asks."""
-    return guard_of(held).shadow == "all"
+    return _entry_of(held).guard.shadow == "all"
 
 
-def guard_of(held: Mapping[str, Any]) -> Guard:
-    """Return the guard that admitted a request.
+def _entry_of(held: Mapping[str, Any]) -> Entry:
+    """Return the record of the gate that admitted a request.
 
     Raises:
         ConfigurationError: no gate is before the application.
     """
-    guard: Guard | None = held.get(GUARD)
-    if guard is None:
+    entry = entry_in(held)
+    if entry is None:
         raise ConfigurationError(
             "No gate is before this application: call protect(app, gate), and serve and test what "
             "it returns."
         )
-    return guard
+    return entry
 
 
 def _key(given: RuleBook, method: str, path: str, host: str | None) -> str:

@@ -12,7 +12,7 @@ from starlette.types import ExceptionHandler
 from starlette.websockets import WebSocket
 
 from ..errors import LockgateError, MethodNotAllowed, NotFound, Refusal
-from .asgi_request import refuse
+from .asgi_response import refuse
 from .operations.table import refused
 
 _LAYERS_AT_MOST: Final = 50

@@ -18,10 +18,11 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.access_rule import Rule
 from ..errors import Refusal
-from .asgi_request import AsgiRequest, refuse
+from .asgi_request import AsgiRequest
+from .asgi_response import refuse
 from .audit import ServedRoute, view_of
+from .entry import ENTRY, entry_in
 from .guard import Guard
-from .request import GUARD, OUTER, RULE
 from .requirements import OPERATIONS, REQUIRES, check_decorators, required
 from .starlette_errors import answer_refusals, starlette_in
 
@@ -131,7 +132,8 @@ class RouteChecks:
         admitted = route.admitted
 
         def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-            if scope.get(RULE) is not admitted.get(scope.get("method", "GET")):
+            entry = scope.get(ENTRY)
+            if entry is None or entry.rule is not admitted.get(scope.get("method", "GET")):
                 try:
                     self._verify(route, scope)
                 except Refusal as refusal:  # A mounted application may not know how to answer it.
@@ -141,23 +143,16 @@ class RouteChecks:
         return checked
 
     def _verify(self, route: _CheckedRoute, scope: Scope) -> None:
-        rule = self._charged(scope)
-        if rule is None:
+        entry = entry_in(scope)
+        charged = None if entry is None else entry.of(self._guard)
+        if charged is None:
             return  # No gate is before the application, or only others.
         method, caller = scope.get("method", "GET"), partial(AsgiRequest, scope)
         alone = len(route.places) == 1
         for place in route.places if alone else _matching(route.places, scope):
-            own = self._guard.verify_route(rule, method, place.path, caller, place.host)
+            own = self._guard.verify_route(charged.rule, method, place.path, caller, place.host)
             if alone and method in place.methods:
                 route.admitted[method] = own
-
-    def _charged(self, scope: Scope) -> Rule | None:
-        """The rule that this guard charged, maybe outside another one."""
-        guard, outer = self._guard, scope.get(OUTER, ())
-        if scope.get(GUARD) is guard:
-            rule: Rule = scope[RULE]
-            return rule
-        return next((rule for charging, rule in outer if charging is guard), None)
 
 
 def _matching(places: list[_Place], scope: Scope) -> Iterable[_Place]:

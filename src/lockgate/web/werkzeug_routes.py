@@ -10,8 +10,8 @@ from werkzeug.routing import Map
 from werkzeug.routing import Rule as UrlRule
 
 from .audit import ServedRoute, arguments_of, view_of
-from .guard import Guard
-from .request import GUARD, RULE, RequestView
+from .entry import entry_in
+from .request import RequestView
 from .requirements import OPERATIONS, check_decorators, required
 
 _PARAMETER: Final = re.compile(r"<(?:(\w+)(?:\(.*?\))?:)?(\w+)>")
@@ -97,12 +97,12 @@ def verify(
     Raises:
         NotFound: it is not (D31).
     """
-    guard: Guard | None = held.get(GUARD)
-    route = request.url_rule
-    if guard is not None and route is not None:
+    entry, route = entry_in(held), request.url_rule
+    if entry is not None and route is not None:
         host = host_of(app, route)
         method = "GET" if request.method is None else request.method
-        guard.verify_route(held[RULE], method, _path(route), partial(caller, held), host)
+        view = partial(caller, held)
+        entry.guard.verify_route(entry.rule, method, _path(route), view, host)
 
 
 def _view(endpoint: Any) -> Hashable:

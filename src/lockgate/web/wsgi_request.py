@@ -1,19 +1,12 @@
-"""A WSGI environment: the request that it holds, and the response that answers it."""
+"""The view of a request that a WSGI environment holds, and its body."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from http import HTTPStatus
-from typing import Any, Final
-from wsgiref.types import StartResponse, WSGIEnvironment
+from typing import Any
+from wsgiref.types import WSGIEnvironment
 
-from ..core.rate_limit_headers import OURS
-from ..errors import Header, InvalidRequest, PayloadTooLarge, Problem
-from ..principal import Principal
-from .operations.operation import Reply
-from .request import PRINCIPAL, below
-
-_NAMES: Final = {name: name.decode() for name in OURS}
-"""The names that every response carries, as text."""
+from ..errors import InvalidRequest, PayloadTooLarge, Problem
+from .request import below
 
 
 class WsgiRequest:
@@ -89,31 +82,6 @@ def _raw_path(target: str) -> bytes:
     if found and scheme.lower() in {"http", "https"}:
         path = rest[rest.find("/") :] if "/" in rest else ""
     return path.encode("latin-1", "replace")
-
-
-def principal_of(environ: WSGIEnvironment) -> Principal | None:
-    """Who is calling, as the middleware found it; None if nobody needed to show a key."""
-    principal: Principal | None = environ.get(PRINCIPAL)
-    return principal
-
-
-def respond(
-    reply: Reply, environ: WSGIEnvironment, start_response: StartResponse
-) -> Iterable[bytes]:
-    """Send a reply whole."""
-    length = (b"content-length", b"%d" % len(reply.body))
-    status = f"{reply.status} {HTTPStatus(reply.status).phrase}"
-    start_response(status, text([*reply.headers, length]))
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [reply.body]
-
-
-def text(headers: Iterable[Header]) -> list[tuple[str, str]]:
-    """Headers as WSGI carries them."""
-    written: list[tuple[str, str]] = []
-    for name, value in headers:  # A comprehension is a call of its own.
-        known = _NAMES.get(name)
-        written.append((known or name.decode("latin-1"), value.decode("latin-1")))
-    return written
 
 
 def body_reader(environ: WSGIEnvironment) -> Callable[[int], Coroutine[Any, Any, bytes]]:

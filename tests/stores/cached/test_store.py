@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -447,6 +448,62 @@ def test_d6_usage_is_written_where_a_process_ends_without_closing_its_gate(
     found = run(bench.there.primary.find(bench.made.handle))
     assert found is not None
     assert found.request_count == 3
+
+
+_FORKS = """
+import multiprocessing, sys
+from lockgate import Gate, run
+from lockgate.stores.cached.store import CachedStore
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.sql import SqlStore
+
+method, database, address, prefix, text = sys.argv[1:]
+store = CachedStore(SqlStore(database), RedisStore(address, prefix=prefix))
+gate = Gate(store, brand="acme", deadline=30)
+
+def admit():
+    for _ in range(3):
+        run(gate.authenticate(text))
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context(method).Process(target=admit)
+    child.start()
+    child.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_d6_usage_is_written_where_a_child_of_multiprocessing_ends(
+    bench: Bench, method: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(_FORKS)
+    said = (method, bench.database, bench.server.url(), f"pair{bench.number}", bench.made.text)
+    subprocess.run([sys.executable, "-W", "ignore", script, *said], check=True, timeout=120)
+    found = run(bench.there.primary.find(bench.made.handle))
+    assert found is not None
+    assert found.request_count == 3
+
+
+_THREADS = """
+import signal, sys, threading
+from lockgate import Gate
+
+gate = Gate(sys.argv[1], brand="acme")
+if sys.argv[2]:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+thread = threading.Thread(target=gate.sync.ready)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("handles", ["", "handles"])
+def test_a_server_that_a_signal_ends_at_once_is_warned_of(bench: Bench, handles: str) -> None:
+    url = f"{bench.database} {bench.server.url()}"
+    command = [sys.executable, "-W", "ignore", "-c", _THREADS, url, handles]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert ("SIGTERM ends this process at once" in done.stderr) is not bool(handles)
 
 
 async def test_d6_usage_is_written_before_a_lifespan_has_ended(server: Any, tmp_path: Any) -> None:

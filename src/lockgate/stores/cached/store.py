@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
+from threading import current_thread, main_thread
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
@@ -14,7 +15,7 @@ from ...core.plans import Organization, PlanBook
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError
 from ...events import Events
-from ...sync import run, together
+from ...sync import loop_runs, run, together
 from ..base import (
     REFUSED_BY_STATE,
     UNKNOWN,
@@ -34,7 +35,7 @@ from ..resilience.local_limits import LocalLimits
 from ..resilience.store import ResilientCache, ResilientPrimary, ResilientStore
 from ..resilience.wrapping import Wrapper
 from ..runtime.background import BackgroundTask
-from ..runtime.process_hooks import at_process_end
+from ..runtime.process_hooks import at_process_end, ends_without_hooks, logger
 from .base import CacheStore, PrimaryStore
 from .usage_buffer import UsageBuffer
 
@@ -44,6 +45,11 @@ CACHE_SHARE: Final = 0.6
 """Share of a request's deadline that the cache has; the rest is for the primary after a failure."""
 _MAX_FILLS: Final = 3
 _FORGOTTEN_AT_ONCE: Final = 64
+_ENDS_AT_ONCE: Final = (
+    "SIGTERM ends this process at once, so the usage of its last half second is lost: stop the "
+    "server by SIGINT, or call signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)) before it "
+    "serves."
+)
 
 
 class CachedStore(Wrapper):
@@ -161,6 +167,9 @@ class CachedStore(Wrapper):
         return await self.primary.get(organization, id)
 
     async def ready(self) -> None:
+        is_main = current_thread() is main_thread()
+        if not is_main and not loop_runs() and ends_without_hooks():
+            logger.warning("%s", _ENDS_AT_ONCE)
         await self.primary.ready()
         await self.cache.ready()
         self._patient_until = monotonic() + STARTING

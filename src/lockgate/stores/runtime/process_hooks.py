@@ -9,7 +9,10 @@ or of a thread count is told in the child before anything else runs, and locks a
 import atexit
 import logging
 import os
+import signal
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from threading import Lock
 from typing import Any, Final, Protocol
 from weakref import WeakSet
@@ -44,6 +47,27 @@ def after_fork_in_child(one: Forked) -> None:
 def at_process_end(one: Ending) -> None:
     """Call ``one.ended()`` when this process ends, or a child that is forked from it."""
     _ending.add(one)
+    _hook_multiprocessing()
+
+
+def ends_without_hooks() -> bool:
+    """Return whether SIGTERM ends this process at once: nothing handles it."""
+    return signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@cache
+def _hook_multiprocessing() -> None:
+    """Have the children of :mod:`multiprocessing` call the hooks: they end by ``os._exit``.
+
+    A forked child drops all finalizers and then calls what is registered for after the fork.
+    """
+    from multiprocessing import util  # It takes 5 ms to import, for stores that need none of it.
+
+    def finalize(end: Callable[[], None]) -> None:
+        util.Finalize(None, end, exitpriority=0)
+
+    finalize(_at_end)
+    util.register_after_fork(_at_end, finalize)
 
 
 def own_lock() -> Lock:

@@ -1,0 +1,139 @@
+"""The record that a gate leaves in the scope or environment of a request that it admits.
+
+A gate inside another one finds the record of the outer gate under :data:`ENTRY`, links its own to
+it, and puts it in the place of that until its application has answered. So every fact of an
+admission belongs to a gate: an inner gate shares a slot or a charge of the same gate, and takes its
+own beside those of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core.access_rule import Rule
+from ..core.deprecation import sunset_headers
+from ..core.plans import Plan
+from ..core.sliding_window import Reading
+from ..errors import Header
+from ..gate import Gate
+from ..principal import Principal
+from ..services.concurrency import ConcurrencySlot
+
+if TYPE_CHECKING:
+    from .guard import Guard
+
+Measured = tuple[Plan, Reading]
+"""What the rate-limit headers of a response tell of; the adapter writes them."""
+
+ENTRY: Final = "lockgate.entry"
+"""The key of a scope or an environment that holds the record of the innermost gate."""
+
+
+class Entry:
+    """An admission: the caller, the rule that was charged, and the state of the response.
+
+    Attributes:
+        guard: admitted the request.
+        rule: the rule that was charged.
+        principal: the caller; None on a public route, and where shadow mode lets in a request
+            without a good credential.
+        measured: what the response tells of its limits.
+        slot: the slot that the request holds at this gate; None: it holds none.
+        spent: the units that this gate charged, at all guards that the request passed.
+        outer: the record of the gate outside this one.
+        is_rated: whether the rate headers are in the response: a gate inside has written its own.
+        has_started: whether the response has begun, so that no refusal can replace it.
+        has_length: whether a WSGI response tells how long it is.
+    """
+
+    __slots__ = (
+        "guard",
+        "has_length",
+        "has_started",
+        "is_rated",
+        "measured",
+        "outer",
+        "principal",
+        "rule",
+        "slot",
+        "spent",
+    )
+
+    def __init__(
+        self, guard: Guard, rule: Rule, principal: Principal | None, measured: Measured | None
+    ) -> None:
+        self.guard = guard
+        self.rule = rule
+        self.principal = principal
+        self.measured = measured
+        self.spent = rule.cost
+        self.slot: ConcurrencySlot | None = None
+        self.outer: Entry | None = None
+        self.is_rated = self.has_started = self.has_length = False
+
+    @property
+    def gate(self) -> Gate:
+        """The gate that admitted the request."""
+        return self.guard.gate
+
+    @property
+    def ending(self) -> tuple[Header, ...]:
+        """The headers that tell the holder of a rotated key when it ends (D43)."""
+        key = None if self.principal is None else self.principal.key
+        return sunset_headers(key) if key is not None and key.details is not None else ()
+
+    @property
+    def own_slot(self) -> ConcurrencySlot | None:
+        """The slot that is taken and freed here; a slot of the same gate outside is only shared."""
+        shared = self.within(self.gate)
+        return None if shared is not None and shared.slot is self.slot else self.slot
+
+    def within(self, gate: Gate) -> Entry | None:
+        """Return the nearest record outside that is of the same gate."""
+        outer = self.outer
+        while outer is not None and outer.guard.gate is not gate:
+            outer = outer.outer
+        return outer
+
+    def of(self, guard: Guard) -> Entry | None:
+        """Return this record, or the one outside it, that a guard made."""
+        entry: Entry | None = self
+        while entry is not None and entry.guard is not guard:
+            entry = entry.outer
+        return entry
+
+    def leave(self, held: MutableMapping[str, Any]) -> None:
+        """Take the record out of a scope or environment: the application has answered.
+
+        The next gate that is given the same scope is beside this one, not inside it.
+        """
+        if self.outer is None:
+            held.pop(ENTRY, None)
+        else:
+            held[ENTRY] = self.outer
+
+
+def mark_rated(entry: Entry | None) -> None:
+    """Tell a gate, and all gates outside it, that the response has its rate headers."""
+    while entry is not None:
+        entry.is_rated = True
+        entry = entry.outer
+
+
+def entry_in(held: Mapping[str, Any]) -> Entry | None:
+    """Return the record of the innermost gate in a scope or environment."""
+    entry: Entry | None = held.get(ENTRY)
+    return entry
+
+
+def principal_of(held: Mapping[str, Any]) -> Principal | None:
+    """Return the caller as the innermost gate found it; None where no credential was needed."""
+    entry = entry_in(held)
+    return None if entry is None else entry.principal
+
+
+def charged_rule(held: Mapping[str, Any]) -> Rule | None:
+    """Return the rule that the innermost gate charged; None: there is no gate."""
+    entry = entry_in(held)
+    return None if entry is None else entry.rule

@@ -1,0 +1,159 @@
+"""The response of a WSGI application: its headers, its slot, its end, and the refusals instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from http import HTTPStatus
+from typing import Final
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from ..core.deprecation import SUNSET_HEADERS
+from ..core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
+from ..errors import Header, Refusal
+from ..services.open_streams import OpenStream
+from .entry import Entry, mark_rated
+from .operations.operation import Reply
+
+_NAMES: Final = {name: name.decode() for name in OURS}
+"""The names that every response carries, as text."""
+_OURS: Final = frozenset(_NAMES.values())
+_OURS_AND_CACHES: Final = _OURS | {"cache-control"}
+_SUNSET: Final = frozenset(name.decode() for name in SUNSET_HEADERS)
+_WHOLE: Final = (list, tuple)
+_NOT_TO_STORE: Final = frozenset(map(str, NOT_TO_STORE))
+
+_Headers = list[tuple[str, str]]
+_Write = Callable[[bytes], object]
+
+
+def starting(entry: Entry, start_response: StartResponse) -> StartResponse:
+    """Return a function that starts a response with the rate headers (G2, D38).
+
+    Args:
+        entry: the record of the admission.
+        start_response: of the server.
+    """
+
+    # A function with two cells takes a third of the time of an object with a method.
+    def start(status: str, headers: _Headers, exc_info: object = None, /) -> _Write:
+        guard, measured = entry.guard, entry.measured
+        entry.has_started = True
+        if entry.is_rated:  # A gate inside this one has written its own.
+            return start_response(status, headers, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
+        if guard.shadow is not None and not entry.rule.own:
+            rate = () if measured is None else shadowed(guard.gate.headers(*measured))
+            return start_response(status, [*headers, *text(rate)], exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
+        not_to_store = status[:3] in _NOT_TO_STORE
+        replaced = _OURS_AND_CACHES if not_to_store else _OURS
+        kept: _Headers = []
+        for header in headers:  # A comprehension is a call of its own.
+            name = header[0].lower()
+            if name not in replaced:
+                kept.append(header)
+                if name == "content-length":
+                    entry.has_length = True
+        if not_to_store:
+            kept.append(("cache-control", "no-store"))
+        principal = entry.principal
+        if principal is not None and principal.key is not None and principal.key.details:
+            ending = entry.ending
+            if ending:
+                kept = [one for one in kept if one[0].lower() not in _SUNSET]
+                kept += text(ending)
+        if measured is not None:
+            kept += guard.gate.text_headers(*measured)
+            if entry.outer is not None:
+                mark_rated(entry.outer)
+        return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
+
+    return start
+
+
+def is_stream(entry: Entry, body: Iterable[bytes]) -> bool:
+    """Return whether a response that has begun is to end with its key.
+
+    That is one of unknown length that the server asks for part by part, unless a gate outside this
+    one watches it.
+    """
+    principal, guard = entry.principal, entry.guard
+    if entry.has_length or isinstance(body, _WHOLE) or guard.streams is None:
+        return False
+    return principal is not None and principal.key is not None and entry.within(guard.gate) is None
+
+
+class Body:
+    """The body of a response that begins late, holds a slot, or ends with its key.
+
+    Until the response has begun, the application may raise a refusal: it is answered instead.
+
+    Args:
+        body: of the application; it is closed first.
+        entry: the record of the admission.
+        refuse: answers a refusal, or raises it once the response has begun.
+        held: is left when the server closes the body.
+    """
+
+    def __init__(
+        self,
+        body: Iterable[bytes],
+        entry: Entry,
+        refuse: Callable[[Refusal], Iterable[bytes]],
+        held: ExitStack,
+    ) -> None:
+        self._body = body
+        self._entry = entry
+        self._refuse = refuse
+        self._held = held
+        self._stream: OpenStream | None = None
+        if entry.has_started:
+            self._watch()
+
+    def __iter__(self) -> Iterator[bytes]:
+        has_started = self._entry.has_started
+        try:
+            for part in self._body:
+                if not has_started:
+                    has_started = True
+                    self._watch()
+                if self._stream is not None and self._stream.refusal is not None:
+                    raise self._stream.refusal
+                yield part
+        except Refusal as refusal:
+            yield from self._refuse(refusal)
+
+    def close(self) -> None:
+        """Close the application's body, and free what the request held."""
+        if self._stream is not None and self._entry.guard.streams is not None:
+            self._entry.guard.streams.discard(self._stream)
+        with self._held:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+
+    def _watch(self) -> None:
+        """Have the stream end with its key, if it is one."""
+        principal, streams = self._entry.principal, self._entry.guard.streams
+        if streams is not None and is_stream(self._entry, self._body):
+            assert principal is not None and principal.key is not None, "or it is no stream"
+            self._stream = OpenStream(principal.key)
+            streams.add(self._stream)
+
+
+def respond(
+    reply: Reply, environ: WSGIEnvironment, start_response: StartResponse
+) -> Iterable[bytes]:
+    """Send a reply whole."""
+    length = (b"content-length", b"%d" % len(reply.body))
+    status = f"{reply.status} {HTTPStatus(reply.status).phrase}"
+    start_response(status, text([*reply.headers, length]))
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [reply.body]
+
+
+def text(headers: Iterable[Header]) -> list[tuple[str, str]]:
+    """Headers as WSGI carries them."""
+    written: list[tuple[str, str]] = []
+    for name, value in headers:  # A comprehension is a call of its own.
+        known = _NAMES.get(name)
+        written.append((known or name.decode("latin-1"), value.decode("latin-1")))
+    return written

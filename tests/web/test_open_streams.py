@@ -1,0 +1,329 @@
+"""Streams and WebSockets end with their key: on real servers, and message by message."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from werkzeug.test import Client
+
+from lockgate import Gate, asgi, run, wsgi
+from lockgate.errors import KeyExpired, KeyRevoked
+from lockgate.services.open_streams import OpenStream, OpenStreams
+from tests.servers import free_port
+
+from .driving import Bench, Line, body_messages, http_scope, websocket_scope
+
+SERVICE = "tests.web.streaming_service"
+ROOT = Path(__file__).parents[2]
+ASGI_SERVERS: dict[str, Callable[[str], list[str]]] = {
+    "uvicorn": lambda port: ["uvicorn", f"{SERVICE}:app", "--port", port],
+    "hypercorn": lambda port: ["hypercorn", f"{SERVICE}:app", "-b", f"127.0.0.1:{port}"],
+}
+WSGI_SERVERS: dict[str, Callable[[str], list[str]]] = {
+    "gunicorn": lambda port: [
+        *("gunicorn", f"{SERVICE}:wsgi_app", "-b", f"127.0.0.1:{port}"),
+        *("-k", "gthread", "--threads", "4"),
+    ],
+    "waitress": lambda port: ["waitress", f"--listen=127.0.0.1:{port}", f"{SERVICE}:wsgi_app"],
+}
+
+
+class Owner:
+    """Makes and revokes keys in the store that a server in another process uses."""
+
+    def __init__(self, url: str) -> None:
+        self.gate = Gate(url, brand="acme")
+
+    def key(self) -> tuple[str, Callable[[], object]]:
+        """Make a key; return its headers' value, and a function that revokes it."""
+        created = self.gate.sync.keys.create("org_1", "a key", ["*"])
+        return f"Bearer {created.text}", lambda: self.gate.sync.keys.revoke("org_1", created.key.id)
+
+
+@contextmanager
+def serving(command: list[str], port: str, url: str) -> Iterator[None]:
+    environment = {**os.environ, "STREAMING_STORE": url}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            with suppress(httpx.TransportError):
+                httpx.get(f"http://127.0.0.1:{port}/")
+                break
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[tuple[Owner, str]]:
+    url = f"sqlite:///{tmp_path}/keys.db"
+    owner = Owner(url)
+    yield owner, url
+    owner.gate.sync.close()
+
+
+def read_until_cut(url: str, credential: str, revoke: Callable[[], object]) -> float:
+    """Read a response that goes on until its key is revoked; return how long that took."""
+    headers = {"authorization": credential}
+    with httpx.Client(timeout=60) as client, client.stream("GET", url, headers=headers) as answer:
+        assert answer.status_code == 200
+        parts = answer.iter_raw()
+        next(parts)
+        revoke()
+        revoked = time.monotonic()
+        with pytest.raises(httpx.RemoteProtocolError):
+            for _ in parts:
+                pass
+    return time.monotonic() - revoked
+
+
+@pytest.mark.parametrize("server", ASGI_SERVERS)
+def test_the_streams_of_a_revoked_key_end_under_asgi(server: str, owner: tuple[Owner, str]) -> None:
+    port = str(free_port())
+    keys, url = owner
+    with serving(ASGI_SERVERS[server](port), port, url):
+        for path in ("parts", "silence", "download"):
+            credential, revoke = keys.key()
+            assert read_until_cut(f"http://127.0.0.1:{port}/{path}", credential, revoke) < 30
+        credential, revoke = keys.key()
+        with connect(
+            f"ws://127.0.0.1:{port}/socket", additional_headers={"authorization": credential}
+        ) as socket:
+            assert socket.recv(30) == "one"
+            revoke()
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(30)
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "KEY_REVOKED")
+
+
+@pytest.mark.parametrize("server", WSGI_SERVERS)
+def test_the_streams_of_a_revoked_key_end_under_wsgi(server: str, owner: tuple[Owner, str]) -> None:
+    port = str(free_port())
+    keys, url = owner
+    with serving(WSGI_SERVERS[server](port), port, url):
+        credential, revoke = keys.key()
+        assert read_until_cut(f"http://127.0.0.1:{port}/parts", credential, revoke) < 30
+
+
+# --- message by message -------------------------------------------------------------------------
+
+
+class Endless:
+    """An ASGI application whose response, or WebSocket, goes on."""
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.whole = whole
+        self.began = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+        else:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            body = {"type": "http.response.body", "body": b"one", "more_body": not self.whole}
+            await send(body)
+        self.began.set()
+        await self.go_on.wait()
+
+
+async def begin(app: Any, endless: Endless, scope: Scope) -> tuple[asyncio.Task[None], Line]:
+    kind = scope["type"]
+    line = Line([{"type": "websocket.connect"}] if kind == "websocket" else body_messages([b""]))
+    task = asyncio.create_task(app(scope, line.receive, line.send))
+    await asyncio.wait_for(endless.began.wait(), 60)
+    return task, line
+
+
+def with_key(key: str) -> Scope:
+    return http_scope("GET", "/x", headers=[("authorization", f"Bearer {key}")])
+
+
+async def test_only_the_streams_of_the_revoked_key_end() -> None:
+    bench = Bench()
+    first, second = bench.key(), bench.key()
+    running = []
+    for key in (first, second, first):
+        endless = Endless()
+        app = asgi.GateMiddleware(endless, bench.gate)
+        running.append((endless, *await begin(app, endless, with_key(key))))
+    bench.revoke(first)
+    for index in (0, 2):
+        await asyncio.wait_for(running[index][1], 60)
+    endless, task, line = running[1]
+    assert not task.done()
+    endless.go_on.set()
+    await task
+    ended = [event for event in bench.told if event.name == "streams_ended"]
+    assert [(event.fields["streams"], event.fields["code"]) for event in ended] == [
+        (2, "KEY_REVOKED")
+    ]
+    assert bench.gate.streams is not None
+    assert len(line.sent) == 2
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+async def test_a_websocket_is_closed_by_the_reason_of_its_key(how: str) -> None:
+    bench = Bench()
+    created = await bench.gate.keys.create("org_1", "a key", ["*"], expires_in_days=1)
+    endless = Endless()
+    scope = websocket_scope("/x", key=created.text)
+    app = asgi.GateMiddleware(endless, bench.gate)
+    task, line = await begin(app, endless, scope)
+    if how == "revoked":
+        await bench.gate.keys.revoke("org_1", created.key.id)
+    else:
+        bench.clock.now += 2 * 86_400_000_000
+    await asyncio.wait_for(task, 60)
+    code = KeyRevoked.code if how == "revoked" else KeyExpired.code
+    assert line.sent[-1] == {"type": "websocket.close", "code": 1008, "reason": code}
+
+
+async def test_a_background_task_goes_on_although_the_key_is_revoked() -> None:
+    bench = Bench()
+    key = bench.key()
+    endless = Endless(whole=True)
+    app = asgi.GateMiddleware(endless, bench.gate)
+    task, _ = await begin(app, endless, with_key(key))
+    bench.revoke(key)
+    assert bench.gate.streams is not None
+    await bench.gate.streams.look()
+    assert not task.done()
+    endless.go_on.set()
+    await task
+
+
+async def test_a_cancellation_by_the_server_stays_one() -> None:
+    bench = Bench()
+    endless = Endless()
+    app = asgi.GateMiddleware(endless, bench.gate)
+    task, _ = await begin(app, endless, with_key(bench.key()))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_task_that_swallows_the_cancellation_can_be_used_on() -> None:
+    bench = Bench()
+    key = bench.key()
+    endless = Endless()
+
+    async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(asyncio.CancelledError):
+            await endless(scope, receive, send)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> int:
+        await asgi.GateMiddleware(stubborn, bench.gate)(scope, receive, send)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    task, _ = await begin(serve, endless, with_key(key))
+    bench.revoke(key)
+    assert await asyncio.wait_for(task, 60) == 0  # type: ignore[func-returns-value]
+
+
+async def test_gates_inside_one_another_watch_a_stream_once() -> None:
+    bench = Bench()
+    key = bench.key()
+    endless = Endless()
+    app = asgi.GateMiddleware(asgi.GateMiddleware(endless, bench.gate), bench.gate)
+    task, line = await begin(app, endless, websocket_scope("/x", key=key))
+    bench.revoke(key)
+    await asyncio.wait_for(task, 60)
+    assert [message["type"] for message in line.sent] == ["websocket.accept", "websocket.close"]
+
+
+async def test_streams_outlive_their_key_where_the_gate_is_told_so() -> None:
+    bench = Bench(end_streams=False)
+    key = bench.key()
+    endless = Endless()
+    app = asgi.GateMiddleware(endless, bench.gate)
+    task, _ = await begin(app, endless, with_key(key))
+    bench.revoke(key)
+    assert bench.gate.streams is None
+    endless.go_on.set()
+    await task
+
+
+def test_a_wsgi_stream_sends_no_part_after_its_key_was_revoked() -> None:
+    bench = Bench()
+    key = bench.key()
+
+    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        while True:
+            yield b"part"
+
+    answer = Client(wsgi.GateMiddleware(app, bench.gate)).get(
+        "/x", headers={"Authorization": f"Bearer {key}"}, buffered=False
+    )
+    parts = answer.iter_encoded()
+    assert next(parts) == b"part"
+    bench.revoke(key)
+    assert bench.gate.streams is not None
+    run(bench.gate.streams.look())
+    with pytest.raises(KeyRevoked):
+        next(parts)
+    answer.close()
+
+
+class Failing:
+    """A store that has keys, and does not answer while it is away."""
+
+    local_version = None
+    away = True
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    async def freshness(self) -> tuple[int, int]:
+        return 1, self._bench.clock.now
+
+    async def find(self, handle: str) -> Any:
+        if self.away:
+            raise OSError("gone")
+        return await self._bench.gate.store.find(handle)
+
+
+async def test_a_store_that_fails_is_asked_again_about_a_key() -> None:
+    bench = Bench()
+    key = bench.key()
+    token = bench.gate.format.read([f"Bearer {key}".encode()])
+    row = await bench.gate.store.find(token.handle)
+    assert row is not None
+    failing = Failing(bench)
+    streams = OpenStreams(cast(Any, failing), None, bench.gate.events)
+    stream = OpenStream(row)
+    streams.add(stream)
+    bench.revoke(key)
+    for failing.away, refused in ((True, False), (False, True)):
+        await streams.look()
+        assert isinstance(stream.refusal, KeyRevoked) is refused
+    await streams.close()
