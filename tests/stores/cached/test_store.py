@@ -585,7 +585,7 @@ def test_d28_without_its_cache_the_gate_verifies_in_the_database_and_limits_here
 def test_w15_a_cache_that_is_slow_for_a_moment_keeps_the_limits_that_it_told(tmp_path: Any) -> None:
     """Two processes; the first has admitted most of the limit, which the second was told."""
     with redis_server() as mortal:
-        url = f"sqlite:///{tmp_path}/keys.db {mortal.url()}"
+        url = f"sqlite:///{tmp_path}/keys.db?mode=rwc {mortal.url()}"
         plans = PlanBook([Plan("free", 60, None, None, 1)])
         first, second = (
             Gate(url, brand="acme", plans=plans, fleet=2, deadline=seconds) for seconds in (30, 2)
