@@ -14,7 +14,7 @@ from .resilience.local_limits import LocalLimits
 from .resilience.store import ResilientStore
 
 _SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
-_REDIS: Final = ("redis", "rediss")
+_REDIS: Final = ("redis", "rediss", "unix")
 _COMMA: Final = re.compile(r",\s*[a-z+]+://")
 
 
@@ -24,9 +24,9 @@ def open_store(url: str) -> Store:
     ``memory://`` keeps everything in this process; ``sqlite:///file.db``,
     ``postgresql://user:password@host/database``, ``mysql://`` and ``mariadb://`` in a database
     (the extra ``lockgate[sql]``); ``redis://host:6379``, ``redis+cluster://host,host`` and
-    ``redis+sentinel://host,host/service`` in Redis or Valkey, by TLS as ``rediss`` (the extra
-    ``lockgate[redis]``). The first call connects. Each call awaits if an event loop runs around it,
-    and blocks otherwise.
+    ``redis+sentinel://host,host/service`` in Redis or Valkey, by TLS as ``rediss``, or
+    ``unix:///path`` by a socket of this machine (the extra ``lockgate[redis]``). The first call
+    connects. Each call awaits if an event loop runs around it, and blocks otherwise.
 
     Two URLs with a blank between them, a database and Redis, keep keys in the first and serve
     admissions from the second: see :class:`~lockgate.stores.cached.store.CachedStore`.

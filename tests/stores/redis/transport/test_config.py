@@ -134,6 +134,7 @@ def test_clients_of_one_server(tmp_path: Path) -> None:
     with redis_server("--unixsocket", path, "--requirepass", "pass") as running:
         hits(redis.Redis(port=running.port, password="pass"))
         hits(redis_asyncio.Redis(port=running.port, password="pass", decode_responses=True))
+        hits(f"unix://:pass@{path}?db=0")
         hits(redis.Redis(unix_socket_path=path, password="pass", protocol=3))
         hits(redis_asyncio.Redis(unix_socket_path=path, password="pass"))
         url = f"redis://:pass@127.0.0.1:{running.port}/3"

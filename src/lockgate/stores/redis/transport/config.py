@@ -242,6 +242,8 @@ def servers_of(sources: Iterable[Client | str]) -> ServersByMode:
 def _from_url(text: str) -> Servers:
     try:
         url = urlsplit(text)
+        if url.scheme == "unix":
+            return _from_client(redis.Redis.from_url(text))
         scheme, _, suffix = url.scheme.partition("+")
         kind: Kind = "cluster" if suffix == "cluster" else "sentinel" if suffix else "single"
         if scheme not in {"redis", "rediss"} or suffix not in {"", "cluster", "sentinel"}:
@@ -271,10 +273,10 @@ def _from_url(text: str) -> Servers:
     except (ValueError, TypeError):
         raise ConfigurationError(
             "The store's URL cannot be read: use 'redis://user:password@host:6379/0', "
-            "'redis+cluster://host:6379,host:6380', or "
-            "'redis+sentinel://host:26379,host:26379/service', 'rediss' in place of 'redis' for "
-            "TLS, with special characters %-encoded; after a '?' only what redis-py's connections "
-            "take, such as 'socket_timeout=0.5'."
+            "'redis+cluster://host:6379,host:6380', "
+            "'redis+sentinel://host:26379,host:26379/service' or 'unix:///path?db=0', 'rediss' in "
+            "place of 'redis' for TLS, with special characters %-encoded; after a '?' only what "
+            "redis-py's connections take, such as 'socket_timeout=0.5'."
         ) from None
 
 
