@@ -143,7 +143,7 @@ def test_store_calls_are_a_histogram_with_cumulative_buckets(gate: Gate) -> None
 async def test_calls_of_a_shared_store_are_timed_once_a_collector_is_attached(
     tmp_path: Path,
 ) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme", plans=PLANS)
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme", plans=PLANS)
     await traffic(gate)
     assert gate.metrics.store_calls == {}
     found = families(gate)
@@ -159,7 +159,7 @@ async def test_calls_of_a_shared_store_are_timed_once_a_collector_is_attached(
 
 async def test_admissions_that_share_a_transaction_are_a_batch(tmp_path: Path) -> None:
     plans = PlanBook([Plan("wide", 100, None, None, 1)], default="wide")
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db", brand="acme", plans=plans, deadline=20)
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme", plans=plans, deadline=20)
     text = (await gate.keys.create("org_1", "ci")).text
     await gate.authenticate(text)
     batches, batched = gate.metrics.batches, gate.metrics.batched

@@ -116,7 +116,7 @@ def test_ready_wants_an_origin_where_sessions_are() -> None:
 def test_an_open_breaker_does_not_keep_a_start_from_succeeding() -> None:
     store = Shared()
     gate = Gate(store, brand="acme")
-    gate.store._breaker._opened_at = 0.0  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    gate.store.breaker._opened_at = 0.0  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     run(gate.ready())
     assert store.prepared == 1
 
@@ -171,8 +171,8 @@ def slow_store() -> Shared:
 
 
 async def test_requests_may_take_longer_just_after_a_start(slow_store: Shared) -> None:
-    gate = Gate(slow_store, brand="acme", deadline=0.05)
     slow_store.enforces_deadline = False
+    gate = Gate(slow_store, brand="acme", deadline=0.05)
     key = (await gate.keys.create("org_1", "ci")).text
     slow_store.slow = 0.5
     with pytest.raises(StoreUnavailable):

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from ssl import SSLWantReadError
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import hiredis
 from redis import exceptions
@@ -299,9 +299,9 @@ class AsyncConnection(Exchange, asyncio.Protocol):
         return reply
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "TCP, TLS and Unix sockets are streams"
-        self._transport = transport
-        self.write = transport.write
+        # A stream's transport, though uvloop's classes do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self.write = self._transport.write
 
     def data_received(self, data: bytes) -> None:
         try:
