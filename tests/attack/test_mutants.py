@@ -45,6 +45,7 @@ def test_the_campaign_finds_a_fault_that_was_once_there_G1(
     assert kind in attacker.report.kinds
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("mutant", "tests"),
     [
