@@ -1,7 +1,7 @@
 """Every error of lockgate, drawn as a tree; each refusal knows its status, code and headers (D16).
 
 LockgateError
-├── ConfigurationError            wrong when the program was written: raised at construction
+├── ConfigurationError            a mistake in the program: raised at construction
 ├── HandleTaken                   a store already has a key with this handle: draw another
 └── Refusal                       an answer to a caller
     ├── Unauthenticated           401
@@ -53,26 +53,26 @@ Header = tuple[bytes, bytes]
 
 
 class LockgateError(Exception):
-    """Whatever lockgate raises."""
+    """Base class of lockgate's exceptions."""
 
 
 class ConfigurationError(LockgateError, ValueError):
-    """The program puts lockgate together wrongly; the message says what to change."""
+    """The program configures lockgate wrongly; the message says what to change."""
 
 
 class HandleTaken(LockgateError):
-    """A store was given a key whose handle it already has."""
+    """The store already holds a key with this handle."""
 
 
 class Refusal(LockgateError):
-    """An answer other than success: its status, code and headers, and a sentence for a person.
+    """Base class of error responses: a status, a code, headers and a sentence for a person.
 
     Attributes:
-        rate: the rate-limit headers of whoever is refused (D24); set by the gate.
-        measured: the plan and the reading that those headers tell of.
-        organization: whose key or session it was, where that is known; for events only.
-        principal: a :class:`~lockgate.Principal` where the credential is good and something else is
-            not; for shadow mode and events only.
+        rate: the rate-limit headers for the caller (D24); set by the gate.
+        measured: the plan and the reading behind those headers.
+        organization: the organization of the key or session, if known; for events only.
+        principal: the :class:`~lockgate.Principal` of a valid credential that was refused for
+            another reason; for shadow mode and events only.
     """
 
     status: ClassVar[int]
@@ -88,11 +88,11 @@ class Refusal(LockgateError):
         super().__init__(self.message)
 
     def body(self) -> dict[str, object]:
-        """The JSON body (D16): ``error`` and ``code``, and what the kind of refusal adds."""
+        """Return the JSON body (D16): ``error``, ``code`` and the fields that subclasses add."""
         return {"error": self.message, "code": self.code}
 
     def headers(self) -> tuple[Header, ...]:
-        """The headers that this kind of refusal adds, without the rate-limit ones."""
+        """Return the headers of this class of refusal, without the rate-limit headers."""
         return ()
 
 
@@ -100,13 +100,13 @@ _NO_STORE: Header = (b"cache-control", b"no-store")
 
 
 class Unauthenticated(Refusal):
-    """No credential, or one that is not accepted (RFC 6750, section 3)."""
+    """The credential is missing or not accepted (RFC 6750, section 3)."""
 
     status = 401
     challenge: ClassVar[bytes] = b'Bearer error="invalid_token"'
 
     def headers(self) -> tuple[Header, ...]:
-        """The challenge; not to be stored by any cache (D38)."""
+        """Return the ``WWW-Authenticate`` challenge and ``Cache-Control: no-store`` (D38)."""
         return ((b"www-authenticate", self.challenge), _NO_STORE)
 
 
@@ -136,23 +136,23 @@ class KeyNotFound(Unauthenticated):
 
 
 class KeyRevoked(Unauthenticated):
-    """The key was revoked, for good."""
+    """The key was revoked; a revocation is final."""
 
     code = "KEY_REVOKED"
     sentence = "This API key was revoked: use another one."
 
 
 class KeyExpired(Unauthenticated):
-    """The key's time is over."""
+    """The key has expired."""
 
     code = "KEY_EXPIRED"
     sentence = "This API key has expired: create a new one."
 
 
 class TokenNotAccepted(Unauthenticated):
-    """No such dashboard token: whether it is malformed, unknown, wrong or revoked looks the same.
+    """The dashboard token is not accepted: malformed, unknown, wrong or revoked look the same.
 
-    That it is one, and of which organization, is for its holder to know.
+    The response reveals neither whether the token exists nor its organization.
     """
 
     code = "TOKEN_NOT_ACCEPTED"
@@ -160,7 +160,7 @@ class TokenNotAccepted(Unauthenticated):
 
 
 class SessionRequired(Unauthenticated):
-    """The operation takes a dashboard session, and no session cookie came (D11)."""
+    """The operation needs a dashboard session, and the request has no session cookie (D11)."""
 
     code = "SESSION_REQUIRED"
     sentence = "This needs a dashboard session: sign in, an API key is not enough."
@@ -168,7 +168,7 @@ class SessionRequired(Unauthenticated):
 
 
 class SessionInvalid(Unauthenticated):
-    """A session cookie came and is not accepted, or two came (D11)."""
+    """The session cookie is not accepted, or the request has two of them (D11)."""
 
     code = "SESSION_INVALID"
     sentence = "The session is not valid or has ended: sign in again."
@@ -176,7 +176,7 @@ class SessionInvalid(Unauthenticated):
 
 
 class InsufficientScope(Refusal):
-    """The key is good, and its scopes do not cover what the operation requires."""
+    """The key is valid, but its scopes do not cover the required scope."""
 
     status = 403
     code = "INSUFFICIENT_SCOPE"
@@ -186,30 +186,30 @@ class InsufficientScope(Refusal):
         super().__init__(f"This API key lacks the scope {scope!r}: use one that has it.")
 
     def headers(self) -> tuple[Header, ...]:
-        """The challenge that names the missing scope (RFC 6750, section 3.1)."""
+        """Return the challenge that names the missing scope (RFC 6750, section 3.1)."""
         challenge = f'Bearer error="insufficient_scope", scope="{self.scope}"'
         return ((b"www-authenticate", challenge.encode()), _NO_STORE)
 
 
 class Forbidden(Refusal):
-    """Whoever asks is known, and may not do this."""
+    """Base class of 403: the caller is known but not permitted."""
 
     status = 403
 
     def headers(self) -> tuple[Header, ...]:
-        """Not to be stored by any cache (D38)."""
+        """Return ``Cache-Control: no-store`` (D38)."""
         return (_NO_STORE,)
 
 
 class NoOrganization(Forbidden):
-    """The login belongs to no organization, or not to the one that was named (D15)."""
+    """The login belongs to no organization, or not to the requested organization (D15)."""
 
     code = "NO_ORGANIZATION"
     sentence = "This session acts for no such organization: claim it, or sign in to another one."
 
 
 class ClaimRefused(Forbidden):
-    """The organization is not this login's to claim, or there is none: nobody can tell (D15)."""
+    """This login may not claim the organization, or it does not exist: both look the same (D15)."""
 
     code = "CLAIM_REFUSED"
     sentence = (
@@ -226,7 +226,7 @@ class RegistrationRefused(Forbidden):
 
 
 class AgentsOnly(Forbidden):
-    """The session is a person's, and this is for agents that signed in (D15)."""
+    """The session is a person's, but the operation is for agents that signed in (D15)."""
 
     code = "AGENTS_ONLY"
     sentence = "This ends the sessions of agents: sign out at your identity provider."
@@ -240,14 +240,14 @@ class CrossSiteRequest(Forbidden):
 
 
 class Problem(NamedTuple):
-    """What is wrong with one field: its dotted path (empty for the whole body) and a sentence."""
+    """An invalid field: its dotted path (empty for the whole body) and a sentence."""
 
     field: str
     message: str
 
 
 class InvalidRequest(Refusal):
-    """The request does not say what it must; every problem is listed (D17)."""
+    """The request is invalid; the response lists every problem (D17)."""
 
     status = 400
     code = "VALIDATION_ERROR"
@@ -260,17 +260,17 @@ class InvalidRequest(Refusal):
         )
 
     def __str__(self) -> str:
-        """The message with the reasons, for a program that calls lockgate itself."""
+        """Return the message with its reasons, for programs that call lockgate directly."""
         reasons = [f"{p.field}: {p.message}" if p.field else p.message for p in self.problems]
         return " ".join([self.message, *reasons])
 
     def body(self) -> dict[str, object]:
-        """Adds ``details``, one ``{"field", "message"}`` for each problem."""
+        """Add ``details``: a ``{"field", "message"}`` object for each problem."""
         return {**super().body(), "details": [problem._asdict() for problem in self.problems]}
 
 
 class NotFound(Refusal):
-    """No such thing, or it belongs to another organization: nobody can tell which (D9)."""
+    """The object does not exist or belongs to another organization: both look the same (D9)."""
 
     status = 404
     code = "NOT_FOUND"
@@ -278,7 +278,7 @@ class NotFound(Refusal):
 
 
 class MethodNotAllowed(Refusal):
-    """The path exists, the method does not."""
+    """The path exists, but not with this method."""
 
     status = 405
     code = "METHOD_NOT_ALLOWED"
@@ -289,12 +289,12 @@ class MethodNotAllowed(Refusal):
         super().__init__(f"This method is not allowed here{instead}.")
 
     def headers(self) -> tuple[Header, ...]:
-        """``Allow`` names the methods that exist."""
+        """Return ``Allow``, which lists the methods of the path."""
         return ((b"allow", self.allowed.encode()),)
 
 
 class KeyLimitReached(Refusal):
-    """The organization already has as many live keys as it may (D8)."""
+    """The organization already has its maximum number of live keys (D8)."""
 
     status = 409
     code = "KEY_LIMIT_REACHED"
@@ -304,7 +304,7 @@ class KeyLimitReached(Refusal):
 
 
 class KeyNotLive(Refusal):
-    """The key was revoked or has expired: no verb changes it any more (D43)."""
+    """The key was revoked or has expired, so it cannot be changed (D43)."""
 
     status = 409
     code = "KEY_NOT_LIVE"
@@ -312,7 +312,7 @@ class KeyNotLive(Refusal):
 
 
 class KeyRotated(Refusal):
-    """The key was rotated before, and has one successor only (D43)."""
+    """The key was already rotated; a key has at most one successor (D43)."""
 
     status = 409
     code = "KEY_ROTATED"
@@ -322,7 +322,7 @@ class KeyRotated(Refusal):
 
 
 class JobRunning(Refusal):
-    """Another holder has the slot of this job: one job does not run twice at a time."""
+    """Another owner holds the slot of this job: a job does not run twice at the same time."""
 
     status = 409
     code = "JOB_RUNNING"
@@ -330,7 +330,7 @@ class JobRunning(Refusal):
 
 
 class PayloadTooLarge(Refusal):
-    """The body is larger than these operations read."""
+    """The body exceeds the size limit of the operation."""
 
     status = 413
     code = "PAYLOAD_TOO_LARGE"
@@ -351,14 +351,15 @@ class RateLimitExceeded(Refusal):
     """A window is full (spec 7.2, D22).
 
     Attributes:
-        type: the window that decides: ``minute``, ``hour`` or ``day``.
-        limit: what it admits.
-        used: what it counts.
-        retry_after: whole seconds to wait, at least 1; of a cost above the limit, which is never
-            admitted, the window's length (D39).
-        cost: what the request takes from the window.
+        type: the window that refused the request: ``minute``, ``hour`` or ``day``.
+        limit: the window's limit, in units.
+        used: units in the window.
+        retry_after: whole seconds to wait, at least 1; the window's length for a cost above the
+            limit, which is never admitted (D39).
+        cost: units that the request asked for.
         since: the instant of the decision, in microseconds.
-        until: until when a request of cost 1 gets this very answer, if no key or plan changes.
+        until: the instant, in microseconds, until which a request of cost 1 gets the same refusal
+            unless a key or plan changes.
     """
 
     status = 429
@@ -383,20 +384,20 @@ class RateLimitExceeded(Refusal):
         super().__init__(sentence.format_map(vars(self)))
 
     def body(self) -> dict[str, object]:
-        """Adds ``retryAfter`` and ``limits`` (spec 7.2)."""
+        """Add ``retryAfter`` and ``limits`` (spec 7.2)."""
         limits = {"type": self.type, "limit": self.limit, "used": self.used}
         return {**super().body(), "retryAfter": self.retry_after, "limits": limits}
 
     def headers(self) -> tuple[Header, ...]:
-        """``Retry-After``; not to be stored by any cache (D38)."""
+        """Return ``Retry-After`` and ``Cache-Control: no-store`` (D38)."""
         return ((b"retry-after", b"%d" % self.retry_after), _NO_STORE)
 
 
 class ConcurrentLimitExceeded(RateLimitExceeded):
-    """Every slot for concurrent jobs is taken (D26).
+    """The organization has no free concurrency slot (D26).
 
-    ``type`` is ``concurrent``, ``used`` the slots that are held, and ``retry_after`` a hint: nobody
-    knows when a job ends.
+    ``type`` is ``concurrent`` and ``used`` the number of held slots. ``retry_after`` is a hint: the
+    end of a job cannot be predicted.
     """
 
     code = "CONCURRENT_LIMIT_EXCEEDED"
@@ -409,39 +410,39 @@ class ConcurrentLimitExceeded(RateLimitExceeded):
 
 
 class TryAgain(Refusal):
-    """It is the service's fault, and may be over soon."""
+    """Base class of 503: a temporary failure of the service."""
 
     status = 503
     retry_after: ClassVar[int] = 1
     """Whole seconds to wait."""
 
     def body(self) -> dict[str, object]:
-        """Adds ``retryAfter``; only a 429 has the ``Retry-After`` header (spec 8.2)."""
+        """Add ``retryAfter``; only a 429 has the ``Retry-After`` header (spec 8.2)."""
         return {**super().body(), "retryAfter": self.retry_after}
 
     def headers(self) -> tuple[Header, ...]:
-        """Not to be stored by any cache."""
+        """Return ``Cache-Control: no-store``."""
         return (_NO_STORE,)
 
 
 class StoreUnavailable(TryAgain):
-    """What decides could not be asked, so nobody is let in (D17, D28)."""
+    """The store did not answer, so the request is refused (D17, D28)."""
 
     code = "STORE_UNAVAILABLE"
     sentence = "The service cannot check credentials at the moment: try again shortly."
 
 
 class RegistrationUnavailable(TryAgain):
-    """The service could not decide about a registration: its ``approve`` failed (D13)."""
+    """The host's ``approve`` function failed, so the registration was not decided (D13)."""
 
     code = "REGISTRATION_UNAVAILABLE"
     sentence = "The service cannot decide about registrations at the moment: try again shortly."
 
 
 class SlotLost(TryAgain):
-    """The lease of a job's slot is over while the job was running: its slot may be another's now.
+    """The lease of a running job has ended: another job may hold the slot now.
 
-    Its holder did not renew it in time, or somebody released it, to cancel the job.
+    The holder did not renew the lease in time, or the slot was released to cancel the job.
     """
 
     code = "SLOT_LOST"

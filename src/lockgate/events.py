@@ -1,4 +1,4 @@
-"""What happened, for whoever watches: refusals, failures, keys created and revoked."""
+"""Events: report refusals, failures and changes of keys to the log and to an observer."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -14,18 +14,18 @@ _ADMITTED_EVERY: Final = 10.0
 
 
 class Event(NamedTuple):
-    """Something worth knowing. The fields hold no credential, ever (R7).
+    """An event: its name and fields. No field ever holds a credential (R7).
 
     Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``, ``route``, the
-    rule as it was named, ``wait``, whole seconds until another attempt, and ``window`` where one is
-    full, each else None; where a key or session was good ``organization``, ``key``, the key's id,
-    and ``plan``), ``admitted`` (``plan``, ``requests``, ``seconds``: how many since it was told
-    last, at most once in ten seconds, only to an observer),
+    route of its access rule, ``wait``, whole seconds until another attempt, and ``window``, the
+    full window, each else None; for a valid key or session ``organization``, ``key``, the key's id,
+    and ``plan``), ``admitted`` (``plan``, ``requests``, ``seconds``: admissions since the previous
+    such event, at most once in ten seconds, only for an observer),
     ``shadow_summary`` (``seconds``, ``requests``, ``most``, texts),
     ``store_failed`` and ``internal_error`` (``error``, the exception's type), ``unreadable_state``
     (``organization``, ``error``, ``remedy``); of a shared store ``breaker_opened``
     (``store``, ``error``), ``breaker_tried`` (``store``), ``breaker_closed`` (``store``, ``away``,
-    seconds), of a Redis Cluster each with the server as well (``node``, as ``host:port``),
+    in seconds), each with ``node`` (``host:port``) in a Redis Cluster,
     ``limits_fell_back`` (``mode``) and ``limits_restored`` (``decisions``, how many were local);
     ``redis_evicts`` (``server``,
     ``policy``, ``maxmemory``, bytes: limits do not hold there); ``key_created``,
@@ -44,7 +44,7 @@ class Event(NamedTuple):
     ``signed_in`` and ``signed_out`` (``organization``), ``claimed`` (``organization``, ``user``,
     ``revoked``, ``token_kept``), ``account_removed`` (``organization``), ``billing_failed``
     (``organization``, ``error``), ``approval_failed`` (``error``), ``registrations_exhausted``
-    (``limit``: the budget of the whole service is spent), ``registration_refused``,
+    (``limit``, of the whole service), ``registration_refused``,
     ``sign_in_refused`` and ``claim_refused`` (``code``, ``address``).
     """
 
@@ -56,12 +56,12 @@ Observer = Callable[[Event], None]
 
 
 class Events:
-    """Tells every event to the log (logger ``lockgate``) and to the observer, if there is one.
+    """Report every event to the log (logger ``lockgate``), the metrics and an optional observer.
 
     Attributes:
-        metrics: counts them.
-        admit: counts an admitted request by the name of its plan; for an observer, also tells of
-            admissions from time to time.
+        metrics: counts the events.
+        admit: counts an admitted request by the name of its plan; with an observer, also emits
+            ``admitted``.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Events:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody would hear an ordinary event; asked where telling one takes work."""
+        """Whether DEBUG events reach a log or an observer; callers skip costly fields if not."""
         return self._observer is not None or logger.isEnabledFor(logging.DEBUG)
 
     def _admit(self, plan: str) -> None:
@@ -89,7 +89,7 @@ class Events:
             self.tell_admitted()
 
     def tell_admitted(self) -> None:
-        """Tell an observer how many requests of each plan were admitted since it was told last."""
+        """Emit ``admitted`` for each plan with admissions since its previous event."""
         if self._observer is None:
             return
         since, self._told_at = self._told_at, self._clock()
@@ -101,7 +101,7 @@ class Events:
                 self.emit("admitted", plan=plan, requests=requests, seconds=seconds)
 
     def emit(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
-        """Count, log and report an event. An observer that raises is logged and goes no further."""
+        """Count, log and report an event. An observer's exception is logged, not raised."""
         self.metrics.happen(name, fields)
         if logger.isEnabledFor(level):
             text = " ".join(f"{k}={v!r}" for k, v in fields.items())

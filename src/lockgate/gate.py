@@ -84,53 +84,55 @@ Client = TypeVar("Client")
 
 
 class Gate:
-    """Decides who comes in: keys, scopes and limits for one service.
+    """Authenticate and rate-limit requests: the keys, scopes and limits of one service.
 
     Args:
         store: where keys and windows are kept: a :class:`~lockgate.stores.Store` or its URL.
-        brand: the word that the service's keys start with, as ``acme`` in ``acme_live_...``.
+        brand: the first word of the service's keys, as ``acme`` in ``acme_live_...``.
         environment: the second word of the keys: ``live``, or another such as ``test``.
-        peppers: secrets that keys are digested and rows are sealed with, the newest first, 16 bytes
-            or more each (D3).
-        next_pepper: the pepper that a rotation is going to, for the deploy before it comes first in
-            ``peppers``: keys that other processes have put under it are good here.
-        accept_plain: accept keys without a pepper beside those with one, for a service that adds
-            its first pepper: until they have moved. A writer of the database can mint such keys.
-        accept_unsealed: accept rows without a seal beside peppers, for a service that has rows from
-            before: until ``gate.keys.seal()`` has sealed them. A writer of the database can give
-            such a row any organization and any scope.
-        plans: the plans there are; by default those of spec 8.1.
-        catalogue: the scopes there are; by default those of spec 5.3.
-        anonymous: the budget of one client address for public routes, and as much again for
-            requests without a good credential (D24).
-        legacy: other systems whose keys are good here as well, the first that fits a key counts.
-        sessions: verifies dashboard sessions; without it no key operation can be mounted.
-        registration: lets agents register themselves; without it they cannot (D13).
-        public_url: where the service's own pages live: their origin may write with a session.
-        allowed_origins: origins of further pages that may write with a session (D11).
-        trusted_proxies: addresses and networks of proxies, whose ``X-Forwarded-For`` is believed.
-        key_cap: the most live keys an organization may have; None: any number (D8).
-        key_retention_days: how long revoked and expired keys are kept, at least 1; None: for ever
-            (D45).
-        slot_lease: seconds until the slot of a job comes back whose worker died; what runs renews
-            it three times as often, up to a day.
-        slot_retry_after: seconds that a caller is told to wait for a slot: a hint (D26).
+        peppers: secrets for key digests and row seals, the newest first, 16 bytes or more each
+            (D3).
+        next_pepper: the pepper that the next deploy puts first in ``peppers``. Accepts keys that
+            other processes have already moved to it.
+        accept_plain: whether to accept keys without a pepper while ``peppers`` is set. For services
+            that add their first pepper, until all keys have moved: a writer of the database can
+            mint such keys.
+        accept_unsealed: whether to accept rows without a seal while ``peppers`` is set. For
+            services with older rows, until ``gate.keys.seal()`` has sealed them: a writer of the
+            database can give such a row any organization and any scope.
+        plans: the plan book; by default the plans of spec 8.1.
+        catalogue: the scope catalogue; by default the scopes of spec 5.3.
+        anonymous: the budget of one client address for public routes, and a second budget of the
+            same size for requests without a valid credential (D24).
+        legacy: key formats of other systems whose imported keys are accepted; the first format
+            that matches a key applies.
+        sessions: verifies dashboard sessions; None: the key operations cannot be mounted.
+        registration: lets agents register themselves; None: they cannot (D13).
+        public_url: the URL of the service's own pages; their origin may write with a session.
+        allowed_origins: further origins whose pages may write with a session (D11).
+        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For`` is trusted.
+        key_cap: the maximum number of live keys of an organization; None: no maximum (D8).
+        key_retention_days: days for which revoked and expired keys are kept, at least 1; None:
+            forever (D45).
+        slot_lease: seconds until the slot of a dead worker is free again, up to a day. A running
+            job renews its lease three times in that time.
+        slot_retry_after: seconds in ``Retry-After`` of a refused slot: a hint (D26).
         end_streams: whether the open streams and WebSockets of a key end within a second of its
             revocation or expiry.
-        prefix: where lockgate's own operations live (D37).
-        health: where probes for orchestrators live, e.g. ``"/health"`` for the public paths
-            ``/health/live`` and ``/health/ready``; None: there are none.
-        draft_headers: whether to add the IETF draft's ``RateLimit`` fields as well (D23).
-        deadline: seconds that a request waits for a shared store, then it is left behind (D34).
-        on_store_failure: what holds for limits while their store is away and whoever asks is known
-            otherwise: ``local`` windows of this process, ``open`` or ``closed`` (D28). A key that
-            cannot be verified is never let in.
-        fleet: how many processes serve this; on local windows each has its share of the limits.
-        clock: gives the present in microseconds, for tests; by default each store's own clock.
-        observer: is told every :class:`~lockgate.events.Event`.
+        prefix: the path prefix of lockgate's own operations (D37).
+        health: the path prefix of the health probes, e.g. ``"/health"`` for the public paths
+            ``/health/live`` and ``/health/ready``; None: no probes.
+        draft_headers: whether to add the IETF draft's ``RateLimit`` fields (D23).
+        deadline: seconds that a request waits for a shared store before it is refused (D34).
+        on_store_failure: how to limit callers that are verified without the store while it is away:
+            by ``local`` windows of this process, ``open`` (no limits) or ``closed`` (503) (D28). A
+            key that cannot be verified is always refused.
+        fleet: the number of processes that share the limits; local windows apply a share to each.
+        clock: returns the present in microseconds, for tests; by default each store's own clock.
+        observer: receives every :class:`~lockgate.events.Event`.
 
     Raises:
-        ConfigurationError: something does not fit together; the message says what to change.
+        ConfigurationError: arguments do not fit together; the message says what to change.
     """
 
     def __init__(
@@ -190,9 +192,9 @@ class Gate:
         limits = LocalLimits(on_store_failure, fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, limits, deadline)
         self.anonymous: Final = AnonymousLimits(anonymous, clock)
-        """What client addresses ask of public routes."""
+        """Budgets of client addresses for public routes."""
         self.failures: Final = AnonymousLimits(anonymous, clock)
-        """What they ask of other routes without a good credential."""
+        """Budgets of client addresses for requests without a valid credential."""
         self.forwarding: Final = ForwardedHeaders(self.events)
         self.known: Final = VerifiedKeyCache()
         watch = clock, self.events
@@ -234,22 +236,22 @@ class Gate:
         self.clock: Final = clock
         self._deadline = deadline
         self.headers: Final = all_headers if draft_headers else rate_headers
-        """What a response carries of a reading by a plan (D23)."""
+        """Builds the rate-limit headers of a plan and a reading (D23)."""
         self.text_headers: Final = all_text if draft_headers else rate_text
-        """The same, as WSGI has it."""
+        """Builds the same headers as text, for WSGI."""
         self._warn()
 
     @property
     def has_operations(self) -> bool:
-        """Whether there is something to mount: the operations need sessions, probes a path."""
+        """Return whether operations (which need sessions) or probes are configured."""
         return self.sessions is not None or self.health is not None
 
     async def ready(self) -> None:
         """Prepare this process: connect, check the schema, compile statements, load scripts.
 
-        The ASGI middleware does it as the lifespan starts, the WSGI middleware in the first request
-        of a process. Call it before the first request where neither is used. Connecting has 5
-        seconds, whatever the deadline of requests.
+        The ASGI middleware calls it when the lifespan starts, the WSGI middleware in the first
+        request of a process. Without either, call it before the first request. Connecting may take
+        5 seconds, independently of the deadline of requests.
 
         Raises:
             ConfigurationError: the tables are of another revision, or sessions are verified and no
@@ -260,7 +262,7 @@ class Gate:
 
     @cached_property
     def sync(self) -> SyncGate:
-        """The verbs of this gate as plain functions, where no event loop runs.
+        """Return a view of this gate with blocking methods, for threads without an event loop.
 
         Raises:
             ConfigurationError: the store needs an event loop.
@@ -276,14 +278,14 @@ class Gate:
     ) -> Principal:
         """Verify a key, charge its organization, then check its scopes (D19).
 
-        The one way in for keys: the middleware goes through :meth:`admit_header`, as this does.
+        The middleware calls :meth:`admit_header`, as this method does: keys have no other path.
 
         Args:
             credential: the text of a key, or a whole ``Authorization`` value (``Bearer ...``).
-            requires: the scope that the key needs; None: any valid key will do.
+            requires: the scope that the key needs; None: any valid key is admitted.
             cost: units to take from each window, from 1 to 2**53 - 1.
-            address: the client's address. Wrong keys of another system that cost a slow password
-                hash are charged to it.
+            address: the client's address; charged for wrong imported keys that cost a slow
+                password hash.
 
         Raises:
             Unauthenticated: no such key, revoked, or expired. Nothing is counted.
@@ -366,7 +368,7 @@ class Gate:
     async def _remember(
         self, authorization: bytes, token: Token, principal: Principal, key: ApiKey
     ) -> Principal:
-        """Move a key that was just verified to the newest pepper, and remember its token."""
+        """Move a newly verified key to the newest pepper and remember its token."""
         if not is_current(key, self._peppers):
             key = await self._rehash(token, key)
             principal = principal._replace(key=key)
@@ -374,7 +376,7 @@ class Gate:
         return principal
 
     async def _upgrade(self, token: ImportedToken, address: str) -> None:
-        """Move the row of an imported key to a digest of ours, after its slow check."""
+        """Move the row of an imported key to lockgate's digest, after its slow check."""
         try:
             await self.legacy.upgrade(token, address)
         except RateLimitExceeded as refusal:
@@ -385,7 +387,7 @@ class Gate:
                 self.rejections.report(token.rejected)
 
     def _refusal(self, admission: Admission, requires: Requirement | None, cost: int) -> Refusal:
-        """Turn an admission that lets no request in into its refusal."""
+        """Return the refusal for an admission whose verdict or scopes refuse the request."""
         verdict, key, plan, reading = admission
         if key is None:
             return KeyNotFound()
@@ -404,10 +406,10 @@ class Gate:
         return self.refused(InsufficientScope(lacking), principal)
 
     async def admit_session(self, session: Session, cost: int = 1) -> Principal:
-        """Let a verified session in: it counts on its organization's windows, like a key (D9).
+        """Admit a verified session and charge its organization's windows, as for a key (D9).
 
         Raises:
-            NoOrganization: the session acts for none.
+            NoOrganization: the session acts for no organization.
             RateLimitExceeded: a window is full.
             StoreUnavailable: the store did not answer.
         """
@@ -427,11 +429,11 @@ class Gate:
         return principal
 
     def believes(self, account: Account) -> bool:
-        """Whether the row of an account has a good seal; another one is an event."""
+        """Return whether the row of an account has a valid seal; report it otherwise."""
         return believed(account, self.format.peppers, self.rejections)
 
     async def now(self) -> int:
-        """The present, by the gate's clock or else by the store's, in microseconds."""
+        """Return the present in microseconds, by the gate's clock or else by the store's."""
         return self.clock() if self.clock else await self.store.now()
 
     async def explain(self, subject: str, key: str | None = None) -> Explanation:
@@ -447,7 +449,7 @@ class Gate:
         Raises:
             NotFound: the organization has no such key.
             KeyNotFound: no key has this text.
-            InvalidFormat: the text begins like a key and is none, as after a typing error.
+            InvalidFormat: the text begins like a key but is malformed, as after a typing error.
             StoreUnavailable: the store did not answer.
         """
         return await self._explanations.explain(subject, key)
@@ -460,18 +462,21 @@ class Gate:
         owner: str | None = None,
         seconds: float | None = None,
     ) -> ConcurrencySlot:
-        """A slot for a job, held while a block runs: ``async with gate.slot(principal, job_id):``.
+        """Return a context manager that holds a concurrency slot for a job while its block runs.
 
-        In a thread without an event loop it is ``with gate.slot(...):``. For work that outlives
-        the block, or ends elsewhere, see :attr:`slots`.
+        Use ``async with gate.slot(principal, job_id):``, or ``with gate.slot(...):`` in a thread
+        without an event loop. For work that outlives the block, or ends elsewhere, see
+        :attr:`slots`.
 
         Args:
-            holder: who is calling, or the organization's id.
-            job: the job's id, 1 to 128 characters; it runs once at a time. None: one of its own.
-            owner: that of a slot which was taken before by :meth:`gate.slots.acquire()
-                <lockgate.services.concurrency.ConcurrencySlots.acquire>`: the block takes it over.
-            seconds: when the slot comes back if this process dies, up to a day; None: as the gate
-                says.
+            holder: the calling principal, or the organization's id.
+            job: the job's id, 1 to 128 characters, which runs once at a time; None: a new random
+                id.
+            owner: the owner of a slot that :meth:`gate.slots.acquire()
+                <lockgate.services.concurrency.ConcurrencySlots.acquire>` took before; the block
+                takes it over.
+            seconds: the lease, up to a day, after which the slot is free again if this process
+                dies; None: the gate's ``slot_lease``.
 
         Entering the block raises what :meth:`gate.slots.acquire()
         <lockgate.services.concurrency.ConcurrencySlots.acquire>` raises, and
@@ -480,30 +485,34 @@ class Gate:
         return ConcurrencySlot(self.slots, holder, job, owner, seconds)
 
     def pair(self, face: Literal["async", "sync"]) -> None:
-        """See that store and session verifier suit a face, which asks when it is made.
+        """Check the I/O modes of the store and the session verifier against an adapter's.
+
+        Each adapter calls it when it is constructed.
 
         Args:
-            face: ``async`` awaits in an event loop, as under ASGI; ``sync`` waits in a thread,
-                as under WSGI.
+            face: ``async``: the adapter awaits in an event loop, as under ASGI; ``sync``: it waits
+                in a thread, as under WSGI.
 
         Raises:
-            ConfigurationError: one of them would block the event loop, or needs one.
+            ConfigurationError: the store or the verifier would block the event loop, or needs one.
         """
         self._pair_store(face)
         if self._people is not None:
             pair(face, self._people, self._people.io)
 
     async def flush(self) -> None:
-        """Finish what was begun, and write and tell what was only counted. The gate can be used on.
+        """Finish started releases of slots, write the usage buffer and emit pending events.
 
-        It is for the end of a server: the ASGI middleware does it as the lifespan ends.
+        The gate stays usable.
+
+        For the end of a server: the ASGI middleware calls it when the lifespan ends.
         """
         self.events.tell_admitted()
         await self.slots.finishing.flush()
         await self.store.flush()
 
     async def close(self) -> None:
-        """Let go of the store's connections, threads and files."""
+        """Release the store's connections, threads and files."""
         self.events.tell_admitted()
         await self.slots.finishing.flush()
         self.legacy.close()
@@ -518,7 +527,7 @@ class Gate:
         pair(face, self._opened, self._opened.io)
 
     def refused(self, refusal: Refusal, principal: Principal) -> Refusal:
-        """A refusal of a caller whose credential is good: with its limits and for its events."""
+        """Add the caller's principal and rate-limit headers to a refusal, and return it."""
         refusal.principal = principal
         refusal.organization = principal.organization
         self.attach_rate_headers(refusal, (principal.plan, principal.reading))
@@ -527,16 +536,16 @@ class Gate:
         return refusal
 
     def attach_rate_headers(self, refusal: Refusal, measured: tuple[Plan, Reading] | None) -> None:
-        """Let a refusal tell what its caller's windows say, if that was measured."""
+        """Add the rate-limit headers of a plan and a reading to a refusal, if they are known."""
         if measured is not None:
             refusal.measured = measured
             refusal.rate = self.headers(*measured)
 
     async def _rehash(self, token: Token, key: ApiKey) -> ApiKey:
-        """Move a key to the newest pepper, now that its text is here, and seal its row (K9).
+        """Move a key to the newest pepper, while its text is at hand, and seal its row (K9).
 
         Returns:
-            The key as it is then, for whoever recognises it by its digest.
+            The key with its present digest.
         """
         new = token.fresh_digest()
         if new is None:
@@ -558,7 +567,7 @@ class Gate:
         return sealed
 
     def _warn(self) -> None:
-        """Warn of settings with which a writer of the database can mint keys."""
+        """Log a warning for settings that let a writer of the database mint keys."""
         peppers = self._peppers
         if not peppers.seals:
             if not isinstance(self._opened, MemoryStore):
@@ -577,10 +586,10 @@ def _check_cost(cost: int) -> None:
 def _check(
     key_cap: int | None, prefix: str, health: str | None, sessions: SessionVerifier | None
 ) -> None:
-    """See that arguments of a gate fit, before anything is opened.
+    """Check the arguments of a gate before it opens its store.
 
     Raises:
-        ConfigurationError: one does not.
+        ConfigurationError: an argument is out of range or malformed.
     """
     if key_cap is not None and key_cap < 1:
         raise ConfigurationError(f"key_cap is {key_cap}: use at least 1, or None for no cap.")

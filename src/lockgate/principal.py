@@ -1,4 +1,4 @@
-"""The principal: who is calling, as the application sees it."""
+"""The principal: the authenticated caller, as the application sees it."""
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -13,7 +13,7 @@ EVERYTHING = grants(("*",))
 
 
 class Principal(NamedTuple):
-    """Who is calling: an admitted key, or a session, with its organization.
+    """The authenticated caller: an admitted key or session, with its organization.
 
     Also serves as Starlette's ``request.user`` and ``request.auth``, so that its ``@requires``
     understands the wildcards of scopes.
@@ -22,33 +22,33 @@ class Principal(NamedTuple):
     organization: str
     """The organization's id."""
     key: ApiKey | None
-    """The key, its usage with this request counted; None for a session."""
+    """The API key record, its usage including this request; None for a session."""
     session: Session | None
     """The session; None for a key."""
     plan: Plan
-    """The plan that holds for the organization."""
+    """The organization's plan."""
     reading: Reading
-    """What the organization's windows say, this request counted."""
+    """The reading of the organization's windows, including this request."""
 
     @property
     def is_authenticated(self) -> bool:
-        """Always: nobody else is let in."""
+        """Return True: a principal is always an admitted caller (Starlette's interface)."""
         return True
 
     @property
     def scopes(self) -> Grants:
-        """What the caller may do; everything, for a session."""
+        """Return the scopes of the key; all scopes for a session."""
         return EVERYTHING if self.key is None else grants(self.key.scopes)
 
     def may(self, scope: str) -> bool:
-        """Whether the scopes cover an exact scope such as ``jobs:read``."""
+        """Return whether the scopes cover an exact scope such as ``jobs:read``."""
         return self.scopes.cover(requirement(scope))
 
     def need(self, scope: str | Requirement) -> None:
-        """Go on only if the scopes cover this one.
+        """Check that the scopes cover a scope.
 
         Raises:
-            InsufficientScope: they do not; the message and the challenge name it.
+            InsufficientScope: they do not; the message and the challenge name the scope.
         """
         needed = requirement(scope) if isinstance(scope, str) else scope
         lacking = needed.lacking(self.scopes)
@@ -57,12 +57,12 @@ class Principal(NamedTuple):
 
     @property
     def display_name(self) -> str:
-        """The key's name, or the session's user; for a signed-in agent, its organization."""
+        """Return the key's name, or the session's user; for an agent's session its organization."""
         return self.key.name if self.key is not None else self._user
 
     @property
     def identity(self) -> str:
-        """The key's id, or the session's user; for a signed-in agent, its organization."""
+        """Return the key's id, or the session's user; for an agent's session its organization."""
         return self.key.id if self.key is not None else self._user
 
     @property
@@ -75,7 +75,7 @@ class Principal(NamedTuple):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> NoReturn:
-        """Refuse to be made of a request, as FastAPI makes other tuples, or to be an answer."""
+        """Refuse to be parsed from a request, as FastAPI parses other tuples, or to be returned."""
         raise ConfigurationError(
             "A Principal is neither read from a request nor sent: take it as a parameter "
             "'caller: Caller = requires(...)', and answer with what a caller may see."
@@ -83,7 +83,7 @@ class Principal(NamedTuple):
 
 
 class Caller(Principal):
-    """A principal that came with a key, as every endpoint with ``requires`` takes it."""
+    """A principal with an API key: the parameter of endpoints that use ``requires``."""
 
     __slots__ = ()
 
@@ -91,5 +91,5 @@ class Caller(Principal):
 
         @property
         def key(self) -> ApiKey:  # pyright: ignore[reportIncompatibleVariableOverride] - narrower
-            """The key, its usage with this request counted."""
+            """The API key record, its usage including this request."""
             ...
