@@ -1,4 +1,4 @@
-"""For which organization a session acts: the identity provider's, or one that its user claimed."""
+"""The organization that a session acts for: the identity provider's, or a claimed one."""
 
 from collections.abc import Callable
 
@@ -20,24 +20,24 @@ async def acting(
     *,
     trusts_provider: bool = False,
 ) -> Session:
-    """Return the session as it acts: for the wanted organization, if it may.
+    """Return the session with the organization that it acts for.
 
-    Without a wish it is the organization that the session names, or else the one that its user
-    claimed last. The identity provider and registration each give out ids of organizations, and
-    know nothing of one another. So a session that names a registered organization acts for it only
-    if its own user claimed that: the proof for a registered organization is its billing e-mail, not
-    that somebody got an organization of the same id at the provider.
+    That is the wanted organization; by default the organization that the session names, or else
+    the organization that its user claimed last. The identity provider and registration assign ids
+    independently of each other. So a session that names a registered organization acts for it only
+    if its own user claimed it: ownership is proved by the billing e-mail, not by an organization of
+    the same id at the provider.
 
     Args:
-        store: where accounts are.
-        events: is told of a store that fails.
-        believes: whether the seal of an account is good; with another one it belongs to no user.
-        session: as it was verified.
-        wanted: the organization that the request names; None: it names none.
-        trusts_provider: whether a session may name any organization that is claimed, by whomever.
+        store: keeps the accounts.
+        events: receives failures of the store.
+        believes: returns whether an account's seal is valid; otherwise no user owns the account.
+        session: the verified session.
+        wanted: the organization that the request names; None: the request names no organization.
+        trusts_provider: whether a session may name any claimed organization.
 
     Raises:
-        NoOrganization: the session may not act for that organization, or for none at all.
+        NoOrganization: the session may not act for that organization, or for any.
         StoreUnavailable: the store did not answer.
     """
     named = session.organization

@@ -1,4 +1,4 @@
-"""Agents signing in with their dashboard token, and out again (spec 5.1, D15)."""
+"""Sessions of agents: sign in with a dashboard token, and sign out (spec 5.1, D15)."""
 
 from typing import Final, NamedTuple
 
@@ -20,18 +20,18 @@ from .rejected_rows import RejectedRows, believed
 from .store_errors import asking, unavailable
 
 FAILURES_PER_HOUR: Final = 20
-"""Tokens that are not accepted, by client address."""
+"""Refused tokens that one client address may send."""
 SIGN_INS_PER_HOUR: Final = 60
 """Sessions that one account may begin."""
 
 
 class SignedIn(NamedTuple):
-    """A session that began. ``cookie`` is the value of its cookie: whoever has it, is the agent."""
+    """A new session. ``cookie`` is the value of its cookie: a credential of the agent."""
 
     organization: str
     cookie: str
     seconds: int
-    """How long the session lasts."""
+    """The duration of the session."""
 
     def __repr__(self) -> str:
         return f"<SignedIn {self.organization}>"
@@ -40,18 +40,18 @@ class SignedIn(NamedTuple):
 class Agents(SessionVerifier):
     """Begins, verifies and ends the sessions of agents, as ``gate.accounts.agents``.
 
-    As a verifier it passes on every cookie that is no agent's, so it stands before that of the
-    identity provider.
+    As a session verifier it verifies the cookies of agents, and passes other cookies on to the
+    verifier of the identity provider.
 
     Args:
-        store: where the accounts are.
-        tokens: how dashboard tokens look.
-        cookie: how sessions are written.
-        seconds: how long a session lasts.
+        store: keeps the accounts.
+        tokens: the format of dashboard tokens.
+        cookie: signs and reads the cookies of sessions.
+        seconds: the duration of a session.
         people: verifies the sessions of people.
-        clock: gives the present in microseconds; None: the store's own.
-        events: is told who signs in and out.
-        rejections: is told of accounts that are not believed.
+        clock: returns the present in microseconds; None: the store's own clock.
+        events: receives ``signed_in`` and ``signed_out``.
+        rejections: reports accounts whose seal is not valid.
     """
 
     def __init__(
@@ -89,21 +89,21 @@ class Agents(SessionVerifier):
 
     @property
     def io(self) -> IoMode:
-        """As the verifier of people: agents are asked of the store, which is paired by itself."""
+        """The I/O mode of the verifier of people; the store's own I/O mode is checked apart."""
         return self._people.io
 
     async def sign_in(self, dashboard_token: str, *, address: str) -> SignedIn:
         """Begin a session for the organization that a dashboard token belongs to.
 
         Args:
-            dashboard_token: as it was shown at registration.
-            address: of the client: tokens that are not accepted are counted by it.
+            dashboard_token: the text shown at registration.
+            address: the client's address, by which refused tokens are counted.
 
         Raises:
-            TokenNotAccepted: no such token, or it was revoked.
+            TokenNotAccepted: the token is unknown or revoked.
             RateLimitExceeded: too many failures from this address, or sessions of this account.
-            StoreUnavailable: the store did not answer, or as many tokens of this address are being
-                looked up as may still fail.
+            StoreUnavailable: the store did not answer, or the lookups in progress for this address
+                already use up its remaining failures.
         """
         spent = self._failures.refuses(address)
         if spent is not None:
@@ -118,7 +118,7 @@ class Agents(SessionVerifier):
         now = await self._sign_ins.hit(account.handle)
         with asking(self._events):
             noted = await self._store.sign_in(account.organization, now if self._watch else None)
-        if noted is None:  # A claim or a removal came between.
+        if noted is None:  # A concurrent claim or removal ended the token.
             raise TokenNotAccepted
         if not is_current(account, self._tokens.peppers):
             await self._rehash(token, account)
@@ -137,10 +137,9 @@ class Agents(SessionVerifier):
         self._events.emit("signed_out", organization=organization)
 
     async def verify(self, cookie: str) -> Session | None:
-        """The session of an agent, or of a person; None if it is not accepted.
+        """Return the session of an agent or a person; None if the cookie is not accepted.
 
-        An agent's is over when its time is, once it was signed out, and once the dashboard token
-        was revoked.
+        An agent's session ends at its expiry, at sign-out, and when the dashboard token is revoked.
         """
         if not self._cookie.is_one(cookie):
             return await self._people.verify(cookie)
@@ -159,17 +158,17 @@ class Agents(SessionVerifier):
         return Session(account.organization, agent=True)
 
     def verifies_offline(self, cookie: str) -> bool:
-        """Return whether a cookie is a person's that is verified offline; an agent's never is."""
+        """Return whether a cookie can be verified without a call; an agent's cookie never can."""
         return not self._cookie.is_one(cookie) and verifies_offline(self._people, cookie)
 
     async def still(self, organization: str) -> None:
-        """Go on only if the dashboard token of an organization is still good.
+        """Check that the dashboard token of an organization is still valid.
 
-        Who has created something with an agent's session asks this before telling of it: a claim
-        that revokes everything may have come between.
+        Operations that create a key with an agent's session call it before they answer: a
+        concurrent claim may have revoked all keys.
 
         Raises:
-            SessionInvalid: the token was revoked, and every session with it.
+            SessionInvalid: the token was revoked, and with it every session.
             StoreUnavailable: the store did not answer.
         """
         with asking(self._events):
@@ -192,7 +191,7 @@ class Agents(SessionVerifier):
         return account
 
     async def _rehash(self, token: Token, account: Account) -> None:
-        """Move a token to the newest pepper, now that its text is here (K9)."""
+        """Move a token to the newest pepper, while its text is at hand (K9)."""
         new = token.fresh_digest()
         if new is None:
             return

@@ -16,7 +16,7 @@ _SPENT_AT_MOST: Final = 5_000
 
 
 class AnonymousLimits:
-    """Count what each client address does against one plan: public requests, or failures.
+    """Count public requests, or failures, of each client address against one plan.
 
     Memory is bounded by two tables, each of two generations (:class:`LocalWindows`). An address
     moves to the second table when it has spent its budget. So the number of addresses alone pushes
@@ -25,7 +25,7 @@ class AnonymousLimits:
 
     Args:
         plan: the budget of one address.
-        clock: gives the present in microseconds.
+        clock: returns the present in microseconds.
     """
 
     def __init__(self, plan: Plan, clock: Clock | None) -> None:
@@ -41,7 +41,7 @@ class AnonymousLimits:
         self._proving.clear()  # Those calls belong to threads of the parent process.
 
     def charge(self, address: str) -> Reading:
-        """Charge one request to an address and return its reading; a refusal charges nothing."""
+        """Charge one request to an address and return its reading; a refusal is not charged."""
         with self._lock:
             table, now = self._table(address), self._clock()
             reading = table.hit(address, self.plan.windows, now, 1)
@@ -66,13 +66,13 @@ class AnonymousLimits:
 
     @contextmanager
     def proving(self, address: str) -> Generator[None]:
-        """Hold one of what is left to an address while a credential is looked up.
+        """Hold one unit of an address's remaining budget while a credential is looked up.
 
-        It counts as a failure for as long: else an address could have as many looked up at once as
-        it has connections, whatever is left.
+        The lookup counts as a failure in the meantime: otherwise an address could start as many
+        lookups as it has connections, beyond its budget.
 
         Raises:
-            StoreUnavailable: those that are being looked up are all that is left.
+            StoreUnavailable: lookups in progress already hold the remaining budget.
         """
         with self._lock:
             left = self._table(address).peek(address, self.plan.windows, self._clock())

@@ -1,4 +1,4 @@
-"""Approval: the host's own word on a registration, before anything is stored (D13)."""
+"""Approval: let the host approve a registration before it is stored (D13)."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from ..events import Events, logger
 from .host_calls import HostCalls
 
 PROOF_LENGTH: Final = 4096
-"""Characters of a proof."""
+"""The maximum length of a proof, in characters."""
 
 
 class RegistrationRequest(NamedTuple):
@@ -18,13 +18,13 @@ class RegistrationRequest(NamedTuple):
 
     agent_name: str
     billing_email: str
-    """Normalised and in lower case. Nothing proves yet that it is the agent's, or its owner's."""
+    """Normalised and in lower case. It is unverified: it may belong to anyone."""
     account_type: AccountType
     company_name: str | None
     address: str
     """The network address of the client; an IPv6 one as its /64."""
     proof: str | None
-    """What the agent sent as ``proof``: a CAPTCHA's answer, a code from an e-mail, an invitation.
+    """The field ``proof``: a CAPTCHA's answer, a code from an e-mail, an invitation.
     Up to 4,096 printable characters of ASCII."""
 
     def __repr__(self) -> str:
@@ -32,7 +32,7 @@ class RegistrationRequest(NamedTuple):
 
 
 Approve: TypeAlias = Callable[[RegistrationRequest], bool | Awaitable[bool]]
-"""Says whether an agent may register. A plain function or an ``async`` one."""
+"""A plain or ``async`` function that returns whether an agent may register."""
 
 
 class Approval:
@@ -40,8 +40,8 @@ class Approval:
 
     Args:
         approve: the host's function.
-        timeout: seconds that it has.
-        events: is told each time that it fails.
+        timeout: seconds that ``approve`` may take.
+        events: receives ``approval_failed``.
     """
 
     def __init__(self, approve: Approve, timeout: float, events: Events) -> None:
@@ -54,9 +54,9 @@ class Approval:
         """Return if the registration is approved.
 
         Raises:
-            RegistrationRefused: it is not.
-            RegistrationUnavailable: the function raised, took too long, or returned something else
-                than True or False; the log has its traceback (G7).
+            RegistrationRefused: ``approve`` returned False.
+            RegistrationUnavailable: ``approve`` raised, took too long, or returned neither True nor
+                False; the traceback is logged (G7).
         """
         try:
             answer = await self._calls.call(lambda: self._approve(request), self._timeout)
@@ -71,7 +71,7 @@ class Approval:
 
 
 def read_proof(proof: str | None, *, asked_for: bool) -> list[str]:
-    """Say what is wrong with a proof, if anything."""
+    """Return the problems of a proof; an empty list if it is valid."""
     if proof is None:
         return []
     if not asked_for:

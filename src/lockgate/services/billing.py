@@ -1,4 +1,4 @@
-"""Billing: where an account is funded, asked of a provider that may be slow, or away (D13)."""
+"""Billing: the URL where an account is funded, from a provider that may be slow or fail (D13)."""
 
 import logging
 from collections.abc import Awaitable
@@ -13,30 +13,30 @@ _LONGEST_URL: Final = 2048
 
 
 class BillingProvider(Protocol):
-    """Knows where an account is funded: a checkout page, most often.
+    """Returns the URL where an account is funded, usually a checkout page.
 
-    It is called in a thread of its own, so it may block; one that is ``async`` is run there in an
-    event loop of its own, so it opens its connections itself. One that fails or takes too long
-    fails no registration: the dashboard's address stands in.
+    Each call runs in a separate thread, so it may block. An ``async`` method runs there in a new
+    event loop, so it must open its connections itself. If the call fails or takes too long, the
+    registration succeeds with the dashboard's URL instead.
     """
 
     def billing_url(self, account: Account) -> str | Awaitable[str]:
-        """The ``https`` address, up to 2,048 characters of ASCII, where this account is funded."""
+        """Return the ``https`` URL, up to 2,048 characters of ASCII, where an account is funded."""
         ...
 
 
 class NotAnAddress(ValueError):
-    """A provider gave something that is no web address."""
+    """A provider returned a value that is not a valid URL."""
 
 
 class Billing:
-    """Asks the provider, and does without it.
+    """Asks the billing provider for a URL, with a fallback.
 
     Args:
-        provider: who knows; None: nobody.
-        timeout: seconds that it has.
-        fallback: the address where it has none to give.
-        events: is told each time that it fails.
+        provider: the billing provider; None: always use the fallback.
+        timeout: seconds that the provider may take.
+        fallback: the URL to use without an answer of the provider.
+        events: receives ``billing_failed``.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Billing:
         self._calls = HostCalls("lockgate-billing")
 
     async def url(self, account: Account) -> str:
-        """Where the account is funded. Never fails."""
+        """Return the URL where the account is funded, or the fallback. Never raises."""
         provider = self._provider
         if provider is None:
             return self._fallback
@@ -67,10 +67,10 @@ class Billing:
 
 
 def web_address(answer: object) -> str:
-    """The answer, if a person can be sent there.
+    """Return a provider's answer if it is a URL that a browser can open.
 
     Raises:
-        NotAnAddress: it is no text, or no address of the web.
+        NotAnAddress: the answer is not text, or not a valid URL.
     """
     if not isinstance(answer, str) or len(answer) > _LONGEST_URL:
         raise NotAnAddress

@@ -1,4 +1,4 @@
-"""Claims: an owner attaches what an agent registered to a login of their own (D15)."""
+"""Claims: attach an account that an agent registered to its owner's login (D15)."""
 
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
@@ -22,9 +22,9 @@ from .rejected_rows import RejectedRows, believed
 from .store_errors import asking
 
 ASKED_PER_MINUTE: Final = 60
-"""How often one user may look at what there is to claim, or claim: each look shows many keys."""
+"""Claims and lists of claimable accounts for one user: each list reads many keys."""
 LISTED: Final = 20
-"""Accounts of one page, unless another number is asked for."""
+"""The default number of accounts on a page."""
 LISTED_AT_MOST: Final = 50
 KEYS_SHOWN: Final = 25
 """Keys of each account that are shown."""
@@ -37,13 +37,13 @@ _UNVERIFIED: Final = (
 
 
 class Claimable(NamedTuple):
-    """An account that is a user's or can become it, and some of its keys: live ones first."""
+    """An account that a user has claimed or may claim, and some of its keys, live keys first."""
 
     account: Account
     keys: list[ApiKey]
     """At most :data:`KEYS_SHOWN`, newest first."""
     more_keys: bool = False
-    """Whether there are others."""
+    """Whether the account has more keys than these."""
 
 
 class ClaimPage(NamedTuple):
@@ -51,18 +51,18 @@ class ClaimPage(NamedTuple):
 
     accounts: list[Claimable]
     next_cursor: str | None
-    """Where the next page begins; None: this is the last one."""
+    """The cursor of the next page; None: this is the last page."""
 
 
 class Claims:
     """The claims of a gate, as ``gate.accounts.claims``.
 
     Args:
-        store: where the accounts are.
+        store: keeps the accounts.
         peppers: seal the rows of accounts.
-        clock: gives the present in microseconds; None: the store's own.
-        events: is told of each claim.
-        rejections: is told of accounts that are not believed.
+        clock: returns the present in microseconds; None: the store's own clock.
+        events: receives ``claimed``.
+        rejections: reports accounts whose seal is not valid.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class Claims:
     async def list(
         self, session: Session, limit: int = LISTED, cursor: str | None = None
     ) -> ClaimPage:
-        """List what a session's user has claimed, the latest claim first, then what they may claim.
+        """List the accounts that a session's user has claimed, then those they may claim.
 
-        Unclaimed accounts come oldest first: whoever registers more with the same address later
-        pushes none of them back.
+        Claimed accounts come with the latest claim first, unclaimed accounts oldest first: later
+        registrations with the same e-mail push no account back.
 
         Args:
-            session: a person's, with a verified e-mail.
-            limit: accounts of this page, 1 to 50.
-            cursor: the ``next_cursor`` of the page before; None: the first page.
+            session: a person's session, with a verified e-mail.
+            limit: accounts on this page, 1 to 50.
+            cursor: the ``next_cursor`` of the previous page; None: the first page.
 
         Raises:
-            InvalidRequest: the limit or the cursor cannot be one.
+            InvalidRequest: the limit is out of range, or the cursor is malformed.
             ClaimRefused: the session is an agent's, or its e-mail is not verified.
-            RateLimitExceeded: the user has asked too often.
+            RateLimitExceeded: the user exceeds :data:`ASKED_PER_MINUTE`.
             StoreUnavailable: the store did not answer.
         """
         user, email = _claimer(session)
@@ -121,19 +121,19 @@ class Claims:
         revoke_keys: bool = False,
         keep_token: bool = False,
     ) -> Claimable:
-        """Attach an organization to a session's user; its dashboard token and its sessions end.
+        """Attach an organization to a session's user; revoke its dashboard token and sessions.
 
-        All of it is one step. Claiming again changes nothing but what is asked for in addition.
+        Atomic. Repeating a claim applies only options that the first call did not have.
 
         Args:
-            session: its e-mail is verified, and is the organization's billing e-mail.
-            organization: its id.
-            revoke_keys: whether to revoke every key there is.
-            keep_token: whether the agent goes on signing in with its dashboard token (D46).
+            session: its verified e-mail must be the organization's billing e-mail.
+            organization: the organization's id.
+            revoke_keys: whether to revoke all keys of the organization.
+            keep_token: whether the agent may still sign in with its dashboard token (D46).
 
         Raises:
-            ClaimRefused: it is not theirs to claim, or there is no such organization.
-            RateLimitExceeded: the user has asked too often.
+            ClaimRefused: the user may not claim the organization, or it does not exist.
+            RateLimitExceeded: the user exceeds :data:`ASKED_PER_MINUTE`.
             StoreUnavailable: the store did not answer.
         """
         user, _ = _claimer(session)
@@ -159,7 +159,7 @@ class Claims:
                     now=now,
                 )
                 if claimed is None or claimed.claimed_by is not None:
-                    break  # Else its token has moved to another pepper meanwhile.
+                    break  # Otherwise its token has moved to another pepper: read it again.
             if claimed is None or claimed.claimed_by != user:
                 raise ClaimRefused
             claimable = await self._claimable(claimed)
@@ -175,7 +175,7 @@ class Claims:
     async def _accounts(
         self, user: str, email: str, count: int, begin: tuple[bool, Position] | None
     ) -> Sequence[Account]:
-        """The first accounts from a place on: those that the user claimed, then unclaimed ones."""
+        """Return accounts after a position: the user's claimed accounts, then unclaimed ones."""
         claimed, after = begin or (True, None)
         found: tuple[Account, ...] = ()
         if claimed:
@@ -190,21 +190,21 @@ class Claims:
         return Claimable(account, *await sample(self._store, account.organization, KEYS_SHOWN, now))
 
     def _believed(self, accounts: Iterable[Account]) -> tuple[Account, ...]:
-        """Those of the accounts whose seal is good."""
+        """Return the accounts whose seal is valid."""
         return tuple(a for a in accounts if believed(a, self._peppers, self._rejections))
 
 
 def _write_cursor(last: Account) -> str:
-    """Where a page ended, as opaque text. It gives no right: it only says where to go on."""
+    """Return the end of a page as opaque text. It grants no access, so it is not signed."""
     kind, at = ("u", last.created_at) if last.claimed_at is None else ("c", last.claimed_at)
     return urlsafe_b64encode(f"{kind}.{at}.{last.organization}".encode()).decode().rstrip("=")
 
 
 def _read_cursor(cursor: str) -> tuple[bool, Position]:
-    """Whether a page ended among claimed accounts, and where.
+    """Return whether a page ended among claimed accounts, and its position.
 
     Raises:
-        InvalidRequest: no page gave this cursor.
+        InvalidRequest: the cursor is malformed.
     """
     try:
         if len(cursor) > _CURSOR_LENGTH:
@@ -222,10 +222,10 @@ def _read_cursor(cursor: str) -> tuple[bool, Position]:
 
 
 def _claimer(session: Session) -> tuple[str, str]:
-    """Who claims, by which address.
+    """Return the user and the verified e-mail of a session that claims.
 
     Raises:
-        ClaimRefused: an agent does, or nobody knows whose address it is.
+        ClaimRefused: the session is an agent's, or its e-mail is not verified.
     """
     if session.user is None or not 1 <= len(session.user) <= USER_LENGTH:
         raise ClaimRefused(_UNVERIFIED)

@@ -1,4 +1,4 @@
-"""Concurrency slots: leases that jobs hold, whose number a plan limits (D26)."""
+"""Concurrency slots: leases held by jobs, up to a number set by the plan (D26)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -40,7 +40,7 @@ from .shielded import Finishing
 from .store_errors import asking
 
 Holder = Principal | str
-"""Whose slot it is: who is calling, whose plan is known, or the id of an organization."""
+"""The holder of a slot: a principal, with its plan, or the id of an organization."""
 
 Pair = Callable[[Literal["async", "sync"]], None]
 
@@ -51,11 +51,11 @@ _BEATS_IN_TROUBLE: Final = 12
 
 
 class ConcurrencySlots:
-    """The slots of a gate, as ``gate.slots``, by organization and job id.
+    """The concurrency slots of a gate, as ``gate.slots``, by organization and job id.
 
-    A slot is a lease: it ends at its deadline unless it is renewed, so that the slot of a dead
-    worker comes back by itself. Who takes a slot becomes its owner, by a random text in the lease:
-    whoever is given that text may renew and release the slot, in any process.
+    A slot is held by a lease, which ends at its deadline unless it is renewed: so the slot of a
+    dead worker becomes free by itself. The lease names its owner by a random text. Any process that
+    has this text can renew and release the slot.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class ConcurrencySlots:
         if retry_after < 1:
             raise ConfigurationError(f"slot_retry_after is {retry_after}: use at least 1 second.")
         self.pair: Final = pair
-        """Sees that the store suits whoever is going to hold a slot."""
+        """Checks that the store's I/O mode suits the caller that holds a slot."""
         self.lease: Final = lease
-        """How long a slot is taken for by default, in seconds."""
+        """The default duration of a lease, in seconds."""
         self._store = store
         self._organizations = organizations
         self._format = format
@@ -87,22 +87,22 @@ class ConcurrencySlots:
     async def acquire(
         self, holder: Holder, job: str, *, owner: str | None = None, seconds: float | None = None
     ) -> Lease:
-        """Take a slot for a job, or find the one that it has (L6).
+        """Take a slot for a job, or return the lease of the slot that the job already holds (L6).
 
-        Finding it does not prolong it: that is what :meth:`renew` is for.
+        Does not extend an existing lease: :meth:`renew` does.
 
         Args:
-            holder: who is calling, or the organization's id.
-            job: its id, 1 to 128 characters. One that callers choose lets a caller run many jobs
-                under one id: see that each runs once, or name an owner.
-            owner: take the slot as this owner, 1 to 128 characters, or not at all; None: take it as
-                a new one, or find whoever has it.
-            seconds: when it ends unless renewed, up to a day; None: as the gate says.
+            holder: the calling principal, or the organization's id.
+            job: the job's id, 1 to 128 characters. A caller that chooses the ids could run many
+                jobs under one id: check that each job runs once, or name an owner.
+            owner: the owner of the slot, 1 to 128 characters; a slot of another owner is refused.
+                None: a new random owner, or the owner of the existing slot.
+            seconds: the duration of the lease, up to a day; None: the gate's ``slot_lease``.
 
         Raises:
-            ConcurrentLimitExceeded: the organization has as many slots as its plan admits.
-            JobRunning: the job has a slot, of another owner than the one named.
-            InvalidRequest: an id or the owner cannot be one.
+            ConcurrentLimitExceeded: the organization holds as many slots as its plan admits.
+            JobRunning: another owner than ``owner`` holds the slot of this job.
+            InvalidRequest: an id or the owner is malformed.
             StoreUnavailable: the store did not answer.
         """
         organization = _organization(holder)
@@ -128,12 +128,12 @@ class ConcurrencySlots:
     async def renew(
         self, holder: Holder, job: str, owner: str, *, seconds: float | None = None
     ) -> Lease:
-        """Prolong a slot to so many seconds from now, if it is held still and by this owner.
+        """Extend a lease to ``seconds`` from now if this owner still holds the slot.
 
         Raises:
-            SlotLost: it is not, and never will be again (L4): the job has to stop.
-            InvalidRequest: an id or the owner cannot be one.
-            StoreUnavailable: the store did not answer: the slot lasts until its deadline.
+            SlotLost: the owner no longer holds the slot, which is final (L4): the job has to stop.
+            InvalidRequest: an id or the owner is malformed.
+            StoreUnavailable: the store did not answer: the lease lasts until its deadline.
         """
         organization = _organization(holder)
         _check(organization, job, owner)
@@ -145,11 +145,11 @@ class ConcurrencySlots:
         return lease
 
     async def release(self, holder: Holder, job: str, owner: str) -> bool:
-        """Free the slot of a job, if this owner holds it; False: there was nothing to free (L5).
+        """Free the slot of a job; return False if this owner does not hold it (L5).
 
         Raises:
-            InvalidRequest: an id or the owner cannot be one.
-            StoreUnavailable: the store did not answer: the slot comes back at its deadline.
+            InvalidRequest: an id or the owner is malformed.
+            StoreUnavailable: the store did not answer: the slot becomes free at its deadline.
         """
         organization = _organization(holder)
         _check(organization, job, owner)
@@ -157,15 +157,15 @@ class ConcurrencySlots:
             return await self._store.release(organization, job, owner, self._now())
 
     async def held(self, holder: Holder) -> tuple[Lease, ...]:
-        """The slots that the organization holds, in the order in which they were taken."""
+        """Return the organization's live leases, in the order in which they were taken."""
         with asking(self._events):
             return await self._store.held(_organization(holder), self._now())
 
     async def cancel(self, holder: Holder, job: str) -> bool:
-        """Free the slot of a job, whoever owns it; False: it holds none.
+        """Free the slot of a job, regardless of its owner; return False if the job holds no slot.
 
-        Its holder learns of it when it renews next. Whoever takes the job's slot meanwhile keeps
-        it.
+        The owner gets ``SlotLost`` from its next renewal. An owner that takes the slot of the same
+        job in the meantime keeps it.
         """
         for lease in await self.held(holder):
             if lease.job == job:
@@ -173,7 +173,7 @@ class ConcurrencySlots:
         return False
 
     def loss(self, holder: Holder, job: str) -> SlotLost:
-        """Tell that a slot is lost, and give the refusal to raise."""
+        """Emit ``slot_lost``, and return the refusal to raise."""
         self._tell("slot_lost", _organization(holder), job)
         return SlotLost()
 
@@ -185,7 +185,7 @@ class ConcurrencySlots:
         return span
 
     def _tell(self, name: str, organization: str, job: str, **numbers: int) -> None:
-        shown = self._format.redact(job)  # An id may come from a caller, who may send anything.
+        shown = self._format.redact(job)  # A caller may have sent a key in place of an id.
         self._events.emit(name, organization=organization, job=shown, **numbers)
 
     def _now(self) -> int | None:
@@ -193,17 +193,17 @@ class ConcurrencySlots:
 
 
 class ConcurrencySlot:
-    """A slot for a job, taken where a block begins, renewed while it runs, free when it ends.
+    """Context manager of a slot: acquires it on entry, renews its lease, releases it on exit.
 
-    However it ends: by an exception, by cancellation, or with the process, whose slot comes back at
-    its deadline. Should the slot be lost meanwhile (the store was away for the whole lease, the
-    process stood still, somebody cancelled the job), an ``async with`` block is cancelled at that
-    instant and raises :class:`~lockgate.errors.SlotLost`. A ``with`` block cannot be interrupted:
-    it asks :attr:`lost`, or calls :meth:`check`, between its steps.
+    An exception or a cancellation releases the slot too; if the process dies, the slot becomes free
+    at its deadline. The slot is lost if the store is away or the process is suspended for a whole
+    lease, or if the job is cancelled by :meth:`ConcurrencySlots.cancel`. An ``async with`` block is
+    then cancelled at once and raises :class:`~lockgate.errors.SlotLost`. A ``with`` block cannot be
+    interrupted: read :attr:`lost` or call :meth:`check` between its steps.
 
     Attributes:
         job: the job's id.
-        owner: who holds the slot: with it the lease can be renewed and released elsewhere.
+        owner: the owner in the lease; another process needs it to renew or release the slot.
     """
 
     def __init__(
@@ -231,15 +231,15 @@ class ConcurrencySlot:
 
     @property
     def lost(self) -> bool:
-        """Whether the slot is not held: no longer, or not yet."""
-        # Counted from before the store was asked: never later than the lease's own deadline.
+        """Whether the slot is not held, before the block begins or after the lease has ended."""
+        # Counted from before the call of the store, so never later than the lease's own deadline.
         return self._time() >= self._until
 
     def check(self) -> None:
-        """Go on only if the slot is held.
+        """Check that the slot is held.
 
         Raises:
-            SlotLost: it is not: the job has to stop.
+            SlotLost: the slot is not held: the job has to stop.
         """
         if self.lost:
             raise self._loss()
@@ -345,14 +345,14 @@ class ConcurrencySlot:
         slots, mine = self._slots, (self._holder, self.job)
         await slots.acquire(*mine, owner=self.owner, seconds=self._seconds)
         if self._adopts:
-            # Somebody took it for us, and some of its time is over.
+            # The slot was acquired earlier, so part of its lease has passed.
             asked = self._time()
             await slots.renew(*mine, self.owner, seconds=self._seconds)
         self._until = asked + self._seconds
         self._told = False
 
     async def _renew(self) -> float:
-        """Renew the lease, and give the time to wait until the next time."""
+        """Renew the lease, and return the seconds to wait before the next renewal."""
         asked = self._time()
         try:
             await self._slots.renew(self._holder, self.job, self.owner, seconds=self._seconds)
@@ -369,11 +369,11 @@ class ConcurrencySlot:
         if self.lost:
             self._loss()
         self._until, self._told = -inf, True
-        with suppress(StoreUnavailable):  # It comes back at its deadline.
+        with suppress(StoreUnavailable):  # The slot becomes free at its deadline.
             await self._slots.release(self._holder, self.job, self.owner)
 
     def _loss(self) -> SlotLost:
-        """Tell of it, once."""
+        """Return ``SlotLost``, and report the loss the first time."""
         if self._told:
             return SlotLost()
         self._told = True
@@ -381,7 +381,7 @@ class ConcurrencySlot:
 
 
 def new_owner() -> str:
-    """An owner that nobody else is, and nobody can guess."""
+    """Return a random owner, unique and impossible to guess."""
     return token_hex(16)
 
 
@@ -390,7 +390,7 @@ def _organization(holder: Holder) -> str:
 
 
 def _check(organization: object, job: object, owner: object) -> None:
-    """Refuse an id or an owner that cannot be one (D36)."""
+    """Refuse a malformed id or owner (D36)."""
     problems = [
         Problem(field, f"Use 1 to {ID_MAX_LENGTH} characters.")
         for field, id in (("organization", organization), ("job", job), ("owner", owner))

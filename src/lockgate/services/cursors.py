@@ -17,11 +17,11 @@ def write_cursor(position: Position) -> str:
 
 
 def read_cursor(text: str) -> Position:
-    """Return the position that :func:`write_cursor` wrote. It is no secret and is not signed: a
-    position gives access to nothing.
+    """Return the position that :func:`write_cursor` wrote. A cursor is not signed: it is neither
+    secret nor grants access.
 
     Raises:
-        InvalidRequest: the text is no cursor.
+        InvalidRequest: the text is malformed.
     """
     fits = _TEXT.fullmatch(text) and len(text) % 4 != 1
     found = _POSITION.fullmatch(urlsafe_b64decode(text + "=" * (-len(text) % 4))) if fits else None

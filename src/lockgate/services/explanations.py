@@ -86,14 +86,14 @@ class Explanation:
 
     Attributes:
         organization: its id.
-        plan: the plan that applies, with limits of its own.
+        plan: the plan that applies, with the organization's own limits.
         assigned: the name of the plan that the store or the resolver has for it; None: it is on
             the default plan. It differs from ``plan.name`` where the gate has no numbers for it.
-        at: the instant of the answer, in microseconds, by the clock that windows go by.
+        at: the instant of the answer, in microseconds, by the clock of the windows.
         windows: the windows of the plan.
         slots: its concurrency slots.
-        keys: the key that was asked for; else up to 25 keys, live ones before others.
-        more_keys: whether there are others.
+        keys: the requested key; otherwise up to 25 keys, live keys first.
+        more_keys: whether the organization has more keys than these.
         refused: why the next request would be refused, of this key or of all; None: it would be
             admitted.
     """
@@ -115,7 +115,7 @@ class Explanations:
     Args:
         store: keeps keys and windows.
         format: reads the text of a key.
-        imported: the digest schemes of other systems whose keys are accepted.
+        imported: the digest schemes of imported keys that are accepted.
         plans: the plan book.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives ``store_failed``.

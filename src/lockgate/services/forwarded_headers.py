@@ -18,7 +18,7 @@ class ForwardedHeaders:
     Any client can send such a header as well, so there is one report for each process.
 
     Args:
-        events: is told ``forwarded_header_ignored``.
+        events: receives ``forwarded_header_ignored``.
     """
 
     def __init__(self, events: Events) -> None:

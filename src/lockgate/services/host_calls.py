@@ -1,4 +1,4 @@
-"""Calls of functions that the host gave, which may block, hang or raise."""
+"""Calls of the host's functions, which may block, hang or raise."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,13 +13,13 @@ _HANGING_AT_MOST: Final = 16
 
 
 class HostCalls:
-    """Makes each call in a thread of its own, where it may block.
+    """Runs each call in a separate thread, where it may block.
 
-    An ``async`` function is run there in an event loop of its own, under ASGI and WSGI alike. At
-    most 16 calls run or hang at a time.
+    An ``async`` function runs there in a new event loop, under ASGI and WSGI alike. At most 16
+    calls run or hang at a time.
 
     Args:
-        name: of the threads.
+        name: the name of the threads.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,12 +27,12 @@ class HostCalls:
         self._free = BoundedSemaphore(_HANGING_AT_MOST)
 
     async def call(self, function: Callable[[], object], timeout: float) -> object:
-        """Return what a function returns, awaited if it is awaitable.
+        """Return a function's result, awaited if it is awaitable.
 
         Raises:
-            TimeoutError: it took longer than ``timeout`` seconds and was left behind, or too many
-                calls hang already.
-            Exception: what the function raised.
+            TimeoutError: the call took longer than ``timeout`` seconds and was abandoned, or too
+                many calls hang already.
+            Exception: any exception that the function raises.
         """
         if not self._free.acquire(blocking=False):
             raise TimeoutError("too many calls hang already")
@@ -47,7 +47,7 @@ class HostCalls:
                 future.set_result(asyncio.run(_awaited(answer)) if isawaitable(answer) else answer)
             except Exception as failure:
                 future.set_exception(failure)
-            except BaseException as failure:  # What would end this thread ends no other.
+            except BaseException as failure:  # SystemExit too is raised in the caller.
                 future.set_exception(RuntimeError(type(failure).__qualname__))
             finally:
                 self._free.release()

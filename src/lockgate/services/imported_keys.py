@@ -1,4 +1,4 @@
-"""Keys that another system made: taken in with its digest, and moved to ours when first used."""
+"""Imported keys: adopt another system's keys, and move their digests to lockgate's on use."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -26,19 +26,20 @@ _LONGEST_HANDLE: Final = 256
 
 
 class ImportedKeys:
-    """The other systems whose keys a gate takes, as ``gate.legacy``.
+    """The imported keys of a gate, as ``gate.legacy``.
 
     Args:
-        systems: what their keys look like.
-        store: where keys are kept.
+        systems: the key formats of other systems.
+        store: keeps the keys.
         peppers: seal the rows of keys.
-        catalogue: the scopes there are.
-        cap: the most live keys an organization may have.
-        clock: gives the present in microseconds.
-        events: told ``key_adopted`` and ``key_rehashed``.
+        catalogue: the scope catalogue.
+        cap: the maximum number of live keys of an organization.
+        clock: returns the present in microseconds.
+        events: receives ``key_adopted`` and ``key_rehashed``.
 
     Raises:
-        ConfigurationError: two have one name, or a slow scheme needs what is not installed.
+        ConfigurationError: two systems have the same name, or the library of a slow digest scheme
+            is not installed.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ImportedKeys:
         self.kept_schemes: Final = frozenset(
             system.kept_scheme(scheme) for system in systems for scheme in system.schemes
         )
-        """The digest schemes of keys that were imported and not used yet."""
+        """The digest schemes of imported keys before their first use."""
         schemes = {scheme for system in systems for scheme in system.schemes if scheme in SLOW}
         self._hashes = PasswordHashes(schemes) if schemes else None
         self._checks = PasswordChecks(self._hashes, clock) if self._hashes else None
@@ -80,24 +81,24 @@ class ImportedKeys:
         expires_at: datetime | None = None,
         prefix: str | None = None,
     ) -> ApiKey:
-        """Take in a key that another system made: it is good here from now on.
+        """Adopt a key of another system: the gate accepts it from now on.
 
         Args:
             system: the name of its :class:`~lockgate.ImportedKeyFormat`.
             organization: its id, 1 to 128 characters.
             name: 1 to 100 characters for a person to know the key by.
             handle: the handle of the key, as its pattern finds it.
-            digest: what the system kept: a fast digest in hexadecimal or base64, or a password
-                hash in the form that passlib, Django or the hash's own library writes.
-            scopes: what the key may do, 1 to 50 of the catalogue.
-            expires_at: when it expires, with a time zone; None: never.
-            prefix: how the key begins, for people to recognise it, up to 15 characters are kept;
-                None: its handle. No control characters.
+            digest: the system's digest of the key: a fast digest in hexadecimal or base64, or a
+                password hash as passlib, Django or the hash's own library writes it.
+            scopes: the scopes of the key, 1 to 50 of the catalogue.
+            expires_at: the expiry, with a time zone; None: never.
+            prefix: the beginning of the key, by which people recognise it, without control
+                characters; the first 15 characters are kept. None: its handle.
 
         Raises:
-            InvalidRequest: naming every argument that is not good.
-            HandleTaken: a key of that system with that handle is here already, in whatever state.
-            KeyLimitReached: the organization has as many live keys as it may.
+            InvalidRequest: arguments are invalid; names all of them.
+            HandleTaken: a key of that system with that handle exists already, in any state.
+            KeyLimitReached: the organization already has its maximum of live keys.
             StoreUnavailable: the store did not answer.
         """
         legacy = self._systems.get(system)
@@ -127,15 +128,15 @@ class ImportedKeys:
         return key
 
     async def upgrade(self, token: ImportedToken, address: str) -> None:
-        """Move a key to our own digest, if it is this one and its digest is a slow one.
+        """Verify an imported key by its slow password hash, and move its row to lockgate's digest.
 
-        The row moves whatever the admission says afterwards: a key that is revoked, expired or over
-        its limit costs no second slow check. The write is conditional and touches the digest only,
-        so it cannot undo a revocation (K3).
+        The row moves independently of the verdict of the admission: a key that is revoked, expired
+        or over its limit costs no second slow check. The write is conditional and changes only the
+        digest, so it cannot undo a revocation (K3).
 
         Raises:
-            KeyNotFound: there is no such key, or it is another: an unknown handle costs no hash.
-            RateLimitExceeded: the address has shown too many wrong ones.
+            KeyNotFound: the handle is unknown, which costs no hash, or the secret is wrong.
+            RateLimitExceeded: the address has shown too many wrong keys.
             StoreUnavailable: the store did not answer, or too many checks wait.
         """
         with asking(self._events):
@@ -159,7 +160,7 @@ class ImportedKeys:
             )
 
     def close(self) -> None:
-        """Forget the checks that wait, and let their threads end."""
+        """Refuse the waiting checks, and let the threads end."""
         if self._checks is not None:
             self._checks.close()
 
@@ -174,7 +175,7 @@ class ImportedKeys:
 def _problems(
     legacy: ImportedKeyFormat | None, handle: str, prefix: str | None, kept: Digest | None
 ) -> dict[str, list[str]]:
-    """What is wrong with what is said of the other system, by argument."""
+    """Return the problems of the arguments of :meth:`ImportedKeys.adopt`, by argument."""
     fits = 1 <= len(handle) <= _LONGEST_HANDLE
     shown = handle if prefix is None else prefix
     _, of_shown = read_name(shown[:PREFIX_LENGTH].strip() or "-")
@@ -187,7 +188,7 @@ def _problems(
 
 
 def _read_expiry(expires_at: datetime | None, now: int) -> tuple[int | None, list[str]]:
-    """The instant in microseconds, and what is wrong with it."""
+    """Return the expiry in microseconds, and its problems."""
     if expires_at is None:
         return None, []
     if expires_at.tzinfo is None:

@@ -1,8 +1,8 @@
 """Changes to keys: update, rotate, revoke (spec 4.4, D43).
 
-A change reads the row of a key, verifies its seal, and replaces the row on the condition that it
-still is as it was read. Without that check a forged row, one with scopes that were never granted,
-would get a good seal here. A row that was changed meanwhile is read again.
+A change reads the row of a key, verifies its seal, and replaces the row on the condition that it is
+unchanged since. Without the verification a forged row, with scopes that were never granted, would
+get a valid seal. If the row has changed in the meantime, it is read again.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from .retention import Retention
 from .store_errors import asking
 
 OVERLAP_DAYS: Final = 7.0
-"""Days for which a rotated key works on, unless the caller says otherwise (D43)."""
+"""The default number of days for which a rotated key still works (D43)."""
 _ATTEMPTS: Final = 10
 _LONGEST: Final = DAYS_AT_MOST * DAY
 
@@ -46,12 +46,12 @@ class Unchanged(Enum):
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""The expiry of a key that :meth:`KeyChanges.update` leaves as it is; None means never."""
+"""Makes :meth:`KeyChanges.update` keep the expiry of a key; None means that it never expires."""
 
 
 class RotatedKey(NamedTuple):
-    """A key just rotated. ``text`` is that of its successor: it is shown this once and kept
-    nowhere."""
+    """A rotated key and its successor. ``text`` is the successor's: it is shown only here and
+    stored nowhere."""
 
     old: ApiKey
     successor: ApiKey
@@ -73,7 +73,7 @@ class _Changes(NamedTuple):
         """Return a live key with these changes.
 
         Raises:
-            InvalidRequest: a key that was rotated would live longer.
+            InvalidRequest: a rotated key would expire later than before.
         """
         name = key.name if self.name is None else self.name
         scopes = key.scopes if self.scopes is None else self.scopes
@@ -87,7 +87,7 @@ class _Changes(NamedTuple):
 
 
 class KeyChanges:
-    """The verbs of one key, a part of :class:`~lockgate.services.keys.Keys`."""
+    """The operations on one key, a part of :class:`~lockgate.services.keys.Keys`."""
 
     def __init__(
         self,
@@ -124,14 +124,14 @@ class KeyChanges:
     async def revoke(self, organization: str, id: str, *, successors: bool = False) -> ApiKey:
         """Revoke a key for good, and return it; no process accepts it any more (D5).
 
-        Revoking it again is a success that changes nothing (D4).
+        Idempotent (D4).
 
         Args:
             organization: its id.
             id: the key's.
-            successors: whether to revoke the keys as well that replaced it by rotation (D43). A
-                rotation at the same time is included: each key is revoked before its successor is
-                looked up, and a revoked key cannot be rotated.
+            successors: whether to revoke its successors by rotation, too (D43). That includes a
+                concurrent rotation: each key is revoked before its successor is looked up, and a
+                revoked key cannot be rotated.
 
         Raises:
             NotFound: the organization has no such key.
@@ -165,21 +165,21 @@ class KeyChanges:
         scopes: Sequence[str] | None = None,
         expires_in_days: float | Unchanged | None = UNCHANGED,
     ) -> ApiKey:
-        """Change a live key, and return it. Its secret stays (D43).
+        """Change a live key, and return it. Its secret stays the same (D43).
 
-        Once this has returned, no request gets the scopes or the expiry of before, on any process.
+        Once this has returned, no process applies the previous scopes or expiry to a request.
 
         Args:
             organization: its id.
             id: the key's.
             name: as for :meth:`~lockgate.services.keys.Keys.create`; None: unchanged.
-            scopes: the same, instead of all scopes of before; None: unchanged.
-            expires_in_days: days from now, as for ``create``; None: it never expires. A key that
-                was rotated can only end sooner.
+            scopes: as for ``create``, replacing all previous scopes; None: unchanged.
+            expires_in_days: days from now, as for ``create``; None: it never expires. The expiry of
+                a rotated key can only become earlier.
 
         Raises:
-            NotFound: the organization has no such key, or its row has no good seal.
-            InvalidRequest: naming every argument that is not good.
+            NotFound: the organization has no such key, or its row has no valid seal.
+            InvalidRequest: arguments are invalid; names all of them.
             KeyNotLive: the key was revoked or has expired.
             StoreUnavailable: the store did not answer.
         """
@@ -202,9 +202,9 @@ class KeyChanges:
     ) -> RotatedKey:
         """Replace a live key by a successor with the same name, scopes and lifetime (D43).
 
-        The old key works until the overlap is over, or until its own expiry if that comes first.
-        Its answers then carry ``Deprecation`` (RFC 9745) and ``Sunset`` (RFC 8594). Both keys
-        count for the cap, so an organization at its cap rotates without an overlap.
+        The old key works until the overlap ends, or until its own expiry if that is earlier.
+        Responses to it then carry ``Deprecation`` (RFC 9745) and ``Sunset`` (RFC 8594). Both keys
+        count towards the cap, so an organization at its cap must rotate without an overlap.
 
         Args:
             organization: its id.
@@ -212,14 +212,14 @@ class KeyChanges:
             overlap_days: 0 to 90; 0 revokes the old key in the same step.
 
         Raises:
-            NotFound: the organization has no such key, or its row has no good seal.
+            NotFound: the organization has no such key, or its row has no valid seal.
             InvalidRequest: the overlap is out of range.
             KeyNotLive: the key was revoked or has expired.
             KeyRotated: the key has a successor already.
-            KeyLimitReached: the organization has as many live keys as it may (D8).
+            KeyLimitReached: the organization already has its maximum of live keys (D8).
             ConfigurationError: the tables are of a revision before rotations.
-            StoreUnavailable: the store did not answer. Where the reply was lost the key may be
-                rotated: its successor, whose text is lost, can be rotated at once.
+            StoreUnavailable: the store did not answer. If its reply was lost, the key may have been
+                rotated, and the successor's text is lost: rotate the successor.
         """
         overlap, problems = read_overlap(overlap_days)
         if problems:
@@ -239,13 +239,13 @@ class KeyChanges:
         return rotated
 
     async def _rotate(self, organization: str, id: str, overlap: int) -> RotatedKey | None:
-        """Rotate a key once; return None if it was changed meanwhile."""
+        """Rotate a key once; return None if it was changed in the meantime."""
         old, now = await self._live(organization, id)
         if old.successor is not None:
             raise KeyRotated(old.successor)
         expires_at = None
         if old.expires_at is not None:
-            begins_at = now - now % MILLISECOND  # As created_at is kept.
+            begins_at = now - now % MILLISECOND  # created_at has milliseconds, too.
             expires_at = begins_at + min(old.expires_at - old.created_at, _LONGEST)
         draft, text = drafted(self._format, organization, old.name, old.scopes, expires_at)
         new = old._replace(details=KeyDetails(now, draft.id))
@@ -297,7 +297,7 @@ class KeyChanges:
         return _Changes(name, kept, lifetime)
 
     async def now(self) -> int:
-        """Return the instant by which the states of keys are to be judged, in microseconds."""
+        """Return the present, by which keys are live or expired, in microseconds."""
         now = self._now()
         if now is not None:
             return now

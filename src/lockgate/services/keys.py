@@ -17,9 +17,9 @@ from .store_errors import asking
 
 LISTED_BY_DEFAULT: Final = 100
 ENDED_SHOWN: Final = 1000
-"""Keys that ended which the overview has: the newest (D45)."""
+"""Revoked and expired keys in an overview: the newest (D45)."""
 _READ_AT_ONCE: Final = 100
-"""Keys that are read by one call of the store: they are decoded in some 3 ms."""
+"""Keys that one call of the store returns: decoding them takes about 3 ms."""
 
 
 class KeyPage(NamedTuple):
@@ -27,11 +27,11 @@ class KeyPage(NamedTuple):
 
     keys: list[ApiKey]
     cursor: str | None
-    """For the page after this one; None: this is the last."""
+    """The cursor of the next page; None: this is the last page."""
 
 
 class Sealing(NamedTuple):
-    """What :meth:`Keys.seal` did: rows that it sealed, and rows that it did not believe."""
+    """The result of :meth:`Keys.seal`: numbers of sealed and of refused rows."""
 
     sealed: int
     refused: int
@@ -40,7 +40,7 @@ class Sealing(NamedTuple):
 async def sample(store: Store, organization: str, limit: int, now: int | None) -> tuple[Page, bool]:
     """Return some keys of an organization, live ones before others, and whether there are more.
 
-    They are in the order of lists. At most twice ``limit`` keys are read.
+    The keys are in the order of lists. At most twice ``limit`` keys are read.
     """
     live = await store.list_live(organization, limit, None, now)
     newest = await store.list(organization, limit + 1)
@@ -67,8 +67,8 @@ class Keys(KeyChanges):
             expires_in_days: at least 1/1440 (a minute), at most 36,500; None never expires (D7).
 
         Raises:
-            InvalidRequest: naming every argument that is not good.
-            KeyLimitReached: the organization has as many live keys as it may (D8).
+            InvalidRequest: arguments are invalid; names all of them.
+            KeyLimitReached: the organization already has its maximum of live keys (D8).
             StoreUnavailable: the store did not answer.
         """
         lifetime, of_days = read_lifetime(expires_in_days)
@@ -80,7 +80,7 @@ class Keys(KeyChanges):
         with asking(self._events):
             expires_at = None
             if lifetime is not None:
-                # The instant is sealed, so it is known before the insert, which goes by it as well.
+                # The seal covers the instant, so it is read first; the insert uses the same one.
                 now = await self._store.now() if now is None else now
                 expires_at = now + lifetime
 
@@ -96,22 +96,22 @@ class Keys(KeyChanges):
     async def list(
         self, organization: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
     ) -> KeyPage:
-        """Return a page of the organization's keys, whichever their state: newest first (D10).
+        """Return a page of the organization's keys in any state, newest first (D10).
 
         Args:
             organization: its id.
-            limit: how many, 1 to 1,000.
-            cursor: that of the page before; None: the first page.
+            limit: the number of keys, 1 to 1,000.
+            cursor: the ``cursor`` of the previous page; None: the first page.
 
         Raises:
-            InvalidRequest: the limit or the cursor is none.
+            InvalidRequest: the limit is out of range, or the cursor is malformed.
             StoreUnavailable: the store did not answer.
         """
         if type(limit) is not int or not 1 <= limit <= PAGE_AT_MOST:
             raise InvalidRequest([Problem("limit", f"Use 1 to {PAGE_AT_MOST}.")])
         after = None if cursor is None else read_cursor(cursor)
         keys: Page = []
-        wanted = limit + 1  # One more says whether there is another page.
+        wanted = limit + 1  # The extra key shows whether there is another page.
         with asking(self._events):
             while wanted:
                 asked = min(wanted, _READ_AT_ONCE)
@@ -131,7 +131,7 @@ class Keys(KeyChanges):
 
         Args:
             organization: its id.
-            pause: is awaited every hundred keys, so that an event loop can serve others.
+            pause: awaited every hundred keys, so that the event loop can serve other tasks.
 
         Raises:
             StoreUnavailable: the store did not answer.
@@ -182,10 +182,10 @@ class Keys(KeyChanges):
         return keys
 
     async def remove_ended(self) -> int:
-        """Remove keys that ended longer ago than the gate keeps them; return how many (D45).
+        """Remove all keys that ended before the gate's retention; return their number (D45).
 
-        All that are due, a bounded step after the other. Processes that create, list or revoke
-        keys do the same in the background; this is for scripts.
+        Removes them in bounded steps. Processes that create, list or revoke keys do the same in the
+        background; this method is for scripts.
 
         Raises:
             StoreUnavailable: the store did not answer.
@@ -193,10 +193,10 @@ class Keys(KeyChanges):
         return await self._retention.walk()
 
     async def census(self) -> dict[str, int]:
-        """Live keys by digest scheme: a pepper with none left can be dropped (K9).
+        """Return the number of live keys by digest scheme.
 
-        ``seal:<pepper id>`` counts those whose seal needs another pepper than their digest does,
-        and ``unsealed`` those that have no seal.
+        A pepper without keys can be dropped (K9). ``seal:<pepper id>`` counts keys whose seal needs
+        another pepper than their digest does, and ``unsealed`` keys without a seal.
         """
         counts: dict[str, int] = {}
         cursor = None
@@ -214,17 +214,17 @@ class Keys(KeyChanges):
     async def seal(self, *, at_once: int = 500) -> Sealing:
         """Seal, with the newest pepper, all rows of keys and accounts that are not sealed with it.
 
-        Rows without a seal are sealed only where the gate accepts them
-        (``Gate(accept_unsealed=True)``): it vouches for each as it is. Rows under an older pepper
-        are sealed if their seal verifies. It can be called again, from any process, while others
-        serve; rows that are in use need no such call.
+        Rows without a seal are sealed, with their present content, only if the gate accepts them
+        (``Gate(accept_unsealed=True)``). Rows under an older pepper are sealed if their seal
+        verifies. Idempotent; any process may call it while others serve. Rows in use are sealed
+        without this call.
 
         Args:
-            at_once: about how many rows are read by one call of the store.
+            at_once: approximate number of rows that one call of the store reads.
 
         Raises:
             ConfigurationError: the gate has no pepper to seal with.
-            StoreUnavailable: the store did not answer; rows that are sealed stay so.
+            StoreUnavailable: the store did not answer; rows that were sealed remain sealed.
         """
         peppers = self._format.peppers
         if not peppers.seals:
@@ -257,7 +257,7 @@ class Keys(KeyChanges):
 
 
 def _order(key: ApiKey) -> tuple[int, str]:
-    """What lists are sorted by (D10)."""
+    """Return the sort key of lists (D10)."""
     return -key.created_at, key.id
 
 

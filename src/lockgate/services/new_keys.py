@@ -1,4 +1,4 @@
-"""New keys: drawn, digested and sealed, with their arguments checked (D1, D7, D8)."""
+"""New keys: check their arguments, then draw, digest and seal them (D1, D7, D8)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ _DRAWS_AT_MOST: Final = 10
 
 
 class CreatedKey(NamedTuple):
-    """A key just created. ``text`` is the full key: it is shown this once and kept nowhere."""
+    """A new key. ``text`` is the full key: it is shown only here and stored nowhere."""
 
     key: ApiKey
     text: str
@@ -34,7 +34,7 @@ def drafted(
     scopes: tuple[str, ...] = ("*",),
     expires_at: int | None = None,
 ) -> tuple[KeyDraft, str]:
-    """Draw a key for an organization: what to keep of it, and its text."""
+    """Draw a key for an organization; return its record and its text."""
     new = format.generate()
     digest = format.digest(new)
     draft = KeyDraft(
@@ -53,7 +53,10 @@ def drafted(
 
 
 async def drawn(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Try until what was drawn is not taken: one in 10**14 draws is, for each key there is."""
+    """Repeat an attempt until its random handle is free.
+
+    The probability that a handle is taken is 10**-14 for each existing key.
+    """
     for _ in range(_DRAWS_AT_MOST):
         with suppress(HandleTaken):
             return await attempt()
@@ -67,17 +70,17 @@ def checked(
     catalogue: Catalogue,
     others: Mapping[str, Sequence[str]],
 ) -> tuple[str, tuple[str, ...]]:
-    """The name and the scopes of a new key as they are kept.
+    """Return the trimmed name and the distinct scopes of a new key.
 
     Args:
-        organization: whose it is to be.
-        name: 1 to 100 characters, trimmed here.
-        scopes: 1 to 50 of the catalogue, repeats dropped here.
-        catalogue: the scopes there are.
-        others: what is wrong with the other arguments, by their names.
+        organization: the id of its organization.
+        name: 1 to 100 characters after trimming.
+        scopes: 1 to 50 of the catalogue.
+        catalogue: the scope catalogue.
+        others: the problems of the other arguments, by their names.
 
     Raises:
-        InvalidRequest: naming every argument that is not good.
+        InvalidRequest: arguments are invalid; names all of them.
     """
     name, of_name = read_name(name)
     scopes, of_scopes = read_scopes(scopes, catalogue)

@@ -1,4 +1,4 @@
-"""Organizations: which plan each is on (D25)."""
+"""Organizations: put them on plans, and look up the plan of each (D25)."""
 
 import logging
 
@@ -19,14 +19,15 @@ class Organizations:
         plans.watch(self._report)
 
     async def place(self, id: str, plan: str, **overrides: int | None) -> Organization:
-        """Put an organization on a plan; it holds from the next request on, and what is counted
-        stays counted.
+        """Put an organization on a plan, which applies from the next request on; counted units stay
+        counted.
 
         Args:
             id: the organization, 1 to 128 characters.
             plan: a plan of the gate's book.
-            overrides: limits of its own: ``rpm``, ``rph``, ``rpd``, ``concurrent``; None is no
-                limit. A custom plan such as ``enterprise`` needs all four.
+            overrides: limits for this organization instead of the plan's: ``rpm``, ``rph``,
+                ``rpd``, ``concurrent``; None: no limit. A custom plan such as ``enterprise`` needs
+                all four.
 
         Raises:
             ConfigurationError: no such plan or limit, or a custom plan without its numbers.
@@ -45,9 +46,9 @@ class Organizations:
         """Take over the plan of an organization from a plan resolver, after its plan has changed.
 
         A database with Redis before it keeps copies of plans for up to an hour. Call this after the
-        commit that changed the plan: admissions that start later go by the new one, on every
-        process. Other stores ask the resolver at each admission. To be as durable as the change
-        itself, note it in the same transaction by
+        commit that changed the plan: admissions that start later apply the new plan, on every
+        process. Other stores ask the resolver at each admission. To make the call as durable as
+        the change, note the change in the same transaction by
         :meth:`~lockgate.stores.sql.SqlStore.note_change`.
 
         Raises:
@@ -57,7 +58,7 @@ class Organizations:
             await self._store.organization_changed(id)
 
     async def plan(self, id: str) -> Plan:
-        """Return the plan that holds for an organization, its own limits applied."""
+        """Return an organization's plan, with the organization's own limits applied."""
         with asking(self._events):
             return self._plans.plan_of(await self._store.organization(id))
 

@@ -1,16 +1,16 @@
-"""Slow checks: whether a key is the one that another system hashed by a password hash.
+"""Slow checks: verify imported keys against the password hashes of other systems.
 
-Such a check takes up to half a second on purpose, so it is done outside of any lock or transaction,
-in a few threads of its own. Callers who show wrong keys must not keep the right one out, so checks
-that wait are chosen and dropped by these rules:
+A check takes up to half a second by design, so it runs outside of any lock or transaction, in a
+small thread pool. Callers with wrong keys must not starve callers with right keys, so waiting
+checks are scheduled and dropped by these rules:
 
 - a client address has a budget of failures; beyond it, its checks are refused;
 - at most two checks of a handle are in progress, and handles with fewer of them come first, so an
   attack on one handle does not delay the keys of others;
-- of one handle, the check comes first whose address has shown the fewest wrong keys lately, those
-  in progress included; between equals chance decides. Where no place is left the last of that order
-  is dropped, with 503. So each wrong key makes its address give way to one that has shown none;
-- the same key presented many times at once is checked once.
+- checks of one handle are ordered by the number of wrong keys that their address has shown in the
+  last day, checks in progress included; ties are broken at random. When the queue is full, the last
+  check in that order is dropped with 503, so addresses without wrong keys come first;
+- concurrent checks of the same key share one result.
 """
 
 import os
@@ -30,7 +30,7 @@ from .anonymous_limits import AnonymousLimits
 from .password_hashes import PasswordHashes
 
 FAILURES: Final = Plan("unproven", rpm=10, rph=100, rpd=500, concurrent=0)
-"""Wrong keys of another system that one client address may show."""
+"""The budget of wrong imported keys of one client address."""
 
 _AT_ONCE: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
 _AT_MOST: Final = 64
@@ -40,7 +40,7 @@ _WAITING_OF_A_HANDLE: Final = 8
 
 
 class _Id(NamedTuple):
-    """What is being checked: two of the same are one."""
+    """Identity of a check: checks with the same identity share one result."""
 
     handle: str
     hashed: bytes
@@ -60,16 +60,16 @@ class _Check:
         self.hashed = hashed
         self.address = address
         self.place = place
-        """Wrong keys of the address lately, and a number drawn: the lowest comes first."""
+        """Recent wrong keys of the address, and a random tie-breaker: the lowest comes first."""
         self.future: Future[bool] = Future()
 
 
 class PasswordChecks:
-    """Checks digests in threads, within bounds.
+    """Checks password hashes in a bounded thread pool.
 
     Args:
-        hashes: how.
-        clock: gives the present in microseconds.
+        hashes: verifies one hash.
+        clock: returns the present in microseconds.
     """
 
     def __init__(self, hashes: PasswordHashes, clock: Clock | None) -> None:
@@ -87,21 +87,23 @@ class PasswordChecks:
         self._closed = False
         self._checks: dict[_Id, _Check] = {}
         self._waiting: dict[str, list[_Check]] = {}
-        """By handle."""
+        """Waiting checks by handle."""
         self._running: Counter[str] = Counter()
-        """By handle."""
+        """Numbers of running checks by handle."""
         self._by_address: Counter[str] = Counter()
 
     def check(
         self, handle: str, scheme: str, hashed: bytes, digest: bytes, address: str
     ) -> "Future[bool]":
-        """Whether this was hashed to that digest; the future may be shared.
+        """Return a future that tells whether ``digest`` is the hash of ``hashed``.
 
-        The future raises StoreUnavailable if the check has to give way to others.
+        Callers of the same check share the future. It raises StoreUnavailable if the check is
+        dropped in favour of others.
 
         Raises:
             RateLimitExceeded: the address has shown too many wrong keys.
-            StoreUnavailable: too many checks wait, or the address has its share in progress.
+            StoreUnavailable: too many checks wait, or checks in progress use up the address's
+                budget.
         """
         id = _Id(handle, sha256(hashed).digest(), digest)
         with self._lock:
@@ -123,7 +125,7 @@ class PasswordChecks:
             return check.future
 
     def close(self) -> None:
-        """Refuse the checks that wait, and let the threads end."""
+        """Refuse the waiting checks, and let the threads end."""
         with self._lock:
             self._closed = True
             for check in [check for checks in self._waiting.values() for check in checks]:
@@ -141,16 +143,16 @@ class PasswordChecks:
             raise StoreUnavailable
 
     def _failed(self, address: str) -> int:
-        """How many wrong keys an address has shown in a day."""
+        """Return the number of wrong keys that an address has shown in the last day."""
         return self._failures.peek(address).used[-1]
 
     def _start(self) -> None:
-        """Begin as many checks as there are threads for."""
+        """Start waiting checks while threads are free."""
         while self._running.total() < _AT_ONCE:
             ready = [h for h in self._waiting if self._running[h] < _OF_A_HANDLE]
             if not ready:
                 return
-            # The one that has waited longest, of the handles that keep the fewest threads busy.
+            # Of the handles with the fewest running checks, the one that has waited longest.
             handle = min(ready, key=self._running.__getitem__)
             check = min(self._waiting[handle], key=lambda waiting: waiting.place)
             self._unqueue(check)
@@ -164,7 +166,7 @@ class PasswordChecks:
         right, failure = False, None
         try:
             right = self._hashes.verify(check.scheme, check.hashed, check.id.digest.decode())
-            if not right:  # Whoever asked may be gone by then: it is charged all the same.
+            if not right:  # Charged even if the caller has disconnected.
                 self._failures.charge(check.address)
         except Exception as raised:
             failure = raised
@@ -181,12 +183,12 @@ class PasswordChecks:
             check.future.set_exception(failure)
 
     def _drop_last(self, handle: str) -> None:
-        """Drop a check, if more wait of a handle or in all than may."""
+        """Drop a check if more wait than allowed, for this handle or in all."""
         of_handle = self._waiting.get(handle, [])
         if len(of_handle) > _WAITING_OF_A_HANDLE:
             self._drop(max(of_handle, key=lambda waiting: waiting.place))
         elif len(self._checks) > _AT_MOST:
-            # Of the handles for which the most checks wait.
+            # Drop from the handles with the most waiting checks.
             most = max(map(len, self._waiting.values()))
             crowded = [checks for checks in self._waiting.values() if len(checks) == most]
             waiting = [check for checks in crowded for check in checks]
@@ -199,7 +201,7 @@ class PasswordChecks:
             check.future.set_exception(StoreUnavailable())
 
     def _unqueue(self, check: _Check) -> None:
-        """Take a check out of those that wait; its handle comes last from there on."""
+        """Remove a check from the waiting ones, and move its handle to the end of the order."""
         handle = check.id.handle
         waiting = self._waiting.pop(handle)
         waiting.remove(check)

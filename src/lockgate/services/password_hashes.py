@@ -1,4 +1,4 @@
-"""Password hashes of other systems, known by the names that passlib gives them."""
+"""Password hashes of other systems, named as in passlib."""
 
 import re
 from collections.abc import Collection
@@ -10,15 +10,15 @@ _BCRYPT: Final = re.compile(r"\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}")
 
 
 class PasswordHashes:
-    """Reads and verifies digests of some schemes.
+    """Identifies and verifies password hashes of some schemes.
 
-    ``bcrypt`` goes to its own library, which takes any bytes, where passlib refuses a NUL.
+    ``bcrypt`` uses its own library, which accepts any bytes; passlib refuses a NUL.
 
     Args:
-        schemes: of :data:`lockgate.core.imported_keys.SLOW`.
+        schemes: names from :data:`lockgate.core.imported_keys.SLOW`.
 
     Raises:
-        ConfigurationError: what they need is not installed.
+        ConfigurationError: the library of a scheme is not installed.
     """
 
     def __init__(self, schemes: Collection[str]) -> None:
@@ -34,7 +34,7 @@ class PasswordHashes:
         self._context: Any = CryptContext(schemes=others) if others else None
 
     def identify(self, digest: str) -> str | None:
-        """The scheme of a digest; None: it is of none, or malformed."""
+        """Return the scheme of a digest; None if it is of no known scheme or malformed."""
         if self._bcrypt is not None and _BCRYPT.fullmatch(digest):
             return "bcrypt"
         if self._context is None:
@@ -42,19 +42,19 @@ class PasswordHashes:
         try:
             scheme: str | None = self._context.identify(digest)
             if scheme is not None:
-                self._context.needs_update(digest)  # Reads all of it.
+                self._context.needs_update(digest)  # Parses the whole digest.
         except ValueError:
             return None
         return scheme
 
     def verify(self, scheme: str, hashed: bytes, digest: str) -> bool:
-        """Whether this was hashed to that."""
+        """Return whether a digest is the hash of these bytes."""
         try:
             if scheme != "bcrypt":
                 return bool(self._context.verify(hashed, digest))
             assert self._bcrypt is not None, "the scheme was declared"
             return bool(self._bcrypt.checkpw(hashed, digest.encode()))
         except ValueError:
-            # A digest that is none any more, or a text that the hash cannot take: bcrypt reads 72
-            # bytes, and to cut a longer key would make all that agree so far the same.
+            # The digest is malformed, or the hash cannot take the key: bcrypt reads 72 bytes, and
+            # truncation would accept every key with the same first 72 bytes.
             return False

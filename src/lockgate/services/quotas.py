@@ -1,4 +1,4 @@
-"""Quotas: how often something may happen that no organization's plan speaks of (D14)."""
+"""Quotas: limits for owners other than organizations, such as addresses and e-mails (D14)."""
 
 from typing import Final
 
@@ -13,21 +13,21 @@ from .store_errors import asking
 
 
 class Quota:
-    """One window for each owner, exact, in the shared store beside those of organizations.
+    """An exact window for each owner, in the shared store beside the windows of organizations.
 
-    An owner's name is hashed with the pepper, so that no address can be read in the store, nor be
-    found by hashing all there are. With the purpose before it, it is longer than any organization's
-    id, so it can never be one.
+    The name of an owner is hashed with the pepper, so that the store reveals no address, not even
+    to a search over all addresses. Prefixed with the purpose, the hash is longer than any
+    organization's id, so the two never collide.
 
     Args:
-        store: where the windows are.
+        store: keeps the windows.
         peppers: hash the owners' names.
-        purpose: what is counted, up to 60 characters of ASCII.
-        name: of the window, as a refusal names it: ``hour`` or ``day``.
-        span: its length, in microseconds.
-        limit: how often it may happen in it.
-        clock: gives the present in microseconds; None: the store's own.
-        events: is told of a store that fails.
+        purpose: a name for the counted action, up to 60 characters of ASCII.
+        name: the window's name in refusals: ``hour`` or ``day``.
+        span: the length of the window, in microseconds.
+        limit: the number of actions that the window admits.
+        clock: returns the present in microseconds; None: the store's own clock.
+        events: receives failures of the store.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Quota:
         self._events = events
 
     async def peek(self, name: str) -> None:
-        """Go on only if there is something left for an owner; nothing is counted.
+        """Check that an owner's quota is not used up, without counting.
 
         Raises:
-            RateLimitExceeded: there is nothing left.
+            RateLimitExceeded: the quota is used up.
             StoreUnavailable: the store did not answer.
         """
         with asking(self._events):
@@ -61,10 +61,10 @@ class Quota:
             raise self._exceeded(reading)
 
     async def hit(self, name: str) -> int:
-        """Count one for an owner, and say when that was.
+        """Count one action of an owner; return its instant in microseconds.
 
         Raises:
-            RateLimitExceeded: there is nothing left, and nothing is counted.
+            RateLimitExceeded: the quota is used up; the action is not counted.
             StoreUnavailable: the store did not answer.
         """
         with asking(self._events):

@@ -1,4 +1,4 @@
-"""The rate limit status (spec 2.6, 4.6): what a reading says, in the words of the interface."""
+"""The rate limit status (spec 2.6, 4.6): a reading in the terms of the HTTP interface."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from ..core.sliding_window import Reading
 
 
 class WindowUsage(NamedTuple):
-    """What a window counts, and what it admits (None: no limit)."""
+    """The counted units of a window, and its limit (None: no limit)."""
 
     used: int
     limit: int | None
@@ -18,13 +18,13 @@ class Status(NamedTuple):
 
     plan: Plan
     usage: dict[str, WindowUsage]
-    """By window: ``minute``, ``hour``, ``day``."""
+    """Usage by window: ``minute``, ``hour``, ``day``."""
     at: int
     """The instant of the reading, in microseconds."""
 
 
 def status_of(plan: Plan, reading: Reading) -> Status:
-    """The status that a reading shows; nothing is asked again."""
+    """Return the status of a reading, without a call of the store."""
     usage = {
         window.name: WindowUsage(used, window.limit)
         for window, used in zip(plan.windows, reading.used, strict=True)

@@ -24,8 +24,8 @@ class Readiness:
 
     Args:
         store: prepared by :meth:`Store.ready <lockgate.stores.base.Store.ready>`.
-        lacks_origin: whether sessions are verified and no page may write with them.
-        events: told ``store_failed``.
+        lacks_origin: whether sessions are verified but no origin is configured.
+        events: receives ``store_failed``.
     """
 
     def __init__(self, store: Store, events: Events, *, lacks_origin: bool) -> None:
@@ -42,14 +42,14 @@ class Readiness:
         """Whether the process was ready once. It stays so: an outage of the store afterwards is
         answered request by request, and taking out every process would end no outage."""
         self.was_tried = False
-        """Whether the first attempt of this process is over, however it went."""
+        """Whether the first attempt of this process is over, with or without success."""
 
     def seconds(self, deadline: float) -> float:
         """Return how long a request may wait: until the process has had its time to start."""
         return max(deadline, self._patient_until - monotonic())
 
     async def prepare(self) -> None:
-        """Connect and prepare, once more if it was done before.
+        """Connect and prepare; it may be repeated.
 
         Raises:
             ConfigurationError: sessions without an origin, or a store that cannot be used.
@@ -70,7 +70,7 @@ class Readiness:
         self._patient_until = monotonic() + STARTING
 
     async def _warn(self) -> None:
-        """Log the store's warnings, but for evictions: the store logs these as it connects."""
+        """Log the store's warnings, except evictions, which the store logs when it connects."""
         try:
             warnings = await self._store.warnings()
         except Exception as failure:  # The store is ready: this does not delay the process.
@@ -103,7 +103,7 @@ class Readiness:
                 try:
                     run(self.try_first())
                 except ConfigurationError as mistake:
-                    if mistake.__cause__ is None:  # Else the store has logged it.
+                    if mistake.__cause__ is None:  # Otherwise the store has logged it.
                         logger.error("%s", mistake)
 
 

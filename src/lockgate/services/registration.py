@@ -34,39 +34,39 @@ from .store_errors import asking
 _DAYS_AT_MOST: Final = 36_500
 _REMOVED_AT_ONCE: Final = 100
 _REMOVED_EVERY: Final = 60.0
-"""Seconds between two removals of a process, as where a store prunes what is idle."""
+"""Seconds between two removals of one process."""
 _WARNED_EVERY: Final = 60.0
 """Seconds between two warnings of a process that the budget of the service is spent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """Lets agents register themselves, sign in, and be claimed: ``Gate(registration=...)``.
+    """Settings of registration, sign-in and claims of agents: ``Gate(registration=...)``.
 
     Args:
-        session_secrets: what the sessions of agents are signed with: 16 bytes or more each,
-            the newest first.
-        dashboard_url: where an owner connects the workspace; by default the gate's ``public_url``.
-            It is never taken from a request (D14).
-        billing: knows where an account is funded; without it, on the dashboard.
-        billing_timeout: seconds that it has to answer.
-        approve: says whether an agent may register: a plain function or an ``async`` one that takes
-            a :class:`~lockgate.RegistrationRequest` and returns True or False. With
-            it, the body of a registration may hold a ``proof``. It runs in a thread.
-        approve_timeout: seconds that it has to answer.
-        per_address: registrations that one client address (an IPv6 one by its /64) may make in an
-            hour; None: any number, as with the three that follow.
+        session_secrets: secrets that sign the sessions of agents, 16 bytes or more each, the newest
+            first.
+        dashboard_url: the URL where an owner connects the workspace; by default the gate's
+            ``public_url``. Never taken from a request (D14).
+        billing: returns the URL where an account is funded; None: the dashboard.
+        billing_timeout: seconds that ``billing`` may take.
+        approve: decides whether an agent may register: a plain or ``async`` function that takes a
+            :class:`~lockgate.RegistrationRequest` and returns True or False. With it, the body of a
+            registration may hold a ``proof``. It runs in a thread.
+        approve_timeout: seconds that ``approve`` may take.
+        per_address: registrations from one client address (an IPv6 address by its /64) in an hour;
+            None: any number, as for the next three.
         per_network: registrations from one IPv6 /48 in an hour.
         per_email: registrations with one billing e-mail in a day.
-        per_service: registrations in an hour in all. It bounds what an attacker with many addresses
-            can store, and lets such an attacker keep others from registering: see the docs.
-        remove_unclaimed_after_days: days after its last use after which an account that nobody
-            claimed is removed with its keys (D46); None: never.
-        trust_provider_organizations: whether a session of the identity provider that names a
-            registered organization acts for it once it is claimed, whoever's session it is. Only
-            where no user of the provider can choose the id of an organization there.
-        session_seconds: how long the session of an agent lasts.
-        development: whether its cookie may travel over plain ``http``. Not where people work.
+        per_service: registrations in an hour in all. It bounds the rows that an attacker with many
+            addresses can store, and lets such an attacker block other registrations: see the docs.
+        remove_unclaimed_after_days: days since its last use after which an unclaimed account is
+            removed with its keys (D46); None: never.
+        trust_provider_organizations: whether any session of the identity provider that names a
+            registered organization acts for it once it is claimed. Only for providers whose users
+            cannot choose the id of an organization.
+        session_seconds: the duration of an agent's session.
+        development: whether an agent's cookie may travel over plain ``http``. Not in production.
     """
 
     session_secrets: Sequence[str] = field(repr=False)
@@ -85,7 +85,7 @@ class Registration:
     development: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse numbers that would let nobody in, and what is none."""
+        """Refuse limits and timeouts that are not positive numbers."""
         for name in ("per_address", "per_network", "per_email", "per_service", "session_seconds"):
             number: object = getattr(self, name)
             if number is None and name != "session_seconds":
@@ -108,7 +108,7 @@ class Registration:
 
 
 class Registered(NamedTuple):
-    """An account just registered. The texts of key and token are shown this once, kept nowhere."""
+    """A new account. The texts of its key and token are shown only here and stored nowhere."""
 
     account: Account
     key: ApiKey
@@ -130,7 +130,7 @@ class AgentAccounts:
         development: whether the cookie of an agent may travel over plain ``http``.
 
     Raises:
-        ConfigurationError: nobody says where the dashboard is, or who has signed in to it.
+        ConfigurationError: the dashboard's URL or the session verifier of people is missing.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class AgentAccounts:
         self._emails: Final = quota("email", "day", DAY, registration.per_email)
         self._service: Final = quota("service", "hour", HOUR, registration.per_service)
         days = registration.remove_unclaimed_after_days
-        # A session that began with the last sign-in may have been used until its end.
+        # A session of the last sign-in may have been used until its expiry.
         session = registration.session_seconds * SECOND
         self._idle = None if days is None else int(days * DAY) + session
         self._removal: Final = BackgroundTask(self._remove_some)
@@ -213,7 +213,7 @@ class AgentAccounts:
 
     @property
     def asks_for_proof(self) -> bool:
-        """Whether the host approves of registrations, and so reads their proof."""
+        """Whether the host approves registrations, so that they may carry a proof."""
         return self._approval is not None
 
     async def register(
@@ -228,22 +228,22 @@ class AgentAccounts:
     ) -> Registered:
         """Register an account: an organization on the default plan, a key, a dashboard token.
 
-        All or nothing (R1), and the same whether or not the e-mail is known (R2).
+        All or nothing (R1), with the same result whether or not the e-mail is known (R2).
 
         Args:
             agent_name: 1 to 100 characters.
-            billing_email: whoever has it verified at the identity provider can claim the account.
+            billing_email: the address that a login must have verified to claim the account.
             account_type: ``personal`` or ``company``.
-            company_name: 1 to 200 characters, for a company and for nobody else.
-            address: of the client, to count by.
-            proof: what ``Registration(approve=...)`` is to judge; None where there is no such hook.
+            company_name: 1 to 200 characters, for a company only.
+            address: the client's address, by which registrations are counted.
+            proof: a text for ``Registration(approve=...)``; None without such a hook.
 
         Raises:
-            InvalidRequest: naming every argument that is not good. It is not counted.
-            RateLimitExceeded: too many from this address or network, with this e-mail, or in all.
-            RegistrationRefused: ``approve`` said no. It is counted for address and network.
-            RegistrationUnavailable: ``approve`` failed; nothing is registered.
-            StoreUnavailable: the store did not answer; nothing is registered.
+            InvalidRequest: arguments are invalid; names all of them. Not counted.
+            RateLimitExceeded: the budget of the address, network, e-mail or service is spent.
+            RegistrationRefused: ``approve`` returned False. Counted for address and network.
+            RegistrationUnavailable: ``approve`` failed; no account was registered.
+            StoreUnavailable: the store did not answer; no account was registered.
         """
         agent_name, of_name = read_name(agent_name)
         email, of_email = read_email(billing_email)
@@ -279,17 +279,16 @@ class AgentAccounts:
         return Registered(account, key, text, token, self.dashboard_url, url)
 
     async def remove_unclaimed(self, limit: int = _REMOVED_AT_ONCE) -> list[str]:
-        """Remove accounts that are unclaimed and unused for longer than the registration says.
+        """Remove accounts unclaimed and unused for ``remove_unclaimed_after_days``.
 
-        The operations of accounts do so by themselves, once a minute in each process. Organizations
-        that were put on a plan stay.
+        The account operations call it once a minute in each process. Organizations that were put on
+        a plan are kept.
 
         Args:
             limit: how many accounts to look at, at most.
 
         Returns:
-            The organizations that were removed: more may be left where the list is as long as the
-            limit.
+            The removed organizations; if their number equals the limit, more may be due.
 
         Raises:
             StoreUnavailable: the store did not answer; some may have been removed.
@@ -303,29 +302,29 @@ class AgentAccounts:
         return list(removed)
 
     def tend(self) -> None:
-        """Remove some unclaimed accounts in the background, if it is time to."""
+        """Remove some unclaimed accounts in the background, at most once a minute."""
         if self._idle is not None and monotonic() >= self._next_removal:
             self._next_removal = monotonic() + _REMOVED_EVERY
             self._removal.used()
 
     async def close(self) -> None:
-        """End what goes on in the background."""
+        """Stop the background task."""
         await self._removal.close()
 
     async def _remove_some(self) -> None:
         await self.remove_unclaimed()
 
     async def _admit(self, asked: RegistrationRequest) -> None:
-        """Judge a registration by all budgets and by the host, and count it.
+        """Check a registration against all budgets and the host's approval, and count it.
 
-        Every budget is looked at before any is charged, and they are charged from the narrowest to
-        the widest, so a refusal by one costs nothing in the others; only a registration that runs
-        into two of them in the same instant may cost one in the narrower. Looking never falls back
-        on the windows of this process: while the store is away, no registration succeeds (D28).
+        All budgets are read before the first is charged, and charged from the narrowest to the
+        widest, so that a refusal by one budget charges no other. Concurrent registrations may still
+        charge a narrower budget and be refused by a wider one. The reads have no local fallback:
+        while the store is away, no registration succeeds (D28).
 
-        Address and network are charged before the host is asked, which bounds how often it is. The
-        e-mail and the service are charged once the host has approved: without a proof, no stranger
-        can spend the budget of an owner's address or that of all.
+        Address and network are charged before ``approve`` is called, which bounds its calls. The
+        e-mail and the service are charged after it: without a valid proof, no stranger can spend
+        the budget of an owner's e-mail or of the whole service.
         """
         address, email = asked.address, asked.billing_email
         network = network_of(address)

@@ -1,4 +1,4 @@
-"""Retention: keys that ended long ago are removed, a bounded step at a time (D45)."""
+"""Retention: remove keys that ended long ago, in bounded steps (D45)."""
 
 from time import monotonic
 from typing import Final
@@ -19,16 +19,16 @@ _INTERVAL: Final = HOUR // SECOND
 
 
 class Retention:
-    """Removes keys that ended more than so many days ago, by walks over the store.
+    """Removes keys that ended more than ``days`` ago, by walks over the store.
 
-    A walk goes on by one step a second, in the background: in the event loop of whoever used the
-    keys, or in a thread. It waits for nobody and nobody waits for it; what fails is tried again.
+    A walk takes one step a second, as a background task: in the event loop of the caller that used
+    the keys, or in a thread. It delays no request; failed steps are repeated.
 
     Args:
         store: keeps the keys.
-        days: how long they are kept; None: for ever.
-        clock: gives the present in microseconds; None: the store's own.
-        events: is told how many keys were removed.
+        days: the retention; None: forever.
+        clock: returns the present in microseconds; None: the store's own clock.
+        events: receives ``keys_removed``.
 
     Raises:
         ConfigurationError: less than a day. A cache may hold a copy of a key for an hour.
@@ -50,12 +50,12 @@ class Retention:
         self._next = monotonic() + _FIRST
 
     def used(self) -> None:
-        """Begin or go on with a walk within a second, if it is time to."""
+        """Schedule the next step of a walk within a second, if one is due."""
         if self._age is not None and monotonic() >= self._next:
             self._upkeep.used()
 
     async def walk(self) -> int:
-        """Remove all keys that are due now, and return how many there were.
+        """Remove all keys that are due, and return their number.
 
         Raises:
             StoreUnavailable: the store did not answer.
@@ -72,7 +72,7 @@ class Retention:
             await pause()
 
     async def close(self) -> None:
-        """Begin no more steps, and wait for one that has begun, a second at most."""
+        """Start no more steps, and wait up to a second for a started step."""
         await self._upkeep.close()
 
     async def _go_on(self) -> None:

@@ -1,4 +1,4 @@
-"""Flows that are brought to their end although who waits for them is cancelled."""
+"""Shielded flows: finish a coroutine although the caller that awaits it is cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,7 +8,7 @@ Flow = Coroutine[Any, Any, None]
 
 
 class Finishing:
-    """Finishes flows in tasks of their own, where no cancellation of the caller's reaches them.
+    """Finishes flows in separate tasks, out of reach of the caller's cancellation.
 
     Shielding an await is not enough: an anyio scope that was cancelled, as that of a streamed
     response is when its client goes away, cancels every further await inside it.
@@ -18,7 +18,7 @@ class Finishing:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def finish(self, flow: Flow, undo: Callable[[], Flow] | None = None) -> None:
-        """Wait for a flow; if that is cancelled, it is finished all the same, and then undone."""
+        """Await a flow. If the caller is cancelled, the flow still finishes, then ``undo`` runs."""
         task = self._start(flow)
         try:
             await asyncio.shield(task)
@@ -28,14 +28,14 @@ class Finishing:
             raise
 
     async def flush(self) -> None:
-        """Wait for what is still being finished in this event loop, and for what comes of it."""
+        """Wait for all unfinished flows of this event loop, and for their ``undo``."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # What is left belongs to a loop that ended before it.
-        # The set is copied first: other loops add theirs from threads of their own.
+            return  # The remaining tasks belong to an event loop that has ended.
+        # The set is copied first: event loops in other threads may add to it.
         while mine := [task for task in list(self._tasks) if task.get_loop() is loop]:
-            await asyncio.gather(*mine, return_exceptions=True)  # Whoever waits is told of them.
+            await asyncio.gather(*mine, return_exceptions=True)  # The callers get the exceptions.
 
     def _start(self, flow: Flow) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(flow)
@@ -48,5 +48,5 @@ async def _then(task: asyncio.Task[None], undo: Callable[[], Flow]) -> None:
     try:
         await task
     except Exception:
-        return  # It came to nothing.
+        return  # The flow failed: there is no effect to undo.
     await undo()

@@ -13,7 +13,7 @@ from ..stores.resilience.failures import is_outage, kind_of, traceback_of
 
 @contextmanager
 def asking(events: Events) -> Generator[None]:
-    """Turn any failure into 503 ``STORE_UNAVAILABLE`` (D28), and tell what it was.
+    """Turn any failure into 503 ``STORE_UNAVAILABLE`` (D28), and emit its event.
 
     Raises:
         StoreUnavailable: for any exception that is not lockgate's own.
@@ -29,9 +29,9 @@ def asking(events: Events) -> Generator[None]:
 def unavailable(events: Events, failure: Exception) -> StoreUnavailable:
     """Emit the event that fits a failure, and return the refusal to raise.
 
-    ``store_failed`` for an outage, ``unreadable_state`` for an organization whose state cannot be
-    read, ``internal_error`` for a bug of lockgate or of the host, whose traceback is logged (G7).
-    Failures are named by their classes: database drivers put parameters into messages.
+    ``store_failed`` for an outage, ``unreadable_state`` for unreadable state of one organization,
+    ``internal_error`` for a bug of lockgate or of the host, with its traceback in the log (G7).
+    Events name failures by class only: database drivers put parameters into messages.
     """
     error = kind_of(failure)
     if isinstance(failure, UnreadableState):
@@ -47,15 +47,15 @@ def unavailable(events: Events, failure: Exception) -> StoreUnavailable:
 
 
 def pair(face: Literal["async", "sync"], part: object, io: IoMode) -> None:
-    """See that a part suits whoever is going to ask it.
+    """Check the I/O mode of a store or session verifier against an adapter's.
 
     Args:
-        face: ``async`` awaits in an event loop, ``sync`` waits in a thread.
-        part: a store, or a session verifier.
-        io: how it waits.
+        face: ``async``: the adapter awaits in an event loop; ``sync``: it waits in a thread.
+        part: the store or session verifier.
+        io: the I/O mode of ``part``.
 
     Raises:
-        ConfigurationError: it would block the event loop, or needs one.
+        ConfigurationError: ``part`` would block the event loop, or needs one.
     """
     name = type(part).__name__
     if face == "async" and io == "sync":

@@ -1,4 +1,4 @@
-"""Keys that were admitted here lately: recognised by one digest, without reading them again."""
+"""Recently admitted keys: recognise them by one digest, without parsing them again."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -9,21 +9,21 @@ from ..core.bounded_dict import BoundedDict
 from ..core.key_format import HEADER_LENGTH, Token
 
 _AT_MOST: Final = 131_072
-"""As many as there are key hints (:data:`lockgate.stores.redis.key_hints.AT_MOST`): 0.8 KB each."""
+"""As many as key hints (:data:`lockgate.stores.redis.key_hints.AT_MOST`), at 0.8 KB each."""
 
 
 class VerifiedKeyCache:
-    """Remembers how keys were presented when they were admitted, by the BLAKE2b of that.
+    """Maps the BLAKE2b of an admitted ``Authorization`` value to its parsed token.
 
-    Nobody is let in by it: it stands for parsing, checksum and keyed digest, and the store judges
-    the key anew on each request. A key is not kept here, only digests are.
+    A hit saves parsing, checksum and keyed digest, but admits no request: the store verifies the
+    key on each use. The cache holds digests only, no keys.
     """
 
     def __init__(self) -> None:
         self._tokens = BoundedDict[bytes, Token](_AT_MOST)
 
     def find(self, authorizations: Sequence[bytes]) -> Token | None:
-        """The token that these ``Authorization`` values stood for; None: look at them."""
+        """Return the token of these ``Authorization`` values; None: parse them."""
         if len(authorizations) != 1 or len(authorizations[0]) > HEADER_LENGTH:
             return None
         fingerprint = blake2b(authorizations[0]).digest()
@@ -33,9 +33,9 @@ class VerifiedKeyCache:
         return token
 
     def remember(self, authorization: bytes, token: Token, key: ApiKey) -> None:
-        """Remember a token that was just admitted by this key."""
+        """Remember the token with which this key was admitted."""
         self._tokens[blake2b(authorization).digest()] = token.without_secret(key)
 
     def forget(self, authorization: bytes) -> None:
-        """Forget a token that was not admitted any more."""
+        """Forget a token that is no longer admitted."""
         self._tokens.pop(blake2b(authorization).digest(), None)
