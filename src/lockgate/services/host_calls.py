@@ -47,7 +47,7 @@ class HostCalls:
                 future.set_result(asyncio.run(_awaited(answer)) if isawaitable(answer) else answer)
             except Exception as failure:
                 future.set_exception(failure)
-            except BaseException as failure:  # SystemExit too is raised in the caller.
+            except BaseException as failure:  # Such as SystemExit: it fails this call only.
                 future.set_exception(RuntimeError(type(failure).__qualname__))
             finally:
                 self._free.release()

@@ -1,8 +1,8 @@
-"""Admission by one script, which verifies what this process remembers of the key.
+"""Admission by one script, which verifies this process's key hint.
 
 A process keeps a key hint for each key that it has admitted. ``admit.lua`` compares the hint with
-the record, charges all windows and counts the usage in one step; where the hint differs it charges
-nothing and returns the fresh record.
+the record, charges all windows and counts the usage in one step. If the hint differs, the script
+returns the fresh record without charging.
 """
 
 from abc import abstractmethod
@@ -136,8 +136,8 @@ class Admissions(Store):
 
         While a slot moves, its keys may be on two nodes. Each call below names a single one, which
         Redis finds on either. A revocation after the first call counts as one during this request.
-        The windows are charged in one step. A failure after that leaves the key's usage one request
-        short, as does a request whose first reply was lost, since it may have been counted.
+        The windows are charged in one step. The key's usage is one request short if a later step
+        fails, or if the first reply was lost and the request may have been counted.
         """
         request, is_again = read_request(call.text)
         key = key_hint.key()
@@ -170,7 +170,7 @@ class Admissions(Store):
             call: the call.
             failure: its exception.
             asked_at: when it was made, in seconds of the monotonic clock.
-            tried: the server that the call was to probe; None: it was no probe.
+            tried: the server that the call probed; None: the call was no probe.
         """
         nodes, node = self._nodes, client.node(call.slot)
         if tried is not None and tried != node:

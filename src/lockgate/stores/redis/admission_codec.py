@@ -26,7 +26,7 @@ _made = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__
 
 
 def _by_size() -> dict[int, Callable[[bytes], tuple[Any, ...]]]:
-    """Return, by size in bytes, how to unpack a reading of so many windows with its usage."""
+    """Return the functions that unpack readings of 0 to 31 windows with usage, by size in bytes."""
     forms = [Struct(f"<Bqqqbbqq{'q32x' * number}qq") for number in range(32)]
     return {form.size: form.unpack for form in forms}
 
@@ -39,7 +39,7 @@ class Charging(NamedTuple):
     """The windows of a plan as ``sliding_window.lua`` takes them, without the request."""
 
     start: bytes
-    """An unfinished argument: the windows, and how long their state is kept."""
+    """The start of an argument: the windows, and the time for which their state is kept."""
     mark: bytes
     """A fingerprint of the plan."""
 
@@ -53,8 +53,8 @@ def charging(windows: tuple[Window, ...]) -> Charging:
     """
     if any(window.span > _LONGEST_SPAN for window in windows):
         raise ConfigurationError("A window in Redis is at most 12 days long.")
-    # A shared cell outlives its window by at most a part of it (D21). A hit that joins a cell
-    # prolongs no expiry, and may do so for the smallest grain.
+    # A cell outlives its window by at most a grain or a fixed part of the window (D21). A hit that
+    # joins a cell does not extend the expiry of the state, for up to the smallest grain.
     life = max((w.span + max(w.grain, w.span // _PART) for w in windows), default=MILLISECOND)
     grain = min((w.grain for w in windows), default=0)
     packed = b"".join(

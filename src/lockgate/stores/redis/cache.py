@@ -1,7 +1,7 @@
-"""Redis as the cache of a pair, and the change counter that ends remembered refusals.
+"""Redis as the cache of a :class:`CachedStore`, and the change counter that ends cached refusals.
 
-The copies of a pair lie where records of a lone store would, so an admission is the same script.
-The hash of an organization with copies also holds their fill token, and expires as a whole.
+Copies have the same names as the records of a single store, so an admission is the same script. The
+hash of an organization with copies also holds their fill token, and expires as a whole.
 """
 
 from abc import abstractmethod
@@ -27,10 +27,10 @@ _REPLACE: Final = Script("cache.lua", "replace")
 _FILL_TOKEN_BYTES: Final = 16
 _COPIES_LAST: Final = b"%d" % (COPIES_LAST // MILLISECOND)
 _COUNTER_LASTS: Final = DAY - MINUTE
-"""Microseconds for which the change counter is certain to stay."""
+"""Microseconds after a change for which Redis is certain to keep the change counter."""
 _COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
 _OUT_OF_ORDER: Final = 10 * SECOND
-"""Microseconds: of two changes at a time, the earlier may write its counter last."""
+"""Microseconds: the earlier of two concurrent changes may write its counter this much later."""
 _RANDOM_BITS: Final = 10
 
 
@@ -110,7 +110,7 @@ class Cache(CacheStore):
             if (
                 before is not None
                 and _time_of(counter) < _time_of(before) - _OUT_OF_ORDER
-                # Without a loss it goes back only where the clock did.
+                # Without a loss of data, the counter steps back only if the clock does.
                 and await self.now() >= _time_of(before)
             ):
                 self._losses.report()
@@ -118,7 +118,7 @@ class Cache(CacheStore):
         return counter
 
     async def _count_change(self) -> int:
-        """Set the change counter to a value that it never had, and return that.
+        """Set the change counter to a new, unique value, and return the value.
 
         The value is the server's time with random bits below, so it never repeats, not even after
         the server lost its data. Verbs call this after the change and before they return; if it

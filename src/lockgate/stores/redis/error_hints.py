@@ -26,7 +26,7 @@ from ...errors import StoreUnavailable
 logger: Final = logging.getLogger("lockgate")
 
 _REPORTED_AGAIN_AFTER: Final = 3600.0
-"""Seconds."""
+"""Seconds for which the loss is not reported again."""
 _LOSS: Final = (
     "Redis has lost data that it had before: keys made since an earlier state get 401, and "
     "revocations, plans and counts since then may be undone. Restore the latest backup, or move "

@@ -1,4 +1,4 @@
-"""Key hints: what a process remembers of a key, verified by ``admit.lua`` on each use."""
+"""Key hints: this process's memory of a key, verified by ``admit.lua`` on each use."""
 
 from math import inf
 from typing import Final
@@ -13,10 +13,10 @@ from .transport.commands import Script, arguments
 
 ADMIT: Final = Script("admit.lua")
 _ARGUMENTS: Final = 10
-"""EVALSHA, the digest, the number of keys, two keys, five values."""
+"""The arguments: EVALSHA, the digest, the number of keys, two keys, five values."""
 AT_MOST: Final = 131_072
-"""Hints of one store in one process: 200 MB, at 1.6 KB each. A key whose hint was dropped costs two
-more round trips on its next use."""
+"""The maximum number of hints of one store in one process: 200 MB, at 1.6 KB each. After its hint
+was dropped, a key costs two more round trips on its next use."""
 
 
 Charged = tuple[PlanBook, Plan, bytes, bytes]
@@ -54,7 +54,7 @@ class KeyHint:
         self.sealed: Final = sealed_fields(key)
         """The fields that the seal covers. While they stay equal, a token stays accepted."""
         self.revoked: Final = None if key.revoked_at is None else key
-        """The key with its usage, if it was revoked; else None."""
+        """The key with its usage if it was revoked; otherwise None."""
         self.expires_at: Final = inf if key.expires_at is None else key.expires_at
         """The instant of its expiry in microseconds, or infinity."""
         self.unused: Final = key[:-2]
@@ -62,7 +62,7 @@ class KeyHint:
         self.organization: Final = read_placement(key.organization, placed)
         asked = _asking(place, key.id, record, placed)
         self._asked: Final = len(asked)
-        """How many bytes of a call come before the plan's."""
+        """The number of bytes of a call before the plan's part."""
         self.charged = self._charged(plans, asked)
         """The latest result of :meth:`under`."""
 
@@ -72,7 +72,7 @@ class KeyHint:
         return record is not None and asked == _asking(place, self.key().id, record, placed)
 
     def under(self, plans: PlanBook) -> Charged:
-        """Return how to charge for the key under a plan book."""
+        """Return the key's plan and the start of its calls under a plan book."""
         self.charged = charged = self._charged(plans, self.charged[3][: self._asked])
         return charged
 

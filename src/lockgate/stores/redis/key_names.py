@@ -58,7 +58,7 @@ class Names:
         prefix: the start of all names; stores with different prefixes share no data.
 
     Raises:
-        ConfigurationError: the prefix has other characters than these, or more than 64.
+        ConfigurationError: the prefix has a character that is not allowed, or more than 64.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -86,7 +86,7 @@ class Names:
         return b"%b:handle:%b" % (self._prefix, write(handle))
 
     def token(self, handle: str) -> bytes:
-        """A string: the organization whose account has the token with this handle."""
+        """A string: the organization of the account with this token's handle."""
         return b"%b:token:%b" % (self._prefix, write(handle))
 
     def email(self, billing_email: str) -> bytes:
@@ -94,7 +94,7 @@ class Names:
         return b"%b:unclaimed:%b" % (self._prefix, _hash(billing_email))
 
     def user(self, user: str) -> bytes:
-        """A sorted set: organizations whose accounts this user may have claimed, by claim."""
+        """A sorted set: organizations that this user may have claimed, by claim."""
         return b"%b:claimed:%b" % (self._prefix, _hash(user))
 
     def _place(self, organization: str) -> Place:

@@ -48,7 +48,7 @@ _REMOVE: Final = Script("keys.lua", "remove", KEYS)
 _UNCLAIM: Final = Script("keys.lua", "unclaim")
 
 _CLAIM_LASTS: Final = MINUTE
-"""Microseconds after which a claim without a key may be taken over: no insertion takes a tenth."""
+"""Microseconds after which a claim without a key may be taken over; an insertion takes far less."""
 _INSTANT: Final = 16
 """Digits with which a member of an index begins (``key_records.lua``)."""
 _SCANNED_AT_ONCE: Final = b"200"
@@ -97,8 +97,8 @@ class Keys(Admissions, Cache):
     ) -> ApiKey | None:
         """Insert a key by a script; return None where the script found another key changed.
 
-        The key's handle lies in another slot of a Cluster: it is claimed first, and released where
-        the script inserts nothing.
+        The key's handle lies in another slot of a Cluster: it is claimed first, and released if the
+        script does not insert the key.
         """
         place = self._names.place(draft.organization)
         claimed = await self._claim_for_key(draft)

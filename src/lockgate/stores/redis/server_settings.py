@@ -1,10 +1,10 @@
 """Server settings under which a guarantee fails without an error: eviction, persistence, clock.
 
 A Redis with a memory limit and another policy than ``noeviction`` deletes keys without an error.
-With a ``volatile-`` policy these are windows, job slots and the copies of a pair; with an
-``allkeys-`` policy API keys and plans as well. A window that is gone begins anew, so more than the
+With a ``volatile-`` policy these are windows, concurrency slots and the copies of a cache; with an
+``allkeys-`` policy API keys and plans as well. An evicted window restarts empty, so more than the
 limit is admitted without any failure: hence the policy is read on each new connection. The other
-settings are read when :meth:`~lockgate.stores.base.Store.warnings` is asked.
+settings are read by :meth:`~lockgate.stores.base.Store.warnings`.
 """
 
 import logging
@@ -41,7 +41,7 @@ class MemoryPolicy(NamedTuple):
 
     @property
     def advice(self) -> str | None:
-        """The warning, as a sentence; None: the server evicts nothing."""
+        """The warning, as a sentence; None: the server does not evict keys."""
         server, maxmemory, policy = self
         if policy is None:
             return (

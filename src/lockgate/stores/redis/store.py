@@ -64,7 +64,7 @@ class RedisStore(Accounts):
     key's record, in one step and only once. Each admission on any process sends its key hint, which
     holds the whole record, and ``admit.lua`` compares that with the record in the step that charges
     the windows. So the first admission that Redis executes after the revocation finds another
-    record, charges nothing and is refused. After the record, and before the call is answered, the
+    record and is refused without a charge. After the record, and before the call is answered, the
     change counter moves: a process that remembers a refusal reads the counter once a second. With
     Sentinels the call is answered only if the primary that took it is still the primary, and with
     ``durability`` once replicas have acknowledged it. As the cache of a pair the store deletes

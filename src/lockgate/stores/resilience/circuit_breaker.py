@@ -1,14 +1,14 @@
-"""The circuit breaker: a store that is away does not cost every request its deadline (D28).
+"""The circuit breaker: fail calls at once while a store is away, without their deadline (D28).
 
 Closed, it lets calls pass. After three failures in a row it opens: calls are refused at once. After
-a pause one call probes the store; if it succeeds the breaker closes, if not it stays open for
-another pause. A probe whose event loop was stopped never ends, so a probe expires after a minute.
+a pause one call probes the store; if the probe succeeds the breaker closes, otherwise it stays open
+for another pause. A probe in a stopped event loop never ends, so a probe expires after a minute.
 
-Calls that were under way when one of them failed are one failure: a burst that waits for one
-connection, or for one lock, opens no breaker. The next failure is that of a later call.
+Failures of concurrent calls count once: after a failure, the next to count is a call that started
+later. So a burst that waits for one connection, or for one lock, opens no breaker.
 
-A store whose servers fail one by one has a breaker for each (:class:`CircuitBreakers`), and works
-them itself: only the store knows which server a call goes to.
+A store of several servers has a breaker for each of them (:class:`CircuitBreakers`), and operates
+them itself: only the store knows the server of each call.
 """
 
 import logging
@@ -25,19 +25,19 @@ from .failures import kind_of
 
 FAILURES: Final = 3
 PAUSE: Final = 1.0
-"""Seconds between tries; what ``retryAfter`` of a 503 says."""
+"""Seconds between probes; also ``retryAfter`` of a 503."""
 _LOST_AFTER: Final = 60.0
 """Seconds after which a probe has expired."""
 NODE_PAUSE: Final = 0.25
-"""Seconds between tries of one server of several: another may have taken its place."""
+"""Seconds between probes of one of several servers: another may have taken its place."""
 _PRUNED_EVERY: Final = 1.0
 
 
 class Teller(Protocol):
-    """Told of events: :class:`~lockgate.events.Events`, or several of them."""
+    """Receives events: :class:`~lockgate.events.Events`, or several of them."""
 
     def emit(self, name: str, level: int = ..., **fields: object) -> None:
-        """Tell an event."""
+        """Report an event."""
 
 
 class CircuitBreaker:
@@ -46,10 +46,10 @@ class CircuitBreaker:
     Args:
         name: the store, for the events ``breaker_opened``, ``breaker_tried`` and
             ``breaker_closed``.
-        events: where these are told.
+        events: receives these events.
         node: the server, for the same events; empty: the store has one breaker.
-        failures: the number in a row that opens it.
-        pause: seconds until a call may try again.
+        failures: the number of failures in a row that opens the breaker.
+        pause: seconds until the next probe.
         clock: returns monotonic seconds.
     """
 
@@ -70,16 +70,16 @@ class CircuitBreaker:
         self._clock = clock
         self._lock = own_lock()
         self.failures = 0
-        """Failures in a row; 0: closed, and a success changes nothing."""
+        """Failures in a row; 0: the breaker is closed, and callers need not report a success."""
         self._failed_at = -inf
-        """When the latest of them was counted."""
+        """The instant at which the latest failure was counted, in monotonic seconds."""
         self._opened_at: float | None = None
         self._try_at = 0.0
         self._trying = False
         after_fork_in_child(self)
 
     def forked(self) -> None:
-        """Leave a probe that is under way to the parent, which alone sees its end."""
+        """Leave a probe in progress to the parent process, which alone sees its end."""
         self._trying = False
 
     @property
@@ -88,7 +88,7 @@ class CircuitBreaker:
         return self._opened_at is not None
 
     def enter(self) -> bool:
-        """Let a call pass; return whether it is the probe, whose outcome must be reported.
+        """Admit a call; return whether it is the probe: its outcome must be reported.
 
         Raises:
             StoreUnavailable: the breaker is open.
@@ -105,7 +105,7 @@ class CircuitBreaker:
         return True
 
     def obey(self) -> None:
-        """Let a call pass whose outcome does not count for the breaker.
+        """Admit a call that does not count for the breaker.
 
         Raises:
             StoreUnavailable: the breaker is open.
@@ -128,7 +128,7 @@ class CircuitBreaker:
             self._events.emit("breaker_closed", logging.WARNING, **self._about, away=away)
 
     def failed(self, trying: bool, failure: BaseException, asked_at: float) -> bool:
-        """Report that a call failed, or was late; return whether the breaker is open by that.
+        """Report that a call failed, or was late; return whether the breaker is open now.
 
         Args:
             trying: whether it was the probe.
@@ -140,12 +140,12 @@ class CircuitBreaker:
             if trying:
                 self._trying = False
             elif self._opened_at is not None or asked_at < self._failed_at:
-                return False  # It was under way when another one failed, perhaps by the same cause.
+                return False  # It started before another call failed, perhaps by the same cause.
             self.failures += 1
             self._failed_at = now
             if self.failures < self._threshold and not trying:
                 return False
-            # Tries begin a pause apart, however long each of them takes.
+            # Probes start a pause apart, independently of their duration.
             self._try_at = max(now, self._try_at + self._pause) if trying else now + self._pause
             if self._opened_at is not None:
                 return True
@@ -155,7 +155,7 @@ class CircuitBreaker:
         return True
 
     def dropped(self, trying: bool) -> None:
-        """Report that a call taught nothing: it was cancelled, or was nonsense."""
+        """Report a call without information about the store: it was cancelled or invalid."""
         if trying:
             with self._lock:
                 self._trying = False
@@ -164,9 +164,9 @@ class CircuitBreaker:
 class CircuitBreakers:
     """A circuit breaker for each server of a store, by the server's name.
 
-    It has none until a gate watches. A call is judged by its time: with the time of a request, its
-    failure counts; with less than half of that it says nothing about the server; with more it is no
-    call of a request, and obeys only.
+    There are no breakers until a gate calls :meth:`watch`. The deadline of a call decides whether
+    its failure counts: with less than half of a request's deadline, the failure may not be the
+    server's; with more, the call serves no request. Such calls only obey the breaker.
 
     Args:
         name: the store, for the events.
@@ -182,26 +182,27 @@ class CircuitBreakers:
         self._longest = 0.0
         self._prune_at = 0.0
         self.failing: Final[dict[str, CircuitBreaker]] = {}
-        """The breakers of servers whose latest call failed. Empty: a success changes nothing."""
+        """The breakers of servers whose latest call failed. Empty: callers need not report a
+        success."""
 
     def watch(self, events: Events, deadline: float) -> None:
-        """Work breakers from now on.
+        """Operate breakers from now on.
 
         Args:
-            events: told when one opens, tries and closes.
-            deadline: seconds for a call on the way of a request.
+            events: receives ``breaker_opened``, ``breaker_tried`` and ``breaker_closed``.
+            deadline: seconds for a call of a request.
         """
         self._watching = *self._watching, events
         self._shortest = min(self._shortest, deadline)
         self._longest = max(self._longest, deadline)
 
     def emit(self, name: str, level: int = logging.DEBUG, **fields: object) -> None:
-        """Tell every gate that watches."""
+        """Report an event to every gate that called :meth:`watch`."""
         for events in self._watching:
             events.emit(name, level, **fields)
 
     def enter(self, node: str) -> bool:
-        """Let a call to a server pass; return whether it is the probe, as
+        """Admit a call to a server; return whether it is the probe, as
         :meth:`CircuitBreaker.enter`.
 
         Raises:
@@ -227,7 +228,7 @@ class CircuitBreakers:
     def failed(
         self, node: str, failure: BaseException, asked_at: float, trying: bool = False
     ) -> bool:
-        """Report that a server did not answer; return whether its breaker is open by that.
+        """Report that a server did not answer; return whether its breaker is open now.
 
         Args:
             node: the server.
@@ -249,7 +250,7 @@ class CircuitBreakers:
         return breaker.failed(trying, failure, asked_at)
 
     def dropped(self, node: str, trying: bool) -> None:
-        """Report that a call taught nothing of a server."""
+        """Report a call without information about its server."""
         if trying and (breaker := self.failing.get(node)) is not None:
             breaker.dropped(trying)
 

@@ -17,10 +17,10 @@ from ..runtime.process_hooks import after_fork_in_child
 T = TypeVar("T")
 
 DEADLINE: Final = 0.25
-"""Seconds that a request waits for its store, however many calls that takes."""
+"""Seconds that a request waits for all calls of its store together."""
 STARTING: Final = 5.0
-"""Seconds for a store to connect and prepare. For as long again, requests may wait until the end of
-that span: further connections are made then, while other processes start as well."""
+"""Seconds for a store to connect and prepare. Until the same time has passed again, a request may
+wait longer than its deadline: more connections are opened then, while other processes start."""
 CALLS_AT_MOST: Final = 64
 """Calls of one store that may hang at a time, abandoned ones included."""
 _IDLE_SECONDS: Final = 10.0
@@ -34,7 +34,7 @@ class Overdue(TimeoutError):
 
 
 class TooManyCalls(Overdue):
-    """As many calls as may hang do so: this one was not made."""
+    """The call was not made: too many calls hang already."""
 
 
 def left() -> float | None:
@@ -44,9 +44,9 @@ def left() -> float | None:
 
 
 class within:
-    """Give the calls inside so many seconds, or fewer where an outer deadline leaves fewer.
+    """Set a deadline for the calls in a ``with`` block, unless an outer deadline is earlier.
 
-    ``with within(0.25): ...``, once for each object.
+    ``with within(0.25): ...``, in seconds; an object serves one block.
     """
 
     __slots__ = ("_token", "_until")
@@ -64,7 +64,7 @@ class within:
 
 @contextmanager
 def unhurried() -> Generator[None]:
-    """Give the calls inside no deadline: they serve others than the present call."""
+    """Lift the deadline in a ``with`` block, for work that serves other callers too."""
     token = UNTIL.set(None)
     try:
         yield
@@ -75,7 +75,7 @@ def unhurried() -> Generator[None]:
 async def answered(answer: "asyncio.Future[T]") -> T:
     """Await a future until the present deadline, and cancel it then.
 
-    That costs a timer, where :class:`Tasks` costs a task: for work that is done elsewhere.
+    For work that runs elsewhere: it costs a timer, while :class:`Tasks` costs a task.
 
     Raises:
         Overdue: no answer came in time.
@@ -102,12 +102,12 @@ async def answered(answer: "asyncio.Future[T]") -> T:
 
 
 class Tasks:
-    """Makes calls that await, each in a task that can be abandoned.
+    """Runs asynchronous calls, each in a task that can be abandoned.
 
     An abandoned task is cancelled, and its cancellation is not awaited.
 
     Args:
-        at_most: the number of calls that may hang at a time; past them a call fails at once.
+        at_most: the number of calls that may hang at a time; a further call fails at once.
     """
 
     def __init__(self, at_most: int = CALLS_AT_MOST) -> None:
@@ -118,8 +118,8 @@ class Tasks:
         """Await a call until the present deadline.
 
         Raises:
-            Overdue: it took longer.
-            TooManyCalls: too many hang already.
+            Overdue: the call took longer.
+            TooManyCalls: too many calls hang already.
         """
         seconds = left()
         if seconds is None:
@@ -146,7 +146,7 @@ class Tasks:
     def _returned(self, task: asyncio.Task[Any]) -> None:
         self._behind.discard(task)
         if not task.cancelled():
-            task.exception()  # Asked for, or asyncio would report it as never retrieved.
+            task.exception()  # Retrieved, or asyncio would report it as never retrieved.
 
 
 class _Errand:
@@ -163,7 +163,7 @@ class _Errand:
 
 
 class Threads:
-    """Makes calls that block, each in a thread that can be abandoned.
+    """Runs blocking calls, each in a thread that can be abandoned.
 
     Threads are started on demand, and end after some idle seconds.
 
@@ -189,7 +189,7 @@ class Threads:
         """Make a call and wait until the present deadline.
 
         Raises:
-            Overdue: it took longer.
+            Overdue: the call took longer.
             TooManyCalls: every thread hangs.
         """
         seconds = left()
@@ -219,7 +219,7 @@ class Threads:
                 errand = self._errands.get(timeout=_IDLE_SECONDS)
             except Empty:
                 with self._lock:
-                    if self._idle:  # Else an errand is on its way to this thread or to another.
+                    if self._idle:  # Otherwise an errand was just queued for an idle thread.
                         self._idle -= 1
                         self._threads -= 1
                         return

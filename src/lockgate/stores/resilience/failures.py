@@ -11,7 +11,7 @@ from .deadlines import TooManyCalls
 def is_outage(failure: BaseException) -> bool:
     """Return whether a failure says that the store, or a part of it, is away.
 
-    Local limits stand in for the store then. Neither an answer nor a bug is an outage.
+    In an outage the local limits apply. Neither an answer nor a bug is an outage.
     """
     if isinstance(failure, UnreadableState):
         return False
@@ -26,7 +26,7 @@ def counts_for_breaker(failure: BaseException) -> bool:
 
 
 def may_have_counted(failure: BaseException) -> bool:
-    """Return whether a call that failed so may take effect all the same: no reply was awaited."""
+    """Return whether a failed call may have taken effect, or may still do so, without a reply."""
     if isinstance(failure, TooManyCalls):
         return False
     return isinstance(failure, OutcomeUnknown) or any(
@@ -35,10 +35,10 @@ def may_have_counted(failure: BaseException) -> bool:
 
 
 def kind_of(failure: BaseException) -> str:
-    """Return the class of a failure, and of the system's own error that it came from.
+    """Return the class of a failure, and the class of the operating system's error that caused it.
 
-    Classes alone: drivers put parameters into messages. A plain :class:`StoreError` is named by the
-    driver's exception that it translates.
+    Names classes only: drivers put parameters into messages. A plain :class:`StoreError` is named
+    by the driver's exception that it translates.
     """
     own = OutcomeUnknown | PartUnavailable
     if isinstance(failure, StoreError) and not isinstance(failure, own):
@@ -58,7 +58,7 @@ def traceback_of(failure: BaseException) -> str:
 
 
 def _chain(failure: BaseException) -> Iterator[BaseException]:
-    """Yield a failure, and each exception that it came from."""
+    """Yield a failure and its chain of causes."""
     seen: BaseException | None = failure
     while seen is not None:
         yield seen

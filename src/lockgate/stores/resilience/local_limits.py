@@ -1,11 +1,10 @@
 """Local limits: the fallback of one process while the store of the windows is away (D28).
 
-Each process counts its admissions all the time, so that it knows where it stands when the store
-goes away. From then on it admits its share of each limit: the limit divided by the number of
-processes. So ``P`` processes admit at most ``P`` shares beside earlier admissions (W15). For a
-minute the store's latest reading holds as well: if it left little, or nothing, no more is admitted
-because the store is slow for a moment. When it is back, it is charged for the admissions made
-meanwhile.
+Each process counts its admissions all the time, so that its counts are right when the store goes
+away. From then on it admits its share of each limit: the limit divided by the number of processes.
+So ``P`` processes admit at most ``P`` shares in addition to earlier admissions (W15). For a minute
+the store's latest reading limits them as well, so that a short delay of the store admits no more
+than the store would have. When the store is back, it is charged for the admissions made in between.
 """
 
 import logging
@@ -22,28 +21,28 @@ from ..runtime.process_hooks import own_lock
 from .failures import is_outage, may_have_counted
 
 Fallback = Literal["local", "open", "closed"]
-"""The limits while their store is away: ``local`` windows, no limits (``open``), or no admission
+"""The limits while the store is away: ``local`` windows, no limits (``open``), or no admission
 (``closed``)."""
 
 Hit = Callable[[str, tuple[Window, ...], int, int | None], Awaitable[Reading]]
-"""The verb of a store that is charged."""
+"""The type of :meth:`Store.hit <lockgate.stores.base.Store.hit>`."""
 
 _ORGANIZATIONS_AT_MOST: Final = 10_000
 _SETTLED: Final = object()
 _NOTED_TOGETHER: Final = 250_000
-"""Microseconds of admissions that are counted together, as of the last of them: that makes counting
-one of them five times as fast, and a count expires so much too late."""
+"""Microseconds: admissions within this span are counted together, at the instant of the last one.
+Counting is five times as fast, and a count expires at most this much too late."""
 
 
 class _Noted:
     """The latest answers of the store about one organization.
 
     Attributes:
-        windows: those of its plan.
-        first, last: when the first and the last admission came that are not in a window yet, in
+        windows: the windows of its plan.
+        first, last: the instants of the first and the last admission that no window counts yet, in
             microseconds of the process's clock.
-        cost: the cost of these admissions.
-        used: the cost in each window by the latest answer, local admissions since included.
+        cost: the total cost of these admissions.
+        used: the cost in each window by the latest answer, plus local admissions since.
     """
 
     __slots__ = ("cost", "first", "last", "used", "windows")
@@ -59,10 +58,9 @@ class LocalLimits:
     """The windows of this process: they count while the store answers, and decide when it does not.
 
     Args:
-        mode: what decides then.
-        fleet: the number of processes that serve the same organizations; each has its share of the
-            limits.
-        events: told ``limits_fell_back`` and ``limits_restored``.
+        mode: the fallback while the store is away.
+        fleet: the number of processes that serve the same organizations and share the limits.
+        events: receives ``limits_fell_back`` and ``limits_restored``.
         clock: returns the present in microseconds.
 
     Raises:
@@ -86,16 +84,16 @@ class LocalLimits:
         self._windows = LocalWindows(_ORGANIZATIONS_AT_MOST)
         self._noted = BoundedDict[str, _Noted](_ORGANIZATIONS_AT_MOST)
         self._owed = LocalWindows(_ORGANIZATIONS_AT_MOST)
-        """Local admissions that the store was not charged for."""
+        """Local admissions that the store has not been charged for."""
         self._decided = 0
         """Local decisions since the limits fell back."""
         self.owing: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
-        """Organizations that may have such admissions."""
+        """Organizations that may have uncharged local admissions."""
         self._by_handle = BoundedDict[str, tuple[str, tuple[Window, ...]]](_ORGANIZATIONS_AT_MOST)
         """The organization and windows of each key that was limited here."""
         self.away: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
-        """Organizations whose latest decision was a local one. A Cluster that lost one server
-        decides about others meanwhile."""
+        """Organizations with a local latest decision. A Cluster that lost one server still decides
+        about the organizations of the others."""
 
     def note(
         self,
@@ -137,14 +135,14 @@ class LocalLimits:
 
         Args:
             failure: its exception.
-            organization: its id.
-            windows: those of its plan.
+            organization: the organization's id.
+            windows: the windows of its plan.
             cost: the cost of the request.
-            now: its instant in microseconds; None: by the clock.
-            handle: that of its key, for :meth:`flush_of`.
+            now: the instant in microseconds; None: by the clock.
+            handle: the handle of its key, for :meth:`flush_of`.
 
         Raises:
-            Exception: the failure itself, if it is no outage, or if the mode is ``closed``.
+            Exception: ``failure``, if it is no outage or the mode is ``closed``.
         """
         if not is_outage(failure):
             raise failure
@@ -170,11 +168,12 @@ class LocalLimits:
         The reading counts the shares of other processes as used.
 
         Args:
-            organization: its id.
-            windows: those of its plan.
+            organization: the organization's id.
+            windows: the windows of its plan.
             cost: the cost of the request.
-            now: its instant in microseconds; None: by the clock.
-            may_count: whether the store may still count the request, so that it owes nothing.
+            now: the instant in microseconds; None: by the clock.
+            may_count: whether the store may still count the request, which is then not charged
+                again later.
         """
         if not self.away:
             self._decided = 0
@@ -199,13 +198,13 @@ class LocalLimits:
     ) -> None:
         """Charge a store that answers again for the local admissions of an organization.
 
-        The charge is the cost that the shortest window still counts. All windows are charged
-        alike, so after a longer time more would keep the shortest one full without need.
+        The charge is the cost that the shortest window still counts: a hit charges all windows, so
+        a larger charge would fill the shortest one needlessly.
 
         Args:
-            organization: its id.
-            windows: those of its plan.
-            hit: the store's. A charge that may have been made is not made again (D33).
+            organization: the organization's id.
+            windows: the windows of its plan.
+            hit: the store's ``hit``. A charge of unknown outcome is not repeated (D33).
             now: the instant in microseconds; None: by the clock.
         """
         if self.owing.pop(organization, _SETTLED) is _SETTLED:
@@ -231,7 +230,7 @@ class LocalLimits:
             await self.flush(*known, hit, now)
 
     def _restore(self) -> None:
-        """Tell that the store decides again: about this organization, so it may about others."""
+        """Report that the store decides again, at least about this organization."""
         self.away.clear()
         self._events.emit("limits_restored", logging.WARNING, decisions=self._decided)
 
@@ -241,7 +240,7 @@ class LocalLimits:
         return noted
 
     def _count_noted(self, organization: str) -> _Noted | None:
-        """Move noted admissions to the windows, and return what the store answered last."""
+        """Move noted admissions to the windows, and return the store's latest answers."""
         noted = self._noted.get(organization)
         if noted is not None and noted.cost:
             self._windows.hit(organization, _unlimited(noted.windows), noted.last, noted.cost)
@@ -292,10 +291,10 @@ def _within_reading(
     own: tuple[int, ...],
     instant: int,
 ) -> tuple[Window, ...]:
-    """Return shares that also leave each limit whole by the store's latest reading.
+    """Return shares reduced so that no limit is exceeded by the store's latest reading.
 
-    The reading is exact when it is taken, and grows too high as hits expire: after the shortest
-    window it is ignored.
+    The reading is exact at first and too high once hits expire, so it is ignored after the length
+    of the shortest window.
     """
     if not 0 <= instant - noted.last < min(window.span for window in windows):
         return shares

@@ -1,8 +1,8 @@
 """The refusal cache: repeats refusals from memory until their retry time (W13).
 
-A flood of requests of an organization whose window is full costs the store no call. The cache never
+A flood of requests of an organization with a full window costs the store no call. The cache never
 admits. It repeats a refusal only while the store's change counter, read within the last second, is
-the one from before the refusal: so a changed plan or a revoked key holds within a second.
+the same as before the refusal: so a changed plan or a revoked key takes effect within a second.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,15 +18,15 @@ from ..base import Admission, Freshness, Verdict
 from .deadlines import DEADLINE, within
 
 FRESH: Final = 1.0
-"""Seconds for which a change counter is believed."""
+"""Seconds for which a change counter is valid after it was read."""
 AT_MOST: Final = 10_000
 _RENEWED_AFTER: Final = 0.5
 _SECOND: Final = 1_000_000
 _CLOCK_TOLERANCE: Final = 0.1
 """Seconds by which clocks may drift apart between two answers without a step."""
 _FRESHNESS_SHARE: Final = 0.6
-"""Share of the deadline for reading the change counter, which another server of a Cluster may have
-than the organization. More than half, or no failure of that server would count."""
+"""Share of the deadline for reading the change counter, which may be on another server of a Cluster
+than the organization. More than half, or that server's breaker would count no failure."""
 
 
 class _CachedRefusal(NamedTuple):
@@ -36,10 +36,10 @@ class _CachedRefusal(NamedTuple):
     windows: tuple[Window, ...]
     reading: Reading
     plan: Plan | None
-    """None: a hit was refused, without a key."""
+    """The plan of the key; None: the refusal of a hit, without a key."""
     asked_at: float
     by_hand: bool
-    """Whether the caller gave the time: then that counts, else the monotonic clock."""
+    """Whether the caller gave the time; otherwise the monotonic clock applies."""
 
     def again(self, cost: int, now: int | None, instant: float) -> Reading | None:
         """Return the reading that refuses this cost now; None: the store has to be asked."""
@@ -49,7 +49,7 @@ class _CachedRefusal(NamedTuple):
         reading = self.reading
         at = reading.now + int((instant - self.asked_at) * _SECOND) if now is None else now
         waited = at - reading.now
-        # When the tightest window regains capacity, the headers are no longer those.
+        # When the tightest window regains capacity, the rate-limit headers change.
         empty = reading.reset <= reading.now
         span = reading.wait if empty else min(reading.wait, reading.reset - reading.now)
         if not 0 <= waited < span:
@@ -59,14 +59,14 @@ class _CachedRefusal(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The state of the cache when a store was asked, which a refusal must still find."""
+    """The state of the cache when a store was called; a refusal is kept only if it is unchanged."""
 
     version: int
     at: float
 
 
 class RefusalCache:
-    """Refusals of one store, by organization, and the keys that they were given to.
+    """Refusals of one store, by organization, and the keys that were refused.
 
     Args:
         freshness: reads the change counter and the clock of the store.
@@ -74,10 +74,9 @@ class RefusalCache:
         clock: returns monotonic seconds.
 
     Attributes:
-        refusals: refusals by organization; empty in a store that refuses none, which callers test
-            before anything else.
-        version: the number of times that everything was forgotten.
-        change_counter: the store's, when it was last read; None: unknown.
+        refusals: refusals by organization. Callers test first whether it is empty.
+        version: the number of calls of :meth:`forget`.
+        change_counter: the store's latest known change counter; None: unknown.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class RefusalCache:
         self.change_counter: int | None = None
         self._read_at = float("-inf")
         self._store_clock: tuple[int, float] | None = None
-        """The store's latest time in microseconds, and when its answer arrived."""
+        """The store's latest time in microseconds, and the monotonic time of that answer."""
         self._is_reading = False
 
     def asked(self) -> Asked:
@@ -109,7 +108,7 @@ class RefusalCache:
         return key is not None and key.organization in self.refusals
 
     async def repeat(self, token: Token, cost: int, now: int | None) -> Admission | None:
-        """Return the refusal of a key, as the store would word it now; None: ask the store."""
+        """Return a key's refusal, with the present reading; None: ask the store."""
         key = self.keys.get(token.handle)
         known = None if key is None else self.refusals.get(key.organization)
         if key is None or known is None or known.plan is None:
@@ -126,7 +125,7 @@ class RefusalCache:
     async def repeat_hit(
         self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None
     ) -> Reading | None:
-        """Return the refusal of a hit, as the store would word it now; None: ask the store."""
+        """Return the reading of a refused hit at present; None: ask the store."""
         known = self.refusals.get(organization)
         if known is None or known.windows != windows:
             return None
@@ -136,7 +135,7 @@ class RefusalCache:
         return again
 
     async def repeat_organization(self, id: str) -> Organization | None:
-        """Return an organization whose requests are refused now; ``UNSEEN``: ask the store."""
+        """Return an organization while its requests are refused; ``UNSEEN``: ask the store."""
         version = self.version
         known, organization = self.refusals.get(id), self.organizations.get(id, UNSEEN)
         if known is None or organization is UNSEEN:
@@ -172,7 +171,7 @@ class RefusalCache:
         reading: Reading,
         asked: Asked,
     ) -> None:
-        """Remember a refused hit, unless something has changed since the store was asked; forget
+        """Remember a refused hit, unless the state has changed since the store was called; forget
         a refusal that an admitted hit disproves."""
         if reading.allowed:
             self.refusals.pop(organization, None)
@@ -187,7 +186,7 @@ class RefusalCache:
             )
 
     def learn_organization(self, id: str, found: Organization | None, version: int) -> None:
-        """Remember the plan of an organization, unless something has changed since ``version``."""
+        """Remember an organization's plan, unless :meth:`forget` was called since ``version``."""
         if version == self.version:
             self.organizations[id] = found
 
@@ -199,15 +198,15 @@ class RefusalCache:
         self.organizations.clear()
 
     async def read_first(self, asked_at: float) -> None:
-        """Read the change counter for the first time: later changes are seen from there on."""
+        """Read the change counter for the first time, to detect later changes."""
         if asked_at >= self._read_at + FRESH:
             await self._is_fresh()
 
     async def _is_fresh(self) -> bool:
         """Return whether refusals may be repeated; read the change counter twice a second.
 
-        The first request that finds it old reads it, while others go on with the old one. While
-        the store cannot be asked nothing stays fresh.
+        The first request that finds it old reads it, while others use the old value. While the
+        store does not answer, refusals are not repeated.
         """
         asked_at = self.clock()
         age = asked_at - self._read_at
@@ -230,8 +229,8 @@ class RefusalCache:
     def _stepped_back(self, now: int, asked_at: float) -> bool:
         """Return whether the store's clock runs behind the span since its last answer.
 
-        Refusals run by a monotonic clock: without this a store whose clock stepped back would be
-        asked only once they are over, and would refuse for a whole window from then (W11).
+        Refusals expire by a monotonic clock. Without this check, a store with a clock that stepped
+        back would be called only after they expire, and would refuse for a whole window more (W11).
         """
         before, self._store_clock = self._store_clock, (now, self.clock())
         if before is None:

@@ -1,11 +1,11 @@
 """ResilientStore: deadline, circuit breaker, refusal cache and local limits around a store.
 
-A store that may hang or die is made fit to serve requests (D28, D34, G4). Each call passes:
+It lets requests use a store that may hang or fail (D28, D34, G4). Each call passes:
 
 1. **Refusal cache**: a refusal that still holds is repeated without a call.
 2. **Circuit breaker**: while it is open, the call fails with :class:`StoreUnavailable` at once.
 3. **Deadline**: a late call is abandoned. A store that enforces the deadline itself is called
-   directly, any other store in a task or a thread of its own.
+   directly, any other store in a separate task or thread.
 4. **Verdict**: a failure counts for the breaker if the whole store may be away.
 5. **Local limits**: they count the answers, and decide about sessions while the store is away. A
    key fails closed: without the store it cannot be verified.
@@ -54,8 +54,8 @@ URGENT: Final = frozenset(
         *("changes", "fill_token", "install", "forget", "caught_up", "catch_up"),
     }
 )
-"""Verbs that requests wait for. They have the deadline and work the breaker; the other verbs have
-:data:`PATIENCE` and only obey it: a long list that takes long says nothing about the store."""
+"""Verbs that requests wait for. They have the deadline and count for the breaker. The other verbs
+have :data:`PATIENCE` and only obey the breaker: a slow long list is no sign of an outage."""
 _CHANGES: Final = frozenset(
     {
         *("revoke_if_live", "update_if", "rotate_if", "rehash_if", "remove_ended"),
@@ -71,21 +71,22 @@ _SEEN_AT_MOST: Final = 10_000
 
 
 class ResilientStore(Wrapper):
-    """Calls a store within deadlines and behind a breaker, and remembers its refusals.
+    """Calls a store within deadlines and behind a circuit breaker, and caches its refusals.
 
-    Answers of the store are passed on, a :class:`LockgateError` included. An open breaker raises
+    Results and any :class:`LockgateError` of the store are passed on. An open breaker raises
     :class:`StoreUnavailable`, a late call
     :class:`~lockgate.stores.resilience.deadlines.Overdue`.
 
     Args:
-        inner: the store. A store of several servers has a breaker for each of them, and works these
-            itself (:meth:`Store.watch`).
-        events: told when the breaker opens, tries and closes.
+        inner: the store. A store of several servers operates a breaker for each of them itself
+            (:meth:`Store.watch`).
+        events: receives ``breaker_opened``, ``breaker_tried`` and ``breaker_closed``.
         limits: decide about sessions while the store is away; None: its failure is raised.
         deadline: seconds for a request.
         counts: whether the local limits count the admissions of keys from the start, for the cache
-            of a pair; otherwise they do from the first session on.
-        refusals: a refusal cache to share, of the cache of a pair; None: one of its own.
+            of a :class:`CachedStore`; otherwise they do from the first session on.
+        refusals: the refusal cache of the other store of a :class:`CachedStore`, to share; None: a
+            new one.
         clock: returns monotonic seconds for the refusal cache.
 
     Raises:
@@ -108,13 +109,13 @@ class ResilientStore(Wrapper):
         super().__init__(inner)
         self.enforces_deadline = True
         self.breaker: Final = CircuitBreaker(type(inner).__name__, events)
-        """It stays closed where the store has one for each of its servers."""
+        """The breaker; it stays closed if the store has a breaker for each of its servers."""
         self._has_breakers: Final = inner.watch(events, deadline)
         self.refusals: Final = refusals or RefusalCache(self.freshness, deadline, clock)
         self._metrics: Final = events.metrics
         self._limits = limits
         self._counting = limits if counts else None
-        """The local limits, where they count the admissions of keys."""
+        """The local limits if they count the admissions of keys; otherwise None."""
         self._hit: Final = partial(self.pass_on, "hit")
         self._seen = BoundedDict[str, Organization | None](_SEEN_AT_MOST)
         """Organizations of sessions, for the time when the store is away."""
@@ -126,7 +127,7 @@ class ResilientStore(Wrapper):
         self._tasks = Tasks()
 
     async def ready(self) -> None:
-        """Prepare the store, whatever its breaker says: a start is no request."""
+        """Prepare the store, even while its breaker is open: a start is no request."""
         with within(STARTING):
             await self._reach(self.inner.ready, (), {})
         self._patient_until = monotonic() + STARTING
@@ -244,7 +245,7 @@ class ResilientStore(Wrapper):
                 self.refusals.forget()
 
     async def _urgent(self, verb: str, call: _Call, args: Any, kwargs: Any) -> Any:
-        """Make a call that a request waits for: the breaker, the deadline and the verdict."""
+        """Make a call that a request waits for, with breaker, deadline and verdict."""
         breaker, started_at = self.breaker, monotonic()
         with within(self._seconds()):
             until = started_at + (left() or 0.0)
@@ -276,8 +277,8 @@ class ResilientStore(Wrapper):
         if isinstance(failure, LockgateError | UnreadableState):
             breaker.succeeded(trying)  # It answered.
         elif isinstance(failure, TooManyCalls) and not trying:
-            return  # The calls that hang report themselves.
-        # A call with little time left, because of calls before it, says nothing about the store.
+            return  # The hanging calls report their own failures.
+        # A call with little time left, because of earlier calls, is no sign of an outage.
         elif counts_for_breaker(failure) and until - started_at >= self._deadline / 2:
             if breaker.failed(trying, failure, started_at):
                 self.inner.reset_connections()
@@ -285,11 +286,11 @@ class ResilientStore(Wrapper):
             breaker.dropped(trying)
 
     def _seconds(self) -> float:
-        """Return how long a request may wait: longer just after the process has started."""
+        """Return the seconds that a request may wait: more just after the process has started."""
         return max(self._deadline, self._patient_until - monotonic())
 
     def _reach(self, call: _Call, args: Any, kwargs: Any) -> Coroutine[Any, Any, Any]:
-        """Return the call, made so that it can be abandoned."""
+        """Return the call in a form that can be abandoned."""
         if self._direct:
             return call(*args, **kwargs)
         if self.io == "async" or (self.io == "both" and loop_runs()):

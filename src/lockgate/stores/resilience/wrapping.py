@@ -23,7 +23,7 @@ class Wrapper(Store):
     """Passes every verb on to another store.
 
     Args:
-        inner: that store.
+        inner: the wrapped store.
     """
 
     def __init__(self, inner: Store) -> None:

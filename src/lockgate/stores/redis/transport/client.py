@@ -1,7 +1,7 @@
-"""The client: makes calls to the servers of a store, and retries what certainly may be retried.
+"""The client: make calls to the servers of a store, and retry calls that are safe to repeat.
 
 :class:`RedisClient` serves one server. :class:`~.sentinel_client.SentinelClient` and
-:class:`~.cluster.ClusterClient` also find out which server a call goes to.
+:class:`~.cluster.ClusterClient` also find the server of each call.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
@@ -43,8 +43,8 @@ class RedisClient:
     """Makes calls to one server, for callers of one I/O mode.
 
     Args:
-        servers: where it is.
-        adviser: logs what to do when a server refuses.
+        servers: the server's address and settings.
+        adviser: logs advice when a server refuses.
         awaiting: whether callers await.
     """
 
@@ -80,8 +80,8 @@ class RedisClient:
         return (self._pipeline,)
 
     async def by_server(self) -> Mapping[str, Pipeline]:
-        """Return a pipeline to each server that holds something of its own, by the server's name,
-        in an order that stays.
+        """Return a pipeline to each server with data of its own, by the server's name, in a stable
+        order.
 
         Raises:
             StoreError: the servers are not known.

@@ -28,9 +28,9 @@ from .pipeline import Pipeline
 
 SLOTS: Final = 16384
 NOT_SERVED: Final = "Hash slot not served"
-"""What a node says of a slot that none has. Of a whole Cluster that is down it says otherwise."""
+"""The error of a slot without a node; the error of a whole Cluster that is down is another."""
 _LEARNED_AGAIN_AFTER: Final = 0.1
-"""Seconds for which a map of the slots is good at the least."""
+"""Seconds for which a map of the slots is kept at least."""
 _TOO_LITTLE: Final = 0.01
 """Seconds in which no node answers to which there is no connection."""
 
@@ -38,9 +38,9 @@ _TOO_LITTLE: Final = 0.01
 class SeedNodes:
     """Addresses of Cluster nodes to ask one after the other until one answers.
 
-    A host that is gone says nothing, and its caller is out of time before the next one. So each
-    address is put last before it is asked, and the next attempt begins with another, on whichever
-    connections and in whichever event loop that is.
+    A dead host does not answer, and the caller's deadline ends before the next address. So each
+    address is moved to the end before it is asked, and the next attempt starts with another, on any
+    connection and in any event loop.
 
     Args:
         addresses: the addresses that the settings name, of which one is enough.
@@ -70,7 +70,7 @@ class SeedNodes:
             yield address
 
     def answered(self, address: Address, *others: Address) -> None:
-        """Put the address that answered first, then those of its answer, then the configured."""
+        """Order the addresses: first this one, then the addresses in its answer, then the seeds."""
         self.order = tuple(dict.fromkeys((address, *others, *self._configured)))
 
 
@@ -271,11 +271,11 @@ class ClusterClient(RedisClient):
         """Ask one node after the other where each slot is, until a map can be trusted.
 
         A map is trusted if it has the slot, its node reaches a majority of the masters, and no node
-        reported a newer configuration before. If there is none, the best one is taken. A node that
-        was removed from the Cluster goes on running without any slot: its answer is no map.
+        reported a newer configuration before. Without a trusted map, the best one is taken. A node
+        that was removed from the Cluster keeps running without any slot: its answer is no map.
 
         Args:
-            slot: the slot that the map has to cover; None: any map will do.
+            slot: the slot that the map has to cover; None: any map.
 
         Raises:
             ConnectionError: no node answered.
@@ -320,7 +320,7 @@ class ClusterClient(RedisClient):
         """Read the map of one node.
 
         Raises:
-            RedisError, OSError: it did not answer, or has none.
+            RedisError, OSError: the node did not answer, or has no map.
         """
         pipeline = self._pipeline_to(address)
         ranges = await pipeline.reply("CLUSTER", "SLOTS")
@@ -341,7 +341,7 @@ class ClusterClient(RedisClient):
         whose = sorted((first, last, primary[2]) for first, last, primary, *_ in ranges)
         arrangement = sha1(repr(whose).encode(), usedforsecurity=False).hexdigest().encode()
         for first, last, (host, port, *_), *_ in ranges:
-            # Without a host of its own, a node is where it was asked.
+            # A node without a host in its answer has the address at which it was asked.
             name = asked[0] if host in NO_HOST else host.decode()
             address = self._remapped((name, port))
             by_slot[first : last + 1] = [address] * (last + 1 - first)

@@ -42,7 +42,7 @@ class _Ids:
 
     def renew(self) -> None:
         """Begin anew at another random number, as a forked process must."""
-        self.next = count(int.from_bytes(urandom(8)) >> 1).__next__  # It never comes to 2**64.
+        self.next = count(int.from_bytes(urandom(8)) >> 1).__next__  # It never reaches 2**64.
 
 
 request_ids: Final = _Ids()
@@ -108,7 +108,7 @@ class Call(NamedTuple):
 
     slot: int
     text: bytes
-    """The call as it is sent."""
+    """The bytes to send."""
     script: Script | None = None
     """The script that is called by its digest, which the server may not know."""
     repeatable: bool = False

@@ -1,8 +1,8 @@
-"""Servers: where they are and how to connect, from a URL or from a client of redis-py.
+"""Servers: their addresses and connection settings, from a URL or from a client of redis-py.
 
-Redis-py reads URLs, checks options and makes TLS contexts. Of a client only its settings are taken:
-its own connections would repeat by themselves what may have taken effect (D33), decode what is not
-text, or wait too long.
+Redis-py reads URLs, checks options and makes TLS contexts. A client provides its settings only: its
+own connections might repeat calls that have taken effect (D33), decode bytes that are not text, or
+wait too long.
 """
 
 import socket
@@ -35,7 +35,7 @@ Greet = Callable[[str, Ask], Coroutine[Any, Any, None]]
 """Called with the name of a server and how to ask it, once a new connection has logged in."""
 
 SECONDS: Final = 2.0
-"""How long to wait for an answer or a connection, unless the settings say less."""
+"""The longest wait for an answer or a connection, unless the settings are lower."""
 _parse_url = cast(Callable[[str], Mapping[str, Any]], redis_connection.parse_url)  # pyright: ignore[reportUnknownMemberType] - it has no types
 _OF_POOLS: Final = {"connection_class", "max_connections", "timeout"}
 _PORTS: Final = {"single": 6379, "sentinel": 26379, "cluster": 6379}
@@ -52,7 +52,7 @@ _CLASSES: Final[set[type[Any] | None]] = {
     redis_asyncio_sentinel.SentinelManagedConnection,
     redis_asyncio_sentinel.SentinelManagedSSLConnection,
 }
-"""The connection classes of redis-py, whose settings say all. None: the default."""
+"""The connection classes of redis-py that settings fully describe. None: the default class."""
 
 
 _SENTINEL_POOLS: Final = (
@@ -67,12 +67,12 @@ def name_of(address: Address) -> str:
 
 
 class Settings(NamedTuple):
-    """How to connect and log in to some servers, whichever their addresses."""
+    """Settings for connecting and logging in to servers, without their addresses."""
 
     options: Mapping[str, Any]
     """Options of redis-py's connections."""
     secure: bool = False
-    """Whether by TLS."""
+    """Whether to use TLS."""
 
     def __repr__(self) -> str:
         """Leave out the options, which hold passwords."""
@@ -86,8 +86,7 @@ class Settings(NamedTuple):
         return SSLConnection if self.secure else redis_asyncio.Connection
 
     def client(self, address: Address, timeout: float) -> Any:
-        """Return redis-py's asynchronous client of a server, which repeats nothing and answers
-        text."""
+        """Return redis-py's asynchronous client of a server, without retries, with text replies."""
         options: dict[str, Any] = {**self.options, "host": address[0], "port": address[1]}
         pool = redis_asyncio.ConnectionPool(
             self.kind,
@@ -104,9 +103,9 @@ class Endpoint:
     """One server, and how to connect and log in to it.
 
     Args:
-        settings: a connection of redis-py's that is never connected: it holds checked settings.
+        settings: a connection of redis-py that is never opened: it holds checked settings.
         is_primary: whether the server has to be a primary.
-        greet: called once a new connection has logged in; None: nothing is.
+        greet: called once a new connection has logged in; None: no call.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Endpoint:
         self._is_primary: Final = is_primary
         self._greet: Final = greet
         self.path: Final[str] = getattr(settings, "path", "")
-        """Of a Unix socket; empty: the server is reached by TCP."""
+        """The path of a Unix socket; empty: the server is reached by TCP."""
         self.host: Final[str] = getattr(settings, "host", "")
         self.port: Final[int] = getattr(settings, "port", 0)
         self.connect_timeout: Final[float] = settings.socket_connect_timeout
@@ -128,7 +127,7 @@ class Endpoint:
         return self.path or name_of((self.host, self.port))
 
     def tls(self) -> SSLContext | None:
-        """Return a new TLS context, of the certificates that the files hold now; None: no TLS.
+        """Return a new TLS context, from the present content of the files; None: no TLS.
 
         Raises:
             OSError, ValueError: a file cannot be read, or an option is not valid.
@@ -172,7 +171,7 @@ class Endpoint:
 
 
 class Servers(NamedTuple):
-    """Where the servers are, and how to connect to them."""
+    """The addresses of servers, and their connection settings."""
 
     kind: Kind
     addresses: Sequence[Address]
@@ -183,9 +182,9 @@ class Servers(NamedTuple):
     service: str = ""
     """The name by which Sentinels know the server."""
     sentinels: Settings = Settings({})
-    """How to connect to Sentinels."""
+    """The connection settings of the Sentinels."""
     remap: Callable[[Address], Address] | None = None
-    """Where a node of a Cluster is really found, as the client says."""
+    """Maps the address that a Cluster reports for a node to its reachable address."""
     greet: Greet | None = None
 
     def __repr__(self) -> str:
@@ -201,19 +200,19 @@ class Servers(NamedTuple):
 
 
 class ServersByMode(NamedTuple):
-    """The servers as callers that block reach them, and as callers that await do."""
+    """The servers for blocking callers, and for callers that await."""
 
     blocking: Servers | None
     awaiting: Servers | None
 
 
 def servers_of(sources: Iterable[Client | str]) -> ServersByMode:
-    """Return the servers that a URL or one client or two name.
+    """Return the servers that a URL, a client, or a client of each I/O mode describes.
 
     Raises:
-        ConfigurationError: the URL cannot be read, or it is not one URL or at most one client of
-            each I/O mode, or a client does what its settings do not say. The message never repeats
-            the URL.
+        ConfigurationError: the URL is malformed, or the sources are neither one URL nor at most one
+            client of each I/O mode, or a client's settings do not fully describe its behaviour. The
+            message never repeats the URL.
     """
     found: dict[bool, Servers] = {}
     for source in sources:
@@ -322,7 +321,7 @@ def _settings(options: Mapping[str, Any], kind: type[Any] | None, secure: bool =
     """Return the settings of a client.
 
     Raises:
-        ConfigurationError: its connections are of a class of its own.
+        ConfigurationError: its connection class is not one of redis-py's.
     """
     if kind not in _CLASSES:
         raise ConfigurationError(
@@ -340,7 +339,7 @@ def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a store's own connections take over.
 
     Raises:
-        ConfigurationError: one of them asks for a check that the store does not make.
+        ConfigurationError: an option requests a check that the store does not make.
     """
     if any(value for name, value in options.items() if "ocsp" in name):
         raise ConfigurationError(

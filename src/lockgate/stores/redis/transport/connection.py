@@ -1,8 +1,8 @@
 """Connections: one protocol core without I/O, and two shells that carry its bytes.
 
-:class:`Exchange` knows which call gets which reply, and what a failure means for each. A
-:class:`BlockingConnection` moves bytes in the thread of its caller, an :class:`AsyncConnection` in
-an event loop, by callbacks alone: an admission in a server makes no task and no coroutine here.
+:class:`Exchange` assigns replies to calls, and the failure of a connection to each call. A
+:class:`BlockingConnection` transfers bytes in its caller's thread, an :class:`AsyncConnection` in
+an event loop, by callbacks only: an admission in a server creates no task and no coroutine here.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _READ_AT_ONCE: Final = 65536
 
 
 class _HeldReply:
-    """Holds the reply to a call whose thread waits for all of its batch, as a future does."""
+    """Holds the reply to a call, as a future does, for a thread that waits for a whole batch."""
 
     __slots__ = ("reply",)
 
@@ -49,11 +49,11 @@ class LatestReply:
 
     def __init__(self) -> None:
         self.seen = b""
-        """Empty: none yet, or another server has taken the place since."""
+        """Empty: no reply yet, or another server has taken this one's place since."""
 
 
 class Exchange:
-    """The calls under way on one connection, and the reply that each of them gets. No I/O (RESP).
+    """The RESP protocol of one connection, without I/O: assigns replies to the calls in progress.
 
     Args:
         host: the server, for redirections that name none.
@@ -62,7 +62,7 @@ class Exchange:
 
     def __init__(self, host: str, latest: LatestReply) -> None:
         self.expected: deque[Waiting | None] = deque()
-        """The calls whose replies come next; None: the reply to ``ASKING``, which no call gets."""
+        """The calls in the order of their replies; None: the reply to ``ASKING``, of no call."""
         self._latest = latest
         self._seen = b""
         """The latest reply to a request before the calls under way were sent."""
@@ -77,7 +77,7 @@ class Exchange:
         while waiting and len(texts) < most:
             each = waiting.popleft()
             answer, _, call = each
-            if not answer.done():  # A caller that went away is not charged.
+            if not answer.done():  # A cancelled call is not sent, so it is not charged.
                 if call.replies > 1:
                     expected.append(None)
                 expected.append(each)
@@ -88,7 +88,7 @@ class Exchange:
         """Give each reply in received bytes to its call.
 
         Raises:
-            RedisError: the connection is of no use any more.
+            RedisError: the connection has to be closed.
         """
         gets, expected = self._replies.gets, self.expected
         self._replies.feed(data)
@@ -115,7 +115,7 @@ class Exchange:
 
 
 class BlockingConnection(Exchange):
-    """A connection whose bytes the calling thread moves; one thread at a time.
+    """A connection that transfers bytes in the calling thread; one thread at a time.
 
     Args:
         endpoint: the server.
@@ -207,8 +207,8 @@ class BlockingConnection(Exchange):
         return [answer.reply for answer, *_ in held]
 
     def is_idle(self) -> bool:
-        """Return whether the connection can carry a batch: it is open, and nothing was received
-        that no call asked for."""
+        """Return whether the connection can carry a batch: it is open and received no
+        unrequested bytes."""
         if self._socket is None:
             return False
         try:
@@ -332,8 +332,8 @@ class AsyncConnection(Exchange, asyncio.Protocol):
             self._on_idle()
 
     async def close(self, seconds: float) -> None:
-        """Close the connection. By TLS that is a farewell, whose answer is awaited: it comes before
-        the event loop ends."""
+        """Close the connection. With TLS, await the close notification's answer, so that it
+        arrives before the event loop ends."""
         self.is_over = True
         self._transport.close()
         with suppress(TimeoutError):
@@ -344,7 +344,7 @@ class AsyncConnection(Exchange, asyncio.Protocol):
 
 @contextmanager
 def _connecting() -> Generator[None]:
-    """Translate the failures of connecting to those of redis-py."""
+    """Translate the failures of connecting to redis-py's exceptions."""
     try:
         yield
     except TimeoutError as failure:

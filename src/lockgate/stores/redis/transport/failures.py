@@ -1,4 +1,4 @@
-"""Replies and failures of Redis: which call took effect, and what a store makes of it."""
+"""Replies and failures of Redis: whether a call took effect, and the StoreError to raise."""
 
 import re
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Lost(Exception):
 
 
 class SlotUnavailable(RedisError, PartUnavailable):
-    """A Cluster does not serve one slot just now; the cause says why. Nothing took effect."""
+    """A Cluster does not serve one slot at present; see the cause. The call had no effect."""
 
 
 class Split(SlotUnavailable):
@@ -78,12 +78,12 @@ class Split(SlotUnavailable):
 
 
 def reraise(failure: Exception, organization: str | None = None) -> NoReturn:
-    """Raise a :class:`StoreError` for an exception of redis-py; any other one as it is (R11).
+    """Raise a :class:`StoreError` for an exception of redis-py; raise any other unchanged (R11).
 
     Args:
-        failure: as it arose.
-        organization: the one whose keys the call touches. A script that fails over them, or a key
-            of another type, is its unreadable state.
+        failure: the exception.
+        organization: the organization of the call's Redis keys. A script error, or a Redis key of
+            another type, means that its state is unreadable.
     """
     if not isinstance(failure, RedisError) or isinstance(failure, StoreError):
         raise failure

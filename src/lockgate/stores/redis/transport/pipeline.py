@@ -77,7 +77,7 @@ class Pipeline:
         """Connect anew before the next batch; calls under way stay on the old connection.
 
         Args:
-            elsewhere: whether it may be another server then, with a clock of its own.
+            elsewhere: whether the next server may be another, with a different clock.
         """
         self._stale = True
         if elsewhere:
@@ -90,7 +90,7 @@ class Pipeline:
 
     @abstractmethod
     def abandon(self) -> None:
-        """Fail all calls and send nothing more of them, without waiting."""
+        """Fail all calls and send no further bytes, without waiting."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -347,7 +347,7 @@ class AsyncPipeline(Pipeline):
             await connection.close(self._timeout)
 
     def _stop(self) -> None:
-        """Send nothing of the waiting calls, which no caller waits for."""
+        """Drop the waiting calls: their callers have left."""
         self._waiting.clear()
         self._scheduled = False
         connecting, self._connecting = self._connecting, None

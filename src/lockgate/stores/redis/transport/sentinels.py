@@ -146,7 +146,7 @@ class Watch:
         self._votes: dict[str, Vote] = {}
         """The latest answer of each Sentinel, by its id."""
         self._tried_at: dict[Address, float] = {}
-        """When the latest attempt to ask a Sentinel began that has come to an end."""
+        """The start of the latest finished attempt to ask each Sentinel."""
         self._following: dict[Address, tuple[asyncio.Task[None], asyncio.Event]] = {}
         self._asked: dict[str, Address] = {}
         """Where each Sentinel is asked, by its id."""
@@ -382,7 +382,7 @@ class Watch:
                 await self._writes[1].aclose()
             client = self._servers.settings.client(primary.address, SECONDS + seconds)
             self._writes = primary, client
-        # WAIT waits for the writes of its own connection, and for all writes before those.
+        # WAIT waits for the writes of this connection, and for all earlier writes.
         writing = self._writes[1].pipeline(transaction=False)
         writing.set(self._mark, b"", px=1000)
         writing.execute_command("WAIT", self._replicas, int(seconds * _SHARE * 1000))
