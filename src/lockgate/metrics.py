@@ -15,7 +15,8 @@ BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 """Upper bounds of the histogram of store calls, in seconds; the last bucket has none."""
 
 _PLANS_AT_MOST: Final = 200
-"""A resolver may make plans without end: those beyond are counted together, as ``other``."""
+"""The maximum number of plan labels: a resolver may return any number of plans. Further plans are
+counted together, as ``other``."""
 
 _OTHER: Final = "other"
 
@@ -48,13 +49,13 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count a call that took so many seconds."""
+        """Count a call by its duration in seconds."""
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
 
 class Metrics:
-    """Counts what a gate did since it was made.
+    """Counters of a gate since it was created.
 
     Threads add without a lock: under contention a count may be short by a few, never too high.
 
@@ -102,7 +103,7 @@ class Metrics:
         self.refused[labels] += 1
 
     def happen(self, name: str, fields: Mapping[str, object]) -> None:
-        """Count an event, and keep which breakers are open."""
+        """Count an event, and record open breakers."""
         self.events[name] += 1
         if name in {"breaker_opened", "breaker_closed"}:
             about = tuple((n, str(fields[n])) for n in ("store", "node") if n in fields)
@@ -111,16 +112,16 @@ class Metrics:
             )
 
     def decide_locally(self, *, admitted: bool) -> None:
-        """Count a decision of the local limits, in place of a store that is away."""
+        """Count a decision of the local limits while the store is away."""
         self.local_decisions["admitted" if admitted else "refused"] += 1
 
     def batch(self, size: int) -> None:
-        """Count a transaction with so many charges."""
+        """Count a transaction by its number of charges."""
         self.batches += 1
         self.batched += size
 
     def call(self, verb: str, seconds: float) -> None:
-        """Count a call of a shared store that took so many seconds."""
+        """Count a call of a shared store by its duration in seconds."""
         histogram = self.store_calls.get(verb)
         if histogram is None:
             histogram = self.store_calls.setdefault(verb, Histogram())

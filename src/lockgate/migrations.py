@@ -29,7 +29,7 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
 
     Several processes may call this at the same time: one migrates, the others wait. Call it again
     after a process was killed: it continues where that one stopped. Tables of a newer release that
-    still serve this one stay as they are.
+    still serve this one are left unchanged.
 
     Args:
         target: an engine, a URL, or a connection without an open transaction. Of an
@@ -64,7 +64,7 @@ def include_object_for(prefix: str) -> IncludeObject:
     """Return the ``include_object`` of Alembic for tables with another prefix.
 
     It leaves out each table that starts with the prefix and that the host's metadata does not
-    describe, so that autogenerate never drops it. Without a prefix it goes by the tables' names.
+    describe, so that autogenerate never drops it. Without a prefix it compares the tables' names.
 
     Args:
         prefix: as given to :class:`lockgate.stores.sql.SqlStore`.

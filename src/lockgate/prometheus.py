@@ -5,8 +5,8 @@
 
     REGISTRY.register(GateCollector(gate))
 
-With several worker processes each has its own counters: scrape each worker, or use a gateway of
-your own. ``prometheus_client``'s multiprocess mode does not collect custom collectors.
+Each worker process has its own counters: scrape each worker, or push to a gateway.
+``prometheus_client``'s multiprocess mode does not collect custom collectors.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class GateCollector(Collector):
         self._namespace: Final = namespace
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric, as the registry asks for at each scrape."""
+        """Yield every metric. The registry calls it at each scrape."""
         metrics, prefix = self._metrics, self._namespace
         admitted = CounterMetricFamily(
             f"{prefix}_admitted_requests", "Admitted requests.", labels=["plan"]

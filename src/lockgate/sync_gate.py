@@ -1,4 +1,4 @@
-"""The verbs of a gate as plain functions: for scripts, threads and shells, as ``gate.sync``."""
+"""The methods of a gate as blocking functions: for scripts, threads and shells (``gate.sync``)."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ class SyncGate:
         caller = gate.sync.authenticate("acme_live_...", requires="jobs:write", cost=5)
         gate.sync.close()
 
-    Each verb takes, returns and raises as that of the gate does, and raises
-    :class:`~lockgate.ConfigurationError` where an event loop runs in the calling thread. For a slot
-    that a block holds, :meth:`Gate.slot <lockgate.Gate.slot>` serves ``with`` as it is.
+    Arguments, results and exceptions of each method are the gate's. It also raises
+    :class:`~lockgate.ConfigurationError` if an event loop runs in the calling thread. To hold a
+    slot during a block, use ``with`` :meth:`Gate.slot <lockgate.Gate.slot>`.
 
     Args:
         gate: makes the calls.

@@ -17,7 +17,7 @@ from .output import json_option, print_json, print_table
 from .settings import call, gate_of, gate_option, store_option
 
 _CLOCK_OFFSET = 1.0
-"""Seconds between two clocks that are worth a finding."""
+"""The difference of two clocks, in seconds, from which on it is a finding."""
 
 
 class Finding(NamedTuple):
@@ -62,7 +62,7 @@ async def examine(gate: Gate) -> list[Finding]:
         findings += [
             Finding(warning.kind, "problem", warning.text)
             for warning in warnings
-            if warning.kind != "clock"  # It is measured for every store.
+            if warning.kind != "clock"  # Measured for every store above.
         ]
     except ConfigurationError as mistake:
         findings.append(Finding("schema", "problem", str(mistake)))
@@ -94,7 +94,7 @@ async def _store(gate: Gate) -> list[Finding]:
 
 
 def _peppers(gate: Gate, counts: dict[str, int]) -> Iterator[Finding]:
-    """Yield what the census says of each digest scheme and pepper."""
+    """Yield a finding for each digest scheme and pepper of the census."""
     peppers = gate.format.peppers
     if not peppers.seals and gate.store.io != "none":
         text = "The gate has no pepper: any writer of the database can create keys."
@@ -131,7 +131,7 @@ def _peppers(gate: Gate, counts: dict[str, int]) -> Iterator[Finding]:
 
 
 def _settings(gate: Gate) -> Iterator[Finding]:
-    """Yield what the arguments of the gate say of proxies and origins."""
+    """Yield findings about the gate's proxies and origins."""
     if gate.addresses.trusts_any:
         yield Finding("proxy", "ok", "X-Forwarded-For of the trusted proxies is used.")
     else:

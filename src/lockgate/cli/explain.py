@@ -45,7 +45,7 @@ def explain(
 
 
 def _document(found: Explanation) -> dict[str, Any]:
-    """An explanation as JSON: instants are ISO 8601 in UTC, or null."""
+    """Return an explanation as JSON: instants are ISO 8601 in UTC, or null."""
     return {
         "organization_id": found.organization,
         "plan": found.plan.name,

@@ -272,7 +272,7 @@ async def _found(gate: Gate, text: str) -> ApiKey:
 
 
 def _confirm(verb: str, key: ApiKey, others: str = "") -> None:
-    """Ask before a key ends."""
+    """Ask for confirmation before a key ends."""
     used = "never used" if key.last_used_at is None else f"used {iso8601(key.last_used_at)}"
     question = f"{verb} {key.name!r} ({key.prefix}..., last {used}){others} for good?"
     click.confirm(question, abort=True, err=True)
@@ -299,7 +299,7 @@ def _shown(value: Any) -> object:
 
 
 def _document(key: ApiKey, now: int) -> dict[str, Any]:
-    """A key as JSON: instants are ISO 8601 in UTC, or null."""
+    """Return a key as JSON: instants are ISO 8601 in UTC, or null."""
     instants = {
         "created_at": key.created_at,
         "expires_at": key.expires_at,

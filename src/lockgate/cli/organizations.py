@@ -1,4 +1,4 @@
-"""``lockgate orgs``: which plan an organization is on, and what it has used."""
+"""``lockgate orgs``: the plan and the usage of an organization."""
 
 from typing import Any
 

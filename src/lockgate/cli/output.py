@@ -26,13 +26,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     table.add_column(columns[-1], overflow="fold")
     for row in rows:
         table.add_row(*("-" if cell is None else _plain(str(cell)) for cell in row))
-    # A pipe has no width: nothing is cut there.
+    # A pipe has no width, so output to a pipe is not truncated.
     width = None if sys.stdout.isatty() else 10_000
     Console(width=width, markup=False, highlight=False, soft_wrap=width is not None).print(table)
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
-    """Print one thing, a line for each of its fields."""
+    """Print an object, a line for each of its fields."""
     longest = max(len(name) for name, _ in fields)
     for name, value in fields:
         print(f"{name:<{longest}}  {'-' if value is None else _plain(str(value))}")

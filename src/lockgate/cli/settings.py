@@ -1,4 +1,4 @@
-"""Settings of commands: the gate of the service, or one made from environment variables."""
+"""Settings of commands: the gate of the service, or a gate from environment variables."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _GATE: Final = "LOCKGATE_GATE"
 _DEADLINE: Final = 10.0
-"""Seconds: a person waits longer than a request may."""
+"""The deadline of commands, in seconds: longer than a request's."""
 
 gate_option: Final = click.option(
     "--gate",
@@ -39,7 +39,7 @@ def gate_of(named: str | None, store: str | None) -> Gate:
             newest first) and ``LOCKGATE_NEXT_PEPPER``.
 
     Raises:
-        ConfigurationError: the name leads to no gate, or a variable is missing.
+        ConfigurationError: the name is not that of a gate, or a variable is missing.
     """
     if named is not None:
         if store is not None:
@@ -63,7 +63,7 @@ def gate_of(named: str | None, store: str | None) -> Gate:
 
 
 def call(gate: Gate, work: Callable[[], Awaitable[T]]) -> T:
-    """Run what a command does with a gate, and close the gate."""
+    """Run the work of a command, then close its gate; return the result."""
     import asyncio
 
     async def run() -> T:

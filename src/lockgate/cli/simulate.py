@@ -20,7 +20,7 @@ from ..testing.trace import Arrival
 
 CALLS_AT_MOST: Final = 1_000_000
 START: Final = 20_000 * DAY
-"""When made-up traffic begins: a midnight."""
+"""The first instant of generated traffic, a midnight, in microseconds."""
 _UNITS: Final = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 _SPANS: Final = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY}
 
@@ -115,7 +115,7 @@ def run(plan: Plan, arrivals: Iterable[Arrival], svg: str | None) -> int:
 
 
 def summary(simulation: Simulation) -> str:
-    """What came of it, in words."""
+    """Return a text summary of a simulation."""
     calls, admitted = len(simulation.outcomes), len(simulation.admitted)
     share = f" ({100 * admitted / calls:.1f} %)" if calls else ""
     lines = [f"{simulation.plan.name}: {admitted:,} of {calls:,} calls admitted{share}"]
@@ -129,12 +129,12 @@ def summary(simulation: Simulation) -> str:
 
 
 def plan_of(name: str, limits: dict[str, int | None], *, exact: bool) -> Plan:
-    """A plan of the default book by its name, with other limits where they are given.
+    """Return a plan of the default book by its name, with some limits replaced.
 
-    Its name tells of these: the limits that are not given are the plan's own, and count as well.
+    Limits that are not replaced remain those of the plan. The new plan's name lists the changes.
 
     Raises:
-        ConfigurationError: no such plan, or a number that is no limit.
+        ConfigurationError: no such plan, or a limit that is out of range.
     """
     book = PlanBook()
     given = dict.fromkeys(LIMITS) if name in book.custom else dict[str, int | None]()
@@ -146,14 +146,14 @@ def plan_of(name: str, limits: dict[str, int | None], *, exact: bool) -> Plan:
 
 
 def made_up(pattern: str, rate: tuple[int, int], span: int, seed: int) -> Iterator[Arrival]:
-    """Traffic of a rate for a span of time.
+    """Generate traffic of a rate for a span of time.
 
     Args:
-        pattern: ``steady`` (evenly), ``random`` (each call for itself, a Poisson process) or
-            ``bursts`` (all calls of a unit of the rate at its start).
-        rate: so many calls in so many microseconds.
-        span: for how long, in microseconds.
-        seed: makes ``random`` the same again.
+        pattern: ``steady`` (evenly), ``random`` (independent calls, a Poisson process) or
+            ``bursts`` (all calls of a period at its start).
+        rate: the number of calls in a period, and the period in microseconds.
+        span: the duration, in microseconds.
+        seed: seeds ``random``, for repeatable traffic.
     """
     times, unit = rate
     if pattern == "steady":
@@ -171,16 +171,16 @@ def made_up(pattern: str, rate: tuple[int, int], span: int, seed: int) -> Iterat
 
 
 def read_trace(path: str) -> Iterator[Arrival]:
-    """The calls in a file, one a line: Unix seconds or ISO 8601, then maybe a comma and a cost.
+    """Yield the calls in a file, one a line: Unix seconds or ISO 8601, then optionally ``,cost``.
 
     Raises:
-        ConfigurationError: a line is neither; the message says which.
-        OSError: there is no such file.
+        ConfigurationError: a line has another form; the message names the line.
+        OSError: the file cannot be read.
     """
     if path == "-":
         yield from _arrivals(sys.stdin)
         return
-    # What is no text is no time either: its line is told.
+    # Bytes that are not UTF-8 are replaced: the line then fails to parse and is reported.
     with Path(path).open(encoding="utf-8", errors="replace") as lines:
         yield from _arrivals(lines)
 
@@ -200,10 +200,10 @@ def _arrivals(lines: Iterable[str]) -> Iterator[Arrival]:
 
 
 def rate_of(text: str) -> tuple[int, int]:
-    """``90/minute`` as 90 calls in so many microseconds.
+    """Parse a rate such as ``90/minute`` into calls and a period in microseconds.
 
     Raises:
-        ValueError: it is no rate.
+        ValueError: the text is not a rate.
     """
     found = re.fullmatch(r"([1-9][0-9]{0,8})/(second|minute|hour|day)", text)
     if found is None:
@@ -212,10 +212,10 @@ def rate_of(text: str) -> tuple[int, int]:
 
 
 def span_of(text: str) -> int:
-    """``90s``, ``10m``, ``2h`` or ``3d`` in microseconds.
+    """Parse ``90s``, ``10m``, ``2h`` or ``3d`` into microseconds.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: the text has another form.
     """
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", text)
     if found is None:

@@ -1,4 +1,4 @@
-"""Where a command finds the URL of its store: a password in an argument shows in ``ps``."""
+"""Read the URL of a command's store without exposing a password in the arguments (``ps``)."""
 
 import os
 import re
@@ -26,10 +26,10 @@ def store_url(given: str | None, default: str | None = None) -> str:
 
     Args:
         given: the option ``--store``; ``-`` reads one line of standard input.
-        default: the URL where there is no option and no ``LOCKGATE_STORE``.
+        default: the URL without an option and without ``LOCKGATE_STORE``.
 
     Raises:
-        ConfigurationError: there is no URL, or the option holds a password.
+        ConfigurationError: the URL is missing, or the option holds a password.
     """
     if given == "-":
         return _read()

@@ -1,4 +1,4 @@
-"""What ``lockgate db`` does with the tables of a store in SQL."""
+"""The actions of ``lockgate db`` on the tables of a SQL store."""
 
 import sys
 
@@ -14,8 +14,8 @@ from ..stores.sql.tables import Tables
 def migrate(action: str, store: str, prefix: str) -> int:
     """Upgrade the tables, print their revision, or check it; return the exit code.
 
-    A check returns 1 where this version does not work with the tables. Of two URLs with a blank
-    between them, as a gate takes them, the first is the database's.
+    A check returns 1 if this version does not work with the tables. Of two URLs separated by a
+    blank, as a gate takes them, the first is the database's.
 
     Raises:
         ConfigurationError: the URL or the prefix is not valid.

@@ -8,8 +8,8 @@ from .api_keys import ApiKey
 from .timestamps import SECOND
 
 SUNSET_HEADERS: Final = frozenset({b"deprecation", b"sunset"})
-"""Their names. What an application sets under them is replaced for such a key: each is a single
-value, and the end of the key comes before that of an endpoint."""
+"""The names of the headers. For a rotated key they replace the application's values: each has a
+single value, and the end of the key takes precedence over the end of an endpoint."""
 
 
 def sunset_headers(key: ApiKey) -> tuple[Header, ...]:

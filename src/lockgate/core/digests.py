@@ -85,7 +85,7 @@ class Peppers:
         self.scheme: Final = PEPPER_SCHEME + newest if newest else PLAIN_SCHEME
         """The scheme of new keys."""
         self.current_schemes: Final = frozenset({self.scheme, PEPPER_SCHEME + following})
-        """The schemes that keys need not leave: that of new keys, and that of ``next_pepper``."""
+        """The schemes that keys keep: the scheme of new keys and the scheme of ``next_pepper``."""
         self.nobody: Final = Digest(self.scheme, bytes(hashlib.sha256().digest_size))
         """A digest that no key has."""
         self.accept_plain: Final = accept_plain
@@ -95,7 +95,7 @@ class Peppers:
         self.newest: Final = newest
         """The id of the pepper for new seals; empty without peppers."""
         self.current_seals: Final = frozenset({newest, following} - {""})
-        """The ids of the peppers whose seals are not renewed: the newest, and ``next_pepper``."""
+        """The ids of the peppers with seals that are kept: the newest, and ``next_pepper``."""
         self._sealers = sealers
         self._oldest = peppers[-1] if peppers else b""
         self._verified = BoundedDict[str, tuple[object, ...]](_VERIFIED_AT_MOST)

@@ -130,7 +130,7 @@ class PathRules:
         )
 
     def names(self, path: str) -> bool:
-        """Return whether a pattern matches a path exactly as it is written."""
+        """Return whether a pattern matches a path literally, without normalisation."""
         return path in self._literal or self._find(self._first, path) is not None
 
     def inside(self, pattern: Pattern) -> list[Entry]:

@@ -225,7 +225,7 @@ class _Node:
         self.here: Final[list[int]] = []
         """The patterns that end here."""
         self.below: Final[list[int]] = []
-        """The patterns whose tail begins here."""
+        """The patterns with a tail that begins here."""
 
     def at(self, segment: str | None) -> "_Node":
         """Return the node for a further segment."""

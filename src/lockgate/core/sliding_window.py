@@ -26,7 +26,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, cast
 
 EXACT_CELLS: Final = 64
-"""Below this many cells every instant has a cell of its own: the window is exact (D21)."""
+"""Below this many cells every instant has a separate cell: the window is exact (D21)."""
 
 _CELL: Final = Struct("<qq")
 FULL: Final = (EXACT_CELLS - 1) * _CELL.size
@@ -41,7 +41,7 @@ Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
 ``used`` is the cost counted in all cells and ``oldest`` the last hit of the oldest one. The newest
 cell is unpacked as ``(first, last, count)``; ``older`` holds the others, oldest first, as
 little-endian 64-bit pairs ``(last, count)``. The garbage collector does not track a plain
-tuple of atoms, so many organizations cost it no time.
+tuple of atoms, so a large number of organizations costs it no time.
 """
 
 State: TypeAlias = tuple[Cells, ...]
@@ -154,7 +154,7 @@ def stands_until(state: State, windows: tuple[Window, ...], now: int, cost: int)
     """Return the instant until which a refusal stays valid: when the first cell expires.
 
     Until then :func:`later` computes exactly the reading that :func:`hit` would give. For a cost
-    above some window's limit, whose refusal changes with time, it returns ``now``.
+    above some window's limit it returns ``now``, since that refusal changes with time.
     """
     if any(window.limit is not None and cost > window.limit for window in windows):
         return now

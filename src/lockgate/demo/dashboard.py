@@ -1,6 +1,6 @@
 """The demo's dashboard at ``dashboard_url``, where agents sign in and owners claim.
 
-One self-contained page. Its policy names the digests of its own scripts and styles.
+One self-contained page. Its security policy lists the digests of its scripts and styles.
 """
 
 import re

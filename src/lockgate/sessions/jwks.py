@@ -276,7 +276,7 @@ def read_address(url: str) -> Address:
     """Parse a trustworthy URL: ``https``, or ``http`` on this machine.
 
     Raises:
-        ConfigurationError: any other URL, or one that names a user.
+        ConfigurationError: the URL has another form, or names a user.
     """
     try:
         parts = urlsplit(url)

@@ -1,7 +1,7 @@
 """Sessions of an identity provider: JSON Web Tokens, verified by its published keys (D12).
 
-The rules are those of RFC 8725: the algorithms are configured, the key decides between them, issuer
-and audience are checked, and no URL in a token is fetched.
+The rules follow RFC 8725: the algorithms are configured, the key decides between them, issuer and
+audience are checked, and no URL in a token is fetched.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""First floor: the only I/O. What a store must do is in :mod:`lockgate.stores.base`."""
+"""Stores: keys, plans, windows and slots. Their contract is :mod:`lockgate.stores.base`."""
 
 from .base import (
     AccountStore,

@@ -8,7 +8,7 @@ Every method is ``async def``. ``io`` declares the I/O mode: ``none`` never wait
 ``sync`` blocks the calling thread, ``async`` awaits, and ``both`` awaits in an event loop and
 blocks otherwise. WSGI supports all but ``async``.
 
-Time: a shared store uses its own server's clock, never that of the process (D27). Every
+Time: a shared store uses its server's clock, never the process's (D27). Every
 method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
 None means the store's clock.
 
@@ -199,7 +199,7 @@ class PartStore(ABC):
         """Release connections, threads and files. Idempotent."""
 
     async def ready(self) -> None:  # noqa: B027 - some have nothing to prepare
-        """Connect, check the schema, and prepare what the first admission needs.
+        """Connect, check the schema, and prepare statements or scripts for the first admission.
 
         Does not change stored data, and may be called again. The caller sets a longer deadline
         than that of a request.
@@ -297,12 +297,12 @@ class KeyStore(PartStore):
         atomic step; return the successor (D43).
 
         ``new`` may be revoked as well, for a key that ends at once. The cap counts live keys after
-        the update, so a key that ends now makes room for its successor and one that lives on does
-        not (K8). None, without a change: ``update_if`` would be False.
+        the update, so only a key that ends at once makes room for its successor (K8). Returns None,
+        without a change, if ``update_if`` would return False.
 
         Raises:
-            HandleTaken: as :meth:`insert`; nothing was changed.
-            KeyLimitReached: as :meth:`insert`; nothing was changed.
+            HandleTaken: as :meth:`insert`, without a change.
+            KeyLimitReached: as :meth:`insert`, without a change.
         """
 
     @abstractmethod
@@ -380,7 +380,7 @@ class SlotStore(PartStore):
         span: int,
         now: int | None = None,
     ) -> SlotReading:
-        """Take a slot for a job for ``span`` microseconds, or return the one that it holds."""
+        """Take a slot for a job for ``span`` microseconds, or return the job's live lease."""
 
     @abstractmethod
     async def renew(
@@ -413,9 +413,9 @@ class AccountStore(PartStore):
     async def organization_changed(self, id: str) -> None:
         """Forget copies of an organization's plan, which the host keeps and has changed.
 
-        Admissions that start after this has returned go by the new plan, on any process that shares
-        the store. The default does nothing: the store keeps the plan itself, or reads it at each
-        admission.
+        Admissions that start after this has returned apply the new plan, on any process that shares
+        the store. The default implementation is empty, for stores that keep the plan themselves or
+        read it at each admission.
         """
         return
 
@@ -425,8 +425,8 @@ class AccountStore(PartStore):
     ) -> tuple[Account, ApiKey]:
         """Insert a new account together with its organization's first key, both created now.
 
-        All or nothing (R1): after any failure every verb finds both of them, or neither. The key's
-        organization is the account's; it has no plan of its own, so the default plan applies.
+        All or nothing (R1): after any failure every verb finds both of them, or neither. Key and
+        account have the same organization, which is on the default plan.
 
         Raises:
             HandleTaken: another key has or had the key's handle, another account has the token's
@@ -439,7 +439,7 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def account_by_token(self, handle: str) -> Account | None:
-        """Return the account whose dashboard token has this handle, revoked or not."""
+        """Return the account of the dashboard token with this handle, revoked or not."""
 
     @abstractmethod
     async def unclaimed_by_email(
@@ -621,7 +621,7 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
     def watch(self, events: Events, deadline: float) -> bool:
         """Report to a gate; operate a circuit breaker for each server that can fail alone.
 
-        Several gates may watch one store. A call to a server whose breaker is open raises
+        Several gates may watch one store. A call to a server with an open breaker raises
         :class:`StoreUnavailable` at once.
 
         Args:
@@ -644,7 +644,7 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
         return
 
     def reset_connections(self) -> None:
-        """Replace all connections in use, whose calls were abandoned.
+        """Replace all connections with abandoned calls.
 
         Called in the thread or event loop of the calls; never waits.
         """

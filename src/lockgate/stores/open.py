@@ -55,7 +55,7 @@ def open_store(url: str) -> Store:
         return _sql(url)
     if kind in _REDIS:
         return _redis(url)
-    # Without "://" the text may be anything, a password included: it is not repeated.
+    # Without "://" the text may be a password, so it is not repeated.
     named = f"{scheme}://" if separator else "a text without '://'"
     known = ", ".join(f"{name}://" for name in ("memory", *_SQL, *_REDIS))
     raise ConfigurationError(f"No store is known for {named}: use {known}.")
@@ -84,7 +84,7 @@ def resilient(
 ) -> Store:
     """Return a store that is fit to serve requests: with a :class:`ResilientStore` around it.
 
-    A store that keeps everything in this process is returned as it is.
+    A store in this process's memory is returned unchanged.
     """
     if store.io == "none":
         return store

@@ -23,8 +23,8 @@ async def certify(
 ) -> None:
     """Check a store against the contract, each check on a new store.
 
-    ``await`` it for a store that awaits, and use ``lockgate.run`` for one that blocks. Concurrent
-    callers are then tasks of this event loop, or threads.
+    ``await`` it for a store that awaits, and use ``lockgate.run`` for a store that blocks.
+    Concurrent callers are then tasks of this event loop, or threads.
 
     Args:
         make_store: returns a new, empty store.

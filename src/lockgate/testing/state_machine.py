@@ -175,7 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("keys"))
     @rule(which=WHICH, end=END, scopes=SCOPES, stale=st.booleans())
     def update(self, which: int, end: int | None, scopes: tuple[str, ...], stale: bool) -> None:
-        """A key gets another expiry and other scopes, by what it was once or is now."""
+        """Update a key's expiry and scopes, on the condition of its present or a stale record."""
         draft = self._keys[which][1]
         old = self._witness.world.keys.get(draft.handle)
         if old is None or stale:
@@ -186,7 +186,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(needs("keys"))
     @rule(which=WHICH, overlap=END, cap=st.none() | st.integers(1, 2))
     def rotate(self, which: int, overlap: int | None, cap: int | None) -> None:
-        """A key is rotated, to one that may be there already."""
+        """Rotate a key to a successor that may exist already."""
         old = self._witness.world.keys.get(self._keys[which][1].handle)
         if old is None:
             return

@@ -22,7 +22,7 @@ class Changes(NamedTuple):
 class PrimaryStore(Store):
     """A store that keeps keys and plans while a :class:`CacheStore` serves admissions.
 
-    Its ``add_usage`` is all or nothing: a failed call is repeated.
+    Its ``add_usage`` is atomic, so that a failed call can be repeated.
     """
 
     @abstractmethod

@@ -55,8 +55,8 @@ _ENDS_AT_ONCE: Final = (
 class CachedStore(Wrapper):
     """Keeps keys, plans, accounts and slots in a primary, and serves admissions from a cache.
 
-    The cache holds windows, and copies of keys and plans. A copy is good only under the fill token
-    of its organization, a random text. A revoked key stays out by this protocol:
+    The cache holds windows, and copies of keys and plans. A copy is valid only under the fill token
+    of its organization, a random text. This protocol keeps a revoked key out:
 
     1. **Fill** (:meth:`_fill`): a key without a copy is read from the primary and verified. Then
        the fill token is taken, the key is read again, and ``install`` keeps the copy only if the
@@ -64,7 +64,7 @@ class CachedStore(Wrapper):
     2. **Change** (:meth:`_change`): a change goes to the primary; then ``forget`` deletes the fill
        token, and with it every copy of the organization; then the caller has the answer. No
        admission that starts later finds a copy (K4). A fill that read the key before the change
-       holds a deleted token, so it installs nothing (K5).
+       holds a deleted token, so ``install`` refuses its copy (K5).
     3. **Compare** (:meth:`compare`), twice a second: the primary lists the organizations that
        changed since the change counter that the cache has caught up to, and their copies are
        forgotten. That covers a process that died between the two halves of step 2, a cache that
@@ -75,8 +75,8 @@ class CachedStore(Wrapper):
     5. **Fallback** (:meth:`_verified`): while the cache is away, the primary alone verifies the
        key, and local limits apply.
 
-    Only the primary ever sets ``revoked_at``, and no step writes a key back to it, so revoked is
-    forever (K3).
+    Only the primary ever sets ``revoked_at``, and no step writes a key back to it, so a revocation
+    is final (K3).
 
     Args:
         primary: keeps keys, plans, accounts and slots.

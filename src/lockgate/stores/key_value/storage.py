@@ -214,7 +214,7 @@ class Shelf:
 def _reraise(failure: Exception) -> NoReturn:
     """Raise a :class:`StoreError` from a driver's exception.
 
-    Python's own exceptions are raised as they are: an ``OSError`` is an outage, any other a bug of
+    Python's own exceptions are raised unchanged: an ``OSError`` is an outage, any other a bug of
     the records (R11).
     """
     if isinstance(failure, StoreError) or type(failure).__module__ == "builtins":

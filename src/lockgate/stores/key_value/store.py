@@ -446,8 +446,8 @@ class RecordStore(Store):
     async def _inserting(
         self, draft: KeyDraft, work: Callable[[Record, int], T], now: int | None
     ) -> T:
-        """Change a record by a new key, whose handle is claimed before, and waived if the change
-        inserts nothing."""
+        """Change a record by a new key. Its handle is claimed first, and released if the change
+        does not insert the key."""
         await self._shelf.claim("key", draft.handle, draft.organization)
         try:
             answer = await self._shelf.change(draft.organization, work, now)

@@ -54,7 +54,7 @@ class LocalAccounts:
         return None if row is None else Account._make(row)
 
     def by_handle(self, handle: str) -> Account | None:
-        """Return the account whose token has this handle."""
+        """Return the account of the token with this handle."""
         organization = self._organization_by_handle.get(handle)
         return None if organization is None else self.get(organization)
 

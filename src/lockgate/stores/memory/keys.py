@@ -56,7 +56,7 @@ class LocalKeys:
         return key if key is not None and key.organization == organization else None
 
     def insert(self, key: ApiKey) -> ApiKey:
-        """Insert a key whose handle is free, and return it."""
+        """Insert a key with a free handle, and return it."""
         self.rows[key.handle] = key[:13]
         self.handles_by_id[key.id] = key.handle
         number, self._next = self._next, self._next + 1

@@ -1,4 +1,4 @@
-"""Background tasks: work of a store a little after it was used, in no caller's time."""
+"""Background tasks: periodic work of a store after it was used, without delaying a caller."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -13,7 +13,7 @@ from ..resilience.failures import is_outage, traceback_of
 from .process_hooks import after_fork_in_child, logger, own_lock
 
 EVERY: Final = 1.0
-"""Seconds after a use at which the work is done."""
+"""Seconds from a use to the work."""
 
 Work = Coroutine[Any, Any, None]
 
@@ -34,7 +34,7 @@ class BackgroundTask:
         after_fork_in_child(self)
 
     def forked(self) -> None:
-        """Leave to the parent the work that it has begun."""
+        """Leave started work to the parent process."""
         self.due_by = -inf
         """Work is scheduled until then, in monotonic seconds."""
         self._timers: set[Timer | asyncio.TimerHandle] = set()
@@ -43,13 +43,13 @@ class BackgroundTask:
     def used(self) -> None:
         """Schedule the work within a second, unless it is scheduled.
 
-        A caller on the way of a request tests :attr:`due_by` first.
+        Callers that serve requests test :attr:`due_by` first.
         """
         present, span = monotonic(), EVERY / self._often
         with self._lock:
             if present < self.due_by:
                 return
-            # A loop may end before, and of a process that forks the child has no timer.
+            # The loop may end before, and a forked child has no timer.
             self.due_by = present + 2 * span
         loop = _running()
         timer: Timer | asyncio.TimerHandle
@@ -73,11 +73,11 @@ class BackgroundTask:
                 await asyncio.shield(self._start(loop, work))
 
     def stop(self) -> None:
-        """Begin no more work, and wait in this thread for the threads that have begun."""
+        """Start no more work, and wait in this thread for started threads."""
         _join(self._cancel())
 
     async def close(self) -> None:
-        """Begin no more work, and wait for the work that has begun, a second at most."""
+        """Start no more work, and wait up to a second for started work."""
         threads = self._cancel()
         loop = _running()
         if loop is None:
@@ -90,7 +90,7 @@ class BackgroundTask:
             await loop.run_in_executor(None, _join, threads)
 
     def _cancel(self) -> list[Timer]:
-        """Begin no more work; return the threads, of which some may have begun."""
+        """Start no more work; return the threads, some of which may be at work."""
         with self._lock:
             timers, self._timers = self._timers, set()
         for timer in timers:

@@ -1,7 +1,7 @@
 """Batching (group commit): charges that wait at the same time share a transaction.
 
-While one batch is under way, new charges gather for the next one. A caller has its answer when the
-whole batch has.
+While a batch is in progress, new charges wait for the next one. A caller gets its outcome when the
+whole batch is done.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ class _Ticket(Generic[Charge, Outcome]):
 class ThreadBatcher(Generic[Charge, Outcome]):
     """Batches the charges of threads.
 
-    The first thread leads: it sends all waiting charges, wakes their threads, and hands the lead to
-    the first thread that has come meanwhile. It uses no thread besides the callers' own.
+    The first thread leads: it sends all waiting charges, wakes their threads, and passes the lead
+    to the first thread that has arrived in the meantime. No thread besides the callers' is used.
 
-    A signal's handler may raise in any of them, after any call and where any function begins. So a
-    leaving thread hands over the work that others wait for, and repeats that if it was interrupted.
+    A signal handler may raise in any of them, after any call and at the start of any function. So a
+    leaving thread passes the lead in a way that it can repeat after an interruption.
 
     Args:
         send: sends some charges, and returns the outcome of each.
@@ -111,10 +111,10 @@ class ThreadBatcher(Generic[Charge, Outcome]):
                 ticket.settled = True
 
     def _leave(self, who: object) -> None:
-        """Wake the tickets that were sent, and hand the lead to the first that waits.
+        """Wake the tickets that were sent, and pass the lead to the first waiting ticket.
 
-        Idempotent; and no handler can run between a step that is not, and the waking that belongs
-        to it.
+        Idempotent: no signal handler can run between a step that cannot be repeated and the wake-up
+        that belongs to it.
         """
         with self._lock:
             if who in self._waiting:
@@ -170,7 +170,7 @@ class AsyncBatcher(Generic[Charge, Outcome]):
         answer: asyncio.Future[Outcome] = loop.create_future()
         self._waiting.append((charge, answer))
         if self._task is None:
-            with unhurried():  # It sends the charges of other callers too.
+            with unhurried():  # The task sends charges of other callers, too.
                 self._task = loop.create_task(self._sending())
         return await answered(answer)
 

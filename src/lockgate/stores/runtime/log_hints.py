@@ -8,7 +8,7 @@ from typing import Final
 from .process_hooks import own_lock
 
 AGAIN_AFTER: Final = 60.0
-"""Seconds for which an advice is not repeated."""
+"""Seconds for which the same advice is not repeated."""
 
 logger: Final = logging.getLogger("lockgate")
 

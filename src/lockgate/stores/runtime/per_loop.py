@@ -24,7 +24,7 @@ class PerLoop(Generic[L]):
 
     With both kinds, a call in a running event loop awaits, and any other call blocks. So a store
     opened from its URL serves an ASGI application, the threads of a WSGI application and ``run()``
-    in a script. Connections belong to their event loop: they cannot move to another.
+    in a script. A connection belongs to one event loop and cannot move to another.
 
     Args:
         blocking: the resource of callers that block; None: they cannot be served.
@@ -73,7 +73,7 @@ class PerLoop(Generic[L]):
             self._latest = _no_loop, None
             loop = asyncio.get_running_loop()
             with self._lock:
-                if self._by_loop.get(loop) is lane:  # Else another task has closed it meanwhile.
+                if self._by_loop.get(loop) is lane:  # Otherwise another task has closed it.
                     del self._by_loop[loop]
 
     def _drawn(self, loop: asyncio.AbstractEventLoop, draw: Callable[[], L]) -> L:

@@ -3,7 +3,7 @@
 A child process has copies of its parent's connections and locks, and none of its threads. Two
 processes that write to one connection read each other's replies, and a reply decides about a
 caller; a lock that a thread of the parent held is never released. So every holder of a connection
-or of a thread count is told in the child before anything else runs, and locks are free there.
+or of a thread count is called first in the child, and locks are free there.
 """
 
 import atexit
@@ -29,7 +29,7 @@ class Ending(Protocol):
     """An object with something to write before the process ends."""
 
     def ended(self) -> None:
-        """Write it, without an event loop and without starting a thread."""
+        """Write the pending data, without an event loop and without starting a thread."""
 
 
 logger: Final = logging.getLogger("lockgate")

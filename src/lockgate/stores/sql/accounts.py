@@ -125,7 +125,7 @@ class Accounts:
         return self._one(connection, mine)
 
     def due(self, connection: Connection, edge: int, limit: int) -> list[str]:
-        """Return organizations whose accounts may be unused since ``edge``, longest first."""
+        """Return organizations with accounts that may be unused since ``edge``, longest first."""
         columns = self._accounts.c
         statement = (
             select(columns.organization)

@@ -40,8 +40,8 @@ from .statements import Cursor, Rows, filled, places_for
 TOGETHER_AT_MOST: Final = 64
 """The most charges in a transaction, which keeps it short."""
 USES_AT_MOST: Final = 8
-"""The most keys whose usage is in an organization's row. Beyond it, the usage of the least recently
-used key moves to that key's row."""
+"""The maximum number of keys with usage in their organization's row. Beyond it, the usage of the
+least recently used key moves to that key's row."""
 
 _NO_KEY: Final = ""
 """A handle that no key has."""
@@ -78,7 +78,7 @@ Charge = Hit | Admit
 
 
 class MOVED:
-    """The outcome of an :class:`Admit` whose key was removed or changed after its token was
+    """The outcome of an :class:`Admit` if its key was removed or changed after its token was
     verified: read and verify the key again, outside of any lock."""
 
 
@@ -86,7 +86,7 @@ Outcome = Reading | Admission | type[MOVED] | Exception
 
 
 _REHEARSED: Final = (1, 2, 4, 8, 16)
-"""Numbers of charges whose statements are compiled before the first request."""
+"""The batch sizes for which statements are compiled before the first request."""
 
 
 class Ledger:
@@ -153,7 +153,7 @@ class Ledger:
     def _lock(
         self, cursor: Cursor, owners: Sequence[bytes], charges: Sequence[Charge]
     ) -> tuple[dict[bytes, "_Account"], Held]:
-        """Lock organizations, inserting those that have no row yet."""
+        """Lock organizations, and insert missing rows."""
         ids = sorted({*owners})
         handles = sorted({_handle_of(charge) for charge in charges})
         while True:

@@ -120,7 +120,7 @@ class Database(ABC):
 
     @abstractmethod
     def insert_missing(self, table: Table) -> Insert:
-        """Return an insert that skips rows whose primary key exists."""
+        """Return an insert that skips rows with an existing primary key."""
 
     def passing(self, failure: Exception) -> bool:
         """Return whether the server undid the transaction because of a conflict with another."""
@@ -136,7 +136,7 @@ class Database(ABC):
 
 
 class Sqlite(Database):
-    """A file shared by the processes of one machine, whose clock is used."""
+    """A file shared by the processes of one machine, with this machine's clock."""
 
     clock = literal_column("0", Integer())  # Unused: the clock is this process's.
 

@@ -170,7 +170,7 @@ def _base(url: URL) -> str:
 
 
 def _loaded(url: URL) -> Dialect:
-    """Return the dialect of a URL, whose driver must be installed and accept the URL."""
+    """Return the dialect of a URL, after checking that its driver is installed and accepts it."""
     try:
         dialect = url.get_dialect()
         driver = dialect.import_dbapi()

@@ -5,8 +5,8 @@ during a rolling upgrade and after a rollback. Revisions expand first and contra
 each declares the oldest revision whose release still works with its tables (see
 ``docs/design/0021-support-a-range-of-schema-revisions.md``).
 
-Alembic applies the revisions. It records them in a version table of lockgate's own, beside that of
-the application.
+Alembic applies the revisions. It records them in lockgate's version table, separate from the
+application's.
 """
 
 import logging
@@ -183,7 +183,7 @@ def migrate(
 ) -> None:
     """Migrate the tables to a revision, on a connection without an open transaction.
 
-    Tables of a newer release that this one can read stay as they are.
+    Tables of a newer release that this release can read are left unchanged.
 
     Raises:
         OutdatedSchema: this release does not support the tables.

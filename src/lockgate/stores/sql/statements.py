@@ -53,7 +53,7 @@ class Statements:
         tables: the tables.
         dialect: the dialect to compile for.
         clock: the server's clock in microseconds, read together with the rows.
-        insert_missing: builds an insert that skips rows whose primary key exists.
+        insert_missing: builds an insert that skips rows with an existing primary key.
     """
 
     def __init__(

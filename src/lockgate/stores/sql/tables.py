@@ -108,7 +108,7 @@ class Tables:
             )
         self.prefix: Final = prefix
         self.version: Final = f"{prefix}version"
-        """The version table of lockgate's revisions, beside that of the host's Alembic."""
+        """The version table of lockgate's revisions, separate from the host's."""
         self.has_details = True
         """Whether the table of keys has the column ``details``, as the check of the tables found
         it."""
@@ -135,7 +135,7 @@ def _organizations(prefix: str, metadata: MetaData) -> Table:
         Column("overrides", Text),
         Column("windows", large_bytes()),
         # The day from which windows and slots are empty. It changes at most once a day, so
-        # that its index costs an admission nothing. A new row has the first of all days: a row
+        # that admissions do not update its index. A new row has the first of all days: a row
         # that stays empty is pruned with the idle ones.
         Column("idle_day", Integer, index=True),
         Column("slots", large_bytes()),
@@ -198,7 +198,7 @@ def _keys(prefix: str, metadata: MetaData) -> Table:
 
 
 def _removed_handles(prefix: str, metadata: MetaData) -> Table:
-    """Return the table of handles whose keys were removed."""
+    """Return the table of the handles of removed keys."""
     return Table(
         f"{prefix}removed_handles",
         metadata,

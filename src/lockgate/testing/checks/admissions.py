@@ -144,7 +144,7 @@ async def revoked_goes_before_expired_and_neither_is_charged(
 async def an_update_and_a_rotation_hold_for_the_next_admission(
     store: Store, factory: Factory
 ) -> None:
-    """Of a caller that was admitted before, and of one that comes for the first time."""
+    """Of a caller that was admitted before, and of a new caller."""
     key = factory.key()
     first, again = factory.token(key), factory.token(key)
     row = await store.insert(factory.draft(key=key), None, NOW)

@@ -74,7 +74,7 @@ def declare_oldest_reader(revision: str) -> None:
 
 
 def _inspector() -> Inspector:
-    """Return an inspector that has cached nothing from before the last step."""
+    """Return a new inspector, without cached tables from before the last step."""
     return inspect(op.get_bind())
 
 
