@@ -82,7 +82,7 @@ def root_logger() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def untraced_processes() -> Iterator[None]:
-    """For files whose processes run what others run as well, and start too often to be traced."""
+    """For files that start many processes with code that other tests cover: tracing is too slow."""
     with pytest.MonkeyPatch.context() as patch:
         for name in TOLD_BY:
             patch.delenv(name, raising=False)

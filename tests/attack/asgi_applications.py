@@ -116,7 +116,7 @@ class _AsgiRewriting:
 
 
 def cleaned(path: str) -> str:
-    """The path in one spelling; that of one route ends with a slash."""
+    """The path in one spelling; one route's path ends with a slash."""
     cleaned = fold(path)
     return f"{cleaned}/" if cleaned in {"/api/reports", "/metrics"} else cleaned
 

@@ -15,7 +15,7 @@ class Mutation(NamedTuple):
     """One change to a request."""
 
     family: str
-    """What it is about; findings of one family are one finding."""
+    """The family of a finding; findings of one family count as one."""
     name: str
     apply: Callable[[Request], Request]
     http1: bool = False
@@ -23,7 +23,7 @@ class Mutation(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """A request made of a handler's own, and the changes to it."""
+    """A request derived from a handler's own request, and the changes to it."""
 
     handler: Handler
     method: str

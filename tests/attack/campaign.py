@@ -62,7 +62,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Report:
-    """What the attacks on one pair gave."""
+    """The results of the attacks on one pair."""
 
     pair: str
     requests: int = 0
@@ -89,7 +89,7 @@ class Attacker:
     """Sends requests to one target and judges what each one did.
 
     Args:
-        target: what is attacked.
+        target: the attacked application.
         patience: how many seconds a server may take to answer.
     """
 
@@ -118,7 +118,7 @@ class Attacker:
         return not any(m.http1 for m in attack.mutations)
 
     def send(self, attack: Attack, *, bare: bool = False) -> tuple[int, Run, Answer]:
-        """Send one request; gives its id, what it did, and the answer."""
+        """Send one request; return its id, its record and the response."""
         id = self._record.new_id()
         extra = ((BARE.encode(), b"1"),) if bare else ()
         answer = self._connection.send(attack.request.numbered(id), self._keys, extra)
@@ -169,7 +169,7 @@ class Attacker:
             self._keep("entry: headers lost", attack, violation)
 
     def attack(self, attack: Attack) -> None:
-        """Send one request; what it shows is made short, and kept once for each kind."""
+        """Send one request; minimize its findings, and keep one for each kind."""
         if not self.fits(attack):
             return
         for violation in self.violations(attack):
@@ -192,7 +192,7 @@ class Attacker:
         Args:
             seed: chooses them.
             count: of attacks besides each handler's own requests.
-            alone: whether to make those that leave a server waiting for the rest of a request.
+            alone: whether to send requests that leave a server waiting for their rest.
         """
         began = time.monotonic()
         for attack in attacks(self._handlers, seed, count):
@@ -218,7 +218,7 @@ class Attacker:
         return Finding(self.report.pair, kind, *parts)
 
     def _known(self, violation: Violation, attack: Attack) -> str | None:
-        """The kind of a finding that needs no other change than one that is known."""
+        """Return the kind of a finding that a known change alone causes."""
         seen = Counter((f.kind, f.families, f.violation.clause) for f in self.report.findings)
         for (kind, families, clause), times in seen.items():
             if clause == violation.clause and families <= attack.families and times >= KEPT:
@@ -238,7 +238,7 @@ class Attacker:
 
 
 def kind_of(violation: Violation, attack: Attack) -> str:
-    """What a finding is about: the sentence that is broken, and what breaks it."""
+    """Return the family of a finding: the broken guarantee, and the change that breaks it."""
     clause, request = violation.clause, attack.request
     if clause in ("405", "public method", "method", "preflight"):
         return clause

@@ -1,4 +1,4 @@
-"""What the servers load: ``tests.attack.entry:app``, chosen by the environment."""
+"""The application that servers load: ``tests.attack.entry:app``, chosen by the environment."""
 
 from .service import load
 

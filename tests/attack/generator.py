@@ -18,7 +18,7 @@ _FORMS = frozenset(
 )
 _BY_METHOD = frozenset({"method", "odd method", "preflight"})
 
-# Which of those in OTHERS rarely tell anything about a handler, and cost a connection each.
+# Entries of OTHERS that rarely reach a handler and cost a connection each.
 _SLOW = frozenset({"hidden request", "writing", "upgrade"})
 
 
@@ -31,7 +31,7 @@ def plain(handlers: Iterable[Handler]) -> Iterator[Attack]:
 
 
 def singles(handlers: Sequence[Handler]) -> Iterator[Attack]:
-    """Each change alone, by a key that is good for nothing: what it opens is open without one too.
+    """Each change alone, with a key without scopes: a handler that it reaches is open without one.
 
     A path is changed for one handler of each form, a method for every handler.
     """

@@ -84,7 +84,7 @@ def absolute_forms_are_paths() -> None:
 
 
 def control_characters_are_plain() -> None:
-    """Fault 5: a path with a line feed at its end is one that no rule names."""
+    """Fault 5: no rule matches a path with a line feed at its end."""
     no_check_at_dispatch()
     _set(request_paths, _CONTROL=_NEVER, _SUSPECT=re.compile(r"[%;\\?#]|//|/\."))
 
@@ -100,7 +100,7 @@ def declared_costs_are_not_charged() -> None:
 
 
 def declared_costs_of_methods_are_not_charged() -> None:
-    """Fault 6: what a method of a class declares is checked there, and not charged."""
+    """Fault 6: the requirement of a class's method is checked there, and its cost not charged."""
 
     def required(endpoint: object, _: str) -> Rule | None:
         return getattr(endpoint, requirements.REQUIRES, None)
@@ -133,7 +133,7 @@ def made_up_scopes_are_scopes() -> None:
 
 
 def costs_above_limits_are_silent() -> None:
-    """Fault 6: the audit says nothing of a cost above the smallest limit."""
+    """Fault 6: the audit does not report a cost above the smallest limit."""
 
     def costs(_: Guard) -> Iterator[str]:
         return iter(())

@@ -11,7 +11,7 @@ from .record import ID, ORGANIZATIONS, Run
 from .wire import Answer, Request
 
 HOLDS = {"models": {"models:read"}, "jobs": {"jobs:read"}}
-"""The scopes of narrow keys; that of ``full`` holds every one."""
+"""The scopes of narrow keys; the key ``full`` has all of them."""
 
 RATE_HEADERS = (b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset")
 
@@ -38,7 +38,7 @@ def may(credential: str, handler: Handler) -> bool:
 
 
 def method_of(request: Request, *, any_opens: bool = False) -> str:
-    """The method as the gate is told of it.
+    """The method that the gate sees.
 
     Some servers take the white space around a method away. Granian makes a WebSocket scope of a
     handshake by any method; such a scope has no method, and a handshake is held to the rule of GET.
@@ -50,7 +50,7 @@ def method_of(request: Request, *, any_opens: bool = False) -> str:
 
 
 def is_preflight(request: Request, *, any_opens: bool = False) -> bool:
-    """Whether a request claims to be a CORS preflight: an empty header claims nothing."""
+    """Return whether a request claims to be a CORS preflight; an empty header does not."""
     origin, asks = map(request.header, (b"origin", b"access-control-request-method"))
     return method_of(request, any_opens=any_opens) == "OPTIONS" and bool(origin and asks)
 
@@ -64,12 +64,12 @@ def judge(
     *,
     any_opens: bool = False,
 ) -> Iterator[Violation]:
-    """Everything that is wrong with what a request did.
+    """Return every violation in a request's record.
 
     Args:
-        attack: what was sent.
+        attack: the request that was sent.
         id: of the request.
-        run: what it did in the application.
+        run: the record of its effects in the application.
         answer: what came back.
         handlers: those of the application.
         any_opens: whether the server opens a WebSocket by any method.
@@ -94,7 +94,7 @@ def judge(
 
 
 def judge_lost(run: Run, handlers: Sequence[Handler]) -> Iterator[Violation]:
-    """What requests did that lost their headers: without a credential, they may run nothing else.
+    """Return the violations of requests that lost their headers: they may run public handlers only.
 
     Args:
         run: what all of them did.

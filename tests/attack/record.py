@@ -25,7 +25,7 @@ LOST: Final = 0
 credential."""
 
 ORGANIZATIONS = ("weak", "models", "jobs", "full")
-"""One for each key: a charge tells whose key it was."""
+"""An organization for each key, so that a charge identifies its key."""
 
 _current: ContextVar[int] = ContextVar("request", default=LOST)
 
@@ -66,7 +66,7 @@ class RunLog:
         """Attribute everything in the block, and in tasks and threads of it, to one request.
 
         Args:
-            id: as the request's header says; anything but digits is none.
+            id: the value of the request's header; a value other than digits is ignored.
             broken: why the server could not send the answer; then no exception is a fault.
         """
         token = _current.set(int(id) if id.isascii() and id.isdigit() else LOST)
@@ -109,7 +109,7 @@ class Record:
         self.hung: set[int] = set()
         """The requests that never left the application."""
         self.patience = 10.0
-        """Seconds after which a request counts as one that hangs."""
+        """Seconds after which a request counts as hanging."""
 
     def close(self) -> None:
         self._file.close()
@@ -120,12 +120,12 @@ class Record:
         return self._last
 
     def run(self, id: int) -> Run:
-        """What a request has done so far."""
+        """Return the present record of a request."""
         self._read()
         return self._runs.setdefault(id, Run())
 
     def settled(self, id: int) -> Run:
-        """What a request did, once it is out of the application; one that hangs is given up."""
+        """Return the record of a request once the application has returned, or it hangs."""
         run = self.run(id)
         deadline = time.monotonic() + self.patience
         while run.entered > run.left and id not in self.hung:

@@ -1,4 +1,4 @@
-"""An application as it is served: behind its gate, and a recorder outside of that."""
+"""A served application: behind its gate, with a recorder around the gate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCOPES = {"weak": "upload:read", "models": "models:read", "jobs": "jobs:read", "
 
 
 class CountingStore(MemoryStore):
-    """Records what is charged to whom, as the requests that charge it ask."""
+    """Records the charges of each organization, by the request that caused them."""
 
     def __init__(self, log: RunLog) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class CountingStore(MemoryStore):
 
 
 class Recorder:
-    """Stands outside the gate and records what a request did.
+    """Records the effects of a request, from outside the gate.
 
     Args:
         guarded: the application behind its gate.

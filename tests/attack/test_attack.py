@@ -171,14 +171,14 @@ def other_forms() -> Iterator[Row]:
 
 
 def control_characters() -> Iterator[Row]:
-    """A line feed at the end is none to a router whose expressions end with ``$``."""
+    """A router with expressions that end with ``$`` ignores a line feed at the end."""
     for application in ("starlette", "fastapi"):
         target = b"/api/reports/%0a"
         yield Row("uvicorn-h11", application, "reports", "GET", target, "weak", (403,))
 
 
 def matched_routes() -> Iterator[Row]:
-    """The route that the framework took is not what the rule named."""
+    """The route that the framework matched differs from the route of the rule."""
     for credential in ("none", "weak"):
         where = "uvicorn-httptools", "starlette-ordered", "item"
         yield Row(*where, "GET", b"/items/newest", credential, (401, 403, 404))

@@ -1,4 +1,4 @@
-"""Rules and requirements that guard nothing are told when the application is built (D31 f)."""
+"""Rules and requirements without a route are reported when the application is built (D31 f)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_strict_flask_refuses_what_is_open_or_dead_D31(gate: Gate) -> None:
 
 
 def test_flask_requires_above_the_route_is_told_D31(gate: Gate) -> None:
-    """The route holds the view below the decorator, which asks for nothing."""
+    """The route holds the view below the decorator, which has no requirement."""
     app = Flask("upside down")
 
     @requires("jobs:write", cost=5)
@@ -147,7 +147,7 @@ def test_starlette_requires_on_an_endpoint_without_a_route_is_told_D31(gate: Gat
 
 @contextmanager
 def told_or_done() -> Iterator[list[bool]]:
-    """A block that either is refused when the application starts, or does what it says."""
+    """A block that is either refused when the application starts, or enforced."""
     done: list[bool] = []
     try:
         yield done

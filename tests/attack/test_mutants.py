@@ -1,4 +1,4 @@
-"""The campaign finds what it must find: faults 1 to 6, each made in a gate that is served."""
+"""The campaign finds faults 1 to 6, each injected into a served gate."""
 
 from __future__ import annotations
 

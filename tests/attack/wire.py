@@ -50,7 +50,7 @@ class Request(NamedTuple):
     length: bool = True
     """Whether a body comes with its Content-Length."""
     alone: bool = False
-    """Whether it has a connection of its own: it may hold more than one request, or half of one."""
+    """Whether it has a separate connection: it may hold several requests, or half a request."""
     id: bytes = b"0"
 
     def numbered(self, id: int) -> Request:
@@ -163,7 +163,7 @@ class Http1:
         return self._socket
 
     def _drain(self) -> None:
-        """Read on until the server has nothing more to say."""
+        """Read until the server sends no more bytes."""
         if self._socket is None:
             return
         self._socket.settimeout(0.1)

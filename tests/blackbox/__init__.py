@@ -1,1 +1,1 @@
-"""The wire, and nothing but the wire: the demo as a subprocess, held to the documents."""
+"""Black-box tests: the demo as a subprocess, over HTTP only, compared with its documentation."""

@@ -23,7 +23,7 @@ _PATIENCE = 60.0
 
 
 class Browser:
-    """A browser with one page, and nothing in its memory."""
+    """A browser with one page and an empty profile."""
 
     def __init__(self) -> None:
         found = next(filter(None, map(shutil.which, NAMES)), None)
@@ -36,7 +36,7 @@ class Browser:
         self._numbers = itertools.count(1)
         self._session: dict[str, str] = {}
         self.told: list[str] = []
-        """What the page wrote to its console, and what the browser refused it."""
+        """The page's console messages, and the browser's refusals."""
         self._process = subprocess.Popen(
             [
                 *(found, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),

@@ -143,14 +143,14 @@ def demo(face: Face) -> Iterator[Demo]:
 
 @pytest.fixture
 def fresh(face: Face) -> Iterator[Demo]:
-    """This test's own: four organizations that nobody has touched."""
+    """Four unused organizations for this test."""
     with Demo(face) as running:
         yield running
 
 
 @pytest.fixture
 def client(demo: Demo) -> Iterator[Client]:
-    """At an address of its own, hence with budgets of its own (D24)."""
+    """A client at a separate address, hence with separate budgets (D24)."""
     with demo.client() as speaking:
         yield speaking
 

@@ -37,7 +37,7 @@ import httpx
 
 from tests.tracing import untraced
 
-# --- what the documents fix ---------------------------------------------------------------
+# --- documented values --------------------------------------------------------------------
 
 PLANS: Mapping[str, Mapping[str, int]] = {
     "free": {"rpm": 10, "rph": 100, "rpd": 500, "concurrent": 2},
@@ -120,7 +120,7 @@ def made_up_key(
     prefix: str | None = None,
     random: str | None = None,
 ) -> str:
-    """A key that nobody was given, with a right checksum."""
+    """An unknown key with a valid checksum."""
     prefix = random_text(8) if prefix is None else prefix
     random = random_text(37) if random is None else random
     head = f"{brand}_{environment}_{prefix}_{random}"
@@ -289,7 +289,7 @@ class Answer:
                     assert limits["type"] == "concurrent", self
                 else:
                     assert limits["type"] in ("minute", "hour", "day"), self
-                    # Registering has limits of its own; its answers carry the anonymous plan's.
+                    # Registration has other limits; responses carry the anonymous plan's headers.
                     own = limits["type"] != "minute" and self.limit == ANONYMOUS_RPM
                     assert self.remaining == 0 or own, self
             case _:
@@ -320,7 +320,7 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; by default each cli
 
 
 def next_address() -> str:
-    """A loopback address that no client had before: to the demo, a client of its own."""
+    """An unused loopback address: to the demo, a new client."""
     high, low = divmod(next(_addresses), 250)
     return f"127.1.{high}.{low + 1}"
 
@@ -458,7 +458,7 @@ class Client:
         request = wire(method, target, headers, body)
         return self.raw(request, method=method, server_may_refuse=server_may_refuse)
 
-    # the four operations, for tests whose subject is something else
+    # the four operations, for tests with another subject
 
     def post_key(self, session: str | None, body: object) -> Answer:
         return self.send("POST", KEYS, session=session, json_body=body)
@@ -484,7 +484,7 @@ class Client:
 
 
 def at_once(count: int, work: Callable[[int], T]) -> list[T]:
-    """`work(0..count-1)`, each in a thread of its own, let go at the same instant."""
+    """Run `work(0..count-1)` in separate threads that start at the same instant."""
     barrier = threading.Barrier(count)
 
     def start(index: int) -> T:
@@ -643,7 +643,7 @@ class Demo:
             self.kill()
 
     def crash(self) -> None:
-        """Kill it: it has no time to give anything back."""
+        """Kill it, so that it cannot release any slot."""
         self._asked_to_stop = True
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -1,4 +1,4 @@
-"""HTTP/2 as a client speaks it that knows of no rules for what it sends."""
+"""An HTTP/2 client that sends invalid requests, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def status_of(
     headers: Sequence[tuple[bytes, bytes]] = (),
     body: bytes = b"",
 ) -> int | None:
-    """The status that a request is answered with; None: the server cut it off for what it is."""
+    """Return the status of the response; None: the server reset the stream as malformed."""
     connection = H2Connection(
         H2Configuration(
             header_encoding=None,

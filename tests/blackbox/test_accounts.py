@@ -30,7 +30,7 @@ TOKEN = re.compile(r"acme_dashboard_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
 
 
 def email() -> str:
-    """An address that nobody has used."""
+    """An unused e-mail address."""
     return f"{random_text(12).lower()}@example.com"
 
 
@@ -294,7 +294,7 @@ def test_d46_unless_the_claimer_keeps_it(demo: Demo, client: Client) -> None:
 def test_d46_claims_and_new_keys_at_once_leave_no_key_that_the_owner_was_not_shown(
     demo: Demo, client: Client
 ) -> None:
-    """Whoever is told of a key made it before the claim, whose answer then shows it."""
+    """A key that was returned was created before the claim, so the claim's response lists it."""
     owner = demo["starter"].session_cookie
     made = registered(client, billing_email="owner@starter.example")
     session = signed_in(client, made["dashboard_token"])

@@ -48,7 +48,7 @@ SOME = {
     if (face.store == "memory://" and (face.framework, face.other_server) not in ALIKE)
     or name in {"starlette-sqlite", "flask-sqlite-gunicorn"}
 }
-"""Enough to find what a server or a framework does otherwise; stores, other tests compare."""
+"""Enough to find differences between servers and frameworks; other tests compare stores."""
 
 
 @pytest.fixture(
@@ -71,7 +71,7 @@ def demos(request: pytest.FixtureRequest) -> Iterator[dict[str, Demo]]:
 
 
 class Shown(NamedTuple):
-    """What is to be alike of an answer."""
+    """The parts of a response that must be equal."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -178,7 +178,7 @@ def requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
 
 
 def key_requests(demo: Demo) -> Iterator[tuple[str, bytes]]:
-    """Keys that may not, may no longer or may not any more, and what is done with them."""
+    """Keys without the scope, revoked and expired keys, and requests with them."""
     org = demo["creator"]
     with Client(demo) as client:
         narrow = client.create(org, scopes=["models:read"])

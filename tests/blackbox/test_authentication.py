@@ -1,4 +1,4 @@
-"""Who a request is from: the Authorization header, and nothing but it (D1, D18, D35)."""
+"""The Authorization header alone authenticates a request (D1, D18, D35)."""
 
 from __future__ import annotations
 

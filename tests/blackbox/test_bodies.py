@@ -1,4 +1,4 @@
-"""What may be sent, and what is refused, in the body of a creation (D7, D8, D16, D17)."""
+"""Valid and invalid bodies of a key creation (D7, D8, D16, D17)."""
 
 from __future__ import annotations
 

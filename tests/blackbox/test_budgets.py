@@ -65,7 +65,7 @@ def test_d24_an_ignored_forwarded_header_is_logged_once(fresh: Demo) -> None:
 
 
 def test_d24_a_spent_budget_of_failures_locks_no_owner_out(fresh: Demo) -> None:
-    """An attacker at the same address keeps nobody from revoking a leaked key."""
+    """An attacker at the same address cannot prevent the revocation of a leaked key."""
     org = fresh["enterprise"]
     with fresh.client() as client, fresh.client() as elsewhere:
         leaked = elsewhere.create(org)
@@ -77,7 +77,7 @@ def test_d24_a_spent_budget_of_failures_locks_no_owner_out(fresh: Demo) -> None:
         after = time.time()
         for n in range(1, ANONYMOUS_RPM):
             assert fail(client, n).remaining == ANONYMOUS_RPM - 1 - n
-        # Nothing more without a good credential ...
+        # No further request without a valid credential ...
         for key in (None, "x", *(made_up_key() for _ in range(50))):
             asked = time.time()
             seconds = refused(client.get(MODELS, key=key), ANONYMOUS_RPM)
@@ -87,7 +87,7 @@ def test_d24_a_spent_budget_of_failures_locks_no_owner_out(fresh: Demo) -> None:
         refused(client.get(KEYS, session="x"), ANONYMOUS_RPM)
         # ... nor for a good key that this process does not know yet,
         refused(client.get(MODELS, key=unused.key), ANONYMOUS_RPM)
-        # ... nor a guess at the secret of one that it knows.
+        # ... nor a guess at the secret of a known handle.
         guess = made_up_key(prefix=used.key.split("_")[2])
         refused(client.get(MODELS, key=guess), ANONYMOUS_RPM)
         # Public routes have a budget of their own,

@@ -1,4 +1,4 @@
-"""How many keys an organization may have (D8, K8): a file of its own, since it makes a thousand."""
+"""The cap of keys (D8, K8), in a separate file since it creates a thousand keys."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_it_is_no_operation(client: Client) -> None:
 
 
 class Person:
-    """Somebody before the dashboard."""
+    """A person at the dashboard."""
 
     def __init__(self, browser: Browser, demo: Demo) -> None:
         self.browser = browser

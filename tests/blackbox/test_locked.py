@@ -1,4 +1,4 @@
-"""An SQLite file that another process has locked: 503 for whoever waits, and a prompt end."""
+"""An SQLite file that another process has locked: waiting requests get 503, promptly."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_d31_a_path_is_matched_as_the_application_sees_it(client: Client) -> Non
 
 @pytest.mark.parametrize("authority", ["127.0.0.1", "evil.example", "user@evil.example:1"])
 def test_absolute_form_opens_nothing(client: Client, org: Organization, authority: str) -> None:
-    """Some servers make a path of it, to others it is one that no route has."""
+    """Some servers turn it into a path; for others it is a path without a route."""
     bearer = [("Authorization", f"Bearer {org.api_key}")]
     for path in (MODELS, "/nope", "/health/../api/v1/models", "/health/", "//health"):
         target = f"http://{authority}{path}"

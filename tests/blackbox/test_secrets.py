@@ -27,7 +27,7 @@ def everything(answer: Answer) -> bytes:
 
 
 def forms(secret: str) -> list[bytes]:
-    """A secret, and either end of the part of it that nobody could guess."""
+    """A secret, and both ends of its random part."""
     return [secret.encode(), secret[-43:-31].encode(), secret[-12:].encode()]
 
 

@@ -1,4 +1,4 @@
-"""What all share who share the store, whatever serves them (D5, D6, W1, L1, L3)."""
+"""Processes on one store share keys, windows and slots (D5, D6, W1, L1, L3)."""
 
 from __future__ import annotations
 

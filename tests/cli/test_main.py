@@ -1,4 +1,4 @@
-"""What the command says when it is asked wrongly: on stderr, with exit code 2, for a person."""
+"""Usage errors of the command: a sentence on stderr, with exit code 2."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def taken() -> Iterator[int]:
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What the command writes to stderr when it gives up."""
+    """Return the command's stderr after a failure."""
     code = main(arguments)
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")

@@ -116,7 +116,7 @@ def test_explain_takes_no_key_text_as_an_argument(capsys: Said, sqlite: str) -> 
 def test_doctor_finds_nothing_wrong_and_counts_keys_by_pepper(capsys: Said, url: str) -> None:
     used_up(url)
     found = answer_any(capsys, "doctor")
-    # The Redis of the tests keeps nothing on its disk; as a cache it need not.
+    # The Redis of the tests has no persistence; a cache needs none.
     lacks = ["persistence"] if url.startswith("redis://") else []
     assert [f["check"] for f in found["findings"] if f["level"] == "problem"] == lacks
     levels = {(finding["check"], finding["level"]) for finding in found["findings"]}

@@ -1,4 +1,4 @@
-"""``lockgate simulate``: traffic that is made up or read, what it prints, and what it refuses."""
+"""``lockgate simulate``: generated and recorded traffic, its output and its errors."""
 
 from __future__ import annotations
 

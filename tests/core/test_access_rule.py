@@ -1,4 +1,4 @@
-"""What a rule asks for, and when one rule is as strict as another."""
+"""Access rules: their requirements, and the comparison of their strictness."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""The key as it is kept: its states, and what may be said of a new one (D2, D4, D7, D8)."""
+"""API key records: their states, and the validation of new keys (D2, D4, D7, D8)."""
 
 from fractions import Fraction
 from itertools import product
@@ -138,7 +138,7 @@ INVISIBLE = (
 
 @pytest.mark.parametrize("character", INVISIBLE, ids=lambda c: f"U+{ord(c):04X}")
 def test_a_name_has_no_invisible_characters(character: str) -> None:
-    """Two names that differ in one look the same to whoever revokes by name."""
+    """Names that differ only in such a character look the same when a key is revoked by name."""
     for name in (f"a{character}b", f"{character}\u0928", f"\u0928{character}", f"é{character}é"):
         assert read_name(name)[1] == ["Use no invisible characters."]
 

@@ -1,4 +1,4 @@
-"""Who is calling, through proxies that are trusted and proxies that are made up (D24)."""
+"""The client's address behind trusted and forged proxies (D24)."""
 
 import tracemalloc
 from ipaddress import ip_address, ip_network

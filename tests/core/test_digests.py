@@ -1,4 +1,4 @@
-"""What is kept of keys, and the peppers it is made with (D3)."""
+"""Digests of keys, and their peppers (D3)."""
 
 import hashlib
 import hmac

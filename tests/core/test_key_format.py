@@ -1,4 +1,4 @@
-"""Keys as text: their format, the header they come in, what they match (D1, D3, D18)."""
+"""The text of keys: format, header and matching (D1, D3, D18)."""
 
 import copy
 import hashlib
@@ -234,11 +234,11 @@ def test_any_header_is_a_key_or_a_refusal(values: list[bytes]) -> None:
         FORMAT.read(values)
 
 
-# What a key matches (D3)
+# Matching of keys (D3)
 
 
 def test_peppers_rotate_as_a_list() -> None:
-    """K9: what was made with an older pepper, or with none, stays good until that is dropped."""
+    """K9: a digest by an older pepper, or by none, stays valid until that pepper is dropped."""
     old, new = b"an old pepper, of the tests", b"a new pepper, of the tests"
     key = FORMAT.generate()
     before = KeyFormat("acme", peppers=Peppers([old])).digest(key)
@@ -265,7 +265,7 @@ def test_an_unknown_scheme_matches_no_digest(scheme: str, digest: bytes) -> None
 @pytest.mark.parametrize("scheme", ["", "sha-256", "md5", "hmac-sha256:", "hmac-sha256:00000000"])
 @pytest.mark.parametrize("digest", [b"", bytes(32), hashlib.sha256(KEY.encode()).digest()])
 def test_an_unknown_scheme_matches_not_even_an_empty_digest(scheme: str, digest: bytes) -> None:
-    """A row that lost its digest, or whose scheme was dropped, is nobody's."""
+    """A row without a digest, or with a dropped scheme, matches no key."""
     assert not FORMAT.read(bearer(KEY)).matches(scheme, digest)
 
 
@@ -309,7 +309,7 @@ def test_where_no_key_is_found_the_same_work_is_done(
     assert work == wrong_secret == [("digest", peppers.scheme, len(KEY)), ("compare", 32, 32)]
 
 
-# Nothing shows itself (R7)
+# No secret in a repr (R7)
 
 
 def shown(value: object) -> str:

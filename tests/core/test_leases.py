@@ -21,7 +21,7 @@ class Held:
 
 
 class SlotMachine(RuleBasedStateMachine):
-    """The leases of one organization beside a dictionary of who holds what until when."""
+    """The leases of one organization, compared with a dictionary of owners and deadlines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class SlotMachine(RuleBasedStateMachine):
         self.held: dict[str, Held] = {}
 
     def catch_up(self) -> None:
-        """What is over is gone; no lease lasts longer from here than it was granted."""
+        """Ended leases are removed; no lease lasts longer than it was granted."""
         self.held = {job: held for job, held in self.held.items() if held.until > self.now}
         for held in self.held.values():
             held.until = min(held.until, self.now + held.span)
@@ -113,7 +113,7 @@ TestSlots.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_a_dead_workers_slot_comes_back_by_itself() -> None:
-    """L3: nothing else has to happen."""
+    """L3: without any other call."""
     _, leases = acquire((), "a", "dead", 1, 0, 30)
     refused, leases = acquire(leases, "b", "alive", 1, 29, 30)
     assert refused == (None, 1, 1)

@@ -133,7 +133,7 @@ def test_the_book_knows_the_plans_of_the_specification() -> None:
 
 
 def test_a_plan_that_is_no_longer_known_gives_the_default() -> None:
-    """And no error on a path where nobody can mend it."""
+    """It must not raise during a request."""
     book = PlanBook()
     assert book.plan_of(Organization("org", "gone")) is FREE
     assert book.plan_of(Organization("org", "enterprise")) is FREE

@@ -1,4 +1,4 @@
-"""Seals: what they cover, that no two rows are written alike, and that nothing raises (D3, K9)."""
+"""Seals: the fields they cover, unambiguous encoding, and no exceptions (D3, K9)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_field_that_changes_breaks_the_seal_of_an_account(change: dict[str, An
 
 def test_the_seal_of_a_key_does_not_verify_for_an_account() -> None:
     assert judge_seal(ACCOUNT._replace(seal=KEY.seal), PEPPERS) is Rejection.SEAL
-    # Nor is a digest a seal: each has a key of its own.
+    # Nor is a digest a seal: each uses a separate key.
     assert PEPPERS.current(key_row(KEY)).value.hex() != (KEY.seal or "").partition(":")[2]
 
 
@@ -128,7 +128,7 @@ KEYS: st.SearchStrategy[ApiKey] = st.builds(
 
 @given(KEYS, KEYS)
 def test_the_encodings_of_two_rows_differ(one: ApiKey, other: ApiKey) -> None:
-    """A length stands before each field: nothing moves from one into the next."""
+    """Each field is preceded by its length, so no byte can move to the next field."""
     fields = ("handle", "organization", "scopes", "scheme", "digest", "expires_at")
     same = all(getattr(one, field) == getattr(other, field) for field in fields)
     assert (key_row(one) == key_row(other)) is same
@@ -168,7 +168,7 @@ def test_a_census_counts_a_seal_where_its_pepper_is_not_the_digests() -> None:
 
 
 def test_the_encoding_of_rows_does_not_change() -> None:
-    """What is written here is sealed in databases: another form would refuse every key."""
+    """Databases hold seals over this form: another form would invalidate every key."""
     parts = b"key", b"Handle01", b"org_1", b"s", b"d", b"7", b"jobs:read", b"*"
     assert key_row(KEY) == b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     of_account = b"account", b"org_1", b"Handle01", b"s", b"d", b"ada@example.com", b"unclaimed"

@@ -40,7 +40,7 @@ def test_a_rule_that_accepts_nothing_is_refused() -> None:
 
 
 def test_an_odd_path_takes_no_longer_with_more_rules() -> None:
-    """It has up to 64 readings, each is matched, and nobody has shown a key by then."""
+    """It has up to 64 readings, and each is matched before authentication."""
 
     def seconds(rules: int) -> float:
         named = [f"GET /{{tenant}}/part{n}/{form}" for n in range(rules) for form in ("{id}", "x")]
@@ -284,7 +284,7 @@ def test_the_rules_that_may_admit_to_a_route() -> None:
 
 
 def test_d31_a_rule_for_a_route_does_not_admit_to_another_one_that_takes_its_requests() -> None:
-    """A router that goes by order gives /items/newest to /items/{id}, if that comes first."""
+    """A router that matches in order sends /items/newest to /items/{id} if that comes first."""
     book = RuleBook({"GET /items/{id}": "a:b", "GET /items/newest": PUBLIC})
     newest = book.match("GET", "/items/newest")
     paths = "/items/{key:int}", "/items/newest/"

@@ -1,4 +1,4 @@
-"""What a grant covers, and which scopes there are (spec 5.3, D8)."""
+"""Scopes: coverage by grants, and the catalogue (spec 5.3, D8)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The sliding window against an oracle that adds up lists, and against those who would cheat it.
+"""The sliding window, compared with an oracle that sums lists, and under adversarial calls.
 
 The spans here are small (600 to 14,400 instead of 60 to 86,400 million): the rule knows no units.
 """
@@ -136,11 +136,11 @@ def worst(admitted: Iterable[tuple[int, int]], span: int) -> int:
     return most
 
 
-# What is thrown at it
+# Generated calls
 
 
 class Burst(NamedTuple):
-    """So many calls of this cost, each so long after the one before."""
+    """A number of calls of one cost, at a fixed distance in time."""
 
     gap: int
     times: int
@@ -273,7 +273,7 @@ def test_the_window_equals_the_reference_in_a_long_search(
     )
 
 
-# Safety and liveness, judged from what was admitted
+# Safety and liveness of the admitted hits
 
 
 def admissions(
@@ -365,7 +365,7 @@ def test_a_peek_returns_the_reading_of_a_hit(
 
 @given(plans(), st.lists(st.integers(1, 5), min_size=2, max_size=20))
 def test_remaining_falls_by_the_cost(windows: tuple[Window, ...], costs: list[int]) -> None:
-    """W4: nothing expires here, all calls come within the shortest span."""
+    """W4: no cell expires here, since all calls come within the shortest span."""
     state = empty_state(windows)
     left = peek(state, windows, START).remaining
     for place, cost in enumerate(costs):
@@ -556,7 +556,7 @@ EITHER = BACK | st.sampled_from([edge for edge in EDGES if edge]) | st.integers(
 def by_the_real_clock(
     windows: tuple[Window, ...], story: list[Moment]
 ) -> tuple[list[tuple[int, int]], State, int]:
-    """What was admitted, at real times; the last state and what the clock shows then."""
+    """Return the admitted hits at real times, the last state and the clock's last time."""
     state = empty_state(windows)
     admitted: list[tuple[int, int]] = []
     real, offset = 0, 10 * START
@@ -603,7 +603,7 @@ def test_a_clock_set_forward_admits_the_limit_once_more(
 def test_a_step_back_refuses_for_at_most_the_window(
     windows: tuple[Window, ...], story: list[Moment], cost: int
 ) -> None:
-    """Once a call has seen the clock, a whole window later nothing of the past counts."""
+    """A whole window after a call has read the clock, no earlier hit counts."""
     _, state, now = by_the_real_clock(windows, story)
     longest = max(window.span for window in windows)
     assert peek(state, windows, now + longest).used == (0,) * len(windows)
@@ -704,7 +704,7 @@ def test_state_is_bounded_when_the_clock_is_set_back_again_and_again() -> None:
 def test_two_alternating_clocks_return_no_capacity_early(
     gap: int, skew: int, calls_made: int
 ) -> None:
-    """W10, W11: two hosts whose clocks differ, each call by the other one."""
+    """W10, W11: two hosts with different clocks call in turns."""
     windows = (Window("w", 600, None, 10),)
     oracle = Oracle(windows, shares=False)
     state = empty_state(windows)

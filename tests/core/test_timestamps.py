@@ -1,4 +1,4 @@
-"""How an instant is written, and rounding that never makes anybody early (D22, D30)."""
+"""Instants as text, and rounding that never lets a client retry too early (D22, D30)."""
 
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -38,7 +38,7 @@ def test_an_instant_is_written_in_utc_with_milliseconds(instant: int, text: str)
 
 @given(st.integers(0, 250_000_000_000 * SECOND))
 def test_a_written_instant_reads_back_to_the_millisecond(instant: int) -> None:
-    """To the microsecond, whatever floats would have made of it."""
+    """Exact to the microsecond, beyond the precision of floats."""
     read = datetime.fromisoformat(iso8601(instant))
     assert (read - EPOCH) // timedelta(microseconds=1) == instant - instant % MILLISECOND
     assert len(iso8601(instant)) == 24

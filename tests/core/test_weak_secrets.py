@@ -1,4 +1,4 @@
-"""Secrets that protect nothing are refused where a gate is built."""
+"""Weak secrets are refused when a gate is constructed."""
 
 import secrets
 

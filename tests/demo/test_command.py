@@ -23,7 +23,7 @@ from lockgate.sessions import SignedCookie
 
 
 class Running:
-    """A demo that was started as a person starts it, and what it printed."""
+    """A demo started from the command line, and its output."""
 
     def __init__(self, folder: Path) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKGATE_")}
@@ -45,7 +45,7 @@ class Running:
 
     @property
     def commands(self) -> list[str]:
-        """The curl lines, those that go on in the next line put together."""
+        """The curl commands, with continuation lines joined."""
         joined = self.text.replace("\\\n", "\\\n ")
         return [
             match[0].strip()
@@ -65,7 +65,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def pasted(command: str) -> tuple[str, str]:
-    """Status line and body of what the shell makes of a command."""
+    """Return the status line and body that a shell command prints."""
     done = subprocess.run(
         ["bash", "-c", command.replace("curl ", "curl --silent --max-time 10 --noproxy '*' ", 1)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What the README and the pages show is run: Python as it stands, `console` blocks by a shell."""
+"""The examples of the README and the pages run: Python unchanged, `console` blocks by a shell."""
 
 import ast
 import asyncio
@@ -57,7 +57,7 @@ def test_the_python_of_a_page_runs(
 
 
 def test_no_page_example_or_docstring_shows_a_secret_to_copy() -> None:
-    """What is shown is copied, and what all readers know protects nothing."""
+    """Readers copy examples, and a published secret is not secret."""
     assert [str(path) for path in (*PAGES, *SOURCES) if GIVEN.search(path.read_text())] == []
 
 
@@ -87,7 +87,7 @@ def test_the_shell_shows_what_the_page_shows(page: Path) -> None:
 
 
 def commands(block: str) -> Iterator[tuple[str, str]]:
-    """Each command of a block, with what the page says it prints."""
+    """Yield each command of a block, with its output on the page."""
     for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")
         yield command, expected

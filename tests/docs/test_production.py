@@ -29,7 +29,7 @@ OTHER_PEPPER = bytes(range(32, 64))
 
 
 class Seen(NamedTuple):
-    """What a fault looked like from outside."""
+    """The observed effects of a fault."""
 
     status: int | None
     """None: the application did not start."""

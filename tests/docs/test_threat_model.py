@@ -1,4 +1,4 @@
-"""The threat model names tests that exist; here are those of its lines that no other file shows."""
+"""The threat model names existing tests; this file holds tests for its remaining lines."""
 
 from __future__ import annotations
 

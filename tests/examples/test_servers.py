@@ -1,4 +1,4 @@
-"""The examples do what they say, each served by the servers that people serve them with."""
+"""The examples work as documented, each on the servers that are common for it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 
 
 def environment(folder: Path = EXAMPLES) -> dict[str, str]:
-    """That of a process that imports from a folder, whichever it runs in."""
+    """The environment of a process that imports from a folder, in any working directory."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
     return {**untraced(os.environ), **own, **SECRETS}
@@ -78,7 +78,7 @@ def key_of(example: str, *arguments: str, cwd: Path) -> dict[str, str]:
 
 
 class Running(NamedTuple):
-    """A served example, and what it printed."""
+    """A served example, and its output."""
 
     url: str
     printed: Mapping[str, str]
@@ -100,7 +100,7 @@ def free_port() -> int:
 def served(
     server: str, app: str, folder: Path = EXAMPLES, cwd: Path | None = None
 ) -> Iterator[Running]:
-    """Serve an application and take what it prints; a server may load it more than once."""
+    """Serve an application and collect its output; a server may load it more than once."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     module, *options = (part.format(app=app, port=port) for part in SERVERS[server])
@@ -122,7 +122,7 @@ def served(
                     assert process.poll() is None, Path(output.name).read_text()
                     assert time.monotonic() < deadline, Path(output.name).read_text()
                     time.sleep(0.05)
-            # By a file of its own: this one shares its position with the server that writes.
+            # By a separate file object: this one shares its position with the server that writes.
             shown = Path(output.name).read_text().splitlines()
             lines = (line.partition(":") for line in shown)
             yield Running(url, {name: value.strip() for name, _, value in lines})

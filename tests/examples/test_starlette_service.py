@@ -1,4 +1,4 @@
-"""The example does what it says."""
+"""The Starlette example works as documented."""
 
 import runpy
 from pathlib import Path

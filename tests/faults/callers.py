@@ -34,7 +34,7 @@ PATIENCE = 30.0
 
 
 class Key(TypedDict):
-    """A key, and what it is for."""
+    """A key, and its role in the campaign."""
 
     organization: str
     id: str
@@ -127,7 +127,7 @@ class Callers:
         self.changes.append(Change(started, monotonic(), answered, key["id"]))
 
     def _steps(self) -> Iterator[Iterator[Awaitable[object]]]:
-        """Give for each caller what it does next, without end."""
+        """Yield the next action of each caller, without end."""
         for group in self._plan["groups"]:
             for key in group["free"]:
                 yield self._over_and_over(partial(list, [key]))

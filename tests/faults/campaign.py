@@ -63,7 +63,7 @@ class Figures(NamedTuple):
     unchanged: int
     """Revocations that were answered 503."""
     changed: int
-    """Those that were answered."""
+    """Return the calls that were answered."""
     beyond: int
     revoked: Revoked
     counts: Counts
@@ -72,7 +72,7 @@ class Figures(NamedTuple):
     outcomes: tuple[tuple[str, int], ...]
     """Answers that are none of the expected ones."""
     noise: int
-    """Answers that were 503 before anything happened."""
+    """Return the 503 responses before the fault."""
     stall: float
     """The longest time that one of the processes got no processor."""
     told: tuple[str, ...]
@@ -142,7 +142,7 @@ class Load:
             awaiting=awaiting,
             warm=self._scenario.warm,
             groups=self.groups,
-            # Those of each group by turns.
+            # Return the members of all groups, one of each group in turn.
             revokes=[*revoked[::2], *revoked[1::2]],
             pause=0.02,
             log=str(self._folder / f"{awaiting}.json"),
