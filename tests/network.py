@@ -92,7 +92,7 @@ class Network:
 
     @contextmanager
     def split(self, pids: Iterable[int]) -> Iterator[None]:
-        """Keep some processes apart from all others; afterwards what was sent meanwhile arrives."""
+        """Partition some processes from all others; data sent in between arrives afterwards."""
         self._keep_apart(frozenset(pids))
         try:
             yield

@@ -10,7 +10,7 @@ PROPERTY = "outage"
 
 
 class Figures(NamedTuple):
-    """What an outage cost. Seconds; None: there was nothing to measure."""
+    """The measured cost of an outage, in seconds; None: not measured."""
 
     store: str
     happens: str
@@ -20,7 +20,7 @@ class Figures(NamedTuple):
     detected: float | None
     """From its beginning to the first answer, or decision, that shows it."""
     slowest: float
-    """The longest that anybody waited for an answer."""
+    """The longest wait for a response."""
     back: float
     """From its end, or its beginning where servers see to its end, to the first admission."""
     over: int | None

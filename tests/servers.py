@@ -32,7 +32,7 @@ _START_SECONDS = 60.0
 
 
 def free_port(beside: int = 0) -> int:
-    """A port that nobody listens on, nor on the one that lies so far beside it."""
+    """Return a free port such that the port at this offset is free as well."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -68,7 +68,7 @@ class Server:
     beside = 0
     """How far from its port it listens as well."""
     user: str | None = None
-    """Whom it runs as where we are root: PostgreSQL refuses to."""
+    """The user to run as when the tests run as root, which PostgreSQL refuses."""
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="lockgate-server-")
@@ -137,7 +137,7 @@ class Server:
             self.process = None
 
     def family(self) -> list[int]:
-        """The processes that the server is made of."""
+        """The processes of the server."""
         assert self.process is not None
         pid = self.process.pid
         with Path(f"/proc/{pid}/task/{pid}/children").open() as file:
@@ -205,7 +205,7 @@ class PostgresServer(Server):
         return [
             str(self.programs / "postgres"),
             *("-D", "data", "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.directory)),
-            # A crash of the process loses nothing without it; the machine is not going to crash.
+            # A crash of the process loses no data without it; a crash of the machine is not tested.
             *("-c", "fsync=off", "-c", "max_connections=200"),
         ]
 
@@ -316,7 +316,7 @@ class RedisServer(Server):
         program: what to start; by default Redis.
 
     Attributes:
-        program: what the next start starts, as an upgrade replaces it.
+        program: the program of the next start, which an upgrade replaces.
     """
 
     beside = 10_000  # Where the nodes of a Cluster talk to each other.
@@ -354,7 +354,7 @@ class RedisServer(Server):
     def client(self) -> redis.Redis:
         """A client to look into the server with, and to upset it.
 
-        It asks once: by default it would ask for seconds who starts, or wants a password.
+        One attempt: the default retries for seconds while the server starts or wants a password.
         """
         import redis
         from redis.backoff import NoBackoff
@@ -541,7 +541,7 @@ class RedisSentinel:
             return client.execute_command(*words)
 
     def state(self, sentinel: RedisServer) -> dict[str, Any]:
-        """What a Sentinel knows of the service."""
+        """Return a Sentinel's view of the service."""
         with sentinel.client() as client:
             return cast(dict[str, Any], client.sentinel_master(self.service))
 
@@ -594,7 +594,7 @@ class RedisSentinel:
         return True
 
     def _tilts(self, sentinel: RedisServer) -> bool:
-        """Whether a Sentinel was stopped lately: for half a minute it acts on nothing."""
+        """Whether a Sentinel was stopped recently: it takes no action for half a minute."""
         with sentinel.client() as client:
             return bool(cast(dict[str, Any], client.info("sentinel"))["sentinel_tilt"])
 

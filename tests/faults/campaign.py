@@ -79,7 +79,7 @@ class Figures(NamedTuple):
 
 
 class Load:
-    """Two processes of callers, one that awaits and one that blocks, and what they ask for."""
+    """Two processes of callers, one that awaits and one that blocks, and their requests."""
 
     def __init__(
         self, stack: ExitStack, scenario: Scenario, scene: Scene, store: str, deadline: float
@@ -163,7 +163,7 @@ class Load:
         return process
 
     def stop(self) -> list[Log]:
-        """Have the processes finish, and read what they saw."""
+        """Let the processes finish, and read their logs."""
         for process in self._processes:
             process.stdin.write("\n")
             process.stdin.flush()
@@ -204,7 +204,7 @@ _databases = count()
 def suffer(
     scenario: Scenario, beside: str, seconds: float = 3.0, deadline: float = 0.25
 ) -> Figures:
-    """Stage one scenario, and give what it cost.
+    """Run one scenario, and return its measured cost.
 
     Args:
         scenario: which one.
@@ -413,7 +413,7 @@ def cells(figures: Figures) -> tuple[str, ...]:
 
 
 def table(some: Iterable[Figures]) -> str:
-    """Write a table for a terminal, with what the machine itself did."""
+    """Write a table for a terminal, with the load of the machine."""
     rows: list[tuple[str, ...]] = [(*HEADINGS, *OF_THE_MACHINE)]
     rows += [(*cells(each), str(each.noise), f"{each.stall:.2f} s") for each in some]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

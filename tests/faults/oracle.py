@@ -168,7 +168,7 @@ def counts(logs: Sequence[Log], counted: Mapping[str, int]) -> Counts:
     for log in logs:
         for answer in log.answers:
             admitted[answer.key] += answer.outcome == ADMITTED
-            # An outcome that is none of the expected ones may have counted as well.
+            # A request with an unexpected outcome may have counted as well.
             unsure[answer.key] += answer.outcome not in EXPECTED - {UNAVAILABLE}
     lost = sum(max(0, admitted[key] - counted[key]) for key in counted)
     doubled = sum(max(0, counted[key] - admitted[key] - unsure[key]) for key in counted)

@@ -1,4 +1,4 @@
-"""The scenarios: which servers, what an operator or an accident does to them, what is promised."""
+"""The scenarios: servers, the fault of an operator or an accident, and the promised bounds."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ PAIRS = SQLITE, POSTGRES
 LOGGED = "--appendonly", "yes", "--appendfsync", "always"
 NO_SLOW_START = "--repl-diskless-sync-delay", "0"
 SERVERS_AT_MOST = 60.0
-"""Seconds in which servers do what they are told."""
+"""Seconds in which servers execute an administrative command."""
 
 
 class Scene(NamedTuple):
-    """Servers that run, and what is about to happen to them."""
+    """Running servers, and the fault to inject."""
 
     url: str
     act: Callable[[], float | None]
@@ -56,7 +56,7 @@ class Scene(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """The bounds that the docs promise; None: there is none."""
+    """The bounds that the docs promise; None: no bound."""
 
     refused: int | None = None
     """How many of the organizations concerned get 503."""
@@ -85,7 +85,7 @@ class Scenario(NamedTuple):
     """Starts the servers; the other argument is the database beside them, if there is one."""
     promise: Promise
     pair: Promise | None = None
-    """What a pair promises; None: the same."""
+    """The bounds of a CachedStore; None: the same."""
     beside: tuple[str, ...] = ALL
     durability: str | None = None
     warm: bool = True
@@ -96,7 +96,7 @@ class Scenario(NamedTuple):
 
 
 class ServersFailed(Exception):
-    """The servers themselves did not come back, so there is nothing to measure."""
+    """The servers did not come back, so the scenario cannot be measured."""
 
 
 def when(happens: Callable[[], bool]) -> float:

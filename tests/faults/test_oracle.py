@@ -1,4 +1,4 @@
-"""The oracle counts what is certain, whatever order answers were logged in."""
+"""The oracle counts only certain admissions, independently of the order of the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_w1_admissions_count_in_the_worst_window_of_any_position() -> None:
     some = answers(*((at, at + 0.5, "admitted") for at in (0.0, 50.0, 55.0, 59.0, 61.0, 200.0)))
     assert beyond(3, some) == 1
     assert beyond(4, some) == 0
-    # One that was asked for before the window may have been admitted before it.
+    # A request sent before the window may have been admitted before it.
     assert beyond(1, answers((0.0, 59.0, "admitted"), (1.0, 60.5, "admitted"))) == 0
     assert beyond(0, answers((0.0, 1.0, "limited"))) == 0
 

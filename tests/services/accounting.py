@@ -1,4 +1,4 @@
-"""A gate at which agents register, and people who claim."""
+"""A gate with registration of agents, and people who claim accounts."""
 
 from __future__ import annotations
 

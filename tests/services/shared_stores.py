@@ -50,5 +50,5 @@ def driving(mode: str) -> Iterator[Drive]:
 
 
 def gate_on(url: str, **options: Any) -> Gate:
-    """A gate whose calls take as long as a busy machine needs."""
+    """A gate with a deadline that suits a busy machine."""
     return Gate(url, brand="acme", deadline=30, **options)

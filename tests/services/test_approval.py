@@ -96,7 +96,7 @@ def test_g7_a_hook_that_fails_is_told_as_itself(
 
 
 def test_what_is_not_approved_costs_the_address_and_nothing_else() -> None:
-    """A stranger without proof spends neither the budget of an owner's address, nor that of all."""
+    """A stranger without proof spends neither an owner's e-mail budget nor the service's."""
     office = Office(approve=lambda asked: asked.proof == "good", per_address=3, per_service=1)
     for _ in range(3):
         with pytest.raises(RegistrationRefused):

@@ -135,7 +135,7 @@ def test_r3_one_of_many_wins() -> None:
     assert sum(at_once(16, claim)) == 1
 
 
-# --- what is listed, and for whom a session acts --------------------------------------------
+# --- lists of accounts, and the acting organization -----------------------------------------
 
 
 def test_the_list_is_of_what_is_theirs_and_what_is_free(office: Office) -> None:
@@ -287,7 +287,7 @@ def test_d46_a_claim_between_the_token_and_the_session_leaves_no_session() -> No
         run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))
 
 
-# --- for whom a session acts ----------------------------------------------------------------
+# --- the acting organization ----------------------------------------------------------------
 
 
 def act(office: Office, session: Session, wanted: str | None = None, **more: bool) -> Session:

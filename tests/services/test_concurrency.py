@@ -31,7 +31,7 @@ class Held:
 
 
 class SlotsMachine(RuleBasedStateMachine):
-    """Two gates on one store, beside a dictionary of who holds what until when."""
+    """Two gates on one store, compared with a dictionary of owners and deadlines."""
 
     def open(self) -> Store:
         return MemoryStore()
@@ -42,7 +42,7 @@ class SlotsMachine(RuleBasedStateMachine):
         self.clock = HandClock()
         self.told: list[Event] = []
         self.gates = [
-            # No machine is so busy that it may change what is found.
+            # Long enough that a busy machine does not change the result.
             Gate(
                 self.store,
                 brand="acme",
@@ -287,7 +287,7 @@ def test_no_event_repeats_a_key_that_was_sent_as_a_job_id() -> None:
 
 
 def test_a_cancelled_job_is_not_its_successor() -> None:
-    """Whoever takes the slot between the look and the release keeps it."""
+    """An owner that takes the slot between the read and the release keeps it."""
 
     class Slow(MemoryStore):
         async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:

@@ -27,12 +27,12 @@ from tests.stores.making import at_once
 SHORT = 0.15
 """Seconds of a lease that is to be lost."""
 KEPT = 1.8
-"""Of one that is to be kept, on a machine that stalls for a second as well."""
+"""The lease of a slot that must be kept even if the machine stalls for a second."""
 """Seconds of a lease that is to be renewed, or to end, while a test runs."""
 
 
 class Faulty(MemoryStore):
-    """Fails to renew or to release as often as it is told to, and can be slow."""
+    """Fails to renew or release a given number of times, and can be slow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Bench:
 
 
 async def soon(true: Callable[[], bool]) -> None:
-    """Wait for what is to come true in the background."""
+    """Wait for a condition that a background task fulfils."""
     async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0.002)
@@ -155,7 +155,7 @@ async def test_a_running_block_renews_its_lease() -> None:
 
 
 async def test_one_job_does_not_run_twice() -> None:
-    """Callers who may choose the id cannot run many jobs in one slot."""
+    """Callers that choose the id cannot run many jobs in one slot."""
     bench = Bench()
     async with bench.gate.slot("org_1", "a"):
         with pytest.raises(JobRunning):
@@ -246,7 +246,7 @@ async def test_a_store_that_comes_back_in_time_costs_nothing() -> None:
 
 
 async def test_a_loop_that_stood_still_finds_its_slot_lost() -> None:
-    """As a process does that was stopped: nothing could be renewed meanwhile."""
+    """As in a suspended process, which cannot renew its lease."""
     bench = Bench()
 
     async def hold() -> None:

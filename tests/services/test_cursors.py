@@ -1,4 +1,4 @@
-"""Cursors: what comes back is the position, and anything else is a mistake of the caller's."""
+"""Cursors: a written position is read back; any other text is the caller's error."""
 
 from __future__ import annotations
 

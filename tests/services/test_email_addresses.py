@@ -1,4 +1,4 @@
-"""What is an address, and which two are the same (D14)."""
+"""E-mail addresses: validation and comparison (D14)."""
 
 from __future__ import annotations
 

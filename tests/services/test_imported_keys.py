@@ -180,7 +180,7 @@ def test_a_key_of_django_rest_framework_api_key(hashed: list[str]) -> None:
 
 
 def cheap(hasher: Any, **costs: int) -> Any:
-    """A hasher of Django's, as it is but for what it costs."""
+    """A hasher of Django's, unchanged except for its cost."""
     vars(hasher).update(costs)
     return hasher
 
@@ -457,7 +457,7 @@ def test_right_keys_cost_an_address_nothing(hashed: list[str]) -> None:
 
 @pytest.mark.parametrize("state", ["revoked", "expired", "spent"])
 def test_a_key_that_is_not_admitted_costs_one_hash_only(hashed: list[str], state: str) -> None:
-    """Whoever holds one could otherwise keep the threads busy with it, at no cost to them."""
+    """Otherwise its holder could keep the threads busy without any charge."""
     desk = Desk()
     at = datetime.fromtimestamp(desk.clock.now / 1e6, UTC) + timedelta(days=1)
     key = desk.adopt("slow", "abc123", bcrypt_of(sk("abc123")), expires_at=at)
@@ -488,13 +488,13 @@ def _session() -> Any:
 
 
 class Gated:
-    """Slow checks that go on when they are let."""
+    """Slow checks that the test releases one by one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.begun = 0
         self.texts: list[bytes] = []
-        """What is checked, in the order in which it is."""
+        """The checked keys, in the order of their checks."""
         self.asked: list[Future[bool]] = []
         verify, check = PasswordHashes.verify, PasswordChecks.check
 
@@ -582,7 +582,7 @@ async def test_an_attack_on_one_handle_takes_few_places_and_delays_no_other(gate
 async def test_wrong_keys_from_other_addresses_keep_the_right_one_of_a_handle_not_out(
     gated: Gated,
 ) -> None:
-    """Whoever has shown a wrong key gives way to an address that has not."""
+    """An address without wrong keys takes precedence over an address with wrong keys."""
     desk = Desk()
     await desk.gate.legacy.adopt(
         "slow", organization="org_1", name="x", handle="abc123", digest=bcrypt_of(sk("abc123"))
@@ -656,7 +656,7 @@ async def test_an_address_cannot_outrun_its_budget(gated: Gated) -> None:
 
 
 def _refusal(desk: Desk) -> type[Exception]:
-    """What a spent address is told, found without a hash: its budget is looked at first."""
+    """An address with a spent budget is refused without a hash: its budget is read first."""
     checks: Any = desk.gate.legacy._checks
     try:
         checks._refuse_spent("203.0.113.1")
@@ -684,7 +684,7 @@ def test_threads_wait_for_it_as_well(gated: Gated) -> None:
     desk.adopt("slow", "abc123", bcrypt_of(sk("abc123")))
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(desk.admit, sk("abc123"), f"a{n}") for n in range(8)]
-        # Whoever asks once the first check is over finds the key moved, or has a check of its own.
+        # A caller after the first check finds the key moved, or starts another check.
         deadline = time.monotonic() + 30
         while len(gated.asked) < 8:
             assert time.monotonic() < deadline
@@ -991,7 +991,7 @@ async def test_closing_refuses_whoever_waits_and_cancels_nobody(gated: Gated) ->
 def test_closing_waits_for_nobody_who_begins_a_check(
     gated: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One who holds our lock wants the pool's, and closing has the pool's when it wants ours."""
+    """A caller takes our lock, then the pool's; closing takes the pool's, then ours."""
     checks = PasswordChecks(PasswordHashes(["bcrypt"]), None)
     digest = bcrypt_of(sk("abc123")).encode()
     begins, refuse = threading.Event(), PasswordChecks._refuse_spent

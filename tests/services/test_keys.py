@@ -111,7 +111,7 @@ def test_the_cap() -> None:
 
 
 def drawing(*handles: str) -> KeyFormat:
-    """A format whose handles are drawn as given, and whose random parts are all alike."""
+    """A key format with given handles, and with equal random parts."""
     drawn: Iterator[str] = iter(handles)
     return KeyFormat("acme", draw=lambda length: next(drawn) if length == 8 else "r" * length)
 

@@ -111,7 +111,7 @@ def test_a_change_noted_in_the_hosts_transaction_reaches_processes_if_and_only_i
 def test_an_unknown_plan_is_an_error_in_the_log_once(
     kind: Kind, drive: Drive, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a deploy whose plan book lacks a plan that organizations are still on."""
+    """As after a deploy without a plan that organizations are still on."""
     told = list[Event]()
     gold = Plan("gold", rpm=70, rph=700, rpd=7000, concurrent=7)
     with shared_store(kind, tmp_path) as url:

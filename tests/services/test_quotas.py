@@ -86,7 +86,7 @@ def test_no_organization_can_have_the_owners_id_and_no_address_is_to_be_read() -
 
 
 def test_an_owners_name_is_hashed_with_the_oldest_pepper() -> None:
-    """So no list of addresses tells whose it is, and a pepper that is added changes nothing."""
+    """So a list of addresses does not reveal the owner, and an added pepper keeps the counts."""
     old, new = b"an older pepper, long enough", b"a newer pepper, long enough"
     names = [Peppers(peppers).pseudonym("test", "192.0.2.1") for peppers in ([old], [new, old])]
     assert names[0] == names[1]

@@ -1,4 +1,4 @@
-"""The status says what a reading says."""
+"""The status agrees with the reading."""
 
 from __future__ import annotations
 

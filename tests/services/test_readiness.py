@@ -1,4 +1,4 @@
-"""A process that prepares before its first request: what it checks, and what its start forgives."""
+"""Readiness: checks of a process before its first request, and errors that its start tolerates."""
 
 from __future__ import annotations
 

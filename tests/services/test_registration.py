@@ -1,4 +1,4 @@
-"""Agents register themselves: all or nothing, and nobody learns who else did (D13, D14)."""
+"""Registration of agents is atomic and reveals no other account (D13, D14)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_w7_a_registration_that_one_limit_refuses_costs_nothing_in_the_other() -
 
 
 def site(number: int, network: str = "2001:db8:1") -> str:
-    """An IPv6 client as it is counted by: the /64 of one of a site's many."""
+    """The /64 by which an IPv6 client is counted, one of a site's many."""
     return f"{network}:{number:x}::/64"
 
 
@@ -169,7 +169,7 @@ BUDGETS: dict[str, Any] = {"per_address": 2, "per_network": 3, "per_email": 2, "
 
 
 def test_w7_a_registration_that_any_budget_refuses_costs_nothing_in_the_others() -> None:
-    """Whatever is refused, as often as it likes: exactly what was admitted is counted."""
+    """Any number of refusals: exactly the admitted registrations are counted."""
     office = Office(**BUDGETS)
     store, now = office.store, office.clock
 
@@ -238,7 +238,7 @@ def test_registrations_never_count_in_an_organizations_windows() -> None:
 
 
 def flood(number: int, threads: int) -> None:
-    """So many registrations with one e-mail, each from an address of its own, at once (D14)."""
+    """Concurrent registrations with one e-mail, each from another address (D14)."""
     office = Office()
 
     def register(index: int) -> list[Registered | None]:
@@ -274,7 +274,7 @@ def test_ten_thousand_parallel_registrations_with_one_email() -> None:
 
 
 class Failing(MemoryStore):
-    """Fails at one verb, before it or after: as a server that dies, or whose reply is lost."""
+    """Fails at one verb, before or after its effect, like a dead server or a lost reply."""
 
     def __init__(self, verb: str, *, after: bool) -> None:
         super().__init__()
@@ -391,7 +391,7 @@ def test_where_it_is_funded_comes_from_the_provider() -> None:
     assert asyncio.run(flow).billing_url.startswith("https://pay.example.com/org_")
 
 
-# --- R2: nobody learns who else registered --------------------------------------------------
+# --- R2: no information about other accounts ------------------------------------------------
 
 
 def test_r2_a_known_email_is_answered_like_an_unknown_one() -> None:

@@ -1,4 +1,4 @@
-"""Accounts that nobody claimed or used go after a time, and nothing that is in use (D46)."""
+"""Unclaimed accounts are removed after a time without use; used accounts stay (D46)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_d46_each_use_keeps_an_account(office: Office, use: str) -> None:
 
 
 def test_a_session_is_good_to_its_end_whatever_is_removed() -> None:
-    """It keeps the account that it acts for, so no key is ever made for one that is gone."""
+    """A session keeps its account, so no key is ever created for a removed account."""
     office = Office(remove_unclaimed_after_days=1, session_seconds=2 * 86_400)
     made = office.register()
     signed_in = run(office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS))

@@ -17,7 +17,7 @@ from tests.stores.making import HandClock
 
 
 class Service:
-    """A gate with a clock of its own."""
+    """A gate with a separate clock."""
 
     def __init__(self, days: float | None = 400, store: MemoryStore | None = None) -> None:
         self.clock = HandClock()
@@ -85,7 +85,7 @@ def test_a_store_that_fails_is_told_by_whoever_asked() -> None:
 
 
 class Watched(MemoryStore):
-    """Counts steps, and fails at the first if it is told to."""
+    """Counts steps, and fails at the first on request."""
 
     def __init__(self, failures: int = 0) -> None:
         super().__init__()

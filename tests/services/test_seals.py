@@ -39,7 +39,7 @@ class Service:
         return key
 
     def refuses(self, text: str) -> str:
-        """The reason why a key is refused, which is told once."""
+        """Return the reason why a key is refused, which is reported once."""
         for _ in range(3):
             with pytest.raises(KeyNotFound):
                 self.admit(text)
@@ -242,7 +242,7 @@ def acts(office: Office, session: Session, wanted: str | None) -> Session:
 
 
 def test_a_dashboard_token_in_anothers_account_opens_nothing() -> None:
-    """Else who writes to the database would create keys for any organization."""
+    """Otherwise a writer of the database could create keys for any organization."""
     office = Office()
     mine, theirs = office.register("eve@example.com"), office.register()
     cookie = run(office.accounts.agents.sign_in(mine.dashboard_token, address=ADDRESS)).cookie
@@ -320,7 +320,7 @@ def test_a_claim_wins_although_the_token_moves_to_another_pepper_meanwhile() -> 
     assert acts(office, person(), None).organization
 
 
-# --- what a writer of the database can still do ---------------------------------------------------
+# --- limits of seals against a database writer ----------------------------------------------------
 
 
 def put_back(store: MemoryStore, key: ApiKey) -> None:

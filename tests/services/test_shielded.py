@@ -1,4 +1,4 @@
-"""What is to be finished is finished, whoever is cancelled, and closing waits for all of it."""
+"""Shielded flows finish after any cancellation, and closing waits for all of them."""
 
 from __future__ import annotations
 

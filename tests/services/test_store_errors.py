@@ -1,4 +1,4 @@
-"""What a store cannot answer becomes one refusal and one event."""
+"""Each failure of a store becomes one refusal and one event."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who a session is."""
+"""Tests of session verifiers."""

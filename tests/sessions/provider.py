@@ -64,7 +64,7 @@ def mint(
 
 
 def sign(payload: bytes, key: Any = EC, algorithm: str = "ES256", **header: Any) -> str:
-    """A good signature over anything, which joserfc would not make."""
+    """Sign any content validly, even content that joserfc refuses."""
     return pyjwt.PyJWS().encode(payload, key.private_key, algorithm, {"kid": key.kid, **header})
 
 

@@ -136,7 +136,7 @@ def test_the_provider_changes_its_keys(idp: Provider) -> None:
     assert desk.find("newer") == "newer"
     assert desk.find() == "ec"
     assert idp.asked == 2
-    # What the provider takes out is good until the keys are fetched again, and no longer.
+    # A key that the provider removes is valid until the next fetch, and no longer.
     idp.keys = [NEWER]
     assert desk.find() == "ec"
     desk.clock.now += 600
@@ -219,7 +219,7 @@ async def test_tasks_that_need_the_keys_share_a_fetch_and_block_no_loop(idp: Pro
         task.cancel()
     idp.answer = idp.serve_keys
     idp.let_go.set()
-    # The hanging answer ends without one: who still waits is told so, and cancelled nobody else.
+    # The hanging response fails: waiting callers get the failure, and no other is cancelled.
     found = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(f) for f in found] == [asyncio.CancelledError] * 25 + [NoSigningKeys] * 25
     desk.clock.now += 5
@@ -302,7 +302,7 @@ def test_a_provider_that_fails_later(idp: Provider, how: str) -> None:
 
 
 def test_keys_that_the_provider_has_withdrawn_serve_no_longer(idp: Provider) -> None:
-    """One that was stolen is of no use where the provider publishes others, of whatever kind."""
+    """A stolen key is useless where the provider publishes other keys, of any kind."""
     desk = Desk(idp.url)
     assert desk.find() == "ec"
     idp.keys = [ECKey.generate_key("P-384", parameters={"kid": "other", "use": "sig"})]
@@ -330,7 +330,7 @@ def test_a_refused_connection_raises_no_signing_keys(idp: Provider) -> None:
 def test_a_provider_whose_answer_never_ends_is_abandoned_at_the_timeout(
     idp: Provider, how: str
 ) -> None:
-    """Whoever waits gives up in time, and so does the thread that fetches."""
+    """Waiting callers and the fetching thread give up in time."""
     desk = Desk(idp.url, timeout=0.2)
     assert desk.find() == "ec"
     idp.answer = getattr(idp, how)
@@ -342,7 +342,7 @@ def test_a_provider_whose_answer_never_ends_is_abandoned_at_the_timeout(
     for thread in fetching:
         thread.join(5)
         assert not thread.is_alive()
-    # While it fails, what is at hand serves without waiting.
+    # While the fetch fails, known keys serve without waiting.
     before = time.monotonic()
     for _ in range(50):
         desk.clock.now += 31
@@ -426,7 +426,7 @@ async def test_g4_without_keys_the_answer_is_503(
     idp.answers(b"", 500)
     token = mint()
     assert await call(app, token) == (503, "STORE_UNAVAILABLE")
-    # What is no token of the allow-list needs no key to be refused.
+    # A token outside the allow-list is refused without a key.
     assert await call(app, "garbage") == (401, "SESSION_INVALID")
     names = [event.name for event in told]
     assert names[:3] == ["signing_keys_failed", "store_failed", "refused"]

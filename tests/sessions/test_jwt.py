@@ -142,7 +142,7 @@ def test_a_token_must_name_this_application_as_audience_or_party() -> None:
     assert verify(them, **parties) is None
     assert verify(nobody, **parties) is None
     assert verify(mint(aud=None, azp=[AUDIENCE]), **parties) is None
-    # A token that says for whom it is is for nobody else, whatever its azp.
+    # A token with another audience is refused, independently of its azp.
     assert verify(mint(), **parties) is None
     assert verify(nobody, audience=(), unaddressed=True) == ADA
     assert verify(mint(), audience=(), unaddressed=True) is None
@@ -262,7 +262,7 @@ def test_urls_in_a_token_are_never_fetched() -> None:
     ]
     for header in headers:
         assert verify(sign(json.dumps(claims()).encode(), mine, **header)) is None
-    # And with a good signature they change nothing.
+    # With a valid signature they have no effect.
     assert verify(mint(header={"jwk": public, "jku": "http://127.0.0.1:1/"})) == ADA
 
 
@@ -281,7 +281,7 @@ def test_only_session_types_of_tokens_are_accepted(kind: str, good: bool) -> Non
 
 
 def test_a_token_without_kid_needs_a_single_key_of_its_algorithm() -> None:
-    """Judged by the one key for its algorithm; where there are two, nobody guesses."""
+    """Verified by the only key for its algorithm; with two keys it is refused."""
     second = ECKey.generate_key("P-256", parameters={"kid": "ec-2"})
     token = mint(header={"kid": None})
     assert verify(token) == ADA
@@ -337,7 +337,7 @@ def test_an_oversized_token_is_no_session_even_if_well_signed() -> None:
     assert verify(large) is None
 
 
-# --- what the claims say -------------------------------------------------------------------
+# --- mapping of claims ---------------------------------------------------------------------
 
 
 def test_claims_are_found_by_name_path_list_or_function() -> None:
@@ -399,7 +399,7 @@ async def test_session_is_live_may_be_async() -> None:
         WsgiMiddleware(lambda environ, start: [], gate)
 
 
-# --- what is said when it is made ----------------------------------------------------------
+# --- errors at construction ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

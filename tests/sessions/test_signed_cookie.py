@@ -52,7 +52,7 @@ def test_no_changed_character_is_accepted() -> None:
         changed = value[:place] + ("A" if character != "A" else "B") + value[place + 1 :]
         if run(sessions().verify(changed)) is not None:
             accepted.append(place)
-    # base64 without padding: the last character of the signature has bits that mean nothing.
+    # base64 without padding: the last character of the signature has unused bits.
     assert set(accepted) <= {len(value) - 1}
 
 

@@ -144,7 +144,7 @@ def _listens(port: int) -> bool:
 
 
 def ask(port: int, key: str) -> tuple[int | str, int]:
-    """Ask over a connection of its own; the status, or the error of the connection, and the pid."""
+    """Ask over a new connection; return the status or the connection's error, and the pid."""
     connection = HTTPConnection("127.0.0.1", port, timeout=ANSWERS_AT_MOST)
     try:
         connection.request("GET", "/who", headers={"Authorization": f"Bearer {key}"})
@@ -159,7 +159,7 @@ def ask(port: int, key: str) -> tuple[int | str, int]:
 
 
 def burst(port: int, key: str, requests: int) -> tuple[Counter[int | str], set[int]]:
-    """Have callers ask at the same time until so many requests are answered."""
+    """Let callers ask concurrently until a number of requests are answered."""
     with ThreadPoolExecutor(CALLERS) as callers:
         answers = list(callers.map(lambda _: ask(port, key), range(requests)))
     return Counter(status for status, _ in answers), {process for _, process in answers} - {0}

@@ -1,4 +1,4 @@
-"""The service whose workers are started, for ASGI and WSGI servers."""
+"""The service of the workers, for ASGI and WSGI servers."""
 
 from __future__ import annotations
 

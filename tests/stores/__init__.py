@@ -1,1 +1,1 @@
-"""The first floor: what a store promises, and the stores that keep it."""
+"""Tests of the stores, and of their contract."""

@@ -14,7 +14,7 @@ from lockgate.stores.base import StoreError
 
 @contextmanager
 def store_fails(kind: type[Exception], match: str = "") -> Generator[Any]:
-    """Expect a StoreError whose cause is an exception of this kind."""
+    """Expect a StoreError caused by an exception of this kind."""
     with pytest.raises(StoreError) as failed:
         yield failed
     cause = failed.value.__cause__

@@ -13,12 +13,12 @@ import pytest
 
 from lockgate import Store
 
-# From 3.12 on Python warns of what is tested here.
+# From 3.12 on Python warns of forks with threads, which is tested here.
 AT_FORK = pytest.mark.filterwarnings("ignore:.* is multi-threaded:DeprecationWarning")
 
 
 def in_a_child(work: Callable[[], bytes]) -> bytes:
-    """What a forked process makes of this, in one piece."""
+    """Return the result of a function in a forked process."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -91,7 +91,7 @@ run(gate.close())
 
 
 def fork_and_charge(kind: Callable[..., Store], url: str, prefix: str) -> None:
-    """Parent and children all count what is theirs, and nothing of it is lost."""
+    """Parent and children each count their own requests, without a loss."""
     store = (kind.__module__, kind.__name__, url, prefix)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *store],

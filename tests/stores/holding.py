@@ -132,7 +132,7 @@ def hold_to_it(
         within(LEASE, lambda: deadline_of(gate, "stopped") > ends)
         stopped.process.send_signal(signal.SIGSTOP)
         killed.process.kill()
-        # L3, L7: by their deadline, a second more at most, and nobody does anything about it.
+        # L3, L7: by their deadline, at most a second later, without any call.
         within(LEASE + 1, lambda: run(gate.slots.held("org_1")) == ())
         next_one = run(gate.slots.acquire("org_1", "stopped"))
         another = run(gate.slots.acquire("org_1", "another"))

@@ -1,4 +1,4 @@
-"""What the tests put into stores."""
+"""Factories of keys and accounts for tests of stores."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def account(
     company: str | None = None,
     agent: str = "an agent",
 ) -> AccountDraft:
-    """An account with a dashboard token of its own."""
+    """An account with a new dashboard token."""
     token = new_key()
     digest = FORMAT.digest(token)
     return AccountDraft(

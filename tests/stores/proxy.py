@@ -16,7 +16,7 @@ class Proxy:
     client will never know.
 
     While ``swallows`` is set, connections stand and whatever is sent on them is lost: on both ways,
-    and for those that are opened meanwhile as well.
+    and for connections opened in the meantime.
     """
 
     def __init__(self, port: int) -> None:

@@ -1,4 +1,4 @@
-"""What a writer of the database can do to a gate with peppers; each kind of store runs it."""
+"""Attacks by a writer of the database on a gate with peppers, run for each kind of store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Write = Callable[[ApiKey, ApiKey], None]
 
 
 class Attack:
-    """A gate in whose database somebody else writes.
+    """A gate with a database that an attacker can write.
 
     Args:
         store: where its keys are.
         write: writes a row.
-        again: another store on the same database, as that of a process that starts later.
+        again: another store on the same database, as of a process that starts later.
     """
 
     def __init__(self, store: Store, write: Write, again: Store) -> None:
@@ -57,7 +57,7 @@ class Attack:
         return run(self.store.admit(token, 1, self.gate.plans)).key is not None
 
     def refuses(self, made: CreatedKey, reason: str) -> None:
-        """See that the key opens nothing, on no process, and that this is told once."""
+        """Check that every process refuses the key, and that this is reported once."""
         self.told.clear()
         assert not self.known(made)
         for gate in (self.gate, self.later, self.gate, self.later):
@@ -72,7 +72,7 @@ class Attack:
 
 
 def changes(key: ApiKey, other: ApiKey, text: str) -> Iterator[tuple[ApiKey, str]]:
-    """What may be written in place of a key's row, and what the gate says of it."""
+    """Replacements of a key's row, and the gate's response to each."""
     seal = key.seal or ""
     yield key._replace(organization=VICTIM), "wrong_seal"
     yield key._replace(scopes=("*",)), "wrong_seal"
@@ -93,7 +93,7 @@ def changes(key: ApiKey, other: ApiKey, text: str) -> Iterator[tuple[ApiKey, str
 
 
 def check_tampering(store: Store, write: Write, again: Store) -> None:
-    """Every change of a row is refused by the process that knew it and by one that did not."""
+    """Every change of a row is refused by processes with and without a hint of the key."""
     attack = Attack(store, write, again)
     attack.key(VICTIM)
     other = attack.key().key

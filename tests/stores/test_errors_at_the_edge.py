@@ -1,4 +1,4 @@
-"""Each failure is told as what it is: an outage, an unreadable state, or a bug (R11, G7, W8)."""
+"""Each failure is classified: an outage, an unreadable state, or a bug (R11, G7, W8)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BAD, GOOD = "org_bad", "org_good"
 ASKED = 3 * FAILURES
 
 Corrupt = Callable[[bytes], None]
-"""Writes bytes in place of one part of what the store keeps of BAD."""
+"""Overwrites one part of the stored state of BAD."""
 
 
 def in_sql(kind: str, part: str) -> tuple[Store, Corrupt]:
@@ -145,7 +145,7 @@ def test_an_unreadable_state_refuses_its_own_organization_only_w8(
 ) -> None:
     store, corrupt = PARTS[kind][0](kind, part)
     service = Service(store)
-    # As a process that starts later, which remembers nothing of the key.
+    # As a process that starts later, without a hint of the key.
     gate = Gate(store, brand="acme", plans=BOOK, deadline=UNHURRIED, observer=service.told.append)
     corrupt(junk)
     if isinstance(store, SqlStore):
@@ -245,7 +245,7 @@ def test_a_server_s_failure_is_a_store_error_that_names_its_cause_r11() -> None:
 
 
 class Failing(SharedRecords):
-    """Fails with an exception of its own driver, or with one of Python's."""
+    """Fails with an exception of its driver, or with one of Python's."""
 
     failure: Exception | None = None
 

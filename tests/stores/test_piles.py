@@ -1,4 +1,4 @@
-"""Thousands of keys that ended slow nothing down: rows and turns are counted, not seconds (D45)."""
+"""Thousands of ended keys slow no call down: rows and round trips are counted, not time (D45)."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def counting(decoded: list[int]) -> Any:
 
 
 async def test_no_call_of_redis_walks_a_pile() -> None:
-    """What a script asks of Redis is as much as it was asked for, whatever there is."""
+    """A script reads only as many entries as requested, of any number."""
     store = opened("single")
     for _ in range(6):
         drafts = [draft(lifetime=DAY) for _ in range(500)]

@@ -1,4 +1,4 @@
-"""Certificates for the tests, and a server behind TLS that shows whichever it is told to."""
+"""Certificates for the tests, and a TLS server that presents any of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .proxy import Proxy
 
 
 class Certificate(NamedTuple):
-    """A certificate that signs itself, so whoever trusts it trusts this server alone."""
+    """A self-signed certificate: trusting it means trusting this server alone."""
 
     file: Path
     """Certificate and private key, PEM."""
@@ -32,7 +32,7 @@ class Certificate(NamedTuple):
 def certificate(
     folder: Path, address: str = "127.0.0.1", *, days: int = 1, name: str = "lockgate's tests"
 ) -> Certificate:
-    """A certificate for an address, good for so many days from now; fewer than 0: it was."""
+    """A certificate for an address, valid for ``days`` from now; negative: already expired."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

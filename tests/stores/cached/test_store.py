@@ -58,7 +58,7 @@ def server() -> Iterator[Any]:
 
 
 class Bench:
-    """Processes that share a database and a Redis: each has stores of its own."""
+    """Processes that share a database and a Redis, each with separate store objects."""
 
     def __init__(self, server: Any, folder: Any) -> None:
         self.server = server
@@ -205,7 +205,7 @@ def test_a_flushed_cache_refills_itself_and_lets_no_revoked_key_in(bench: Bench)
 
 
 def test_whoever_died_before_telling_the_cache_is_made_up_for(bench: Bench) -> None:
-    """Also when the cache lost what it was told, as at a failover to a replica that lagged."""
+    """Also when the cache lost writes, as at a failover to a lagging replica."""
     assert bench.admit() is Verdict.ADMITTED
     run(bench.here.compare())
     run(bench.there.primary.revoke_if_live("org_1", bench.key.id))  # And no word to the cache.
@@ -327,7 +327,7 @@ async def test_d6_usage_comes_back_in_an_event_loop_and_at_the_end(
 def test_d6_usage_comes_back_although_the_loop_that_was_to_see_to_it_ended(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that of a script, which asks for something and closes its loop."""
+    """Like a script, which makes a call and closes its loop."""
     monkeypatch.setattr(background, "EVERY", 0.05)
     store = bench.here
 
@@ -375,7 +375,7 @@ async def test_k7_a_reader_that_goes_away_takes_no_count_along(
 
 @AT_FORK
 def test_k7_what_was_counted_before_a_fork_is_counted_once(bench: Bench) -> None:
-    """The child leaves it to the parent, and counts what it admits itself."""
+    """The child leaves the parent's counts alone, and counts its own admissions."""
     assert bench.admit() is Verdict.ADMITTED
 
     def work() -> bytes:
@@ -616,7 +616,7 @@ def test_w15_a_cache_that_is_slow_for_a_moment_keeps_the_limits_that_it_told(tmp
 def test_w1_what_was_admitted_without_the_cache_counts_there_when_it_is_back(
     tmp_path: Any, awaits: bool
 ) -> None:
-    """Of each outage one request may be too many: the one that finds that it is over."""
+    """Each outage may admit one request too many: the request that detects its end."""
     limit, told = 40, list[Event]()
     loop = asyncio.new_event_loop()
     do: Callable[[Any], Any] = loop.run_until_complete if awaits else run
@@ -726,7 +726,7 @@ def test_k4_a_process_that_dies_after_a_removal_leaves_no_copy_that_is_believed(
 def test_k1_a_copy_that_somebody_changed_gives_nothing_that_the_database_does_not(
     bench: Bench,
 ) -> None:
-    """Whoever writes to the cache has no pepper: the copy is refused and made anew."""
+    """A writer of the cache has no pepper: the copy is refused and replaced."""
     peppers = [b"a pepper of the tests, long enough"]
     gate = Gate(bench.here, brand="acme", peppers=peppers, plans=WIDE)
     created = run(gate.keys.create("org_1", "mine", ["jobs:read"]))

@@ -1,4 +1,4 @@
-"""What the memory store adds to the contract: its own clock, and state the collector forgets."""
+"""The memory store beyond the contract: its clock, and state untracked by the garbage collector."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_organization_without_leases_leaves_nothing() -> None:
 
 
 def flush() -> None:
-    """A tuple is forgotten once what is in it was: one collection for each level."""
+    """A tuple is untracked once its items are: one collection for each level."""
     for _ in range(3):
         gc.collect()
 

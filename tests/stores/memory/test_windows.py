@@ -1,4 +1,4 @@
-"""Windows in this process: what still counts is kept, what does not is let go, a little a call."""
+"""Windows in this process: counting cells are kept, others dropped, a few in each call."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_adding_states_to_a_full_table_changes_the_generation() -> None:
 @settings(deadline=None)
 @given(FORWARD)
 def test_no_unexpired_state_is_dropped(calls: list[tuple[int, str]]) -> None:
-    """Against a dictionary that never drops anything: the same readings, always."""
+    """The readings always equal those of a dictionary that never drops a cell."""
     windows = LocalWindows()
     states: dict[str, State] = {}
     now = NOW
@@ -183,7 +183,7 @@ def test_cached_refusals_are_bounded() -> None:
 def test_clocks_that_step_back_drop_nothing_early(calls: list[tuple[int, str]]) -> None:
     """A state is dropped only after a day in which the clock went forward, steps back aside.
 
-    The dictionary that never drops anything may then still count hits that it saw in the future.
+    The dictionary that never drops a cell may then still count hits from the future.
     """
     windows = LocalWindows()
     states: dict[str, State] = {}
@@ -247,7 +247,7 @@ def test_w10_under_traffic_two_idle_days_leave_nothing() -> None:
 
 
 def test_w10_after_silence_two_idle_days_leave_nothing() -> None:
-    """Nobody called for two days: the calls after them let go of everything before."""
+    """After two days without a call, the next calls drop all earlier state."""
     windows = LocalWindows()
     crowd(windows, 400, NOW)
     for _ in range(500):

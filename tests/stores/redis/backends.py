@@ -48,7 +48,7 @@ def stop_servers() -> None:
 
 
 def opened(kind: str, *sources: Any) -> RedisStore:
-    """An empty store: nobody else has its prefix."""
+    """An empty store with a unique prefix."""
     return RedisStore(*(sources or [server(kind).url()]), prefix=f"t{next(_prefixes)}")
 
 

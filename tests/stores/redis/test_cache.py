@@ -65,7 +65,7 @@ def test_a_pair_takes_no_keys_away_that_another_store_keeps_under_the_same_names
 
 
 def test_a_copy_made_anew_goes_on_counting(backend: Backend) -> None:
-    """What was counted here may not have got to the truth yet."""
+    """Usage counted here may not have reached the primary yet."""
     store, made = backend(), new_key()
     key = draft_of(made).created(NOW)
     fill_token = run(store.fill_token("org_1"))

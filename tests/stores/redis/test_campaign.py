@@ -36,7 +36,7 @@ WIDE = "wide"
 """The organization that is free."""
 DEADLINE = 0.25
 SLACK = 1.0
-"""For machines that are busy; the table says what was measured."""
+"""A tolerance for busy machines; the table has the measured values."""
 CALLERS = 4
 MINUTE = 60
 
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
 
 class Load:
-    """A gate, and callers that never stop asking it: one that is free, one whose minute gets full.
+    """A gate with continuous callers: one without a limit, and one that fills its minute.
 
     Args:
         url: the store's.
@@ -67,7 +67,7 @@ class Load:
             observer=lambda event: self.told.append((monotonic(), event)),
         )
         self.counted = 0
-        """What the store says was admitted for that one."""
+        """Return the store's count of admissions for that organization."""
         self._awaiting = awaiting
         self._tokens: dict[str, str] = {}
         self._over = threading.Event()
@@ -159,12 +159,12 @@ class Load:
 
 
 class Scene(NamedTuple):
-    """A store, and what is about to happen to it."""
+    """A store, and the fault to inject."""
 
     url: str
     happens: Callable[[], AbstractContextManager[None]]
     over: int = 0
-    """How many may be admitted beyond the limit: what a server has forgotten."""
+    """Admissions that a server may have lost, and so may admit beyond the limit."""
     seen: bool = True
     """Whether callers notice at all."""
 

@@ -42,12 +42,12 @@ both_modes = pytest.mark.parametrize("mode", ["sync", "awaiting"])
 
 
 class Traffic:
-    """Callers of a gate that never stop asking, each with a key of an organization of its own.
+    """Continuous callers of a gate, each with a key of a different organization.
 
     Args:
         store: is closed with the gate.
         mode: ``awaiting`` or ``blocking``.
-        organizations: whose keys are used.
+        organizations: the organizations of the keys.
         deadline: seconds that a request may take.
     """
 
@@ -116,7 +116,7 @@ class Traffic:
         run(self.gate.close())
 
     def goes_on(self, more: int = 20, organizations: list[str] | None = None) -> None:
-        """Wait until each organization has so many more requests admitted."""
+        """Wait until each organization has a number of further requests admitted."""
         target = {id: self.admitted[id] + more for id in organizations or self.admitted}
         until = time.monotonic() + 60
         while any(self.admitted[id] < least for id, least in target.items()):
@@ -541,7 +541,7 @@ def test_redirections_to_a_host_name_that_is_missing_mean_the_host_that_answered
 
 
 def elsewhere(address: tuple[str, int]) -> tuple[str, int]:
-    """What the client's owner says of a network that translates addresses."""
+    """The client's address mapping, for a network that translates addresses."""
     host, port = address
     return ("127.0.0.1" if host == "192.0.2.1" else host), port
 

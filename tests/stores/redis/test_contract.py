@@ -57,7 +57,7 @@ class TestValkey(RedisSuite):
 
 
 class TestOneThatBlocks(StoreSuite):
-    """On a client of the host's own: what it says of retries and decoding is to change nothing."""
+    """On the host's own client: its settings for retries and decoding have no effect."""
 
     one_walk_in = 10
 
@@ -69,7 +69,7 @@ class TestOneThatBlocks(StoreSuite):
 def test_exactly_the_limit_is_admitted_across_event_loops_that_close_it(
     backend: Callable[[], RedisStore],
 ) -> None:
-    """Each loop opens connections of its own, so each closes them before it ends."""
+    """Each loop opens separate connections, so each closes them before it ends."""
     made = new_key()
     store = backend()
     run(store.insert(draft_of(made), None, NOW))

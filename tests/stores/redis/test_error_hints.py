@@ -1,4 +1,4 @@
-"""The log advises on each refusal of Redis, and repeats nothing of the URL."""
+"""The log advises on each refusal of Redis, without any part of the URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .backends import server
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[RedisServer]:
-    """A server with users of its own."""
+    """A server with configured users."""
     with redis_server() as running, running.client() as client:
         client.execute_command("ACL", "SETUSER", "reader", "on", ">pass", "~*", "+@read")
         yield running

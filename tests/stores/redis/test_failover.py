@@ -31,7 +31,7 @@ WINDOWS = BOOK.default.windows
 
 
 class Load:
-    """Threads that hit, each its own organizations, and count what was admitted."""
+    """Threads that hit different organizations, and count the admissions."""
 
     def __init__(self, store: RedisStore, threads: int = 4) -> None:
         self.store = store
@@ -66,7 +66,7 @@ class Load:
             thread.join(30)
 
     def goes_on(self, more: int = 200, seconds: float = 30) -> float:
-        """Wait until so many more are admitted; how long that took."""
+        """Wait for a number of further admissions; return the seconds that it took."""
         started = time.monotonic()
         target = sum(self.admitted.values()) + more
         while sum(list(self.admitted.values())) < target:
@@ -134,7 +134,7 @@ def test_sentinels_name_the_replica_once_the_primary_is_gone(
         assert admission.key is not None
         assert admission.key.request_count == 2
         for id, admitted in load.admitted.items():
-            # What the primary had not sent on is lost; what failed may have been counted.
+            # Writes that were not replicated are lost; failed calls may have been counted.
             assert run(store.peek(id, WINDOWS)).used[0] <= admitted + load.failed.get(id, 0)
         run(store.close())
 
@@ -165,7 +165,7 @@ def test_k4_a_replica_that_missed_a_revocation_lets_nobody_in(
 ) -> None:
     """It takes its primary's place with a copy that was voided there; another server still says
     that all copies are right. Whoever sees the change asks the database until that is compared."""
-    # The copy is put there late, so nothing may be compared before.
+    # The copy is installed late, so no comparison may happen before.
     monkeypatch.setattr(background, "EVERY", 30.0)
     cache = RedisStore(replicated.url())
     pair, other = (
@@ -187,7 +187,7 @@ def test_k4_a_replica_that_missed_a_revocation_lets_nobody_in(
     tell(replica, "RESTORE", place.organization, 0, copy)
     for _ in range(2):
         assert run(pair.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
-    # So does a process that has seen nothing yet.
+    # So does a process without an earlier call.
     assert run(other.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
     run(pair.compare())
     run(pair.compare())

@@ -1,4 +1,4 @@
-"""Redis fails in every way: nobody is counted twice, and it is found again by itself."""
+"""Failures of Redis: no request is counted twice, and the store recovers by itself."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_d33_all_who_shared_a_pipeline_get_their_first_verdicts(
 async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
     proxied: tuple[Proxy, RedisStore],
 ) -> None:
-    """Too many came since: nobody can tell whether it was counted, so it is refused."""
+    """Too many requests came since: it is unknown whether it was counted, so it is refused."""
     proxy, store = proxied
     await store.hit("org_1", WINDOWS, 1)
     proxy.cut_at = b"EVALSHA"
@@ -488,7 +488,7 @@ def failing_at(store: RedisStore, word: bytes) -> Callable[[Call], object]:
 def test_whatever_a_registration_leaves_half_done_hides_no_account(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index says where to look in vain: pages are as long as they are asked for."""
+    """The index has entries without a record: pages still have the requested length."""
     store = opened(kind)
     script = _REGISTER.by_digest
     monkeypatch.setattr(store, "_ask", failing_at(store, script))

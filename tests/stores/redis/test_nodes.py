@@ -1,4 +1,4 @@
-"""A Cluster loses one of three servers: others notice nothing, and it has a breaker of its own."""
+"""A Cluster loses one of three servers: only that server's breaker opens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lockgate.stores.sql import SqlStore
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
 DEADLINE = 10.0
-"""Seconds: what is healthy answers in time, whatever else runs on the machine."""
+"""The deadline, in seconds: enough for a healthy server on a busy machine."""
 WIDE = PlanBook([Plan("free", 10**6, 10**7, 10**8, 1)], custom=())
 NARROW = PlanBook([Plan("free", 3, None, None, 1)], custom=())
 
@@ -34,7 +34,7 @@ losses = pytest.mark.parametrize("loss", ["killed", "stopped"])
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
-    """Three servers, of which each comes back with what it wrote."""
+    """Three servers; each restarts with its data."""
     with redis_cluster() as running:
         for node in running.nodes:
             with node.client() as client:
@@ -176,7 +176,7 @@ def test_g4_a_lost_server_costs_the_organizations_of_others_nothing(
             tried, started = len(made.events("breaker_tried")), monotonic()
             assert not any(made.served(made.tokens[which] * 20, meanwhile=others * 20))
             tried = len(made.events("breaker_tried")) - tried
-            # All but those that tried were refused at once.
+            # All requests except the probes were refused at once.
             assert tried <= (monotonic() - started) / NODE_PAUSE + 1
         until(lambda: all(made.served(made.tokens[which])))
         assert set(made.events("breaker_opened")) == {address(cluster.nodes[which])}

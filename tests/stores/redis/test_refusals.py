@@ -1,4 +1,4 @@
-"""Whatever a Redis server refuses or leaves unanswered, callers get 503, and nothing is counted."""
+"""If a Redis server refuses or does not answer, callers get 503, and no request is counted."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_server_that_accepts_and_says_nothing_costs_the_deadline(
 
 @awaiting
 def test_a_host_that_drops_packets_costs_the_deadline(awaiting: bool) -> None:
-    """Nobody accepts there and the queue is full, so the system drops who tries to connect."""
+    """The listener does not accept and its queue is full, so the system drops new connections."""
 
     async def ask(store: ResilientStore) -> float:
         started = monotonic()

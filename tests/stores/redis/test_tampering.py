@@ -1,4 +1,4 @@
-"""Somebody else writes to the Redis of a gate with peppers."""
+"""An attacker writes to the Redis of a gate with peppers."""
 
 from __future__ import annotations
 

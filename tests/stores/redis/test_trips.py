@@ -25,14 +25,14 @@ WIDE = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])
 
 @pytest.fixture(scope="module")
 def quiet() -> Iterator[RedisServer]:
-    """A server that nobody else asks."""
+    """A server without other clients."""
     with redis_server() as running:
         yield running
 
 
 @pytest.fixture
 def trips(quiet: RedisServer) -> Iterator[Callable[[Callable[[], object]], int]]:
-    """Counts round trips by what the server has read."""
+    """Counts round trips by the server's reads."""
     with quiet.client() as client:
 
         def reads() -> int:
@@ -171,7 +171,7 @@ def test_request_ids_differ_after_a_fork() -> None:
 
 
 def test_the_accounts_of_an_address_share_round_trips(quiet: RedisServer) -> None:
-    """Anybody may register with an address, every day: that must not keep its owner from it."""
+    """Strangers may register with an e-mail every day: its owner must still find the accounts."""
     store = RedisStore(quiet.url(), prefix="accounts")
 
     async def many() -> int:

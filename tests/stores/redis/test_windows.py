@@ -132,7 +132,7 @@ def test_the_state_of_full_windows_stays_below_4_kb(store: RedisStore, plan: Pla
 
 
 def test_w10_the_state_lives_for_the_longest_window_and_a_part(store: RedisStore) -> None:
-    """Hits that join a cell prolong nothing, so they count on what the one that opened it gave."""
+    """Hits that join a cell do not extend the expiry; the hit that opened it set it."""
     windows = Plan("busy", 20_000, 20_000, 20_000, None).windows
     place = store._names.place("org_1")
     part = DAY // 60

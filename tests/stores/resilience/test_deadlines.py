@@ -1,4 +1,4 @@
-"""A late call is left behind, in an event loop and in a thread, and only so many are."""
+"""A late call is abandoned, in an event loop and in a thread, up to a bounded number."""
 
 from __future__ import annotations
 

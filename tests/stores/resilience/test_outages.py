@@ -1,4 +1,4 @@
-"""The demo over HTTP while its store hangs, dies, or swallows what it is sent (G4)."""
+"""The demo over HTTP while its store hangs, dies, or drops packets (G4)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Outage:
                 worker.join(90)
 
     def counted(self) -> int:
-        """What the store says was admitted: the key's own count, this request included."""
+        """Return the store's count of admissions of the key, this request included."""
         status, body = self.ask("/api/v1/api-keys")
         assert status == 200
         return int(json.loads(body)["data"][0]["requestCount"])

@@ -52,7 +52,7 @@ class Seconds:
 
 
 class Counting(MemoryStore):
-    """Counts who asks, and keeps an epoch as stores that are shared do."""
+    """Counts calls, and has a change counter as shared stores do."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock)
@@ -166,7 +166,7 @@ async def test_it_holds_until_the_exact_moment_and_says_what_the_store_would(
 
 
 async def test_another_good_key_of_the_organization_is_asked_about_once(bench: Bench) -> None:
-    """Whose key was refused is remembered, and nothing of whoever is let in."""
+    """Refused keys are remembered, admitted keys are not."""
     for _ in range(3):
         assert (await bench.ask(1)).verdict is Verdict.LIMITED
         assert bench.store.asked["admit"] == 1
@@ -268,7 +268,7 @@ async def test_an_expired_key_is_told_so(bench: Bench) -> None:
 
 @pytest.mark.parametrize("step", [-DAY, DAY])
 async def test_w12_the_clock_of_this_machine_prolongs_nothing(bench: Bench, step: int) -> None:
-    """It may step as it likes: the span is measured by one that does not."""
+    """It may step: the span is measured by a monotonic clock."""
     bench.later(30)
     assert (await bench.ask()).verdict is Verdict.LIMITED
     bench.clock.now += step  # The store's: whatever it says, it is asked when the span is over.
@@ -289,7 +289,7 @@ CLOCKED: dict[str, Callable[[str], Store]] = {
 
 
 class ByHand(Wrapper):
-    """A real store whose clock is set by hand."""
+    """A real store with a clock that the test sets."""
 
     def __init__(self, inner: Store, clock: HandClock) -> None:
         super().__init__(inner)
@@ -379,7 +379,7 @@ async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only()
 
 
 class Emptied(BoundedDict[str, Organization | None]):
-    """What another thread empties as soon as somebody has looked into it so often."""
+    """A mapping that another thread empties after a number of lookups."""
 
     def __init__(self, looks: int, kept: dict[str, Organization | None]) -> None:
         super().__init__(100)

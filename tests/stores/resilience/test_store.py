@@ -1,4 +1,4 @@
-"""Real servers that hang, die, swallow what they are sent and come back, behind the real gate."""
+"""Real servers that hang, die, drop packets and recover, behind the real gate."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ colours = pytest.mark.parametrize("colour", ["async", "sync"])
 
 @pytest.fixture(params=["postgresql", "mysql"])
 def server(request: pytest.FixtureRequest) -> Any:
-    """The server that all tests of the process share: these stop it and let it go on."""
+    """The server that all tests of the process share: these tests suspend and resume it."""
     return shared(request.param)
 
 
@@ -63,7 +63,7 @@ def test_every_verb_with_the_deadline_of_a_request_is_a_verb_of_a_store() -> Non
 
 
 class Bench:
-    """A gate with a short deadline on a database of its own, and a key, called in one I/O mode."""
+    """A gate with a short deadline on a separate database, and a key, called in one I/O mode."""
 
     def __init__(self, url: str, colour: Colour, **options: Any) -> None:
         if not url.startswith("redis"):
@@ -290,7 +290,7 @@ def test_a_refusal_by_the_store_does_not_open_the_breaker(server: Any) -> None:
 
 
 class Slow(MemoryStore):
-    """A store of the host's own, that knows nothing of deadlines."""
+    """A store of the host, without deadlines."""
 
     def __init__(self, io: Any, wait: Callable[[], Any]) -> None:
         super().__init__()

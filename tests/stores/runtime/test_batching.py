@@ -1,4 +1,4 @@
-"""Threads that send together: whoever is interrupted, wherever that is, the others go on."""
+"""Batching in threads: an interruption of one thread, anywhere, does not stop the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 10.0
 
 
 class Interrupted(BaseException):
-    """As a signal's handler raises it in the main thread, or who ends a thread from outside."""
+    """Raised as by a signal handler in the main thread, or by another thread."""
 
 
 class Interrupting:
@@ -29,7 +29,7 @@ class Interrupting:
     where a function begins, and where a built-in one has returned.
 
     Args:
-        place: at the how manieth of them, those of :mod:`lockgate.stores.runtime.batching` counted.
+        place: the number of the place, counted in :mod:`lockgate.stores.runtime.batching` only.
     """
 
     def __init__(self, place: int) -> None:
@@ -91,7 +91,7 @@ class Callers:
             self.over.set()
 
     def end(self) -> dict[str, object]:
-        """What came of those who were there, and of one who comes later."""
+        """The outcomes of the concurrent callers, and of a later caller."""
         self.start("later")
         for thread in self.threads:
             thread.join(2 * PATIENCE)
@@ -101,7 +101,7 @@ class Callers:
 
 
 def every_place(scene: Callable[[Callers], None]) -> Iterator[dict[str, object]]:
-    """Play a scene, interrupted at each place in turn, then once as it is meant."""
+    """Run a scenario, interrupted at each place in turn, then once without interruption."""
     for place in count(1):
         crowd = Callers(place)
         scene(crowd)

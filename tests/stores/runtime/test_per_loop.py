@@ -1,4 +1,4 @@
-"""Lanes: whoever asks in an event loop gets that loop's lane, whoever asks in none waits."""
+"""Per-loop registry: a call in an event loop gets that loop's resource, any other call blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process counts of its threads and holds of its connections ends where it forks."""
+"""Process hooks: a forked child drops its parent's thread counts and connections."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_child_has_none_of_the_threads_that_waited_for_work() -> None:
 
 
 def test_a_lock_that_the_parent_holds_is_free_in_the_child() -> None:
-    """Whoever held it there is a thread that the child does not have."""
+    """Its holder is a thread of the parent, which the child does not have."""
     lock = own_lock()
     with lock:
         assert in_a_child(lambda: b"%d" % lock.acquire(timeout=1)) == b"1"

@@ -28,7 +28,7 @@ def _folder() -> Path:
 
 
 def close_backends() -> None:
-    """Close what the tests reach their databases by."""
+    """Close the tests' engines."""
     for backend in BACKENDS.values():
         backend.close()
     _folders.close()
@@ -43,7 +43,7 @@ def database(kind: str) -> str:
 
 
 class Backend:
-    """A database whose tables are emptied for each test: quicker than making them anew."""
+    """A database with tables emptied for each test, which is faster than creating them again."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -64,7 +64,7 @@ class Backend:
         return self._admin
 
     def take(self) -> Tables:
-        """Empty tables that nobody else uses."""
+        """Empty tables without other users."""
         if not self._idle:
             tables = Tables(f"t{next(self._numbers)}_")
             upgrade(self.admin, tables)
@@ -110,7 +110,7 @@ class Borrowed(SqlStore):
 
 
 def await_locks(admin: Engine, callers: int = 1) -> None:
-    """Wait until so many wait for rows of a server."""
+    """Wait until a number of transactions wait for row locks of a server."""
     waiting = (
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         if admin.dialect.name == "postgresql"

@@ -11,7 +11,7 @@ from .backends import BACKENDS, Backend, close_backends
 
 @pytest.fixture(scope="session", autouse=True)
 def backends(shared_servers: None) -> Iterator[None]:
-    """What the tests reach their databases by is closed at the end, before the servers."""
+    """Close the tests' engines at the end, before the servers."""
     yield
     close_backends()
 

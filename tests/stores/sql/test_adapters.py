@@ -1,5 +1,5 @@
 """The database goes wrong behind a service: callers see 503 and no 500, and every request that was
-answered is counted once (D17, D33, G4). Nothing that was bound or shown is in the log (R7)."""
+answered is counted once (D17, D33, G4). No parameter or key is in the log (R7)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["mortal", "tiny_disk"]
 
 WIDE = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=None)])
 PATIENT = 60.0
-"""Seconds of a deadline that is not what is tested."""
+"""Seconds of a deadline that is not under test."""
 BACK_WITHIN = 60.0
 
 pytestmark = pytest.mark.usefixtures("soon_tried")
@@ -83,7 +83,7 @@ class Service:
             self._app = WsgiMiddleware(_waiting, self._gate)
 
     def make_key(self, url: str, prefix: str) -> None:
-        """Make the caller's key, by a way that nothing is wrong with."""
+        """Create the caller's key, over a connection without faults."""
         maker = Gate(SqlStore(url, prefix=prefix), brand="acme", plans=WIDE)
         self.key = run(maker.keys.create("org_1", "hunter2hunter2")).text
         run(maker.close())
@@ -107,7 +107,7 @@ class Service:
         return status
 
     def ask_until_admitted(self) -> None:
-        """Ask until the breaker has let somebody try, and the store is back."""
+        """Ask until the breaker's probe has succeeded."""
         until = time.monotonic() + BACK_WITHIN
         while (status := self.ask()) != 200:
             assert status == 503
@@ -115,7 +115,7 @@ class Service:
             time.sleep(0.01)
 
     def counted(self, url: str, prefix: str) -> int:
-        """What the database says was admitted."""
+        """Return the database's count of admissions."""
         store = SqlStore(url, prefix=prefix)
         (key,) = run(store.list("org_1", 100))
         used = run(store.peek("org_1", WIDE.default.windows)).used
@@ -231,7 +231,7 @@ def test_a_locked_file_answers_503(service: Service) -> None:
 
 
 def test_an_exhausted_pool_answers_503(service: Service, backend: Backend) -> None:
-    """Of the host's own engine: somebody else has its only connection."""
+    """For the host's engine: another user holds its only connection."""
     tables = backend.take()
     service.make_key(backend.url, tables.prefix)
     small: dict[str, Any] = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}
@@ -262,7 +262,7 @@ def test_an_exhausted_pool_answers_503(service: Service, backend: Backend) -> No
 
 
 def test_a_file_that_may_not_grow_answers_503(service: Service) -> None:
-    """What SQLite says of a full disk, where nobody may mount a small one."""
+    """SQLite's error for a full disk, simulated because mounting a small disk needs root."""
     url = database("sqlite")
     service.make_key(url, "lockgate_")
     most = [10**6]
@@ -355,7 +355,7 @@ def database_of(backend: Backend) -> str | None:
 
 
 def told(service: Service) -> list[str]:
-    """What the log says to do, up to the colon."""
+    """Return the advice in the log, up to the colon."""
     said = [record.getMessage() for record in service._log.records if record.levelname == "ERROR"]
     start = "The database refuses: "
     return [line[len(start) :].partition(":")[0] for line in said if line.startswith(start)]
@@ -388,7 +388,7 @@ def await_the_rules(url: str) -> None:
 
 @pytest.fixture
 def locked_out(served: Backend) -> Iterator[Callable[[str], str]]:
-    """URLs of a user whose password is another, and of one who may not come from here."""
+    """URLs of a user with another password, and of a user who may not connect from here."""
     names = {"password": "has_a_password", "host": "elsewhere"}
     if served.kind == "postgresql":
         statements = [f"CREATE ROLE {name} LOGIN PASSWORD 'right'" for name in names.values()]

@@ -1,4 +1,4 @@
-"""Group commit in threads: who leads, and who fails with whom."""
+"""Batching in threads: the leading thread, and shared failures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Road:
 def crowd(
     meeting: ThreadBatcher[Charge, Outcome], road: Road, number: int
 ) -> tuple[list[threading.Thread], list[object]]:
-    """One that leads and is on its way, and others who came meanwhile."""
+    """A leader with a batch in progress, and callers that came in the meantime."""
     outcomes: list[object] = []
 
     def charge() -> None:
@@ -86,7 +86,7 @@ def test_charges_that_arrive_during_a_transaction_share_the_next(fails: bool) ->
 
 
 def test_a_key_changed_in_the_database_is_read_again(backend: Backend) -> None:
-    """Restored tables: what the process remembers of a key is never believed."""
+    """Restored tables: a key hint alone never admits a key."""
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
     made = new_key()

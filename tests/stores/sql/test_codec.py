@@ -1,4 +1,4 @@
-"""What is written is read again, and a state stays small."""
+"""Encoded values decode to themselves, and a state stays small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many at once: they share transactions, harm nobody, and nobody sees a deadlock."""
+"""Concurrent callers share transactions without side effects and without deadlocks."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class TestPostgresqlThatBlocks(StoreSuite):
 
 
 def test_exactly_the_limit_is_admitted_across_event_loops_that_close_it(backend: Backend) -> None:
-    """Each loop opens connections of its own, so each closes them before it ends."""
+    """Each loop opens separate connections, so each closes them before it ends."""
     tables = backend.take()
     made = new_key()
     store = SqlStore(backend.url, prefix=tables.prefix)

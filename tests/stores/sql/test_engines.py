@@ -81,7 +81,7 @@ def test_mariadb_with_snapshot_isolation_retries_changed_rows() -> None:
 
 
 def test_an_engine_that_locks_gaps_makes_many_organizations_at_once(served: Backend) -> None:
-    """As MariaDB does by default: who looked in vain keeps others from making theirs."""
+    """As MariaDB does by default: a vain lookup blocks the inserts of others."""
     tables = served.take()
     engine = create_engine(served.admin.url, pool_size=16)
 

@@ -1,4 +1,4 @@
-"""Who waits how: a store of a URL does as its caller does, an engine has one way."""
+"""I/O modes: a store from a URL follows its caller; a store on an engine has one mode."""
 
 from __future__ import annotations
 
@@ -132,14 +132,14 @@ def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
 
 @pytest.fixture
 def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests in which nothing ends within the grace."""
+    """For tests in which no call ends within the grace."""
     monkeypatch.setattr(executor, "GRACE", 0.1)
 
 
 @pytest.mark.usefixtures("little_grace")
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
 async def test_closing_does_not_wait_for_a_locked_row(served: Backend, in_a_loop: bool) -> None:
-    """Whoever waits for it fails, with nothing counted; the database would have waited on."""
+    """The waiting call fails without being counted; the database would have kept waiting."""
     tables = served.take()
     long = {
         "postgresql": {"options": "-c lock_timeout=300000"},

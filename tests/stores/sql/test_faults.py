@@ -42,7 +42,7 @@ WINDOWS = WIDE.default.windows
 
 
 COMMITS = {"postgresql": b"COMMIT\0", "mysql": b"COMMIT"}
-"""A commit on the wire; PostgreSQL's driver begins with READ COMMITTED, which is none."""
+"""A commit on the wire; the READ COMMITTED of PostgreSQL's driver does not match."""
 
 
 def through(proxy: Proxy, url: str) -> str:

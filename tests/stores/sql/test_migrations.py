@@ -53,7 +53,7 @@ def downgrade():
 
 
 class Host:
-    """A project with Alembic scripts of its own."""
+    """A project with its own Alembic scripts."""
 
     def __init__(self, folder: Path, engine: Engine, include_object: Callable[..., bool]) -> None:
         (folder / "versions").mkdir(parents=True)

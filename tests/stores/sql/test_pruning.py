@@ -1,4 +1,4 @@
-"""What is idle goes, in steps; keys and plans stay (W10)."""
+"""Pruning removes idle rows in steps; keys and plans stay (W10)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
 
 
 def test_an_organization_without_admissions_leaves_no_row(backend: Backend) -> None:
-    """Whoever is refused at once or comes late has had a row to lock."""
+    """A hit that is refused at once or late needs a row to lock."""
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
     nothing = tuple(window._replace(limit=0) for window in WINDOWS)

@@ -1,4 +1,4 @@
-"""Accounts in SQL: pages read what they show, and removal leaves nothing but taken handles."""
+"""Accounts in SQL: pages read only their rows, and removal leaves only the taken handles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_w10_a_removed_account_leaves_only_its_handles(backend: Backend) -> None
 
 
 def test_a_removed_organization_is_among_the_changes(backend: Backend) -> None:
-    """Its row stays for a day or two, so that no copy of it is believed that somebody missed."""
+    """Its row stays for a day or two, so that every cache learns of the removal."""
     store = backend.open()
     run(store.register(account(), draft("org_1"), NOW))
     before = run(store.changes(None)).change_counter
@@ -83,7 +83,7 @@ def test_accounts_with_a_resolved_plan_are_not_removed(backend: Backend) -> None
 
 
 def fill(backend: Backend, tables: Tables, number: int) -> None:
-    """So many unclaimed accounts with one e-mail, and as many of other people."""
+    """A number of unclaimed accounts with one e-mail, and as many of other people."""
     for start in range(0, number, 500):
         accounts = [
             account(f"{who}_{index:06}", email=EMAIL if who == "mine" else f"{index}@example.com")

@@ -162,7 +162,7 @@ def test_an_organization_whose_keys_are_all_removed_goes_unless_it_has_an_accoun
 
 
 def test_d1_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) -> None:
-    """Who inserts it waits for the removal to be over, and finds the mark that it left."""
+    """The insert waits for the removal to end, and finds the mark that it left."""
     tables = served.take()
     store = SqlStore(served.url, prefix=tables.prefix)
     gone = run(store.insert(draft(lifetime=DAY), None, NOW))

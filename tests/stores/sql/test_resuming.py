@@ -1,4 +1,4 @@
-"""An upgrade whose process is killed between two statements: the next one completes it."""
+"""An upgrade killed between two statements is completed by the next upgrade."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def drop(backend: Backend, tables: Tables) -> None:
 
 
 def check_complete(backend: Backend, tables: Tables) -> None:
-    """Check that the tables are those that the code describes, with their data in place."""
+    """Check that the tables equal the code's description, with their data in place."""
     prefix = tables.prefix
 
     def is_ours(_: object, name: str | None, kind: str, *__: object) -> bool:

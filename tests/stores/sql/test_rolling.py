@@ -139,7 +139,7 @@ def test_keys_are_rotated_as_soon_as_the_tables_have_a_place_for_it(backend: Bac
 
 
 def test_each_revision_declares_a_release_that_the_one_before_it_satisfies() -> None:
-    """Contract a release later: nothing is taken away that the release before still reads."""
+    """Contract a release later: no column is dropped that the previous release still reads."""
     config = Config()
     config.set_main_option("script_location", "lockgate.stores.sql:migrations")
     config.set_main_option("path_separator", "os")

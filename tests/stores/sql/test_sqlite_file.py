@@ -1,4 +1,4 @@
-"""The file of SQLite is for the user who made it: it holds e-mails, and digests of every key."""
+"""Only its owner may read the SQLite file: it holds e-mails, and digests of every key."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_file_is_created_for_its_user_alone_and_so_are_those_beside_it(
     assert {mode(entry) for entry in tmp_path.iterdir()} == {0o600}
     run(store.close())
     (line,) = caplog.records
-    # A path that is mistyped in production looks the same as one that is new.
+    # A mistyped path in production looks the same as a new path.
     assert line.levelno == logging.WARNING
     assert str(file) in line.getMessage() and "no key is known there yet" in line.getMessage()
     caplog.clear()

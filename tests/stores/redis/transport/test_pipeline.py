@@ -25,7 +25,7 @@ LATE = 60.0
 
 
 class Server:
-    """Answers each command with what the test says; greetings are answered kindly."""
+    """Answers each command with the test's reply, and greetings with OK."""
 
     def __init__(self, answer: Callable[[list[bytes]], bytes]) -> None:
         self._answer = answer

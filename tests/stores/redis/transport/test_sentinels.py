@@ -1,6 +1,6 @@
-"""Sentinels replace the primary under load: what was answered holds on the new one.
+"""Sentinels replace the primary under load: answered writes are on the new primary.
 
-Nothing here waits for Sentinel to demote an old primary.
+No test waits for Sentinel to demote an old primary.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Traffic:
         self.free: list[Answer] = []
         self.tight: list[Answer] = []
         self.revoked: list[str] = []
-        """Those whose revocation was answered."""
+        """The keys with an answered revocation."""
         self.unsure = 0
         """Revocations that failed."""
         self._awaiting = awaiting
@@ -211,7 +211,7 @@ class Traffic:
         return self
 
     def goes_on(self, more: int = 30) -> float:
-        """Wait until so many more are admitted; how long that took."""
+        """Wait for a number of further admissions; return the seconds that it took."""
         started, so_far = monotonic(), len(self.admitted())
         while len(self.admitted()) < so_far + more:
             assert monotonic() < started + 30, self.free[-3:]
@@ -268,7 +268,7 @@ def drive(awaiting: bool, flow: Coroutine[Any, Any, None]) -> None:
 
 
 async def at_last(step: Callable[[], Coroutine[Any, Any, T]], awaiting: bool) -> T:
-    """What a call gives that is made again until it does not fail."""
+    """Repeat a call until it succeeds; return its result."""
     until = monotonic() + 30
     while True:
         try:

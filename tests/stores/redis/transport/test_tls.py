@@ -1,4 +1,4 @@
-"""Redis by TLS: who shows a wrong certificate is told nothing, and callers get 503, never 500."""
+"""Redis by TLS: a server with a wrong certificate gets no data, and callers get 503, never 500."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_wrong_certificate_is_named_as_the_reason(
     secured: SecureProxy, right: Certificate, tmp_path: Path, wrong: str, awaiting: bool
 ) -> None:
     secured.shows = WRONG[wrong](tmp_path)
-    # What is wrong is that certificate itself: all but the first would be trusted.
+    # The certificate itself is invalid: without that fault, all but the first would be trusted.
     trusted = right if wrong == "of somebody else" else secured.shows
     store = RedisStore(url(secured, trusted))
 
@@ -78,7 +78,7 @@ def test_requests_get_503_until_the_certificate_is_right_again(
     secured: SecureProxy, right: Certificate, tmp_path: Path, awaiting: bool
 ) -> None:
     told: list[Event] = []
-    # A handshake may take long where the machine is busy; what is tested is not how long.
+    # A handshake may take long on a busy machine; its duration is not tested.
     gate = Gate(url(secured, right), brand="acme", plans=BOOK, observer=told.append, deadline=20.0)
 
     async def all_of_it() -> None:

@@ -1,4 +1,4 @@
-"""A seed node or Sentinel that accepts connections and says nothing: the others are asked."""
+"""A seed node or Sentinel accepts connections without answering: the others are asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def guarded() -> Iterator[RedisSentinel]:
 
 @pytest.fixture
 def gone() -> Iterator[int]:
-    """A port on which connections are accepted and nothing is ever said."""
+    """A port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
