@@ -38,7 +38,7 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Recorder:
-    """An application that notes who comes in and answers 200."""
+    """An application that records admitted callers and answers 200."""
 
     def __init__(self, status: int = 200, headers: Any = ()) -> None:
         self.status = status
@@ -205,7 +205,7 @@ async def test_g1_no_spelling_of_a_method_needs_less(method: str) -> None:
     ],
 )
 async def test_g1_a_path_is_guarded_as_it_is_written_and_as_it_may_be_folded(path: str) -> None:
-    """The router here takes the path as it is written, so the rule for that must hold too."""
+    """The router here matches the literal path, so its rule must apply too."""
     bench = Bench()
     reached: list[str] = []
 
@@ -330,7 +330,7 @@ async def test_d31_a_preflight_ends_at_the_gate_and_counts_by_address() -> None:
 
 @pytest.mark.parametrize("place", ["around", "within", "mounted"])
 async def test_d31_an_applications_cors_middleware_answers_a_preflight(place: str) -> None:
-    """And no handler sees it: here a mounted application would answer anything."""
+    """And no handler sees it: here a mounted application would answer any path."""
     bench, raw = Bench(), Recorder()
     inner: ASGIApp
     origin = dict(PREFLIGHT)["origin"]
@@ -581,7 +581,7 @@ async def test_a_middleware_inside_another_does_not_count_twice() -> None:
 
 
 async def test_a_refusal_after_the_start_inside_two_middlewares() -> None:
-    """Nobody answers a second time (G2)."""
+    """There is no second response (G2)."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -1248,7 +1248,7 @@ async def test_the_same_gate_behind_several_middlewares_is_one_gate() -> None:
 
 @pytest.mark.parametrize("around", [False, True])
 async def test_g3_a_refusal_is_answered_without_error_handlers(around: bool) -> None:
-    """Starlette answers what it has no handler for by a 500, before the middleware sees it."""
+    """Starlette turns unhandled exceptions into 500 before the middleware sees them."""
 
     async def raising(request: Request) -> Response:
         request.state.principal.need("account:write")
@@ -1277,7 +1277,7 @@ async def test_an_applications_own_handler_stays(caught: type[Exception]) -> Non
     assert (answer.status, answer.body) == (418, b"NotFound")
 
 
-# --- what a server leaves in a request (D31) -------------------------------------------------
+# --- requests as servers pass them on (D31) --------------------------------------------------
 
 
 @pytest.mark.parametrize("prefix", [b"/api", b"/%61pi", b"/ap%69"])

@@ -55,7 +55,7 @@ FAILING = {
 
 
 class Fragile(MemoryStore):
-    """Fails when it is told to, and puts all it was given into the error, as drivers do."""
+    """Fails on request, with all its arguments in the error, as drivers do."""
 
     failing = False
 
@@ -70,7 +70,7 @@ class Fragile(MemoryStore):
 
 
 class Aviary:
-    """A service whose every secret is known, and everything it has let out."""
+    """A service with known secrets, and all its output."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.caplog = caplog
@@ -298,7 +298,7 @@ async def test_every_failure(aviary: Aviary) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("shadow", [False, True])
 async def test_a_key_in_the_path(aviary: Aviary, path: str, shadow: bool) -> None:
-    """Somebody pastes it there, and the path goes to the log and to the events."""
+    """A key pasted into the path reaches the log and the events."""
     await aviary.ask("GET", path.format(key=aviary.created.text), shadow=shadow)
     assert aviary.told
 
@@ -505,7 +505,7 @@ def test_every_exception_and_its_traceback(aviary: Aviary) -> None:
 
 
 def test_the_canary_sings(caplog: pytest.LogCaptureFixture) -> None:
-    """What looks for leaks finds one that was planted."""
+    """The search for leaks finds a planted leak."""
     aviary = Aviary(caplog)
     aviary.note("a", "b", f"somewhere in here: {aviary.created.text} it was", "c")
     with pytest.raises(AssertionError):

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 
-# The first version without a known vulnerability, and the last one that was fixed before it.
+# The first version without a known vulnerability, and the last vulnerable version.
 SOUND = {
     "asyncmy": ("0.2.12", "CVE-2025-65896, SQL injection by the names of parameters"),
     "flask": ("3.1.3", "CVE-2026-27205, pages with a session without Vary: Cookie"),

@@ -1,4 +1,4 @@
-"""The public surface is what ``__all__`` says: all of it exists, and nothing else is public."""
+"""The public interface equals ``__all__``: all names exist, and no other name is public."""
 
 import importlib
 import pkgutil

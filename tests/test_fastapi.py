@@ -99,7 +99,7 @@ def test_the_dependency_refuses_as_lockgate_does(client: TestClient, gate: Gate)
 
 def test_nobody_says_in_a_request_who_they_are(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ``Depends`` was forgotten; nor does an answer tell all that is known of a caller."""
-    # FastAPI takes a tuple for files, and asks for what reads them before anything else.
+    # FastAPI treats a tuple as files, and requires the package that reads them first.
     installed = "fastapi.dependencies.utils.ensure_multipart_is_installed"
     monkeypatch.setattr(installed, lambda: None, raising=False)
 

@@ -372,7 +372,7 @@ def test_flask_cors_in_either_order(gate: Gate, cors_first: bool) -> None:
 def test_what_fails_at_a_refusal_does_not_make_it_a_500(
     gate: Gate, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
-    """A hook may count on what a before_request has made: no refused request comes that far."""
+    """A hook may rely on a before_request function: no refused request reaches it."""
     app = Flask(__name__)
     protect(app, gate)
     app.add_url_rule("/jobs", view_func=lambda: "jobs", endpoint="jobs")
@@ -444,7 +444,7 @@ def test_malformed_chunks_are_400_on_a_server(gate: Gate, touched: bool) -> None
 
 @pytest.mark.parametrize("path", ["/files/<path:name>/edit", "/<path:name>.json"])
 def test_a_route_that_no_rule_can_name(gate: Gate, path: str) -> None:
-    """Its view asks for the scope; what only a rule can say is told as a mistake."""
+    """Its view requires the scope; settings that only a rule supports are reported as mistakes."""
     app = Flask(__name__)
     protect(app, gate)
     app.get(path)(requires("jobs:read")(lambda name: name))

@@ -1,4 +1,4 @@
-"""The gate: in what order it judges, what it makes of failures, how peppers rotate."""
+"""The gate: the order of its checks, its response to failures, and the rotation of peppers."""
 
 from __future__ import annotations
 
@@ -465,7 +465,7 @@ def test_a_clock_that_a_test_moves_rules_everything() -> None:
 
 @pytest.mark.parametrize("cost", [0, -1, -10])
 def test_a_cost_below_one_gives_nothing_back(cost: int) -> None:
-    """Whoever computes a cost wrongly must not hand out quota."""
+    """A wrongly computed cost must not increase a quota."""
     gate = Gate(brand="acme", clock=HandClock(), plans=small(2))
     token = made(gate)
     run(gate.authenticate(token))
@@ -478,7 +478,7 @@ def test_a_cost_below_one_gives_nothing_back(cost: int) -> None:
 
 @pytest.mark.parametrize("cost", [2**53, 2**63, 10**30])
 def test_a_cost_that_no_state_can_hold_is_refused_and_spoils_nothing(cost: int) -> None:
-    """Whoever lets a caller say what it costs is told, and nobody is locked out by it."""
+    """A cost that a caller controls is reported, and locks no caller out."""
     clock = HandClock()
     gate = Gate(brand="acme", clock=clock)
     run(gate.organizations.place("org_1", "enterprise", **dict.fromkeys(LIMITS)))

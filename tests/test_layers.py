@@ -1,4 +1,4 @@
-"""Nothing imports upward, and ``core`` is pure."""
+"""No module imports upward, and ``core`` is pure."""
 
 import ast
 import sys
@@ -90,7 +90,7 @@ def floor(room: str) -> int | None:
 
 
 def violations(root: Path) -> list[str]:
-    """What is wrong with the package in the folder ``root``, a line for each fault."""
+    """Return the violations of the layers in the folder ``root``, a line for each."""
     rooms = {path.stem for path in root.iterdir() if path.suffix == ".py" or path.is_dir()}
     found: list[str] = []
     for path in sorted(root.rglob("*.py")):
@@ -105,7 +105,7 @@ def violations(root: Path) -> list[str]:
         for module, line in imports(tree, package):
             top, _, rest = module.partition(".")
             if top == root.name:
-                # A name that is no module is one that the package's own __init__ re-exports.
+                # A name that is not a module is re-exported by the package's __init__.
                 inner = rest.partition(".")[0]
                 target = inner if inner in rooms else "__init__"
                 if (floor(target) or 0) > level:

@@ -1,4 +1,4 @@
-"""A gate counts what it did, and Prometheus and OpenTelemetry read the counters."""
+"""A gate counts its decisions, and Prometheus and OpenTelemetry read the counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is calling, as the application sees it."""
+"""The principal, as the application sees it."""
 
 from __future__ import annotations
 

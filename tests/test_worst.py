@@ -1,4 +1,4 @@
-"""The table of the worst windows: what the page says is what the traffic does."""
+"""The table of the worst windows: the page agrees with simulated traffic."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def environ(method: str = "GET", path: str = "/models", **more: Any) -> WSGIEnvi
 
 
 def ask(app: WSGIApplication, asked: WSGIEnvironment) -> Sent:
-    """Do what a server does."""
+    """Call the application as a server does."""
     started: list[tuple[str, list[tuple[str, str]]]] = []
     written: list[bytes] = []
 
@@ -84,7 +84,7 @@ def ask(app: WSGIApplication, asked: WSGIEnvironment) -> Sent:
 
 
 class Service:
-    """An application that shows who calls, and counts how often it was reached."""
+    """An application that shows its caller, and counts its calls."""
 
     def __init__(self) -> None:
         self.reached = 0
@@ -373,7 +373,7 @@ def test_what_is_of_the_right_colour_is_welcome(face: Any, io: IoMode, part: str
         ("/health/", {}),
         ("/health\n", {}),
         ("", {"SCRIPT_NAME": "/health"}),
-        # What a server made plain before it handed it over.
+        # Requests that the server normalised before it passed them on.
         ("/health", {"REQUEST_URI": "//health"}),
         ("/health", {"REQUEST_URI": "http://host//health"}),
         ("/health/x", {"RAW_URI": "/health%2Fx?y"}),
@@ -470,7 +470,7 @@ class Pieces(io.BytesIO):
 
 
 class Body:
-    """What a request says of its body, and what is there."""
+    """The declared and the actual body of a request."""
 
     TERMINATED: ClassVar[dict[str, Any]] = {"wsgi.input_terminated": True}
     CHUNKED: ClassVar[dict[str, Any]] = {"HTTP_TRANSFER_ENCODING": "chunked"}

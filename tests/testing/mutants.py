@@ -26,7 +26,7 @@ START_SKEW = 300 * SECOND
 
 
 def gap() -> None:
-    """As long as a round trip to a server takes: time for somebody else to come between."""
+    """As long as a round trip to a server: time for another caller to interleave."""
     time.sleep(0.0005)
 
 
@@ -49,7 +49,7 @@ class Mutant(MemoryStore):
 
 
 class Counting(Mutant):
-    """Judges by counts of its own: used by each window, and when it is free again."""
+    """Decides by separate counts: units used in each window, and when it is free again."""
 
     def used(self, organization: str, window: Window, now: int) -> int:
         raise NotImplementedError
@@ -128,7 +128,7 @@ class LeakyBucket(Counting):
 
 
 class Unlocked(Mutant):
-    """Reads, judges and writes with nothing held in between."""
+    """Reads, decides and writes without a lock."""
 
     killed_by: ClassVar = {"W1", "W3"}
 
@@ -204,7 +204,7 @@ class OneByOne(Mutant):
 
 
 class CallersClock(Mutant):
-    """Goes by the clock of the process that calls, whatever the store's says."""
+    """Uses the clock of the calling process instead of the store's."""
 
     killed_by: ClassVar = {"W12"}
 
@@ -287,7 +287,7 @@ class Resurrecting(Mutant):
 
 
 class AnybodyReleases(Mutant):
-    """Frees the slot of a job, whoever holds it."""
+    """Frees the slot of a job without checking its owner."""
 
     killed_by: ClassVar = {"L5"}
 
@@ -396,7 +396,7 @@ class ListsByPrefix(Mutant):
 
 
 class AnybodyInspects(Mutant):
-    """Finds a key by its id, whoever asks."""
+    """Finds a key by its id without checking the organization."""
 
     killed_by: ClassVar = {"K6", "K1", "W8"}
 
@@ -406,7 +406,7 @@ class AnybodyInspects(Mutant):
 
 
 class HashTagInjected(Mutant):
-    """Names what it keeps ``{org}:...``: braces in an id move it to another's place."""
+    """Names its Redis keys ``{org}:...``: braces in an id move them to another slot."""
 
     killed_by: ClassVar = {"W8"}
 
@@ -437,7 +437,7 @@ class CaseFolded(Mutant):
 
 
 class StaleCacheFill(Mutant):
-    """A revocation clears the cache, and whoever was reading then fills it with what was."""
+    """A revocation clears the cache, and a concurrent reader then fills it with the old record."""
 
     killed_by: ClassVar = {"K5", "K4", "K3"}
 
@@ -472,7 +472,7 @@ class StaleCacheFill(Mutant):
 
 
 class CachedForAWhile(StaleCacheFill):
-    """A cache with a time to live, which nobody clears."""
+    """A cache with a time to live, which is never cleared."""
 
     killed_by: ClassVar = {"K1", "K3", "K4", "D4", "K9", "K8"}
 
@@ -551,7 +551,7 @@ class LookingCounts(Mutant):
 
 
 class PlanChangeForgets(Mutant):
-    """Names what it counts by the limit, so another plan starts at nothing."""
+    """Names its counters by the limit, so another plan starts at zero."""
 
     killed_by: ClassVar = {"W13"}
 
@@ -610,7 +610,7 @@ class RehashRevives(Mutant):
 
 
 class UpdateOverwrites(Mutant):
-    """Writes what the caller read, whatever the row is by now."""
+    """Writes the caller's record without comparing the present row."""
 
     killed_by: ClassVar = {"D43", "K3"}
 
@@ -690,7 +690,7 @@ class EpochOfRevocations(Mutant):
 
 
 class Trusting(Token):
-    """Believes every row whose digest matches."""
+    """Accepts every row with a matching digest."""
 
     def __init__(self, token: Token) -> None:
         super().__init__(token.handle, token._secret, token._peppers)
@@ -784,7 +784,7 @@ class ScansOnePage(Mutant):
 
 
 class LastClaimWins(Mutant):
-    """Whoever claims last has it."""
+    """The last claim wins."""
 
     killed_by: ClassVar = {"R3"}
 
@@ -821,7 +821,7 @@ class RenewNeverShortens(Mutant):
 
 
 class FullBeforeFound(Mutant):
-    """Counts the leases before it looks whose they are: after a smaller plan nobody finds his."""
+    """Counts leases before it looks for the job's: with a smaller plan no job finds its lease."""
 
     killed_by: ClassVar = {"L6"}
 
@@ -967,7 +967,7 @@ class RemovesOneStep(Mutant):
 
 
 class RemovesTwice(Mutant):
-    """Looks for what is due, then removes it and says that it was that much."""
+    """Lists due keys, then removes them and returns the number it listed."""
 
     killed_by: ClassVar = {"D45"}
 
@@ -1016,7 +1016,7 @@ class ShortDigests(ShortColumns):
 
 
 class ShortHandles(ShortColumns):
-    """Has room for handles of ours."""
+    """Has columns for lockgate's handles only."""
 
     def cut(self, draft: KeyDraft) -> KeyDraft:
         return draft._replace(handle=draft.handle[:32])

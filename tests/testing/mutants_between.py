@@ -21,7 +21,7 @@ AHEAD = 5 * MINUTE
 
 
 class ExpiryByHost(Mutant):
-    """Charges by the server's clock, and judges keys by that of the host."""
+    """Charges by the server's clock, and judges keys by the host's clock."""
 
     killed_by: ClassVar = {"W12"}
 
@@ -200,7 +200,7 @@ class RemembersSecrets(Mutant):
 
 
 class RemembersStrangers(Mutant):
-    """Remembers who has no key, and is not told when there is one."""
+    """Remembers unknown handles, and misses their later insertion."""
 
     killed_by: ClassVar = {"K1"}
 
@@ -282,7 +282,7 @@ class DecimalCounts(Mutant):
 
 
 class PlainRows(Mutant):
-    """Hands out rows as they are."""
+    """Returns its rows without a copy."""
 
     killed_by: ClassVar = {"W14"}
 

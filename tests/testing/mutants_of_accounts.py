@@ -1,4 +1,4 @@
-"""Stores with one mistake each in what they do with accounts: lists, claims, removals."""
+"""Stores with one fault each in the verbs of accounts: lists, claims, removals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AHEAD = 5 * MINUTE
 
 
 class NewestFirst(Mutant):
-    """Lists what was registered last before everything else: who registers more hides the rest."""
+    """Lists the newest registrations first, so further registrations hide the others."""
 
     killed_by: ClassVar = {"D14"}
 
@@ -29,7 +29,7 @@ class NewestFirst(Mutant):
 
 
 class ListsClaimedToo(Mutant):
-    """Finds by an e-mail what somebody has claimed already."""
+    """Finds claimed accounts by their e-mail, too."""
 
     killed_by: ClassVar = {"D14", "R3", "D25", "W8"}
 
@@ -43,7 +43,7 @@ class ListsClaimedToo(Mutant):
 
 
 class PagesByInstant(Mutant):
-    """Goes on after the instant of the last account: who shares it is passed over."""
+    """Continues after the instant of the last account, and skips others of the same instant."""
 
     killed_by: ClassVar = {"D14"}
 
@@ -66,7 +66,7 @@ class PagesWithoutLimit(Mutant):
 
 
 class ClaimKeepsToken(Mutant):
-    """Leaves the token to whoever registered, unless all keys are revoked."""
+    """Keeps the registering agent's token, unless all keys are revoked."""
 
     killed_by: ClassVar = {"D46"}
 
@@ -86,7 +86,7 @@ class ClaimKeepsToken(Mutant):
 
 
 class ClaimEndsTokenLater(Mutant):
-    """Claims, and ends the token in a second step; whoever signs in meanwhile goes on."""
+    """Claims, and ends the token in a second step; a session that begins in between survives."""
 
     killed_by: ClassVar = {"D46"}
 
@@ -149,7 +149,7 @@ class SignsInByHost(Mutant):
 
 
 class Removing(Mutant):
-    """Removes by steps of its own."""
+    """Removes in several steps."""
 
     async def remove_unclaimed(
         self, idle: int, limit: int, now: int | None = None
@@ -198,7 +198,7 @@ class RemovesSignedIn(Removing):
 
 
 class RemovesPlaced(Removing):
-    """Removes what was put on a plan."""
+    """Removes accounts of organizations that were put on a plan."""
 
     killed_by: ClassVar = {"D46"}
 
@@ -211,7 +211,7 @@ class RemovesPlaced(Removing):
 
 
 class RemovesTooEarly(Removing):
-    """Removes what was used within the time."""
+    """Removes accounts that were used recently."""
 
     killed_by: ClassVar = {"D46", "W12"}
 
@@ -270,7 +270,7 @@ class FreesInserted(Removing):
 
 
 class RemovesUnheard(Removing):
-    """Tells nobody who remembers answers."""
+    """Does not invalidate cached answers."""
 
     killed_by: ClassVar = {"D5"}
 

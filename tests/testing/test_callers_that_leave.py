@@ -28,7 +28,7 @@ class Suspending(Mutant):
 
 
 class OneConnection(Suspending):
-    """Leaves its connection in the middle of a reply, and does not let go of it."""
+    """Abandons its connection in the middle of a reply, without closing it."""
 
     in_use = False
 

@@ -1,4 +1,4 @@
-"""A store that keeps one thing only is held to that, and asked for nothing else."""
+"""A store of one part of the contract gets only the checks of that part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: what its fixtures give, and that it costs nothing where nobody asks."""
+"""The pytest plugin: its fixtures, and no cost for tests without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# As it is loaded where it is installed, with no other plugin that would load half of PyPI.
+# Loaded as when it is installed, without other plugins, which would load many packages.
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 PLUGIN = ["-p", "pytest_lockgate", "-p", "no:cacheprovider"]
 

@@ -1,4 +1,4 @@
-"""Records whose versions come back are found out, before a race does it once in a while."""
+"""Records with reused versions are detected deterministically, without a race."""
 
 from __future__ import annotations
 

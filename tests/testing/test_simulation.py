@@ -1,4 +1,4 @@
-"""A simulation says what the store would; its pictures show it."""
+"""A simulation decides as the store does; its plots agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk in lockstep shrinks what a wrong store does; processes find a wrong clock."""
+"""The lockstep walk shrinks a faulty store's failure; several processes detect a wrong clock."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_walk_accepts_a_store_created_in_an_event_loop() -> None:
 
 @pytest.mark.campaign
 def test_processes_with_different_clocks_detect_a_store_that_uses_them(tmp_path: Path) -> None:
-    """The example goes by the clock of its host, which is right for a file and for nothing else."""
+    """The example uses its host's clock, which is right for a file only."""
     path = str(tmp_path / "own.db")
     store = reopened(path)
     with pytest.raises(Broken, match="whose clocks are 300 s apart") as broken:

@@ -60,7 +60,7 @@ def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
 
 
 def test_an_organization_without_admissions_leaves_no_row(backend: Backend) -> None:
-    """A hit that is refused at once or late needs a row to lock."""
+    """A call that is refused at once or comes late needed a row to lock."""
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
     nothing = tuple(window._replace(limit=0) for window in WINDOWS)
