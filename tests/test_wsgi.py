@@ -358,7 +358,7 @@ def test_what_is_of_the_other_colour_is_refused(
     ],
     ids=["wsgi-blocking", "wsgi-either", "asgi-async", "asgi-either"],
 )
-def test_what_is_of_the_right_colour_is_welcome(face: Any, io: IoMode, part: str) -> None:
+def test_a_part_of_the_matching_io_mode_is_accepted(face: Any, io: IoMode, part: str) -> None:
     face(Service(), Gate(brand="acme", **coloured(part, io)))
 
 

@@ -259,7 +259,7 @@ def test_a_dashboard_token_in_anothers_account_opens_nothing() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"claimed_by": "eve"}, {"billing_email": "eve@example.com"}])
-def test_an_account_that_was_given_to_somebody_else_is_nobodys(fields: dict[str, str]) -> None:
+def test_an_account_reassigned_by_a_writer_has_no_owner(fields: dict[str, str]) -> None:
     office = Office()
     organization = office.register().account.organization
     write(office, organization, **fields)

@@ -204,7 +204,7 @@ def test_a_flushed_cache_refills_itself_and_lets_no_revoked_key_in(bench: Bench)
     assert run(bench.here.admit(token_of(other), 1, WIDE)).verdict is Verdict.ADMITTED
 
 
-def test_whoever_died_before_telling_the_cache_is_made_up_for(bench: Bench) -> None:
+def test_compare_forgets_copies_after_a_process_died_before_forget(bench: Bench) -> None:
     """Also when the cache lost writes, as at a failover to a lagging replica."""
     assert bench.admit() is Verdict.ADMITTED
     run(bench.here.compare())

@@ -86,7 +86,7 @@ def test_a_revoked_key_is_copied_as_revoked(backend: Backend) -> None:
     run(store.close())
 
 
-def test_whoever_caught_up_first_says_so(backend: Backend) -> None:
+def test_the_first_process_to_catch_up_records_the_change_counter(backend: Backend) -> None:
     store = backend()
     assert run(store.caught_up()) is None
     assert run(store.catch_up(None, NOW))

@@ -139,7 +139,7 @@ async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
     await store.close()
 
 
-def test_d33_what_is_no_request_is_not_sent_again(proxied: tuple[Proxy, RedisStore]) -> None:
+def test_d33_a_call_that_is_not_repeatable_is_sent_once(proxied: tuple[Proxy, RedisStore]) -> None:
     proxy, store = proxied
     run(store.acquire("org_1", "a job", "me", 1, 10**9))
     run(store.release("org_1", "another", "me"))

@@ -141,7 +141,9 @@ async def test_a_success_counts_those_anew_who_failed_meanwhile(bench: Bench) ->
     [asyncio.CancelledError(), StoreUnavailable(), ValueError()],
     ids=["cancelled", "an answer", "nonsense"],
 )
-async def test_what_is_not_the_store_s_fault_is_none(bench: Bench, failure: BaseException) -> None:
+async def test_a_failure_that_is_no_outage_does_not_count(
+    bench: Bench, failure: BaseException
+) -> None:
     await bench.fail(failure, FAILURES)
     assert not bench.front.breaker.failures
 

@@ -110,7 +110,7 @@ def test_a_try_that_was_dropped_lets_the_next_one_try(bench: Bench) -> None:
     assert bench.breaker.enter() is True
 
 
-def test_calls_that_were_on_their_way_change_nothing_when_it_is_open(bench: Bench) -> None:
+def test_calls_in_progress_do_not_change_an_open_breaker(bench: Bench) -> None:
     under_way = [bench.breaker.enter() for _ in range(5)]
     bench.fail(3)
     bench.clock.now += 0.5
@@ -143,14 +143,14 @@ def test_a_success_ends_the_row_of_a_burst(bench: Bench) -> None:
     assert not bench.breaker.is_open
 
 
-def test_one_that_was_dropped_counts_for_nothing(bench: Bench) -> None:
+def test_a_dropped_call_does_not_count(bench: Bench) -> None:
     bench.fail(2)
     bench.breaker.dropped(bench.breaker.enter())
     bench.fail()
     assert bench.breaker.is_open
 
 
-def test_a_try_of_which_nobody_hears_is_followed_by_another(bench: Bench) -> None:
+def test_a_probe_without_an_outcome_expires_and_another_follows(bench: Bench) -> None:
     """As where its event loop was stopped: it neither succeeds nor fails."""
     bench.fail(3)
     bench.clock.now += 1
@@ -214,7 +214,7 @@ def test_each_server_has_a_breaker_of_its_own_and_tries_of_its_own(nodes: Nodes)
     assert nodes.names() == [("breaker_opened", "a"), *tries, ("breaker_closed", "a")]
 
 
-def test_calls_with_more_or_much_less_time_than_a_request_obey_and_judge_nothing(
+def test_calls_with_another_deadline_than_a_request_obey_and_do_not_count(
     nodes: Nodes,
 ) -> None:
     for seconds in (0.4, 5.0):
@@ -229,7 +229,7 @@ def test_calls_with_more_or_much_less_time_than_a_request_obey_and_judge_nothing
     assert nodes.call("a", None, 0.6)
 
 
-def test_a_server_that_holds_nothing_any_more_is_over(nodes: Nodes) -> None:
+def test_the_breaker_of_a_server_that_left_is_closed(nodes: Nodes) -> None:
     for node in ("a", "b"):
         for _ in range(FAILURES):
             nodes.call(node, OSError())

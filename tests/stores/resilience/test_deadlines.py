@@ -128,7 +128,7 @@ async def test_an_answer_is_waited_for_until_the_deadline() -> None:
     assert await answered(free) == 4
 
 
-async def test_whoever_cancels_one_that_waits_is_not_told_that_it_was_late() -> None:
+async def test_cancelling_a_waiting_call_raises_cancelled_error_not_overdue() -> None:
     answer = asyncio.get_running_loop().create_future()
 
     async def call() -> None:

@@ -133,7 +133,7 @@ def test_falling_back_and_coming_back_is_told_once_each() -> None:
     assert told[0].fields == {"mode": "local"}
 
 
-def test_a_limit_of_nothing_stays_one() -> None:
+def test_a_limit_of_zero_admits_no_request() -> None:
     none = Plan("none", rpm=0, rph=None, rpd=None, concurrent=0).windows
     reading = limits(fleet=4).decide("org_1", none, 1, NOW)
     assert reading is not None

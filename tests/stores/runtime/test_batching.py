@@ -125,7 +125,7 @@ def test_who_is_interrupted_as_the_first_loses_no_lead() -> None:
 
 
 @pytest.mark.parametrize("seconds", [PATIENCE, 0])
-def test_who_is_interrupted_among_others_keeps_nobody_waiting(seconds: float) -> None:
+def test_an_interrupted_thread_keeps_no_other_waiting(seconds: float) -> None:
     """Whether it gets to send for them, or goes because it is late."""
 
     def scene(crowd: Callers) -> None:

@@ -35,7 +35,7 @@ class Told:
             raise self.failure
 
 
-def test_all_are_told_in_the_child_and_nobody_in_the_parent() -> None:
+def test_hooks_are_called_in_the_child_and_not_in_the_parent() -> None:
     told = [Told(), Told(OSError("no room")), Told()]
     assert in_a_child(lambda: b"%d%d%d" % tuple(one.forks for one in told)) == b"111"
     assert [one.forks for one in told] == [0, 0, 0]
