@@ -80,7 +80,7 @@ def serving(command: list[str], port: str, url: str) -> Iterator[None]:
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[tuple[Owner, str]]:
-    url = f"sqlite:///{tmp_path}/keys.db"
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
     owner = Owner(url)
     yield owner, url
     owner.gate.sync.close()

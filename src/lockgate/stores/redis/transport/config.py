@@ -242,7 +242,7 @@ def _from_url(text: str) -> Servers:
     try:
         url = urlsplit(text)
         if url.scheme == "unix":
-            return _from_client(redis.Redis.from_url(text))
+            return _from_client(redis.Redis.from_url(text))  # pyright: ignore[reportUnknownMemberType] - redis-py's own type
         scheme, _, suffix = url.scheme.partition("+")
         kind: Kind = "cluster" if suffix == "cluster" else "sentinel" if suffix else "single"
         if scheme not in {"redis", "rediss"} or suffix not in {"", "cluster", "sentinel"}:
