@@ -6,6 +6,7 @@ import logging
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,9 +66,10 @@ def seen(
     *,
     app: Starlette | None = None,
     headers: dict[str, str] | None = None,
+    between: Callable[[], object] | None = None,
     **arguments: Any,
 ) -> Seen:
-    """Start an application over a store, and ask once with a key."""
+    """Start an application over a store, and ask with a key: once more after what is between."""
     options = {"brand": "acme", "peppers": [PEPPER], "deadline": 10.0, **arguments}
     strict = options.pop("strict", False)
     if store == "memory://":
@@ -78,6 +80,10 @@ def seen(
         with TestClient(protect(app or application(), gate, strict=strict)) as client:
             sent = {"Authorization": f"Bearer {text or a_key()}", **(headers or {})}
             answer = client.get("/models", headers=sent)
+            if between is not None:
+                assert answer.status_code == 200
+                between()
+                answer = client.get("/models", headers=sent)
             assert client.portal is not None
             client.portal.call(gate.close)  # In its event loop, which ends with the client.
         return Seen(answer.status_code, answer.text)
@@ -116,6 +122,11 @@ def missing_pepper(folder: Path) -> Seen:
 def evicting(_: Path) -> Seen:
     with redis_server("--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru") as server:
         return seen(server.url(), a_key(server.url()))
+
+
+def lost_data(_: Path) -> Seen:
+    with redis_server() as server, server.client() as redis:
+        return seen(server.url(), a_key(server.url()), between=redis.flushall)
 
 
 def unknown_proxy(_: Path) -> Seen:
@@ -175,6 +186,7 @@ FAULTS: dict[str, Callable[[Path], Seen]] = {
     "a pepper is missing": missing_pepper,
     "a plan has no numbers": plan_without_numbers,
     "Redis evicts": evicting,
+    "Redis lost its data": lost_data,
     "a proxy is not configured": unknown_proxy,
     "a row is damaged": damaged_row,
     "your plan resolver fails": failing_resolver,
@@ -190,6 +202,11 @@ def rows() -> Iterator[list[str]]:
         if not line.startswith("|"):
             return
         yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_the_page_names_every_argument_of_a_gate() -> None:
+    arguments = set(signature(Gate).parameters)
+    assert arguments - set(re.findall(r"`(\w+)`", PAGE.read_text())) == set()
 
 
 def test_the_page_tells_of_every_fault_that_is_made_here() -> None:
