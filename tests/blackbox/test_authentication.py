@@ -24,7 +24,7 @@ from .demo import (
 )
 
 FUZZ = settings(
-    max_examples=200,
+    max_examples=80,
     derandomize=True,
     database=None,
     deadline=None,

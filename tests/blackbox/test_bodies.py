@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from .demo import KEYS, Answer, Client, Demo, Organization, chunked, numbered, wire
 
 FUZZ = settings(
-    max_examples=200,
+    max_examples=80,
     derandomize=True,
     database=None,
     deadline=None,
