@@ -33,11 +33,11 @@ from .oracle import (
     Revoked,
     admitted_though_revoked,
     back,
+    begun,
     beyond,
     both,
     counts,
     refused,
-    revocations,
 )
 from .scenarios import ALONE, POSTGRES, Scenario, Scene, ServersFailed, started
 
@@ -276,7 +276,7 @@ def _figures(
 def _refused_of(group: Group, logs: list[Log], began: float) -> Refused:
     """Count the 503 of a group's live keys: others have no service to lose."""
     ids = {key["organization"] for key in _keys(group)}
-    ended = revocations(logs)
+    ended = begun(logs)
     # The other organizations have pauses of their own.
     steady = group["free"][0]["organization"]
     some = (

@@ -134,6 +134,15 @@ def revocations(logs: Iterable[Log]) -> dict[str, float]:
     return revoked
 
 
+def begun(logs: Iterable[Log]) -> dict[str, float]:
+    """Give the instants at which revocations were begun, by key: one that gets 503 may be made."""
+    first: dict[str, float] = {}
+    for log in logs:
+        for change in log.changes:
+            first[change.key] = min(change.started, first.get(change.key, inf))
+    return first
+
+
 def admitted_though_revoked(logs: Sequence[Log]) -> Revoked:
     """Find admissions that began after the revocation of their key was answered (K4)."""
     revoked = revocations(logs)
