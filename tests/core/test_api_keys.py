@@ -102,7 +102,7 @@ def test_neither_key_nor_draft_shows_its_digest_or_handle() -> None:
         ("<script>", "<script>"),
     ],
 )
-def test_a_name_is_trimmed_and_stored_as_it_is(given_name: str, stored: str) -> None:
+def test_a_name_is_trimmed_and_otherwise_unchanged(given_name: str, stored: str) -> None:
     assert read_name(given_name) == (stored, [])
 
 
@@ -145,7 +145,7 @@ def test_a_name_has_no_invisible_characters(character: str) -> None:
 
 @pytest.mark.parametrize("joiner", "\u200c\u200d", ids=["ZWNJ", "ZWJ"])
 @pytest.mark.parametrize("around", ["a|b", "|\u0928", "\u0928|", "\u0928|b", "\u0928 |\u0928"])
-def test_a_joiner_that_joins_nothing_is_refused(joiner: str, around: str) -> None:
+def test_a_joiner_beside_ascii_a_space_or_the_end_is_refused(joiner: str, around: str) -> None:
     assert read_name(around.replace("|", joiner))[1] == ["Use no invisible characters."]
     doubled = f"\u0928{joiner}{joiner}\u0928"
     assert read_name(doubled)[1] == ["Use no invisible characters."]
@@ -264,7 +264,7 @@ def test_no_lifetime_is_cut_short(days: float) -> None:
     assert Fraction(lifetime) - Fraction(days * DAY) < 1
 
 
-def test_the_states_are_those_of_the_specification() -> None:
+def test_expiry_and_revocation_give_the_states_of_the_specification() -> None:
     seen = {
         KEY._replace(expires_at=expires, revoked_at=revoked).state(5)
         for expires, revoked in product((None, 4, 6), (None, 1))

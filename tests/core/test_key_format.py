@@ -163,7 +163,7 @@ def test_keys_in_a_text_are_redacted() -> None:
 @pytest.mark.parametrize(
     "scheme", ["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    ", "Bearer" + " " * 180]
 )
-def test_the_scheme_comes_in_any_case_with_spaces_after_it(scheme: str) -> None:
+def test_the_scheme_may_have_any_case_and_spaces_after_it(scheme: str) -> None:
     assert FORMAT.read([(scheme + KEY).encode()]).handle == "Handle01"
 
 
@@ -208,7 +208,7 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize("value", BAD_VALUES.values(), ids=BAD_VALUES)
-def test_anything_else_is_an_invalid_format(value: bytes) -> None:
+def test_a_value_other_than_one_bearer_key_is_an_invalid_format(value: bytes) -> None:
     with pytest.raises(InvalidFormat) as caught:
         FORMAT.read([value])
     assert KEY not in str(caught.value)

@@ -112,7 +112,7 @@ TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def test_a_dead_workers_slot_comes_back_by_itself() -> None:
+def test_the_slot_of_a_dead_worker_is_free_at_its_deadline() -> None:
     """L3: without any other call."""
     _, leases = acquire((), "a", "dead", 1, 0, 30)
     refused, leases = acquire(leases, "b", "alive", 1, 29, 30)

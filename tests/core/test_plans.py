@@ -40,7 +40,7 @@ def numbers_of(plan: Plan) -> dict[str, int | None]:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_the_default_plans_are_those_of_the_specification(
+def test_the_default_plans_have_the_numbers_of_the_specification(
     plan: Plan, numbers: tuple[int, ...]
 ) -> None:
     assert (plan.rpm, plan.rph, plan.rpd, plan.concurrent) == numbers
@@ -127,17 +127,19 @@ def test_the_book_knows_the_plans_of_the_specification() -> None:
     book = PlanBook()
     assert book.names == ["creator", "enterprise", "free", "starter"]
     assert book.default is FREE
-    assert book.plan_of(None) is FREE
+    assert book.plan_of(None, 0) is FREE
     for plan in (FREE, STARTER, CREATOR):
-        assert book.plan_of(book.place("org", plan.name, {})) is plan
+        assert book.plan_of(book.place("org", plan.name, {}), 0) is plan
 
 
 def test_a_plan_that_is_no_longer_known_gives_the_default() -> None:
     """It must not raise during a request."""
     book = PlanBook()
-    assert book.plan_of(Organization("org", "gone")) is FREE
-    assert book.plan_of(Organization("org", "enterprise")) is FREE
-    assert book.plan_of(Organization("org", "gone", (("rpm", 7),))) == Plan("free", 7, 100, 500, 2)
+    assert book.plan_of(Organization("org", "gone"), 0) is FREE
+    assert book.plan_of(Organization("org", "enterprise"), 0) is FREE
+    assert book.plan_of(Organization("org", "gone", (("rpm", 7),)), 0) == Plan(
+        "free", 7, 100, 500, 2
+    )
 
 
 @given(
@@ -150,16 +152,16 @@ def test_an_organizations_own_limits_replace_its_plans(
     book = PlanBook()
     organization = book.place("org", name, overrides)
     assert organization == ("org", name, tuple(sorted(overrides.items())))
-    plan = book.plan_of(organization)
-    base = numbers_of(book.plan_of(Organization("org", name)))
+    plan = book.plan_of(organization, 0)
+    base = numbers_of(book.plan_of(Organization("org", name), 0))
     assert numbers_of(plan) == {**base, **overrides}
     assert (plan.name, plan.resolution) == (name, 60)
-    assert book.plan_of(organization._replace(id="another")) is plan, "resolved once"
+    assert book.plan_of(organization._replace(id="another"), 0) is plan, "resolved once"
 
 
 @given(st.fixed_dictionaries(dict.fromkeys(LIMITS, LIMIT)))
 def test_a_custom_plan_has_the_organizations_numbers(numbers: dict[str, int | None]) -> None:
-    plan = PlanBook().plan_of(PlanBook().place("org", "enterprise", numbers))
+    plan = PlanBook().plan_of(PlanBook().place("org", "enterprise", numbers), 0)
     assert numbers_of(plan) == numbers
     assert (plan.name, plan.resolution) == ("enterprise", 60)
 
@@ -173,7 +175,7 @@ def test_a_custom_plan_needs_all_four_numbers(missing: str) -> None:
 
 def test_a_custom_plan_has_the_resolution_of_the_default_one() -> None:
     book = PlanBook([Plan("free", 1, 1, 1, 1, None)])
-    assert book.plan_of(book.place("org", "enterprise", NUMBERS)).resolution is None
+    assert book.plan_of(book.place("org", "enterprise", NUMBERS), 0).resolution is None
 
 
 def test_an_unknown_plan_or_limit_is_refused_by_name() -> None:
@@ -207,10 +209,10 @@ def test_a_custom_plan_with_a_bad_name_is_refused_when_the_book_is_made(name: st
 
 
 def test_a_plan_that_became_custom_still_serves_its_organizations() -> None:
-    """The organization was placed by an earlier book, with some limits of its own."""
+    """The organization was placed by an earlier book, with some limits overridden."""
     before = PlanBook([FREE, Plan("gold", 50, 500, 5_000, 5)], custom=())
     organization = before.place("org", "gold", {"rpm": 70})
-    plan = PlanBook(custom=["gold"]).plan_of(organization)
+    plan = PlanBook(custom=["gold"]).plan_of(organization, 0)
     assert plan.rpm == 70
     assert plan.rpd == FREE.rpd
 
@@ -218,16 +220,16 @@ def test_a_plan_that_became_custom_still_serves_its_organizations() -> None:
 def test_many_different_limits_do_not_fill_the_memory() -> None:
     book = PlanBook()
     for rpm in range(5_000):
-        assert book.plan_of(Organization("org", "free", (("rpm", rpm),))).rpm == rpm
+        assert book.plan_of(Organization("org", "free", (("rpm", rpm),)), 0).rpm == rpm
     assert len(book._resolved) <= 4_096
 
 
-def test_a_plan_change_holds_from_the_next_call_and_keeps_what_is_counted() -> None:
+def test_a_plan_change_holds_from_the_next_call_and_keeps_counted_hits() -> None:
     """W13."""
     book, now = PlanBook(), 10 * DAY
     state = empty_state(FREE.windows)
     for _ in range(10):
-        _, state = hit(state, book.plan_of(book.place("org", "free", {})).windows, now, 1)
+        _, state = hit(state, book.plan_of(book.place("org", "free", {}), 0).windows, now, 1)
     assert not hit(state, FREE.windows, now, 1)[0].allowed
     reading, state = hit(state, STARTER.windows, now, 1)
     assert (reading.allowed, reading.remaining, reading.used) == (True, 19, (11, 11, 11))

@@ -65,7 +65,7 @@ def test_no_header_is_invented_where_there_is_no_limit() -> None:
 
 @pytest.mark.parametrize("plan", [FREE, FREELY, HOURLY])
 @pytest.mark.parametrize("remaining", [None, 0, 7])
-def test_text_says_what_bytes_say(plan: Plan, remaining: int | None) -> None:
+def test_headers_as_text_equal_headers_as_bytes(plan: Plan, remaining: int | None) -> None:
     said = reading(remaining=remaining, tightest=None if remaining is None else 1)
     for as_bytes, as_text in ((rate_headers, rate_text), (all_headers, all_text)):
         decoded = [(name.decode(), value.decode()) for name, value in as_bytes(plan, said)]

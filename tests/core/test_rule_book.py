@@ -34,7 +34,7 @@ def test_a_trailing_slash_does_not_avoid_a_scope() -> None:
     assert book.match("GET", "/elsewhere/") is ANY_KEY
 
 
-def test_a_rule_that_accepts_nothing_is_refused() -> None:
+def test_a_rule_that_accepts_no_credential_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="/a"):
         RuleBook({"GET /a": Rule(accepts=())})
 
@@ -283,7 +283,7 @@ def test_the_rules_that_may_admit_to_a_route() -> None:
     assert book.for_route("GET", "/elsewhere").own is ANY_KEY
 
 
-def test_d31_a_rule_for_a_route_does_not_admit_to_another_one_that_takes_its_requests() -> None:
+def test_d31_a_rule_for_a_route_does_not_admit_to_a_route_that_takes_its_requests() -> None:
     """A router that matches in order sends /items/newest to /items/{id} if that comes first."""
     book = RuleBook({"GET /items/{id}": "a:b", "GET /items/newest": PUBLIC})
     newest = book.match("GET", "/items/newest")
@@ -294,7 +294,7 @@ def test_d31_a_rule_for_a_route_does_not_admit_to_another_one_that_takes_its_req
     assert book.for_route("GET", "/items/newest/", None, routes).admit(newest)
 
 
-def test_d31_the_rule_of_a_route_is_the_one_that_names_its_pattern() -> None:
+def test_d31_a_route_has_the_rule_that_names_its_pattern() -> None:
     """Another one may match an example of the route's paths, which a converter refuses there."""
     book = RuleBook({"GET /{year}/{month}": PUBLIC, "GET /{page:path}": "account:write"})
     pages = book.for_route("GET", "/{page:path}")
@@ -400,7 +400,7 @@ def spellings(path: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", list(spellings("/a/b")), ids=repr)
-def test_odd_paths_are_public_only_by_every_reading_and_guarded_as_what_they_fold_to(
+def test_odd_paths_are_public_only_by_every_reading_and_guarded_as_their_folded_path(
     path: str,
 ) -> None:
     assert odd(path)
@@ -430,8 +430,8 @@ def test_other_encoded_characters_are_decoded_once() -> None:
 @pytest.mark.parametrize(
     "path", ["/admin/x/../../health", "/admin/..//health", "/admin/\n/../../health"]
 )
-def test_a_path_that_folds_to_a_public_one_is_guarded_as_it_is_written_too(path: str) -> None:
-    """Most routers fold nothing: to them it lies below /admin (D31: as the application sees it)."""
+def test_a_path_that_folds_to_a_public_one_is_guarded_by_its_literal_form(path: str) -> None:
+    """Most routers do not fold paths: for them it lies below /admin (D31)."""
     book = RuleBook({"GET /health": PUBLIC, "GET /admin/{p:path}": "admin:read"})
     assert folded(path) == "/health"
     assert book.match("GET", path) == Rule("admin:read")
@@ -482,7 +482,9 @@ def test_a_method_that_one_reading_refuses_matches_no_rule() -> None:
         (["*"], True),
     ],
 )
-def test_a_path_with_two_readings_needs_what_both_need(granted: list[str], enough: bool) -> None:
+def test_a_path_with_two_readings_needs_the_scopes_of_both(
+    granted: list[str], enough: bool
+) -> None:
     book = RuleBook({"GET /a/b": "a:b", "GET /admin/{p:path}": "admin:read"})
     needed = book.match("GET", "/admin/../a/b").requires
     assert needed is not None
@@ -497,7 +499,7 @@ def test_a_path_with_two_readings_holds_a_slot_if_either_does() -> None:
     assert not book.match("GET", "/a").slot
 
 
-def test_a_path_with_two_readings_costs_and_accepts_what_the_stricter_one_does() -> None:
+def test_a_path_with_two_readings_has_the_stricter_cost_and_credentials() -> None:
     book = RuleBook(
         {
             "GET /a": Rule(cost=3, accepts=("key", "session")),
@@ -531,7 +533,7 @@ def test_a_path_with_too_many_readings_is_refused() -> None:
 
 
 @given(RULES, METHODS, st.text(st.sampled_from(["/", ".", "a", "b", "-"]), max_size=10))
-def test_no_odd_path_is_more_public_than_what_it_folds_to(
+def test_no_odd_path_is_more_public_than_its_folded_path(
     rules: dict[str, Rule], method: str, path: str
 ) -> None:
     try:
@@ -546,7 +548,7 @@ def test_no_odd_path_is_more_public_than_what_it_folds_to(
 # Letter case
 
 
-def test_d31_another_letter_case_needs_what_both_spellings_need() -> None:
+def test_d31_another_letter_case_needs_the_scopes_of_both_spellings() -> None:
     book = RuleBook({"GET /Admin": "a:b", "GET /open": PUBLIC, "GET /{p:path}": PUBLIC})
     assert book.match("GET", "/admin").requires == Requirement("a:b")
     assert book.match("GET", "/ADMIN/").requires == Requirement("a:b")
@@ -592,7 +594,9 @@ def test_a_rule_for_a_host_comes_before_one_for_all_hosts(host: bytes, needed: s
         [b" www.elsewhere"],
     ],
 )
-def test_a_request_without_one_plain_host_needs_what_every_host_needs(hosts: list[bytes]) -> None:
+def test_a_request_without_one_plain_host_needs_the_scopes_of_every_host(
+    hosts: list[bytes],
+) -> None:
     """Routers compare host names in ways of their own: a dot behind one opened another route."""
     rule = RuleBook(HOSTED).match("GET", "/", b"/", hosts)
     assert rule.includes(Rule("admin:read")) and rule.includes(Rule("tenant:read"))

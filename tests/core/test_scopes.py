@@ -37,16 +37,14 @@ WILDCARDS = ["*", "a:*", "a:b:*", "**", "*:a", "a:*:b", "a*"]
 
 
 @given(SCOPES)
-def test_a_scope_covers_itself_and_everything_covers_it(scope: str) -> None:
+def test_a_scope_covers_itself_and_the_wildcard_covers_it(scope: str) -> None:
     assert scope in Grants([scope])
     assert scope in Grants(["*"])
     assert scope not in Grants([])
 
 
 @given(PATHS, PATHS)
-def test_a_prefix_covers_what_is_below_it_and_not_itself(
-    above: list[str], below: list[str]
-) -> None:
+def test_a_prefix_covers_scopes_below_it_and_not_itself(above: list[str], below: list[str]) -> None:
     granted = Grants([":".join(above) + ":*"])
     assert ":".join(above + below) in granted
     assert ":".join(above) not in granted
@@ -62,7 +60,7 @@ def test_only_whole_segments_count(granted: list[str], needed: list[str]) -> Non
 
 
 @given(st.lists(SCOPES | SCOPES.map("{}:*".format), max_size=4), SCOPES)
-def test_grants_cover_what_any_of_them_covers(scopes: list[str], needed: str) -> None:
+def test_grants_cover_a_scope_that_any_grant_covers(scopes: list[str], needed: str) -> None:
     assert (needed in Grants(scopes)) == any(needed in Grants([scope]) for scope in scopes)
     assert Grants(scopes).cover(Requirement(needed)) == (needed in Grants(scopes))
 
@@ -83,7 +81,7 @@ def test_grants_contain_no_junk(junk: object) -> None:
 
 @pytest.mark.parametrize("wildcard", WILDCARDS)
 def test_a_requirement_cannot_be_a_wildcard(wildcard: str) -> None:
-    """Or a handler that asks for "anything of jobs" would admit by accident."""
+    """Otherwise a handler that requires ``jobs:*`` would admit by accident."""
     assert wildcard not in Grants(["*", wildcard])
     with pytest.raises(ConfigurationError, match="exact scope"):
         Requirement(wildcard)
@@ -105,7 +103,7 @@ def test_requirements_are_equal_by_their_scope(one: str, other: str) -> None:
     assert requirement(one) == Requirement(one)
 
 
-def test_a_requirement_knows_the_grants_that_cover_it() -> None:
+def test_the_grants_that_cover_a_requirement_are_listed() -> None:
     assert Requirement("a:b:c").covering == {"*", "a:b:c", "a:*", "a:b:*"}
     assert Requirement("a").covering == {"*", "a"}
 
@@ -133,7 +131,7 @@ def test_grants_look_like_a_list() -> None:
 # The catalogue
 
 
-def test_the_catalogue_is_the_table_and_what_it_implies() -> None:
+def test_the_default_catalogue_is_the_specified_table_with_implied_scopes() -> None:
     assert Catalogue.of().scopes == {
         "*",
         *(

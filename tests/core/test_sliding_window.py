@@ -18,6 +18,7 @@ from lockgate.core.plans import Plan
 from lockgate.core.sliding_window import (
     EMPTY,
     EXACT_CELLS,
+    LARGEST,
     Cells,
     Reading,
     State,
@@ -27,6 +28,8 @@ from lockgate.core.sliding_window import (
     peek,
 )
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
+from lockgate.stores.memory.windows import LocalWindows
+from lockgate.stores.sql.codec import write_state
 
 SPANS = (600, 3_600, 14_400)
 START = 1_000_000
@@ -382,7 +385,7 @@ def test_remaining_falls_by_the_cost(windows: tuple[Window, ...], costs: list[in
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(plans(), TRAFFIC), max_size=4))
-def test_a_plan_change_keeps_what_is_counted(
+def test_a_plan_change_keeps_counted_hits(
     changes: list[tuple[tuple[Window, ...], list[Burst]]],
 ) -> None:
     """W13: other limits and grains hold from the next call on; three windows, as any plan has."""
@@ -456,6 +459,58 @@ def test_an_unlimited_window_counts_and_never_refuses() -> None:
     assert hit(state, windows, START, 7)[0] == Reading(
         True, START, (21, 21), None, START, None, None, 0
     )
+
+
+LARGE = st.sampled_from([1, 2, 2**40, 2**52, LARGEST - 1, LARGEST])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), LARGE), min_size=1, max_size=40),
+    st.sampled_from([0, 60]),
+)
+def test_an_unlimited_window_counts_the_newest_units_up_to_the_largest_number(
+    hits: list[tuple[int, int]], grain: int
+) -> None:
+    """So a plan with a limit, whichever it is, decides as if every unit were counted."""
+    span, now = SPANS[0], START
+    free = (Window("minute", span, None, grain), Window("hour", SPANS[1], LARGEST, grain))
+    log: list[tuple[int, int]] = []
+    state = empty_state(free)
+    for gap, cost in hits:
+        now += gap
+        reading, state = hit(state, free, now, cost)
+        if reading.allowed:
+            log.append((now, cost))
+        used = sum(cost for at, cost in log if at > now - span)
+        assert reading.used[0] == min(used, LARGEST)
+        for limit in (1, 2**40, LARGEST):
+            judged = peek(state, (free[0]._replace(limit=limit), free[1]), now, 1)
+            assert judged.remaining is not None
+            assert judged.used[0] + 1 > limit or judged.allowed or judged.refused_by == 1
+            assert (used + 1 > limit) is (judged.used[0] + 1 > limit)
+
+
+def test_an_unlimited_window_takes_the_largest_cost_without_end() -> None:
+    """Its state stays within 64 bits, also where the hits are coalesced."""
+    windows = Plan("open", None, None, None, None).windows
+    held = LocalWindows()
+    for number in range(5_000):
+        reading = held.hit("org_1", windows, START * MINUTE + number * 1_000, LARGEST - number % 2)
+        assert reading.used == (LARGEST,) * 3 or number == 0
+    state = held.take("org_1")
+    assert state is not None
+    assert len(write_state(state)) < 10_000
+    reading, _ = hit(empty_state(windows), windows, START, 2**60)
+    assert (reading.allowed, reading.used) == (True, (LARGEST,) * 3)
+
+
+def test_a_refused_cost_takes_no_units_from_an_unlimited_window() -> None:
+    windows = Plan("mixed", 5, None, None, None).windows
+    _, state = hit(empty_state(windows), windows, START, 5)
+    free = Plan("open", None, None, None, None).windows
+    _, state = hit(state, free, START + 1, LARGEST - 5)
+    refused, same = hit(state, windows, START + 2, LARGEST)
+    assert (refused.allowed, refused.used, same is state) == (False, (LARGEST,) * 3, True)
 
 
 def test_a_limit_of_zero_admits_no_hit() -> None:
@@ -571,7 +626,7 @@ def by_the_real_clock(
 
 
 @given(plans(), moments(BACK))
-def test_a_clock_set_back_admits_nothing_extra(
+def test_a_clock_set_back_admits_no_extra_hit(
     windows: tuple[Window, ...], story: list[Moment]
 ) -> None:
     admitted, _, _ = by_the_real_clock(windows, story)
@@ -669,7 +724,7 @@ UNLIMITED = (Window("w", 600, 10**9, 10),)
 
 
 @given(st.lists(st.builds(Burst, GAPS, st.integers(1, 200), st.just(1)), max_size=15))
-def test_state_is_bounded_whatever_the_traffic(traffic: list[Burst]) -> None:
+def test_state_is_bounded_under_any_traffic(traffic: list[Burst]) -> None:
     assert most_cells(UNLIMITED, calls(traffic)) <= MOST_CELLS
 
 
@@ -727,7 +782,7 @@ def test_state_is_bounded_when_a_clock_steps_back_often_and_then_runs_on() -> No
         assert most_cells(UNLIMITED, attack[:length] + attack[240:]) <= 64 + 2 * 60 + 2
 
 
-def test_an_idle_organization_leaves_only_what_the_next_hit_drops() -> None:
+def test_the_first_hit_after_an_idle_time_drops_all_old_cells() -> None:
     windows = (Window("w", 600, 500, 10),)
     state = empty_state(windows)
     for at in range(200):

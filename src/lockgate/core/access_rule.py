@@ -5,8 +5,10 @@ from copy import copy
 from typing import Final, Literal
 
 from ..errors import ConfigurationError
-from .plans import LARGEST, is_whole
+from .limits import Limit, check_limits
+from .plans import is_whole
 from .scopes import Requirement, requirement
+from .sliding_window import LARGEST
 
 Credential = Literal["key", "session"]
 
@@ -24,21 +26,33 @@ class Rule:
             True, until its response is complete; ``"background"``, until its background tasks are.
         accepts: the credentials that are accepted. lockgate's own key operations also take a
             session; an application's take keys only (spec 5.1).
+        free_for_sessions: whether a session's request only reads its organization's windows and
+            is not charged, for reads of lockgate's own.
+        limits: named limits that the request is charged for as well, with the same cost: up to 4,
+            with up to 8 windows together (D40).
 
     Raises:
         ConfigurationError: the requirement is not an exact scope, the cost is below 1, ``slot`` is
-            another value, or a public rule has a scope, cost or slot.
+            another value, a public rule has a scope, cost, slot or a limit by organization, key or
+            user, a rule for sessions has a limit by key, or one without sessions a limit by user.
     """
 
     __slots__ = (
         "accepts",
         "allow",
+        "answers_refusals",
+        "asks_first",
         "background",
+        "charged",
         "cost",
+        "free_for_sessions",
+        "limits",
+        "outside",
         "own",
         "plain",
         "public",
         "requires",
+        "shares_refusals",
         "slot",
         "takes_key",
         "takes_session",
@@ -53,6 +67,9 @@ class Rule:
         accepts: tuple[Credential, ...] = ("key",),
         public: bool = False,
         own: bool = False,
+        free_for_sessions: bool = False,
+        answers_refusals: bool = False,
+        limits: Iterable[Limit] = (),
     ) -> None:
         if not (is_whole(cost) and 1 <= cost <= LARGEST):
             raise ConfigurationError(
@@ -60,12 +77,31 @@ class Rule:
             )
         if slot not in (False, True, "background"):
             raise ConfigurationError(f"slot is True, False or 'background', not {slot!r}.")
-        if public and (requires is not None or cost > 1 or slot):
+        limits = tuple(limits)
+        check_limits(limits)
+        by = {limit.subject for limit in limits}
+        if public and (requires is not None or cost > 1 or slot or by - {"address", "function"}):
             raise ConfigurationError(
-                "A public rule has no scope, no cost and no slot: no key is there to hold them."
+                "A public rule has no scope, no cost, no slot and no limit but by address or by a "
+                "function: no key is there to hold them."
+            )
+        if "user" in by and "session" not in accepts:
+            raise ConfigurationError(
+                "A rule with a limit by user accepts sessions: keys belong to no user."
+            )
+        if "session" in accepts and any(limit.by == "key" for limit in limits):
+            raise ConfigurationError(
+                "A rule that accepts sessions has no limit by key: sessions have none."
             )
         self.requires: Requirement | None = None if requires is None else requirement(requires)
         self.cost: Final = cost
+        self.limits: Final = limits
+        self.charged: Final = tuple(limit for limit in limits if limit.is_inside)
+        """The limits that are judged with the plan."""
+        self.outside: Final = tuple(limit for limit in limits if not limit.is_inside)
+        """The limits of subjects outside of any organization, which are judged first."""
+        self.shares_refusals: Final = cost == 1 and not limits
+        """Whether a refusal for a full window is the same for every rule of this kind."""
         self.slot: Final = bool(slot)
         self.background: Final = slot == "background"
         """Whether the slot is held until the background tasks of the response have ended."""
@@ -77,8 +113,13 @@ class Rule:
         self.takes_key: Final = "key" in accepts
         self.takes_session: Final = "session" in accepts
         self.public: Final = public
+        self.asks_first: Final = public or bool(self.outside)
+        """Whether there is more to do than to authenticate the caller."""
         self.own: Final = own
-        """Whether the rule guards one of lockgate's operations: shadow mode never opens them."""
+        """Whether the rule guards one of lockgate's operations, which shadow mode never opens."""
+        self.free_for_sessions: Final = free_for_sessions
+        self.answers_refusals: Final = answers_refusals
+        """Whether a public endpoint tells itself that the budget of an address is spent."""
 
     def includes(self, other: "Rule") -> bool:
         """Return whether a request admitted by this rule meets all demands of another rule."""
@@ -86,10 +127,12 @@ class Rule:
             return other.public
         return (
             self.cost >= other.cost
+            and self.free_for_sessions <= other.free_for_sessions
             and self.slot >= other.slot
             and self.background >= other.background
             and set(self.accepts) <= set(other.accepts)
             and set(_scopes(self.requires)) >= set(_scopes(other.requires))
+            and set(self.limits) >= set(other.limits)
         )
 
     def __repr__(self) -> str:
@@ -102,7 +145,8 @@ class Rule:
         cost = f", cost {self.cost}" if self.cost > 1 else ""
         slot = ", a slot" if self.slot else ""
         slot += " through background tasks" if self.background else ""
-        return f"{' or '.join(self.accepts)}, {scope}{cost}{slot}"
+        limits = "".join(f", {limit}" for limit in self.limits)
+        return f"{' or '.join(self.accepts)}, {scope}{cost}{slot}{limits}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Rule):
@@ -133,6 +177,8 @@ def both(one: Rule, other: Rule) -> Rule:
         slot="background" if one.background or other.background else one.slot or other.slot,
         accepts=tuple(c for c in one.accepts if c in other.accepts),
         own=one.own or other.own,
+        free_for_sessions=one.free_for_sessions and other.free_for_sessions,
+        limits=dict.fromkeys((*one.limits, *other.limits)),
     )
     needed = [r.requires for r in (one, other) if r.requires is not None]
     rule.requires = needed[0].together(needed[-1]) if needed else None

@@ -1,12 +1,15 @@
 """API key records: stored fields, states, and the checks of a new key (spec 2, D4 to D8)."""
 
+import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
+from .allowed_addresses import contains
 from .digests import Digest
+from .limits import OwnLimits
 from .scopes import Catalogue
 from .timestamps import DAY, MILLISECOND, MINUTE
 
@@ -39,6 +42,10 @@ NEVER: Final = 2**53 - 1
 the scripts of Redis hold exactly (year 2255)."""
 
 
+ENDS_SOON: Final = 14 * DAY
+"""Microseconds before its end from which on a live key is due for rotation."""
+
+
 class KeyState(Enum):
     """The state of a key at an instant; revoked takes precedence over expired (D4)."""
 
@@ -47,13 +54,59 @@ class KeyState(Enum):
     EXPIRED = "expired"
 
 
+Labels = tuple[tuple[str, str], ...]
+"""Names and values of labels, in the order of the names."""
+
+
 class KeyDetails(NamedTuple):
-    """Fields of a key that grant no access. The seal of its row does not cover them."""
+    """Fields of a key that most keys do not have. The seal of its row covers ``addresses``."""
 
     rotated_at: int | None = None
     """When the key was rotated, in microseconds (D43)."""
     successor: str | None = None
     """The id of the key that replaces it; set together with ``rotated_at``, once."""
+    created_by: str | None = None
+    """The creator of the key, such as ``user:42``, ``agent`` or ``shell``; None: unknown."""
+    labels: Labels = ()
+    """Labels for people and programs; they grant no access."""
+    addresses: tuple[str, ...] = ()
+    """The addresses and networks that may use the key, in canonical form; empty: all."""
+    limits: OwnLimits = ()
+    """The named limits of the key itself: each of its requests is charged for them (D40)."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Fields that a later release wrote, as JSON: kept by a change of this release."""
+
+    def allows(self, address: str | None) -> bool:
+        """Return whether a client may use the key; a client without an address may not, if the
+        key has an allow-list."""
+        return not self.addresses or (address is not None and contains(self.addresses, address))
+
+    def or_none(self) -> Self | None:
+        """Return the details, or None if they are empty."""
+        return self if any(self) else None
+
+    def written(self) -> dict[str, Any]:
+        """Return the fields that are not empty, for JSON."""
+        known = {name: value for name, value in zip(self._fields[:-1], self, strict=False) if value}
+        return {**known, **{name: json.loads(value) for name, value in self.others}}
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the details of :meth:`written`.
+
+        Raises:
+            TypeError, ValueError: the fields are damaged.
+        """
+        fields = {**fields}
+        return cls(
+            fields.get("rotated_at"),
+            fields.get("successor"),
+            fields.get("created_by"),
+            tuple((name, value) for name, value in fields.get("labels", ())),
+            tuple(fields.get("addresses", ())),
+            tuple((name, rates) for name, rates in fields.get("limits", ())),
+            tuple((name, json.dumps(fields[name])) for name in fields if name not in cls._fields),
+        )
 
 
 class ApiKey(NamedTuple):
@@ -100,6 +153,27 @@ class ApiKey(NamedTuple):
         """The id of the key that replaces it; None: it was not rotated (D43)."""
         return None if self.details is None else self.details.successor
 
+    def ends_soon(self, now: int) -> bool:
+        """Return whether a live key without a successor ends within :data:`ENDS_SOON`."""
+        state = self.state(now)
+        return (
+            state is KeyState.ACTIVE and self.successor is None and self.ends_at - now <= ENDS_SOON
+        )
+
+    def outlives(self, max_age: int) -> bool:
+        """Return whether a key ends past a maximum age, in microseconds from its creation."""
+        return self.ends_at >= self.created_at + max_age + MILLISECOND  # created_at is rounded.
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses and networks that may use the key; empty: all."""
+        return () if self.details is None else self.details.addresses
+
+    @property
+    def limits(self) -> OwnLimits:
+        """The named limits of the key itself, by name and rates; empty: it has none."""
+        return () if self.details is None else self.details.limits
+
     @property
     def ends_at(self) -> int:
         """When the key ended or will end: the earlier of revocation and expiry, or NEVER."""
@@ -119,6 +193,15 @@ class Position(NamedTuple):
     """The id of the key, or of the account's organization."""
 
 
+class KeyHistory(NamedTuple):
+    """The history of a key that another system issued. Instants are microseconds."""
+
+    created_at: int
+    revoked_at: int | None = None
+    request_count: int = 0
+    last_used_at: int | None = None
+
+
 class KeyDraft(NamedTuple):
     """A key about to be inserted; the store's clock says when it was created."""
 
@@ -133,15 +216,26 @@ class KeyDraft(NamedTuple):
     seal: str | None
     expires_at: int | None
     """When it expires, in microseconds; None: never."""
+    history: KeyHistory | None = None
+    """None: a new key."""
+    details: KeyDetails | None = None
 
     def created(self, now: int) -> ApiKey:
-        """Return the key as inserted at ``now``.
+        """Return the key as inserted at ``now``, or with its history.
 
         ``created_at`` is in whole milliseconds, as responses show it (D30), so that lists are
         sorted by the visible value.
         """
-        created_at = now - now % MILLISECOND
-        return ApiKey(*self[:9], created_at=created_at, expires_at=self.expires_at)
+        history = self.history or KeyHistory(now)
+        return ApiKey(
+            *self[:9],
+            created_at=history.created_at - history.created_at % MILLISECOND,
+            expires_at=self.expires_at,
+            revoked_at=history.revoked_at,
+            details=self.details,
+            request_count=history.request_count,
+            last_used_at=history.last_used_at,
+        )
 
     def __repr__(self) -> str:
         return f"KeyDraft(id={self.id!r}, name={self.name!r}, organization={self.organization!r})"
@@ -193,15 +287,23 @@ def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str,
     return scopes, problems
 
 
-def read_lifetime(days: float | None) -> tuple[int | None, list[str]]:
-    """Convert days to microseconds, at least a minute, and return their problems (D7)."""
+def read_lifetime(days: float | None, max_age: int | None = None) -> tuple[int | None, list[str]]:
+    """Convert days to microseconds, at least a minute, and return their problems (D7).
+
+    Args:
+        days: None: no expiry, or the maximum age.
+        max_age: the maximum age of a key, in microseconds; None: no maximum.
+    """
     if days is None:
-        return None, []
+        return max_age, []
     if isinstance(days, bool) or not 0 < days <= DAYS_AT_MOST:
         return None, [f"Use a number of days greater than 0 and at most {DAYS_AT_MOST}, or null."]
     if days < _SHORTEST:
         return None, ["The key would expire within a minute: use at least 1/1440 (0.0006945) days."]
-    return ceil(days * DAY), []
+    lifetime = ceil(days * DAY)
+    if max_age is not None and lifetime > max_age:
+        return None, [f"Keys of this service work for at most {max_age / DAY:g} days."]
+    return lifetime, []
 
 
 def read_overlap(days: float) -> tuple[int, list[str]]:

@@ -30,6 +30,15 @@ def on_unix_socket(peer: str | None) -> bool:
     return not peer or peer == "localhost"
 
 
+def budget_of(client: str) -> str:
+    """Return the key by which a client is counted, as :meth:`ClientAddresses.find` does.
+
+    Args:
+        client: its address as text, or a name for a client without one.
+    """
+    return _bucket(client, read_address(client))
+
+
 def network_of(address: str) -> str | None:
     """Return the IPv6 /48 of a result of :meth:`ClientAddresses.find`; None for IPv4.
 
@@ -74,18 +83,39 @@ class ClientAddresses:
             peer: the address of the connection's other end; None for a Unix socket.
             forwarded: every ``X-Forwarded-For`` value, in order.
         """
+        if not self.trusts_any:
+            return _bucket_of(peer)
         peer, address = _read(peer)
-        if not self._trusted(peer, address):
-            return _bucket(peer, address)
+        if self._trusted(peer, address):
+            peer, address = self._forwarded(peer, address, forwarded)
+        return _bucket(peer, address)
+
+    def client(self, peer: str | None, forwarded: Sequence[bytes]) -> str:
+        """Return the whole address of a client, or a name for one without an address.
+
+        The arguments are as for :meth:`find`.
+        """
+        peer, address = _read(peer)
+        if self._trusted(peer, address):
+            peer, address = self._forwarded(peer, address, forwarded)
+        return str(address) if address else peer or UNIX_SOCKET
+
+    def _forwarded(
+        self,
+        peer: str | None,
+        address: IPv4Address | IPv6Address | None,
+        forwarded: Sequence[bytes],
+    ) -> tuple[str | None, IPv4Address | IPv6Address | None]:
+        """Return the nearest hop that is not trusted, from a trusted peer on."""
         hops = b",".join(forwarded).decode("latin-1").rsplit(",", _HOPS_AT_MOST)
         for hop in reversed(hops[-_HOPS_AT_MOST:]):
-            claimed = _parse(_host(hop.strip())[:LONGEST_PEER])
+            claimed = read_address(_host(hop.strip())[:LONGEST_PEER])
             if claimed is None:
                 break
             peer, address = str(claimed), claimed
             if not self._trusted(peer, address):
                 break
-        return _bucket(peer, address)
+        return peer, address
 
     def trusts(self, peer: str | None) -> bool:
         """Return whether a peer is a configured proxy; None is one on a Unix socket."""
@@ -101,7 +131,7 @@ def _read(peer: str | None) -> tuple[str | None, IPv4Address | IPv6Address | Non
     if peer is None or on_unix_socket(peer):
         return None, None
     peer = peer[:LONGEST_PEER]
-    return peer, _parse(peer)
+    return peer, read_address(peer)
 
 
 def _host(hop: str) -> str:
@@ -112,12 +142,18 @@ def _host(hop: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> IPv4Address | IPv6Address | None:
+def read_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Return an address, IPv4 if it is IPv4 written as IPv6; None for any other text."""
     try:
         address = ip_address(text)
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
+
+
+@lru_cache(maxsize=4096)
+def _bucket_of(peer: str | None) -> str:
+    return _bucket(*_read(peer))
 
 
 def _bucket(peer: str | None, address: IPv4Address | IPv6Address | None) -> str:

@@ -193,7 +193,8 @@ class KeyFormat:
         draw: returns the given number of random base62 characters.
 
     Attributes:
-        scanner: a regular expression for secret scanners that finds such keys in a text.
+        scanner: a regular expression for secret scanners that finds such keys in a text. It has
+            no look-around, for engines without it. A key's last 6 characters are its checksum.
     """
 
     def __init__(

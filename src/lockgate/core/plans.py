@@ -3,20 +3,29 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeGuard
 
 from ..errors import ConfigurationError
 from .bounded_dict import BoundedDict
-from .sliding_window import Window
+from .limits import Limit, check_limits, check_names
+from .sliding_window import LARGEST, Window
+from .temporary_limits import TemporaryLimit, in_force, told_apart, with_temporary
+from .thresholds import lowest_marks
 from .timestamps import DAY, HOUR, MINUTE
 
 DEFAULT_RESOLUTION: Final = 60
-SPANS: Final = (("minute", MINUTE), ("hour", HOUR), ("day", DAY))
-LIMITS: Final = ("rpm", "rph", "rpd", "concurrent")
+SPANS: Final = MappingProxyType(
+    {"rpm": ("minute", MINUTE), "rph": ("hour", HOUR), "rpd": ("day", DAY)}
+)
+"""The windows of a plan, shortest first: name and length in microseconds, by their limit."""
+LONGEST_SPAN: Final = max(span for _, span in SPANS.values())
+"""The time in microseconds for which a store keeps the state of an idle organization, at least."""
+LIMITS: Final = (*SPANS, "concurrent")
+"""The names of a plan's limits, which are the fields of :class:`Plan`."""
 ID_MAX_LENGTH: Final = 128
 """Characters of an id of an organization, a job or an owner (D36)."""
-LARGEST: Final = 2**53 - 1
-"""The largest limit: whole numbers up to here are exact in every store, Lua's doubles included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +34,12 @@ class Plan:
 
     A limit is a whole number from 0 to 2**53 - 1, or None for no limit. A busy window
     is divided into ``resolution`` parts: capacity may return late by less than span / resolution,
-    never early. None stores every hit and is always exact (D21).
+    never early. None stores every hit and is always exact (D21). Each request of an organization on
+    the plan is charged for the named ``limits`` as well (D40).
 
     Raises:
-        ConfigurationError: the name is not lower-case, or a limit is not a whole number.
+        ConfigurationError: the name is not lower-case, a limit is not a whole number, or the named
+            limits do not fit together.
     """
 
     name: str
@@ -37,7 +48,14 @@ class Plan:
     rpd: int | None
     concurrent: int | None
     resolution: int | None = DEFAULT_RESOLUTION
+    limits: tuple[Limit, ...] = ()
     windows: tuple[Window, ...] = field(init=False, repr=False, compare=False)
+    marks: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The use of each window from which on a threshold may be crossed."""
+    since: int = field(init=False, repr=False, compare=False)
+    """The instant in microseconds at which the latest of its temporary limits ended; 0: none."""
+    until: float = field(init=False, repr=False, compare=False)
+    """The instant at which the next of its temporary limits ends; infinity: it has none."""
 
     def __post_init__(self) -> None:
         """Check the limits, and compute the windows once for all requests."""
@@ -50,12 +68,23 @@ class Plan:
             raise ConfigurationError(
                 f"The resolution of plan {self.name!r} is a whole number from 1 to 3600, or None."
             )
-        limits = (self.rpm, self.rph, self.rpd)
+        object.__setattr__(self, "limits", tuple(self.limits))
+        check_limits(self.limits)
+        if outside := [limit for limit in self.limits if not limit.is_inside]:
+            raise ConfigurationError(
+                f"Plan {self.name!r} has the limit {outside[0]}: a plan's limits count by "
+                "organization or by key."
+            )
         windows = tuple(
-            Window(name, span, limit, span // self.resolution if self.resolution else 0)
-            for (name, span), limit in zip(SPANS, limits, strict=True)
+            Window(
+                name, span, getattr(self, limit), span // self.resolution if self.resolution else 0
+            )
+            for limit, (name, span) in SPANS.items()
         )
         object.__setattr__(self, "windows", windows)
+        object.__setattr__(self, "marks", lowest_marks(windows))
+        object.__setattr__(self, "since", 0)
+        object.__setattr__(self, "until", inf)
 
 
 def is_whole(number: object) -> TypeGuard[int]:
@@ -94,7 +123,13 @@ class Organization(NamedTuple):
     id: str
     plan: str
     overrides: tuple[tuple[str, int | None], ...] = ()
-    """Limits that replace the plan's, as sorted ``(name, limit)`` pairs of :data:`LIMITS`."""
+    """Limits that replace the plan's, as sorted ``(name, limit)`` pairs. A name is one of
+    :data:`LIMITS`, or that of a temporary limit (:mod:`lockgate.core.temporary_limits`)."""
+
+    @property
+    def has_temporary_limits(self) -> bool:
+        """Whether its plan depends on the time. Ended limits count until the next change."""
+        return bool(told_apart(self.overrides)[1])
 
 
 UNSEEN: Final = Organization("", "")
@@ -144,7 +179,12 @@ class PlanBook:
             )
         self.default: Final = self._plans[default]
         """The plan of organizations without one."""
+        self.limits: Final = check_names(one for p in self._plans.values() for one in p.limits)
+        """The named limits of all plans, by name."""
         self._resolved = BoundedDict[tuple[str, tuple[tuple[str, int | None], ...]], Plan](
+            _RESOLVED_AT_MOST
+        )
+        self._temporary = BoundedDict[tuple[str, tuple[tuple[str, int | None], ...]], Plan](
             _RESOLVED_AT_MOST
         )
         self._reported = BoundedDict[str, None](_REPORTED_AT_MOST)
@@ -163,8 +203,8 @@ class PlanBook:
     @property
     def smallest_limit(self) -> int | None:
         """The smallest number of requests that a window of any plan admits; None: no limit."""
-        limits = (n for p in self._plans.values() for n in (p.rpm, p.rph, p.rpd) if n is not None)
-        return min(limits, default=None)
+        windows = (window for plan in self._plans.values() for window in plan.windows)
+        return min((one.limit for one in windows if one.limit is not None), default=None)
 
     @property
     def custom(self) -> frozenset[str]:
@@ -172,9 +212,19 @@ class PlanBook:
         return self._custom
 
     def place(
-        self, organization: str, plan: str, overrides: Mapping[str, int | None]
+        self,
+        organization: str,
+        plan: str,
+        overrides: Mapping[str, int | None],
+        temporary: Mapping[str, TemporaryLimit] = MappingProxyType({}),
     ) -> Organization:
         """Return an organization on a plan, with ``overrides`` as its own limits.
+
+        Args:
+            organization: its id.
+            plan: the name of the plan.
+            overrides: limits instead of the plan's, by name.
+            temporary: limits instead of these, each until its end, by name.
 
         Raises:
             ConfigurationError: an unknown plan or limit, an invalid number, or a custom plan
@@ -182,7 +232,8 @@ class PlanBook:
         """
         if plan not in self._plans and plan not in self._custom:
             raise ConfigurationError(f"There is no plan {plan!r}: choose one of {self.names}.")
-        for name, limit in overrides.items():
+        ending = [(name, limit) for name, (limit, _) in temporary.items()]
+        for name, limit in (*overrides.items(), *ending):
             if name not in LIMITS:
                 raise ConfigurationError(f"There is no limit {name!r}: choose from {LIMITS}.")
             check_limit(f"{name} of organization {organization!r}", limit)
@@ -190,39 +241,48 @@ class PlanBook:
             raise ConfigurationError(
                 f"Plan {plan!r} has no numbers of its own: give {', '.join(missing)} as well."
             )
-        return Organization(organization, plan, tuple(sorted(overrides.items())))
+        return Organization(organization, plan, with_temporary(overrides, temporary))
 
-    def plan_of(self, organization: Organization | None) -> Plan:
-        """Return the plan of an organization, with its own limits applied.
+    def plan_of(self, organization: Organization | None, now: int) -> Plan:
+        """Return the plan of an organization at an instant, with its own limits applied.
 
         An organization without a plan, or with one that has no numbers here, has the default plan,
         so that a request does not fail. See :meth:`watch`.
         """
         if organization is None:
             return self.default
-        return self.plan(organization.plan, organization.overrides)
+        return self.plan(organization.plan, organization.overrides, now)
 
-    def plan(self, name: str, overrides: tuple[tuple[str, int | None], ...]) -> Plan:
-        """Return a plan by name, with :attr:`Organization.overrides` applied."""
+    def plan(self, name: str, overrides: tuple[tuple[str, int | None], ...], now: int) -> Plan:
+        """Return a plan by name at an instant, with :attr:`Organization.overrides` applied."""
         if not overrides:
             return self._plans.get(name) or self._instead(name)
         plan = self._resolved.get((name, overrides))
-        if plan is None:
-            plan = self._resolve(name, dict(overrides))
-            self._resolved[name, overrides] = plan
+        return self._at(name, overrides, now) if plan is None else plan
+
+    def _at(self, name: str, overrides: tuple[tuple[str, int | None], ...], now: int) -> Plan:
+        """Return a plan that is not resolved yet, or has temporary limits."""
+        plan = self._temporary.get((name, overrides))
+        if plan is not None and plan.since <= now < plan.until:
+            return plan
+        limits, since, until = in_force(overrides, now)
+        plan = self._resolve(name, limits, since, until)
+        known = self._temporary if since or until != inf else self._resolved
+        known[name, overrides] = plan
         return plan
 
-    def _resolve(self, name: str, limits: dict[str, int | None]) -> Plan:
+    def _resolve(self, name: str, limits: dict[str, int | None], since: int, until: float) -> Plan:
         numbered = name in self._custom and all(limit in limits for limit in LIMITS)
         base = self.default if numbered else self._plans.get(name) or self._instead(name)
-        return Plan(
+        plan = Plan(
             name if name in self._custom else base.name,
-            limits.get("rpm", base.rpm),
-            limits.get("rph", base.rph),
-            limits.get("rpd", base.rpd),
-            limits.get("concurrent", base.concurrent),
-            base.resolution,
+            resolution=base.resolution,
+            limits=() if numbered else base.limits,
+            **{limit: limits.get(limit, getattr(base, limit)) for limit in LIMITS},
         )
+        object.__setattr__(plan, "since", since)
+        object.__setattr__(plan, "until", until)
+        return plan
 
     def _instead(self, name: str) -> Plan:
         """Return the default plan in place of one without numbers, and report that."""

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from ..errors import Header, RateLimitExceeded
+from .limits import LimitWindows
 from .plans import Plan
 from .sliding_window import Reading, Window
 from .timestamps import SECOND, whole_seconds
@@ -96,13 +97,25 @@ def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
 
 
 def rate_limit_exceeded(
-    windows: Sequence[Window], reading: Reading, cost: int = 1
+    windows: Sequence[Window],
+    reading: Reading,
+    cost: int = 1,
+    limits: LimitWindows | None = None,
 ) -> RateLimitExceeded:
     """Return the error for a refused reading.
 
     It names the window with the longest wait (D22). For a cost above a limit it names the longest
     window with such a limit, and says that the cost is never admitted (D39).
+
+    Args:
+        windows: of the plan.
+        reading: goes through these windows, then through those of ``limits``.
+        cost: units that the request asked for.
+        limits: named limits that the request would have been charged for.
     """
+    number = len(windows)
+    if limits is not None:
+        windows = *windows, *limits.windows
     index, wait = reading.refused_by, reading.wait
     assert index is not None, "only a refusal has a refusing window"
     for place, window in enumerate(windows):
@@ -112,10 +125,11 @@ def rate_limit_exceeded(
     assert window.limit is not None, "a window without a limit refuses nothing"
     used, now = reading.used[index], reading.now
     retry_after = max(1, whole_seconds(wait))
-    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after, cost)
+    name = limits.names[index - number] if limits is not None and index >= number else None
+    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after, cost, name)
     refusal.since = refusal.until = now
     # A full window counts no more hits until its first cell expires.
-    if cost <= window.limit == used and reading.remaining == 0:
+    if limits is None and cost <= window.limit == used and reading.remaining == 0:
         a_second_less = now + wait - (retry_after - 1) * SECOND
         refusal.until = min(a_second_less, reading.reset)
     return refusal

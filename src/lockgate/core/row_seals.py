@@ -51,15 +51,19 @@ class Rejected(NamedTuple):
 
 
 sealed_fields: Final = itemgetter(*map(ApiKey._fields.index, (
-    "handle", "organization", "scopes", "scheme", "digest", "seal", "expires_at",
+    "handle", "organization", "scopes", "scheme", "digest", "seal", "expires_at", "details",
 )))  # fmt: skip
-"""Get the sealed fields of a key and its seal."""
+"""Get the sealed fields of a key and its seal, with its details for their addresses."""
 
 
 def key_row(key: ApiKey | KeyDraft) -> bytes:
     """Return the sealed fields of a key's row as bytes."""
     expires = "" if key.expires_at is None else str(key.expires_at)
     kept = key.handle, key.organization, key.scheme, key.digest
+    addresses = () if key.details is None else key.details.addresses
+    if addresses:
+        listed = str(len(addresses)), *addresses
+        return _written(("key with addresses", *kept, expires, *listed, *key.scopes))
     return _written(("key", *kept, expires, *key.scopes))
 
 

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from .access_rule import ANY_KEY, Rule, bound, nowhere
+from .limits import check_names
 from .path_rules import Entry, PathRules, agreed, strictest
 from .request_paths import Pattern, odd, readings
 from .scopes import Catalogue
@@ -50,12 +51,13 @@ class RuleBook:
             method. The most specific path that matches decides, with the methods that it names.
             In a host, ``{name}`` stands for one label. A rule without a host holds on every host
             without a rule for the path.
-        catalogue: the scopes that exist; a rule that requires any other scope is refused.
+        catalogue: the scopes that exist; a rule that requires any other scope is refused, unless
+            it is one of lockgate's own.
         host: the host of the rules that name none; None: every host.
 
     Raises:
-        ConfigurationError: a rule cannot be read or can never match; or two different rules match
-            the same request, and neither is more specific.
+        ConfigurationError: a rule cannot be read or can never match; two different rules match
+            the same request, and neither is more specific; or two different limits have one name.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class RuleBook:
             same = next((p for p in named if p.segments == pattern.segments), pattern)
             named.setdefault(same, {})[method] = rule
             self._named.append((method, named_host + pattern.text, rule))
+        self.limits: Final = check_names(limit for _, _, rule in self for limit in rule.limits)
+        """The named limits of all rules, by name."""
         self._routes: Final = {id(rule): f"{m} {target}" for m, target, rule in self._named}
         self._anywhere: Final = PathRules(hosts.pop(""))
         self._hosts: Final = [
@@ -274,7 +278,8 @@ def _rule(key: str, wanted: Rule | str, catalogue: Catalogue | None) -> Rule:
         )
     if not rule.accepts:
         raise ConfigurationError(f"The rule {key!r} accepts no credential: name one.")
-    if rule.requires and catalogue:
+    # A catalogue without the scopes of lockgate's operations leaves them to sessions.
+    if rule.requires and catalogue and not rule.own:
         catalogue.check_requirement(rule.requires)
     return bound(rule)
 

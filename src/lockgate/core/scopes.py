@@ -83,6 +83,18 @@ def requirement(scope: str) -> Requirement:
     return Requirement(scope)
 
 
+def not_granted(granted: Iterable[str], wanted: Iterable[str]) -> str | None:
+    """Return the first wanted scope or wildcard that some grants do not cover, or None."""
+    held = frozenset(granted)
+    for scope in wanted:
+        segments = scope.removesuffix(":*").split(":")
+        depth = len(segments) + scope.endswith(":*")
+        above = (":".join(segments[:length]) + ":*" for length in range(1, depth))
+        if held.isdisjoint({"*", scope, *above}):
+            return scope
+    return None
+
+
 class Grants:
     """The scopes that a key holds. ``"jobs:read" in grants`` asks whether they cover it.
 
@@ -138,6 +150,24 @@ class Catalogue(NamedTuple):
             if area != "*":
                 known |= {f"{area}:*", f"{area}:read", f"{area}:write"}
         return cls(frozenset(known))
+
+    def reached_by(self, granted: tuple[str, ...]) -> frozenset[str]:
+        """Return the exact scopes of the catalogue that some grants cover."""
+        exact = (scope for scope in self.scopes if not scope.endswith("*"))
+        return frozenset(scope for scope in exact if scope in grants(granted))
+
+    def check_grants(self, scopes: Iterable[str], holder: str) -> None:
+        """Refuse grants that are not in the catalogue, most likely a typing error.
+
+        Raises:
+            ConfigurationError: a scope does not exist; the message names it and its holder.
+        """
+        for scope in scopes:
+            if scope not in self.scopes and scope != "*":
+                raise ConfigurationError(
+                    f"{holder} has the scope {scope!r}, which does not exist: add it to the "
+                    f"catalogue, or use some of {', '.join(sorted(self.scopes))}."
+                )
 
     def check_requirement(self, needed: Requirement) -> None:
         """Refuse a requirement that is not in the catalogue, most likely a typing error.

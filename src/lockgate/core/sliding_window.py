@@ -21,7 +21,7 @@ wait is 30 s, since the cell of 0 s expires at 60 s.
 fast path to the same readings and state, for hits that share their cells.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -29,11 +29,15 @@ EXACT_CELLS: Final = 64
 """Below this many cells every instant has a separate cell: the window is exact (D21)."""
 
 _CELL: Final = Struct("<qq")
+_pack = _CELL.pack
 FULL: Final = (EXACT_CELLS - 1) * _CELL.size
 """From this many bytes of older cells on, a window lets hits share a cell."""
-_pack = _CELL.pack
+LARGEST: Final = 2**53 - 1
+"""The largest limit, cost and count: whole numbers up to here are exact in every store, Lua's
+doubles included. A window without a limit counts the units of the newest hits, up to this number:
+a plan with any limit then decides as if all were counted."""
 PLENTY: Final = 2**63
-"""Greater than any remaining cost and any instant; means "unlimited"."""
+"""Greater than any remaining cost and any instant."""
 
 Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
 """One window's state: ``(used, oldest, first, last, count, older)``.
@@ -57,7 +61,7 @@ class Window(NamedTuple):
     span: int
     """Length W, in microseconds."""
     limit: int | None
-    """The most cost that any span of this length admits; None admits and counts all."""
+    """The most cost that any span of this length admits; None admits all."""
     grain: int
     """Hits closer than this to the first of the newest cell share it, in microseconds; 0: none."""
 
@@ -83,6 +87,10 @@ class Reading(NamedTuple):
     cost above the limit, which is never admitted, it is the whole window."""
 
 
+# NamedTuple's own constructor takes three times as long, and every request makes a reading.
+new_reading = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+
+
 def empty_state(windows: Iterable[Window]) -> State:
     """Return the state of an organization without hits in its longest window."""
     return tuple(EMPTY for _ in windows)
@@ -95,7 +103,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         state: the state that :func:`hit` returned before, or :func:`empty_state`.
         windows: the windows of the plan that holds now, as many as the state has cells.
         now: the instant of the call, in microseconds.
-        cost: of the call, at least 1.
+        cost: of the call, 1 to :data:`LARGEST`.
 
     Raises:
         ValueError: the state has more or fewer cells than there are windows.
@@ -116,14 +124,14 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         cells = state[index]
         used, oldest, first, last, count, older = cells
         if last > now or oldest <= now - span:  # The clock stepped back, or cells have expired.
-            used, oldest, first, last, count, older = _pruned(cells, span, grain, now)
+            used, oldest, first, last, count, older = pruned(cells, span, grain, now)
         used += cost
-        left = PLENTY if limit is None else limit - used
+        left = (LARGEST if limit is None else limit) - used
         if left < 0:
-            return _refused(state, windows, now, cost)
+            return _hit_without_room(state, windows, now, cost)
         if (now - first < grain and len(older) >= FULL) or (last == now and count):
-            count += cost  # Join the newest cell.
-        else:  # Open a new cell.
+            count += cost  # Join the newest cell: the exact cells are used up, or it is of now.
+        else:  # Open a new cell, and put the newest one, if there is one, among the older.
             if count:
                 older += _pack(last, count)
             first = now
@@ -132,7 +140,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
             oldest = now
         new_state.append((used, oldest, first, now, count, older))
         counts.append(used)
-        if left <= least and limit is not None:
+        if left <= least and limit is not None:  # Of equals, the last to regain capacity counts.
             expires = oldest + span
             if left < least or expires > reset:
                 least, reset, tightest = left, expires, index
@@ -158,8 +166,8 @@ def stands_until(state: State, windows: tuple[Window, ...], now: int, cost: int)
     """
     if any(window.limit is not None and cost > window.limit for window in windows):
         return now
-    pruned = zip(_all_pruned(state, windows, now), windows, strict=True)
-    return min(cells[1] + window.span for cells, window in pruned if cells[0])
+    present = zip(_all_pruned(state, windows, now), windows, strict=True)
+    return min(cells[1] + window.span for cells, window in present if cells[0])
 
 
 def later(refusal: Reading, now: int) -> Reading:
@@ -169,23 +177,53 @@ def later(refusal: Reading, now: int) -> Reading:
     return new_reading(Reading, (False, now, used, remaining, reset, tightest, refused_by, wait))
 
 
-# NamedTuple's own constructor takes three times as long, and every request makes a reading.
-new_reading = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+def settled(state: State, windows: tuple[Window, ...], now: int) -> State:
+    """Return the state after a refusal: the same, unless the clock has stepped back (D27)."""
+    if any(cells[3] > now for cells in state):
+        return tuple(_all_pruned(state, windows, now))
+    return state
 
 
-def _refused(
+def _hit_without_room(
     state: State, windows: tuple[Window, ...], now: int, cost: int
 ) -> tuple[Reading, State]:
-    pruned = _all_pruned(state, windows, now)
-    stepped_back = any(cells[3] > now for cells in state)
-    return _judged(pruned, windows, now, cost), tuple(pruned) if stepped_back else state
+    """Refuse a cost; admit it where only windows without a limit would exceed :data:`LARGEST`."""
+    present = _all_pruned(state, windows, now)
+    reading = _judged(present, windows, now, cost)
+    if reading.allowed:
+        cost = min(cost, LARGEST)
+        room = tuple(
+            _newest_units(cells, LARGEST - cost) if window.limit is None else cells
+            for cells, window in zip(present, windows, strict=True)
+        )
+        return hit(room, windows, now, cost)
+    return reading, settled(state, windows, now)
 
 
-def _judged(pruned: list[Cells], windows: tuple[Window, ...], now: int, cost: int) -> Reading:
+def _newest_units(cells: Cells, most: int) -> Cells:
+    """Keep at most this many units, those of the newest hits."""
+    used, _, first, last, count, older = cells
+    excess = used - most
+    if excess <= 0:
+        return cells
+    if not most:
+        return EMPTY
+    dropped = 0
+    for last_hit, units in _CELL.iter_unpack(older):
+        if units > excess:
+            older = _pack(last_hit, units - excess) + older[dropped + _CELL.size :]
+            return most, last_hit, first, last, count, older
+        excess -= units
+        dropped += _CELL.size
+    return most, last, first, last, count - excess, b""
+
+
+def _judged(present: list[Cells], windows: tuple[Window, ...], now: int, cost: int) -> Reading:
+    """Return the reading of a cost against pruned cells, which stay as they are."""
     remaining = tightest = refused_by = None
     reset = now
     longest = 0
-    for index, (cells, (_, span, limit, _)) in enumerate(zip(pruned, windows, strict=True)):
+    for index, (cells, (_, span, limit, _)) in enumerate(zip(present, windows, strict=True)):
         if limit is None:
             continue
         used, oldest = cells[0], cells[1]
@@ -197,7 +235,7 @@ def _judged(pruned: list[Cells], windows: tuple[Window, ...], now: int, cost: in
             wait = _wait(cells, span, limit, now, cost)
             if wait > longest:
                 longest, refused_by = wait, index
-    counts = tuple([cells[0] for cells in pruned])
+    counts = tuple([cells[0] for cells in present])
     allowed = refused_by is None
     return Reading(allowed, now, counts, remaining, reset, tightest, refused_by, longest)
 
@@ -211,8 +249,8 @@ def _wait(cells: Cells, span: int, limit: int, now: int, cost: int) -> int:
     if cost > limit:
         return span
     excess = used + cost - limit
-    for last_hit, count in _CELL.iter_unpack(older):
-        excess -= count
+    for last_hit, units in _CELL.iter_unpack(older):
+        excess -= units
         if excess <= 0:
             return int(last_hit) + span - now
     return last + span - now
@@ -220,13 +258,48 @@ def _wait(cells: Cells, span: int, limit: int, now: int, cost: int) -> int:
 
 def _all_pruned(state: State, windows: tuple[Window, ...], now: int) -> list[Cells]:
     return [
-        _pruned(cells, window.span, window.grain, now)
+        pruned(cells, window.span, window.grain, now)
         for cells, window in zip(state, windows, strict=True)
     ]
 
 
-def _pruned(cells: Cells, span: int, grain: int, now: int) -> Cells:
-    """Prune the cells at ``now``: without expired cells, and without cells in the future."""
+def count_at(cells: Cells, grain: int, at: int, units: int) -> Cells:
+    """Count units at an instant, without a verdict.
+
+    Args:
+        cells: without cells in the future (:func:`pruned`).
+        grain: of the window.
+        at: the instant, in microseconds. Units from before the newest cell join the next newer one:
+            they leave late, never early.
+        units: 0 changes nothing; the sum of all cells is at most :data:`LARGEST`.
+    """
+    used, oldest, first, last, count, older = cells
+    if not units:
+        return cells
+    if not used:
+        return units, at, at, at, units, b""
+    used += units
+    if at < last:
+        for place, (last_hit, kept) in enumerate(_CELL.iter_unpack(older)):
+            if last_hit >= at:
+                start, end = place * _CELL.size, (place + 1) * _CELL.size
+                older = older[:start] + _pack(last_hit, kept + units) + older[end:]
+                return used, oldest, first, last, count, older
+        return used, oldest, first, last, count + units, older
+    if (at - first < grain and len(older) >= FULL) or last == at:
+        return used, oldest if older else at, first, at, count + units, older
+    return used, oldest, at, at, units, older + _pack(last, count)
+
+
+def counted(cells: Cells) -> Iterator[tuple[int, int]]:
+    """Yield the last hit and the count of each cell, oldest first."""
+    yield from cast(Iterator[tuple[int, int]], _CELL.iter_unpack(cells[5]))
+    if cells[0]:
+        yield cells[3], cells[4]
+
+
+def pruned(cells: Cells, span: int, grain: int, now: int) -> Cells:
+    """Return the cells that count at ``now``: expired ones dropped, those in the future moved."""
     if cells[3] > now:
         cells = _moved_to_now(cells, span, grain, now)
     used, oldest, first, last, count, older = cells
@@ -234,13 +307,13 @@ def _pruned(cells: Cells, span: int, grain: int, now: int) -> Cells:
     if last <= edge or not used:
         return EMPTY
     if oldest <= edge:
-        left = 0
-        for at, n in _CELL.iter_unpack(older):
-            if at > edge:
+        dropped = 0
+        for last_hit, units in _CELL.iter_unpack(older):
+            if last_hit > edge:
                 break
-            used -= n
-            left += _CELL.size
-        older = older[left:]
+            used -= units
+            dropped += _CELL.size
+        older = older[dropped:]
         oldest = _CELL.unpack_from(older)[0] if older else last
     return used, oldest, first, last, count, older
 
@@ -254,16 +327,17 @@ def _moved_to_now(cells: Cells, span: int, grain: int, now: int) -> Cells:
     """
     used, oldest, first, _, count, packed = cells
     older: list[tuple[int, int]] = []
-    for at, n in _CELL.iter_unpack(packed):
-        if at >= now:
-            count += n
+    for last_hit, units in _CELL.iter_unpack(packed):
+        if last_hit >= now:
+            count += units
         else:
-            older.append((at, n))
+            older.append((last_hit, units))
     if grain and len(older) > EXACT_CELLS + span // grain:
         pairs = zip(older[0::2], older[1::2], strict=False)
-        older = [*((b[0], a[1] + b[1]) for a, b in pairs), *older[len(older) & ~1 :]]
+        odd = older[-1:] if len(older) % 2 else []
+        older = [*((newer[0], elder[1] + newer[1]) for elder, newer in pairs), *odd]
         oldest = older[0][0]
-    packed = b"".join([_pack(at, n) for at, n in older])
+    packed = b"".join([_pack(last_hit, units) for last_hit, units in older])
     return used, min(oldest, now), min(first, now), now, count, packed
 
 
@@ -281,11 +355,12 @@ class CoalescedHits:
     """
 
     __slots__ = (
+        "_added",
         "_last",
-        "_left",
         "_limited",
-        "_more",
+        "_remaining",
         "_reset",
+        "_room",
         "_state",
         "_tightest",
         "_until",
@@ -302,36 +377,42 @@ class CoalescedHits:
         self._reset: Final = reading.reset
         self._tightest: Final = reading.tightest
         self._limited: Final = reading.remaining is not None
-        self._left: Final = PLENTY if reading.remaining is None else reading.remaining
+        self._remaining: Final = LARGEST if reading.remaining is None else reading.remaining
+        self._room: Final = min(self._remaining, LARGEST - max(reading.used, default=0))
+        """The cost that fits every window, of those hits together."""
         self._until: Final = until
         self._last = reading.now
-        self._more = 0
+        """The instant of the latest hit."""
+        self._added = 0
+        """The cost of all hits after the first."""
 
     def extend(self, windows: tuple[Window, ...], now: int, cost: int) -> Reading | None:
         """Admit one more hit; None, without any change, if :func:`hit` has to judge it.
 
         The state for that is :meth:`to_state`.
         """
-        more = self._more + cost
-        if windows is not self._windows or not self._last <= now < self._until or more > self._left:
+        added = self._added + cost
+        if windows is not self._windows or not self._last <= now < self._until:
+            return None
+        if added > self._room:
             return None
         self._last = now
-        self._more = more
+        self._added = added
         counts: list[int] = []
         for count in self._used:  # A comprehension is a function call in 3.11.
-            counts.append(count + more)
+            counts.append(count + added)
         used = tuple(counts)
         if not self._limited:
             return new_reading(Reading, (True, now, used, None, now, None, None, 0))
-        left = self._left - more
-        reading = True, now, used, left, self._reset, self._tightest, None, 0
+        remaining = self._remaining - added
+        reading = True, now, used, remaining, self._reset, self._tightest, None, 0
         return new_reading(Reading, reading)
 
     def to_state(self) -> State:
         """Return the state that :func:`hit` would have returned for the last of these hits."""
-        last, more = self._last, self._more
+        last, added = self._last, self._added
         return tuple(
-            (used + more, oldest, first, last, count + more, older)
+            (used + added, oldest, first, last, count + added, older)
             for used, oldest, first, _, count, older in self._state
         )
 

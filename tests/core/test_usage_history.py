@@ -1,0 +1,187 @@
+"""Usage over time, against a list of all increments."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lockgate.core.plans import SPANS
+from lockgate.core.timestamps import DAY, HOUR, MINUTE
+from lockgate.core.usage_history import (
+    BYTES_AT_MOST,
+    LEVELS,
+    OTHER,
+    By,
+    Cell,
+    Last,
+    UsageHistory,
+    added,
+    by_status,
+)
+
+NOW = 1_700_000_000 * 1_000_000
+KINDS = ("minute", "hour", "day", "concurrent", "INSUFFICIENT_SCOPE", "KEY_REVOKED", "TEAPOT")
+BYS: tuple[By, ...] = ("minute", "hour", "day")
+
+
+class Increment(NamedTuple):
+    at: int
+    kind: str | None
+    """None: admitted."""
+    number: int
+
+
+def _into(history: UsageHistory, increment: Increment) -> None:
+    at, kind, number = increment
+    if kind is None:
+        history.admit(at, number)
+    else:
+        history.refuse(at, kind, number)
+
+
+def _told(increments: list[Increment], by: By, now: int) -> list[tuple[int, int, int]]:
+    """Brute force: start, admitted and refused of the newest cells, as shown at an instant."""
+    span, cells, _ = LEVELS[by]
+    indexes = sorted({one.at // span for one in increments})[-cells:]
+    return [
+        (
+            index * span,
+            sum(one.number for one in increments if one.at // span == index and not one.kind),
+            sum(one.number for one in increments if one.at // span == index and one.kind),
+        )
+        for index in indexes
+        if now // span - cells < index <= now // span
+    ]
+
+
+def _shown(cells: tuple[Cell, ...]) -> list[tuple[int, int, int]]:
+    return [(cell.start, cell.admitted, sum(cell.refused.values())) for cell in cells]
+
+
+steps = st.one_of(
+    st.integers(0, 3 * MINUTE),
+    st.integers(-2 * HOUR, 2 * HOUR),  # The clock steps back or ahead.
+    st.sampled_from([-DAY, DAY, 30 * DAY, 500 * DAY, -500 * DAY, 20 * 365 * DAY]),
+)
+increments = st.lists(
+    st.tuples(steps, st.none() | st.sampled_from(KINDS), st.integers(1, 2**53 - 1)), max_size=120
+)
+
+
+@given(increments, st.integers(1, 7), st.integers(-3 * HOUR, 3 * HOUR))
+@example([(MINUTE, None, 1)] * 100, 3, 0)
+@example([(HOUR, None, 1), (0, "hour", 2)] * 300, 3, 0)
+@example([(DAY, None, 1), (0, "day", 2)] * 450, 3, 0)
+@example([(500 * DAY, None, 1), (-500 * DAY, None, 1), (MINUTE, None, 1)] * 30, 1, 0)
+def test_a_history_tells_what_a_list_of_all_increments_tells(
+    told: list[tuple[int, str | None, int]], together: int, later: int
+) -> None:
+    at, all_of_them = NOW, list[Increment]()
+    for step, kind, number in told:
+        at += step
+        all_of_them.append(Increment(at, kind, number))
+    value: bytes | None = None
+    for start in range(0, len(all_of_them), together):
+        addition = UsageHistory()
+        for increment in all_of_them[start : start + together]:
+            _into(addition, increment)
+        value = added(value, addition)
+        assert len(value) <= BYTES_AT_MOST
+    history = UsageHistory.decode(value)
+    for by in BYS:
+        for now in (at, at + later):
+            assert _shown(history.cells(by, now)) == _told(all_of_them, by, now)
+
+
+def test_refusals_are_told_by_window_or_code() -> None:
+    history = UsageHistory()
+    for kind in KINDS:
+        history.refuse(NOW, kind)
+    history.admit(NOW, 5)
+    (cell,) = UsageHistory.decode(history.encode()).cells("minute", NOW)
+    expected: dict[str, int] = dict.fromkeys((*KINDS[:-1], OTHER), 1)
+    assert cell == Cell(NOW - NOW % MINUTE, 5, expected)
+
+
+def test_a_full_history_of_all_kinds_is_bounded_and_exact_in_its_totals() -> None:
+    value: bytes | None = None
+    start = NOW - NOW % DAY
+    for day in range(450):
+        addition = UsageHistory()
+        for hour in range(0, 24, 6):
+            at = start + day * DAY + hour * HOUR
+            addition.admit(at, 2**53 - 1)
+            for kind in KINDS:
+                addition.refuse(at, kind, 2**40)
+        addition.seen("\x00" * 500, NOW + day)
+        addition.failed('"' * 500, NOW + day)
+        value = added(value, addition)
+    assert value is not None
+    assert len(value) <= BYTES_AT_MOST
+    cells = UsageHistory.decode(value).cells("day", start + 449 * DAY)
+    assert len(cells) == 400
+    assert {sum(cell.refused.values()) for cell in cells} == {4 * len(KINDS) * 2**40}
+    assert {cell.admitted for cell in cells} == {4 * (2**53 - 1)}
+    assert cells[0].refused.keys() == {OTHER}
+    assert cells[-1].refused.keys() == {*KINDS[:-1], OTHER}
+
+
+def test_an_older_cell_that_is_full_never_comes_back_with_a_part_of_its_count() -> None:
+    history = UsageHistory()
+    for minute in range(100):
+        one = UsageHistory()
+        one.admit(NOW + minute * MINUTE, 1)
+        history.merge(one)
+    late = UsageHistory()
+    late.admit(NOW, 1)  # Its cell was dropped long ago.
+    history.merge(late)
+    cells = history.cells("minute", NOW + 59 * MINUTE)
+    assert [cell.admitted for cell in cells] == [1] * 20
+    assert cells[0].start // MINUTE == NOW // MINUTE + 40
+
+
+def test_the_latest_address_and_error_win_whatever_the_order() -> None:
+    older, newer = UsageHistory(), UsageHistory()
+    older.seen("192.0.2.1", NOW)
+    older.failed("KEY_REVOKED", NOW + 1)
+    newer.seen("2001:db8::1", NOW + 1)
+    for first, second in ((older, newer), (newer, older)):
+        value = added(added(None, first), second)
+        history = UsageHistory.decode(value)
+        assert history.address == Last("2001:db8::1", NOW + 1)
+        assert history.error == Last("KEY_REVOKED", NOW + 1)
+
+
+def test_an_instant_that_no_clock_should_show_is_kept_in_the_first_or_last_cell() -> None:
+    history = UsageHistory()
+    history.admit(-(10**30), 1)
+    history.admit(10**30, 1)
+    assert UsageHistory.decode(history.encode()).cells("day", NOW) == ()
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x01", b"\x01\xff\xff\xff\xff\xff\xff", b"\x00" * 40])
+def test_damaged_bytes_are_an_error_to_read_and_begun_anew_to_add(damaged: bytes) -> None:
+    with pytest.raises(Exception):  # noqa: B017, PT011 - any of UNREADABLE
+        UsageHistory.decode(damaged)
+    addition = UsageHistory()
+    addition.admit(NOW, 3)
+    (cell,) = UsageHistory.decode(added(damaged, addition)).cells("day", NOW)
+    assert cell.admitted == 3
+
+
+def test_the_bytes_of_a_later_release_are_left_alone() -> None:
+    addition = UsageHistory()
+    addition.admit(NOW, 3)
+    assert added(b"\x02later", addition) == b"\x02later"
+
+
+@pytest.mark.parametrize("window", [name for name, _ in SPANS.values()])
+def test_refusals_by_each_window_of_a_plan_are_kept_by_its_name(window: str) -> None:
+    history = UsageHistory()
+    history.refuse(NOW, window, 3)
+    (cell,) = history.cells("minute", NOW)
+    assert cell.refused == {window: 3}, "append its name to `_KINDS`"
+    assert by_status(cell.refused) == {"429": 3}, "add its name to `_STATUSES`"
