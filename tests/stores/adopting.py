@@ -11,6 +11,7 @@ import pytest
 from lockgate import Gate, ImportedKeyFormat, run
 from lockgate.core.api_keys import ApiKey
 from lockgate.errors import HandleTaken, KeyNotFound, KeyRevoked
+from lockgate.options import StoreOptions
 from lockgate.stores import Store
 
 SYSTEM = ImportedKeyFormat(
@@ -23,7 +24,7 @@ def check_adoption(store: Store) -> None:
     """Taken in, found, refused, moved, revoked; with the longest digests that are kept."""
     gate = Gate(
         store, brand="acme", peppers=[b"a pepper of the tests, long enough"], legacy=[SYSTEM],
-        deadline=30,
+        store_options=StoreOptions(deadline=30),
     )  # fmt: skip
 
     def adopt(handle: str, digest: str) -> ApiKey:

@@ -39,11 +39,13 @@ PROGRAM = """
 import os, sys
 from importlib import import_module
 from lockgate import Gate, run
+from lockgate.options import StoreOptions
 
 module, kind, url, prefix = sys.argv[1:]
 
 def opened():
-    return Gate(getattr(import_module(module), kind)(url, prefix=prefix), brand="acme", deadline=10)
+    store = getattr(import_module(module), kind)(url, prefix=prefix)
+    return Gate(store, brand="acme", store_options=StoreOptions(deadline=10))
 
 gate = opened()
 no_limits = {"rpm": None, "rph": None, "rpd": None, "concurrent": None}

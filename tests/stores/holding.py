@@ -15,6 +15,7 @@ import pytest
 
 from lockgate import Gate, Store, run
 from lockgate.errors import ConcurrentLimitExceeded
+from lockgate.options import StoreOptions
 
 LEASE = 1.0
 """Seconds: long enough to be renewed on a busy machine, short enough to wait for its end."""
@@ -23,11 +24,12 @@ LEASE = 1.0
 AWAITS = """
 import asyncio, sys
 from lockgate import Gate, errors
+from lockgate.options import StoreOptions
 from importlib import import_module
 
 async def main(module, kind, url, prefix, job, seconds):
     store = getattr(import_module(module), kind)(url, prefix=prefix)
-    gate = Gate(store, brand="acme", deadline=5)
+    gate = Gate(store, brand="acme", store_options=StoreOptions(deadline=5))
     slot = gate.slot("org_1", job, seconds=float(seconds))
     try:
         async with slot:
@@ -49,9 +51,11 @@ WAITS = """
 import sys, time
 from importlib import import_module
 from lockgate import Gate, errors, run
+from lockgate.options import StoreOptions
 
 module, kind, url, prefix, job, seconds = sys.argv[1:]
-gate = Gate(getattr(import_module(module), kind)(url, prefix=prefix), brand="acme", deadline=5)
+store = getattr(import_module(module), kind)(url, prefix=prefix)
+gate = Gate(store, brand="acme", store_options=StoreOptions(deadline=5))
 slot = gate.slot("org_1", job, seconds=float(seconds))
 try:
     with slot:
@@ -115,7 +119,7 @@ def hold_to_it(
 ) -> None:
     """One holder is stopped past its deadline, the other killed, on a store of this kind."""
     with ExitStack() as stack:
-        gate = Gate(kind(url, prefix=prefix), brand="acme", deadline=5)
+        gate = Gate(kind(url, prefix=prefix), brand="acme", store_options=StoreOptions(deadline=5))
         stack.callback(lambda: run(gate.close()))
         stopped = Holder(stopped_by, kind, url, prefix, "stopped")
         stack.callback(stopped.close)

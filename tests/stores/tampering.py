@@ -10,6 +10,7 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.core.api_keys import ApiKey
 from lockgate.errors import KeyNotFound
+from lockgate.options import StoreOptions
 from lockgate.services.new_keys import CreatedKey
 from lockgate.stores import Store
 
@@ -38,7 +39,14 @@ class Attack:
 
     def _gate(self, store: Store) -> Gate:
         told = self.told.append
-        return Gate(store, brand="acme", peppers=[PEPPER], plans=OPEN, observer=told, deadline=30)
+        return Gate(
+            store,
+            brand="acme",
+            peppers=[PEPPER],
+            plans=OPEN,
+            observer=told,
+            store_options=StoreOptions(deadline=30),
+        )
 
     def key(self, organization: str = "org_1") -> CreatedKey:
         """A key of the attacker's own, admitted here before."""

@@ -13,7 +13,7 @@ from sqlalchemy.orm import sessionmaker
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store
 
 
-def test_memory() -> None:
+def test_each_memory_url_opens_a_new_store() -> None:
     first, second = open_store("memory://"), open_store("memory://")
     assert isinstance(first, MemoryStore)
     assert first is not second
@@ -44,17 +44,17 @@ def test_the_message_never_repeats_the_password(url: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+redis", "sqlite+rediss"])
-def test_one_url_for_two_stores_is_told_to_be_two(scheme: str) -> None:
+def test_one_url_for_two_stores_is_refused_with_the_remedy(scheme: str) -> None:
     with pytest.raises(ConfigurationError, match="two URLs with a blank"):
         open_store(f"{scheme}://user:hunter2hunter2@host/database")
 
 
-def test_two_urls_with_a_comma_between_them_are_told_to_have_a_blank() -> None:
+def test_two_urls_with_a_comma_between_them_are_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match="a blank between them, no comma"):
         open_store("sqlite:///keys.db, redis://127.0.0.1")
 
 
-def test_an_object_that_is_no_store_is_told_what_to_make_of_it(tmp_path: Path) -> None:
+def test_an_object_that_is_no_store_is_refused_with_the_remedy(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'keys.db'}")
     wrong: list[tuple[Any, str]] = [
         (engine, r"An Engine is not a store: give the gate SqlStore\(engine\)"),

@@ -165,13 +165,13 @@ def test_the_last_page_has_no_cursor(piled: Piled) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, PAGE_AT_MOST + 1, True, 1.5, "7"])
-def test_a_limit_that_is_none_is_refused(piled: Piled, limit: Any) -> None:
+def test_an_invalid_limit_is_refused(piled: Piled, limit: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
         run(Bench(store=piled).gate.keys.list("org_1", limit=limit))
     assert [problem.field for problem in refused.value.problems] == ["limit"]
 
 
-async def test_a_list_of_a_pile_lets_others_have_their_turn(piled: Piled) -> None:
+async def test_a_long_list_yields_to_other_tasks(piled: Piled) -> None:
     bench = Bench(store=piled)
     bench.clock.now = LATER
     session, turns, done = bench.session(), 0, False
@@ -226,7 +226,7 @@ async def test_no_turn_of_a_list_of_a_pile_takes_ten_milliseconds_of_cpu(piled: 
     assert 0 < min(longest) < 0.01
 
 
-async def test_a_census_of_a_pile_lets_others_have_their_turn(piled: Piled) -> None:
+async def test_a_long_census_yields_to_other_tasks(piled: Piled) -> None:
     bench, turns = Bench(store=piled), 0
     bench.clock.now = LATER
     counting = asyncio.create_task(bench.gate.keys.census())

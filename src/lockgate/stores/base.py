@@ -1,8 +1,8 @@
 """The store contract: the duties of each verb.
 
-Four small contracts cover keys, windows, slots and accounts. :class:`Store` combines them and adds
-:meth:`Store.admit`, the verb of requests. All verbs are atomic: a caller never reads, decides and
-writes back.
+Six small contracts cover keys, windows, slots, holds, accounts and the change log. :class:`Store`
+combines them and adds :meth:`Store.admit`, the verb of requests. All verbs are atomic: a caller
+never reads, decides and writes back.
 
 Every method is ``async def``. ``io`` declares the I/O mode: ``none`` never waits (pure memory),
 ``sync`` blocks the calling thread, ``async`` awaits, and ``both`` awaits in an event loop and
@@ -10,11 +10,18 @@ blocks otherwise. WSGI supports all but ``async``.
 
 Time: a shared store uses its server's clock, never the process's (D27). Every
 method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
-None means the store's clock.
+None means the store's clock. A time to live always goes by the store's clock, and begins when the
+call is made: it lasts for the longest window, or the longest lease of the organization, at least.
+A store that removes idle state from time to time may do so by the instants of the calls, so a
+caller whose ``now`` is days before the store's present may find its windows and leases gone.
 
 Ids of organizations and jobs, and owners of slots, are opaque: any non-empty string of up to 128
 characters (D36). Ids of users are opaque too, with up to 255. Windows of other owners, such as
-addresses, have names of 129 to 192 ASCII characters, which cannot be an organization's id.
+addresses, have names of 129 to 192 ASCII characters, which cannot be an organization's id. All ids,
+and the texts of change records, may hold any code point, NUL and lone surrogates included, and are
+compared code point by code point: no store folds, trims, normalizes or escapes them. Names of keys,
+agents, companies and plans, prefixes, labels and e-mail addresses hold neither control characters
+nor surrogates, and come back as they were given.
 
 A store that cannot answer raises one of these errors, or an ``OSError`` (``TimeoutError`` is one),
 and the gate answers 503 ``STORE_UNAVAILABLE``. Any other exception is a bug of lockgate or of the
@@ -35,11 +42,16 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ..core.accounts import Account, AccountDraft
 from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ..core.changes import Change, ChangeDraft
 from ..core.digests import Digest
+from ..core.holds import HoldAction, HoldAnswer
 from ..core.key_format import Token
+from ..core.key_search import KeySearch
 from ..core.leases import Lease, SlotReading
+from ..core.limits import Limit, LimitWindows, bound
 from ..core.plans import Organization, Plan, PlanBook
 from ..core.sliding_window import Reading, Window
+from ..core.usage_history import UsageHistory
 from ..events import Events
 
 IoMode = Literal["none", "sync", "async", "both"]
@@ -53,6 +65,8 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
     REVOKED = "revoked"
     EXPIRED = "expired"
+    ELSEWHERE = "elsewhere"
+    """The key is live, and its allow-list does not have the client's address."""
 
 
 class Admission(NamedTuple):
@@ -66,9 +80,18 @@ class Admission(NamedTuple):
     key: ApiKey | None = None
     plan: Plan | None = None
     reading: Reading | None = None
+    limits: LimitWindows | None = None
+    """The windows of the named limits that the reading is about as well, set like the reading."""
 
 
 UNKNOWN = Admission(Verdict.UNKNOWN)
+
+
+def limits_of(limits: tuple[Limit, ...], plan: Plan, key: ApiKey) -> LimitWindows | None:
+    """Return the windows of the named limits of a rule, a plan and a key; None: there are none."""
+    if limits or plan.limits or key.limits:
+        return bound(limits + plan.limits, key.id, key.limits)
+    return None
 
 
 class StoreError(Exception):
@@ -91,6 +114,9 @@ class PartUnavailable(StoreError):
     """
 
 
+_REMOVAL: Final = "remove it: windows and slots then begin anew, keys and plans are lost"
+
+
 class UnreadableState(StoreError):
     """The state of one organization cannot be decoded (W8).
 
@@ -99,11 +125,13 @@ class UnreadableState(StoreError):
     Attributes:
         organization: the organization's id; None where only ``where`` is known.
         where: the affected part of the store, as the end of a sentence.
+        removal: how to give up what is damaged, and what is then lost.
     """
 
-    def __init__(self, organization: str | None, where: str) -> None:
+    def __init__(self, organization: str | None, where: str, removal: str | None = None) -> None:
         self.organization: Final = organization
         self.where: Final = where
+        self.removal: Final = removal or _REMOVAL
         super().__init__(f"Unreadable state of organization {organization!r}: {where}.")
 
     @property
@@ -111,7 +139,7 @@ class UnreadableState(StoreError):
         """Advice for the operator."""
         return (
             f"run the release of lockgate that wrote it, restore {self.where} from a backup, or "
-            "remove it: windows and slots then begin anew, keys and plans are lost"
+            f"{self.removal}"
         )
 
 
@@ -120,12 +148,14 @@ UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, Struct
 
 
 @contextmanager
-def reading_state(organization: str | None, where: str) -> Generator[None]:
+def reading_state(
+    organization: str | None, where: str, removal: str | None = None
+) -> Generator[None]:
     """Raise :class:`UnreadableState` where stored bytes cannot be decoded."""
     try:
         yield
     except UNREADABLE as failure:
-        raise UnreadableState(organization, where) from failure
+        raise UnreadableState(organization, where, removal) from failure
 
 
 class Usage(NamedTuple):
@@ -135,6 +165,14 @@ class Usage(NamedTuple):
     last_used_at: int
 
 
+class HistoryOwner(NamedTuple):
+    """The owner of a usage history: a key, or its organization as a whole."""
+
+    organization: str
+    handle: str | None
+    """The key's handle; None: the organization."""
+
+
 class Rows(NamedTuple):
     """The answer of :meth:`Store.scan`."""
 
@@ -142,6 +180,33 @@ class Rows(NamedTuple):
     accounts: Sequence[Account]
     cursor: str | None
     """The position of the next step; None after the last."""
+
+
+class FoundKeys(NamedTuple):
+    """One step of :meth:`Store.search`."""
+
+    keys: Sequence[ApiKey]
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
+
+
+class OrganizationSummary(NamedTuple):
+    """An organization in :meth:`Store.organizations`."""
+
+    id: str
+    placed: Organization | None
+    """The plan that was assigned to it; None: the default plan."""
+    live_keys: int
+    last_used_at: int | None
+    """The latest use of its live keys, in microseconds; None: never used, or no live key."""
+
+
+class FoundOrganizations(NamedTuple):
+    """One step of :meth:`Store.organizations`."""
+
+    organizations: Sequence[OrganizationSummary]
+    cursor: str | None
+    """Where the next step begins; None: this was the last one."""
 
 
 Reseal = tuple[str | None, str | None]
@@ -167,11 +232,44 @@ class Removal(NamedTuple):
 
 
 class StoreWarning(NamedTuple):
-    """A setting of a store's servers under which a guarantee fails without an error."""
+    """A state of a store, or of its servers, in which a service fails without an error."""
 
-    kind: Literal["eviction", "persistence", "clock"]
+    kind: Literal["eviction", "memory", "persistence", "clock", "keys", "tables", "disk"]
     text: str
     """A sentence that names the server, the effect and the remedy."""
+
+
+NO_KEYS: Final = StoreWarning(
+    "keys",
+    "There is no key in the store, so every request with a key gets 401. If there should be keys, "
+    "check the store's URL, which may name another store, and restore the latest backup if its "
+    "data was lost.",
+)
+"""The warning of a store that holds no key."""
+_CLOCK_OFFSET: Final = 1.0
+"""Seconds by which a store's clock may differ from the process's without a warning."""
+
+
+def clock_warnings(
+    name: str, asked_at: float, shown: float, answered_at: float
+) -> list[StoreWarning]:
+    """Return a warning if a store's clock surely differs from this process's; otherwise none.
+
+    Args:
+        name: the store, in a sentence.
+        asked_at: the process's clock before the question, in seconds.
+        shown: the store's clock.
+        answered_at: the process's clock after the answer.
+    """
+    offset = max(shown - answered_at, min(shown - asked_at, 0.0))
+    if abs(offset) <= _CLOCK_OFFSET:
+        return []
+    text = (
+        f"The clock of {name} is {abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} this "
+        f"process's: limits and expiries go by the clock of {name} and sessions by the process's, "
+        "so synchronize both, as with NTP."
+    )
+    return [StoreWarning("clock", text)]
 
 
 class Freshness(NamedTuple):
@@ -185,12 +283,16 @@ class Freshness(NamedTuple):
 Page: TypeAlias = list[ApiKey]
 """Some keys of a list, in its order."""
 
+LogPage: TypeAlias = list[Change]
+"""Some records of the change log, the newest first."""
+
 PAGE_AT_MOST: Final = 1000
 """The most keys per page, which bounds the time of a call in the process and the server."""
+_SEARCHED_AT_ONCE: Final = 500
 
 
 class PartStore(ABC):
-    """The base of the four stores."""
+    """The base of the six contracts."""
 
     io: IoMode
     """How the store waits; see above."""
@@ -221,15 +323,25 @@ class KeyStore(PartStore):
     """
 
     @abstractmethod
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
-        """Insert a key, created now, and return it.
+    async def insert(
+        self,
+        draft: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> ApiKey:
+        """Insert a key, created now or with the history of the draft, and return it.
 
         The cap is on the organization's live keys (neither revoked nor expired) and holds under
         any concurrency (K8).
 
+        The change counter need not move: no caller keeps the answer that a key is unknown.
+
         Raises:
             HandleTaken: a key of any organization has this handle, or had it before its removal.
-            KeyLimitReached: the organization has ``cap`` live keys.
+            KeyLimitReached: the organization has ``cap`` live keys. If both apply, the store may
+                raise either.
         """
 
     @abstractmethod
@@ -265,7 +377,12 @@ class KeyStore(PartStore):
 
     @abstractmethod
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self,
+        organization: str,
+        id: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         """Set ``revoked_at`` if it is not set yet, and return the key as changed.
 
@@ -275,7 +392,14 @@ class KeyStore(PartStore):
         """
 
     @abstractmethod
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+    async def update_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> bool:
         """Replace a key that is live and still is ``old`` by ``new``, in one atomic step (D43).
 
         ``new`` may differ in its name, scopes, expiry, seal and details. Usage is neither compared
@@ -292,6 +416,8 @@ class KeyStore(PartStore):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         """Do :meth:`update_if` and :meth:`insert` a successor of the same organization, in one
         atomic step; return the successor (D43).
@@ -299,6 +425,8 @@ class KeyStore(PartStore):
         ``new`` may be revoked as well, for a key that ends at once. The cap counts live keys after
         the update, so only a key that ends at once makes room for its successor (K8). Returns None,
         without a change, if ``update_if`` would return False.
+
+        If None and an error both apply, the store may choose.
 
         Raises:
             HandleTaken: as :meth:`insert`, without a change.
@@ -330,6 +458,9 @@ class KeyStore(PartStore):
         cursor of the step before. When a step returns no cursor, all keys that were due when the
         walk began are removed. Several processes may walk at once: one of them counts each key.
 
+        The same walk removes records of the change log that are at least as old; they are not in
+        the number. A record may stay until those before it are due, too.
+
         No verb finds a removed key, and its handle stays taken (HandleTaken). As with
         :meth:`revoke_if_live`, this holds on every process once the call has returned. Each step
         decides by the present state, so it removes only keys that are due.
@@ -353,18 +484,54 @@ class WindowStore(PartStore):
 
     @abstractmethod
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         """Apply :func:`lockgate.core.sliding_window.hit` to the organization's state, atomically.
 
         A call without a reply takes effect once or not at all (D33).
+
+        Args:
+            organization: the owner of the windows.
+            windows: the windows of its plan; empty where only ``limits`` are charged.
+            cost: the units.
+            now: the instant in microseconds; None: the store's clock.
+            limits: named limits, judged in the same step by
+                :func:`lockgate.core.limits.hit_limited`. Their cells are kept by field, at most
+                :data:`~lockgate.core.limits.FIELDS_AT_MOST` for an organization. A field may be
+                dropped once its window has been empty for a day.
         """
 
     @abstractmethod
     async def peek(
-        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        """Apply :func:`lockgate.core.sliding_window.peek`, without changing any state (W5)."""
+        """Apply :func:`lockgate.core.sliding_window.peek`, without changing any state (W5).
+
+        With ``limits`` apply :func:`lockgate.core.limits.peek_limited`.
+        """
+
+    @abstractmethod
+    async def reset(
+        self,
+        organization: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        """Empty the windows of an organization and its named limits, in one atomic step.
+
+        A hit that starts after this has returned finds them empty, on any process that shares the
+        store. Slots, usage and plan stay. ``now`` stamps the record.
+        """
 
 
 class SlotStore(PartStore):
@@ -399,6 +566,24 @@ class SlotStore(PartStore):
         """Return the live leases, in the order in which they were taken."""
 
 
+class HoldStore(PartStore):
+    """Stores holds and the budgets that they are charged to, by :mod:`lockgate.core.holds`."""
+
+    @abstractmethod
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        """Apply :func:`lockgate.core.holds.apply` to the organization's budgets, atomically.
+
+        Budgets are kept by field, at most :data:`~lockgate.core.limits.FIELDS_AT_MOST` for an
+        organization. :meth:`WindowStore.reset` removes them, and the holds with them. A budget may
+        be dropped a day after it has counted nothing any more.
+
+        A call without a reply may have taken effect, so it may be made again: a hold is taken and
+        settled once.
+        """
+
+
 class AccountStore(PartStore):
     """Stores the plans and limits of organizations, and the accounts that agents registered."""
 
@@ -407,8 +592,18 @@ class AccountStore(PartStore):
         """Return the organization, or None if no plan was assigned to it."""
 
     @abstractmethod
-    async def put_organization(self, organization: Organization) -> None:
-        """Assign a plan and limits, which hold from the next admission on (W13)."""
+    async def put_organization(
+        self,
+        organization: Organization,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        """Assign a plan and limits, which hold from the next admission on (W13).
+
+        ``now`` stamps the record. Its ``before`` becomes the plan that was replaced
+        (:func:`~lockgate.core.changes.plan_fields`), and none is kept if that is the same.
+        """
 
     async def organization_changed(self, id: str) -> None:
         """Forget copies of an organization's plan, which the host keeps and has changed.
@@ -421,12 +616,19 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def register(
-        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+        self,
+        account: AccountDraft,
+        key: KeyDraft,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[Account, ApiKey]:
         """Insert a new account together with its organization's first key, both created now.
 
         All or nothing (R1): after any failure every verb finds both of them, or neither. Key and
-        account have the same organization, which is on the default plan.
+        account have the same organization, which is on the default plan. No reader finds the
+        account before its key, or the key before its account, except in lists of accounts. The
+        change counter need not move, as with :meth:`KeyStore.insert`.
 
         Raises:
             HandleTaken: another key has or had the key's handle, another account has the token's
@@ -474,6 +676,7 @@ class AccountStore(PartStore):
         keep_token: bool,
         seals: Reseal = UNSEALED,
         now: int | None = None,
+        change: ChangeDraft | None = None,
     ) -> Account | None:
         """Assign an unclaimed account to a user, and return the account as changed.
 
@@ -497,7 +700,12 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self,
+        idle: int,
+        limit: int,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[str, ...]:
         """Remove accounts that were neither claimed nor used for a time, and return the ids of
         their organizations in ascending order (D46).
@@ -507,7 +715,8 @@ class AccountStore(PartStore):
         organization are removed in the same atomic step: a concurrent claim, sign-in or admission
         finds the account whole or removed, and if it came first, the account stays. No admission by
         one of these keys that starts after this has returned succeeds (K4). The handles of the
-        keys stay taken. Windows and slots remain until they expire (W10).
+        keys stay taken. Windows and slots remain until they expire (W10), and the change log for
+        its own time, with a record for each of these organizations.
 
         Args:
             idle: the least time without use, in microseconds.
@@ -526,7 +735,11 @@ class AccountStore(PartStore):
 
     @abstractmethod
     async def sign_out(self, organization: str) -> None:
-        """Add one to ``sign_outs`` of an organization's account, if it has one; atomic."""
+        """Add one to ``sign_outs`` of an organization's account, if it has one; atomic.
+
+        The change counter moves, as with a claim that revokes the dashboard token: the agent's
+        open streams end.
+        """
 
     @abstractmethod
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
@@ -536,27 +749,74 @@ class AccountStore(PartStore):
         """
 
 
-class Store(KeyStore, WindowStore, SlotStore, AccountStore):
-    """All four contracts, with admissions and maintenance."""
+class ChangeStore(PartStore):
+    """Stores the change log (D44): a record of each change to keys, plans and accounts.
+
+    A verb that takes ``change`` adds this record in the atomic step that makes the change: after
+    any failure both are there, or neither. A call that changes no row, or raises, adds no record.
+    The record's ``at`` is the instant that stamps the change.
+
+    An organization's records are numbered from 1 on, each by one more than the newest. At most
+    :data:`~lockgate.core.changes.LOGGED_AT_MOST` of them are kept, or a few more: the oldest go
+    first. They do not depend on the organization's keys, plan and account, and no verb changes
+    them. Admissions neither read nor write them.
+    """
+
+    @abstractmethod
+    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
+        """Return records of exactly this organization, the newest first.
+
+        At most ``limit`` of them (1 to :data:`PAGE_AT_MOST`), with numbers less than ``before``;
+        None: from the newest on. A shorter page is the last.
+        """
+
+
+class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeStore):
+    """All six contracts, with admissions and maintenance."""
 
     enforces_deadline: bool = False
     """Whether a blocking call ends itself at its deadline, for example by a socket timeout (see
     :func:`~lockgate.stores.resilience.deadlines.left`). Calls of other stores run in a thread that
     can be abandoned."""
+    keeps_history: bool = False
+    """Whether the store keeps usage over time: it overrides :meth:`add_history` and
+    :meth:`history`."""
     local_version: object = None
-    """Identity token, replaced before a verb that changes keys or plans returns; None if other
-    processes can change them too."""
+    """Identity token, replaced before a verb that changes keys or plans, or ends the sessions of an
+    agent, returns; None if other processes can change them too."""
 
     @abstractmethod
     async def now(self) -> int:
         """Return the time of the store's clock, in microseconds since 1970."""
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         """Verify a key, charge its organization's windows and count its usage (R6, D19).
 
+        A key with an allow-list (:meth:`KeyDetails.allows
+        <lockgate.core.api_keys.KeyDetails.allows>`) is not charged for a client elsewhere: the
+        verdict is ELSEWHERE, after REVOKED and EXPIRED and before LIMITED. Few keys have such a
+        list, so the caller first leaves the address out, and repeats the call with it after
+        ELSEWHERE; only the second answer has to be up to date.
+
         The default calls the verbs above. Override it if the store can admit in one atomic step.
+
+        Args:
+            token: the presented key.
+            cost: units to take from each window.
+            plans: the plan book.
+            now: the instant in microseconds; None: the store's clock.
+            address: the client's whole address; None: not looked up.
+            limits: the named limits of the rule, charged in the same step (D40); those of the plan
+                and of the key are charged with them (:func:`limits_of`). The caller leaves the
+                argument out where there are none.
         """
         key = await self.find(token.handle)
         if key is None:
@@ -564,17 +824,44 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
             return UNKNOWN
         if not token.accepts(key):
             return UNKNOWN
-        state = key.state(await self.now() if now is None else now)
+        at = await self.now() if now is None else now
+        state = key.state(at)
         if state is not KeyState.ACTIVE:
             return Admission(REFUSED_BY_STATE[state], key)
-        plan = plans.plan_of(await self.organization(key.organization))
-        reading = await self.hit(key.organization, plan.windows, cost, now)
+        if key.details is not None and not key.details.allows(address):
+            return Admission(Verdict.ELSEWHERE, key)
+        plan = plans.plan_of(await self.organization(key.organization), at)
+        named = limits_of(limits, plan, key)
+        charged = () if named is None else (named,)
+        reading = await self.hit(key.organization, plan.windows, cost, now, *charged)
         if not reading.allowed:
-            return Admission(Verdict.LIMITED, key, plan, reading)
+            return Admission(Verdict.LIMITED, key, plan, reading, named)
         last_used_at = max(reading.now, key.last_used_at or 0)
         await self.add_usage({key.handle: Usage(1, last_used_at)})
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
-        return Admission(Verdict.ADMITTED, key, plan, reading)
+        return Admission(Verdict.ADMITTED, key, plan, reading, named)
+
+    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+        """Add to usage histories, by :func:`lockgate.core.usage_history.added`.
+
+        The change to one history is one atomic step: additions of several processes at once are all
+        counted. If the call raises anything but :class:`OutcomeUnknown`, it has added nothing.
+
+        The history of a key is removed with the key, and any history may be removed
+        :data:`~lockgate.core.usage_history.KEPT_DAYS` days after its last day.
+
+        Args:
+            additions: about 50 at most.
+        """
+        raise NotImplementedError
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        """Return the usage history of a key or an organization; empty without one (K6).
+
+        Raises:
+            UnreadableState: it cannot be decoded.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     async def scan(self, cursor: str | None, limit: int) -> Rows:
@@ -587,12 +874,43 @@ class Store(KeyStore, WindowStore, SlotStore, AccountStore):
             limit: about the number of rows to read in a step.
         """
 
-    async def change_counter(self) -> int | None:
-        """Return a number that grows with every change to keys or plans.
+    @abstractmethod
+    async def organizations(
+        self, limit: int, now: int | None = None, cursor: str | None = None
+    ) -> FoundOrganizations:
+        """Return organizations that have a key, in any state, or an assigned plan.
 
-        Any change that may alter an earlier answer counts: revocations, digests, plans, limits. All
-        processes share the number, and it has grown before the changing verb returns. Callers that
-        cache answers read it periodically.
+        One step, bounded in time, of a walk: an organization that exists during the whole walk is
+        in at least one step. A step may be empty.
+
+        Args:
+            limit: about the number of organizations to read in a step.
+            now: the present instant; None: the store's clock.
+            cursor: None begins; then the cursor of the step before.
+        """
+
+    async def search(self, wanted: KeySearch, limit: int, cursor: str | None = None) -> FoundKeys:
+        """Return keys of all organizations, in any state, that a search finds.
+
+        One step, bounded in time, of a walk: a key that exists during the whole walk is in at least
+        one step. The default reads every key, by :meth:`scan`: override it if the store has an
+        index.
+
+        Args:
+            wanted: the search.
+            limit: about the number of keys to return in a step.
+            cursor: None begins; then the cursor of the step before.
+        """
+        rows = await self.scan(cursor, _SEARCHED_AT_ONCE)
+        return FoundKeys([key for key in rows.keys if wanted.finds(key)], rows.cursor)
+
+    async def change_counter(self) -> int | None:
+        """Return a number that grows with every change to keys or plans, or to an agent's sessions.
+
+        Any change that may alter an earlier answer counts: revocations, digests, plans, limits,
+        sign-outs, revoked dashboard tokens. New keys and accounts need not count. All processes
+        share the number, and it has grown before the changing verb returns. Callers that cache
+        answers read it periodically.
 
         None, the default: the store has no such number, and answers are cached for a second at
         most.

@@ -15,6 +15,8 @@ from .resilience.store import ResilientStore
 
 _SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
 _REDIS: Final = ("redis", "rediss", "unix")
+_SERVERS: Final = ("redis+cluster", "redis+sentinel")
+"""Schemes of several Redis servers, also with ``rediss``."""
 _COMMA: Final = re.compile(r",\s*[a-z+]+://")
 
 
@@ -57,7 +59,7 @@ def open_store(url: str) -> Store:
         return _redis(url)
     # Without "://" the text may be a password, so it is not repeated.
     named = f"{scheme}://" if separator else "a text without '://'"
-    known = ", ".join(f"{name}://" for name in ("memory", *_SQL, *_REDIS))
+    known = ", ".join(f"{name}://" for name in ("memory", *_SQL, *_REDIS, *_SERVERS))
     raise ConfigurationError(f"No store is known for {named}: use {known}.")
 
 

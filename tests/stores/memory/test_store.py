@@ -6,6 +6,7 @@ import gc
 
 from lockgate import MemoryStore, Store, run
 from lockgate.core.key_format import Token
+from lockgate.core.limits import Limit
 from lockgate.core.plans import PlanBook
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.stores.base import Admission, Verdict
@@ -24,16 +25,22 @@ class TestContract(StoreSuite):
 
     def leftovers(self, store: Store, now: int) -> int:
         assert isinstance(store, MemoryStore)
-        return max(len(store._windows), len(store._leases))
+        return max(len(store._windows), len(store._windows.limits), len(store._leases))
 
 
 class ComposedStore(MemoryStore):
     """Admits by the composition that every store inherits, verb by verb."""
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        return await Store.admit(self, token, cost, plans, now)
+        return await Store.admit(self, token, cost, plans, now, address, limits)
 
 
 class TestComposition(StoreSuite):
@@ -143,7 +150,7 @@ def test_a_rehashed_row_is_untracked_too() -> None:
     assert not [row for row in store._rows.values() if gc.is_tracked(row)]
 
 
-def test_what_the_collector_walks_does_not_grow_with_keys_and_organizations() -> None:
+def test_the_number_of_collected_objects_does_not_grow_with_keys() -> None:
     """The docstring: no pauses, however many keys; so too where each has its own organization."""
     flush()
     before = len(gc.get_objects())

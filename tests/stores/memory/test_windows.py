@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lockgate.core.limits import Limit, bound
 from lockgate.core.plans import Plan
 from lockgate.core.sliding_window import EXACT_CELLS, State, Window, empty_state, hit, peek
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
@@ -180,7 +181,7 @@ def test_cached_refusals_are_bounded() -> None:
 
 @settings(deadline=None)
 @given(CALLS)
-def test_clocks_that_step_back_drop_nothing_early(calls: list[tuple[int, str]]) -> None:
+def test_a_clock_that_steps_back_drops_no_state_early(calls: list[tuple[int, str]]) -> None:
     """A state is dropped only after a day in which the clock went forward, steps back aside.
 
     The dictionary that never drops a cell may then still count hits from the future.
@@ -223,7 +224,7 @@ def test_w1_no_day_of_time_that_really_passed_admits_too_much(
 
 
 @pytest.mark.parametrize("cost", [1, 3])
-def test_the_cost_is_what_a_hit_takes(cost: int) -> None:
+def test_a_hit_takes_its_cost(cost: int) -> None:
     windows = LocalWindows()
     assert windows.hit("a", WINDOWS, NOW, cost).used == (cost,) * 3
     assert windows.peek("a", WINDOWS, NOW).used == (cost,) * 3
@@ -287,14 +288,14 @@ def test_a_refused_hit_keeps_the_state_alive() -> None:
         assert (refused.allowed, refused.used[2]) == (False, 9)
 
 
-def test_the_capacity_bounds_what_is_kept() -> None:
+def test_the_capacity_bounds_the_number_of_owners() -> None:
     windows = LocalWindows(100)
     for index in range(2000):
         windows.hit(f"owner {index}", OPEN, NOW + index, 1)
         assert len(windows) <= 300
 
 
-def test_the_capacity_forgets_those_idle_longest() -> None:
+def test_the_owners_that_were_idle_longest_are_dropped_first() -> None:
     windows = LocalWindows(100)
     for index in range(2000):
         windows.hit(f"owner {index}", OPEN, NOW + index, 1)
@@ -304,9 +305,26 @@ def test_the_capacity_forgets_those_idle_longest() -> None:
         assert recent.used[2] == 1
 
 
-def test_owners_that_come_back_do_not_turn_the_generations() -> None:
+def test_repeated_owners_do_not_turn_the_generations() -> None:
     windows = LocalWindows(10)
     for turn in range(50):
         for index in range(10):
             assert windows.hit(f"owner {index}", OPEN, NOW + turn, 1).used[2] == turn + 1
     assert len(windows) == 10
+
+
+def test_a_named_limit_survives_an_early_change_of_generation() -> None:
+    """The hit of another named limit moves all cells of its owner to the new generation."""
+    daily, hourly = Limit("daily", "1/day"), Limit("hourly", "9/hour")
+    windows = LocalWindows(capacity=2)
+
+    def hit_of(owner: str, *limits: Limit) -> bool:
+        named = bound(limits, None)
+        assert named is not None
+        return windows.hit_limited(owner, (), named, NOW, 1).allowed
+
+    assert hit_of("a", daily, hourly)
+    for other in "bcd":  # The third fills the next generation, and "a" is in the past one.
+        assert hit_of(other, daily)
+    assert hit_of("a", hourly)
+    assert not hit_of("a", daily)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lockgate import Plan, PlanBook
+from lockgate.core.api_keys import KeyDetails
 from lockgate.core.sliding_window import Reading
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Event, Events
@@ -83,7 +84,7 @@ async def bench() -> Bench:
     return found
 
 
-async def test_d34_the_store_has_the_deadline_and_whoever_comes_next_has_all_the_time(
+async def test_d34_the_deadline_ends_with_the_call_of_the_store(
     bench: Bench,
 ) -> None:
     assert (await bench.ask()).verdict is Verdict.ADMITTED
@@ -95,7 +96,7 @@ async def test_d34_the_store_has_the_deadline_and_whoever_comes_next_has_all_the
     assert UNTIL.get() is None
 
 
-async def test_d34_who_has_less_time_keeps_that(bench: Bench) -> None:
+async def test_d34_a_shorter_deadline_of_the_caller_is_kept(bench: Bench) -> None:
     with within(DEADLINE / 100):
         await bench.ask()
     seconds = bench.store.left[-1]
@@ -127,7 +128,7 @@ async def test_a_success_between_failures_counts_them_anew(bench: Bench) -> None
         assert not bench.front.breaker.failures
 
 
-async def test_a_success_counts_those_anew_who_failed_meanwhile(bench: Bench) -> None:
+async def test_a_success_resets_failures_that_happened_during_it(bench: Bench) -> None:
     def fail() -> None:
         bench.front.breaker.failed(False, OSError(), monotonic())
 
@@ -165,3 +166,17 @@ async def test_an_admission_by_a_key_counts_in_the_local_limits_of_sessions(benc
     fallen_back: Reading | None = bench.limits.decide("org_1", windows, 1, None)
     assert fallen_back is not None
     assert fallen_back.used == (3, 2, 2), "by the store's reading; by this process alone"
+
+
+async def test_an_answer_that_may_be_from_memory_tells_the_breaker_nothing(bench: Bench) -> None:
+    """A store refuses a key with an allow-list without a call while the address is not given."""
+    restricted = new_key()
+    details = KeyDetails(addresses=("192.0.2.7",))
+    await bench.store.insert(draft_of(restricted)._replace(details=details), None)
+    await bench.fail(OSError())
+    token, failures = token_of(restricted), bench.front.breaker.failures
+    assert (await bench.front.admit(token, 1, bench.book)).verdict is Verdict.ELSEWHERE
+    assert bench.front.breaker.failures == failures == 1
+    here = await bench.front.admit(token, 1, bench.book, None, "192.0.2.7")
+    assert here.verdict is Verdict.ADMITTED
+    assert bench.front.breaker.failures == 0

@@ -53,7 +53,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_three_failures_in_a_row_open_it_and_a_success_between_does_not(bench: Bench) -> None:
+def test_three_failures_in_a_row_open_the_breaker_unless_a_success_comes_between(
+    bench: Bench,
+) -> None:
     bench.fail(2)
     bench.breaker.succeeded(bench.breaker.enter())
     bench.fail(2)
@@ -67,7 +69,7 @@ def test_three_failures_in_a_row_open_it_and_a_success_between_does_not(bench: B
         bench.breaker.obey()
 
 
-def test_after_a_pause_one_call_tries_and_no_other_beside_it(bench: Bench) -> None:
+def test_after_a_pause_exactly_one_call_probes(bench: Bench) -> None:
     bench.fail(3)
     bench.clock.now += 0.99
     assert bench.refuses()
@@ -80,7 +82,7 @@ def test_after_a_pause_one_call_tries_and_no_other_beside_it(bench: Bench) -> No
     assert bench.told[-1].fields["away"] == 1.0
 
 
-def test_a_try_that_fails_keeps_it_open_for_another_pause_and_is_told_once(bench: Bench) -> None:
+def test_a_failed_probe_keeps_the_breaker_open_and_emits_one_event_of_opening(bench: Bench) -> None:
     bench.fail(3)
     for _ in range(3):
         bench.clock.now += 1
@@ -90,7 +92,7 @@ def test_a_try_that_fails_keeps_it_open_for_another_pause_and_is_told_once(bench
     assert bench.names().count("breaker_tried") == 3
 
 
-def test_tries_begin_a_pause_apart_however_long_each_of_them_takes(bench: Bench) -> None:
+def test_probes_begin_a_pause_apart_however_long_each_takes(bench: Bench) -> None:
     bench.fail(3)
     bench.clock.now += 1
     for took in (0.25, 1.0):
@@ -103,7 +105,7 @@ def test_tries_begin_a_pause_apart_however_long_each_of_them_takes(bench: Bench)
     assert bench.breaker.enter() is True
 
 
-def test_a_try_that_was_dropped_lets_the_next_one_try(bench: Bench) -> None:
+def test_a_dropped_probe_is_followed_by_another(bench: Bench) -> None:
     bench.fail(3)
     bench.clock.now += 1
     bench.breaker.dropped(bench.breaker.enter())
@@ -197,7 +199,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     return Nodes(clock)
 
 
-def test_each_server_has_a_breaker_of_its_own_and_tries_of_its_own(nodes: Nodes) -> None:
+def test_each_server_has_a_separate_breaker_and_separate_probes(nodes: Nodes) -> None:
     for _ in range(FAILURES):
         assert nodes.call("a", OSError())
         assert nodes.call("b", None)
@@ -242,7 +244,7 @@ def test_the_breaker_of_a_server_that_left_is_closed(nodes: Nodes) -> None:
     assert nodes.names()[-1] == ("breaker_closed", "a")
 
 
-def test_every_gate_that_watches_is_told(nodes: Nodes) -> None:
+def test_every_watching_gate_gets_the_events(nodes: Nodes) -> None:
     told: list[Event] = []
     nodes.breakers.watch(Events(told.append), 1.0)
     for _ in range(FAILURES):

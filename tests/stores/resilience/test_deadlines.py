@@ -19,7 +19,7 @@ from lockgate.stores.resilience.deadlines import (
 )
 
 
-def test_what_is_left_shrinks_and_never_grows_inside() -> None:
+def test_an_inner_deadline_only_shortens_the_outer_one() -> None:
     assert left() is None
     with within(5):
         assert 4.9 < (left() or 0) <= 5
@@ -55,7 +55,7 @@ async def test_d34_a_late_task_is_left_behind_without_waiting_for_its_cancellati
     end.set()
 
 
-async def test_a_caller_that_goes_away_waits_for_no_cancellation_either() -> None:
+async def test_a_cancelled_caller_does_not_wait_for_the_cancellation_of_its_call() -> None:
     cancelled, end = asyncio.Event(), asyncio.Event()
     tasks = Tasks()
 
@@ -72,7 +72,7 @@ async def test_a_caller_that_goes_away_waits_for_no_cancellation_either() -> Non
     end.set()
 
 
-async def test_only_so_many_tasks_hang_at_a_time() -> None:
+async def test_the_number_of_hanging_tasks_is_bounded() -> None:
     cancelled, end = asyncio.Event(), asyncio.Event()
     tasks = Tasks(at_most=2)
     for _ in range(2):
@@ -99,7 +99,7 @@ async def test_only_so_many_tasks_hang_at_a_time() -> None:
     assert await tasks.do(work()) == 1  # No deadline, no task.
 
 
-async def test_a_task_in_time_gives_what_it_came_to() -> None:
+async def test_a_task_within_its_deadline_returns_its_result_or_error() -> None:
     async def give() -> int:
         await asyncio.sleep(0)
         assert left() is not None
@@ -142,7 +142,7 @@ async def test_cancelling_a_waiting_call_raises_cancelled_error_not_overdue() ->
         await caller
 
 
-def test_d34_a_late_thread_is_left_behind_and_only_so_many_are() -> None:
+def test_d34_a_late_thread_is_abandoned_and_their_number_is_bounded() -> None:
     end = threading.Event()
     threads = Threads(at_most=2)
     for _ in range(2):
@@ -162,7 +162,7 @@ def test_d34_a_late_thread_is_left_behind_and_only_so_many_are() -> None:
                 sleep(0.001)
 
 
-def test_threads_are_used_again_and_give_what_the_work_came_to() -> None:
+def test_threads_are_reused_and_return_the_result_of_the_work() -> None:
     threads = Threads()
     with within(5):
         names = {threads.do(lambda: threading.current_thread().name) for _ in range(5)}

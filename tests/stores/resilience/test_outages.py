@@ -190,7 +190,7 @@ def test_g4_an_outage_costs_no_500_and_no_deadline(store: str, framework: str, w
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("framework", ["starlette", "flask"])
 @pytest.mark.parametrize("store", ["postgresql", "mysql", "redis", "pair"])
-def test_g4_long_outages(
+def test_g4_a_long_outage_costs_no_500_and_no_deadline_each(
     store: str, framework: str, way: str, record_property: Callable[[str, object], None]
 ) -> None:
     if (store, way) == ("redis", "killed"):

@@ -16,10 +16,10 @@ from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.base import Admission, Freshness, Store, Verdict
+from lockgate.stores.base import UNKNOWN, Admission, Freshness, Store, Verdict
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience import deadlines, store
-from lockgate.stores.resilience.deadlines import Overdue
+from lockgate.stores.resilience.deadlines import Overdue, left
 from lockgate.stores.resilience.local_limits import LocalLimits
 from lockgate.stores.resilience.refusal_cache import FRESH
 from lockgate.stores.resilience.store import ResilientStore
@@ -79,8 +79,10 @@ class Counting(MemoryStore):
         self.number = None if self.number is None else self.number + 1
         return key
 
-    async def put_organization(self, organization: Organization) -> None:
-        await super().put_organization(organization)
+    async def put_organization(
+        self, organization: Organization, now: int | None = None, **options: Any
+    ) -> None:
+        await super().put_organization(organization, now, **options)
         self.number = None if self.number is None else self.number + 1
 
     async def change_counter(self) -> int | None:
@@ -147,7 +149,7 @@ async def test_a_flood_costs_one_look_at_the_epoch_a_second(bench: Bench) -> Non
     assert 20 <= bench.store.asked["change_counter"] <= 41
 
 
-async def test_it_holds_until_the_exact_moment_and_says_what_the_store_would(
+async def test_a_cached_refusal_equals_the_stores_until_its_exact_end(
     bench: Bench,
 ) -> None:
     for step in (0.25, 10, 30, 19.749_999):
@@ -172,14 +174,14 @@ async def test_another_good_key_of_the_organization_is_asked_about_once(bench: B
         assert bench.store.asked["admit"] == 1
 
 
-async def test_nobody_profits_without_the_secret(bench: Bench) -> None:
+async def test_a_wrong_secret_gets_no_cached_refusal(bench: Bench) -> None:
     made = bench.made[0]
     wrong = made._replace(text=made.text[:-43] + new_key().text[-43:])
     forged = token_of(made)
     for secret in (b"", wrong.text.encode(), made.text.encode()[:-1]):
         forged._secret = secret
         answer = await bench.here.admit(forged, 1, BOOK)
-        assert answer == (Verdict.UNKNOWN, None, None, None)
+        assert answer == UNKNOWN
     assert bench.store.asked["admit"] == 3
 
 
@@ -196,7 +198,7 @@ async def test_a_smaller_cost_is_asked_for(bench: Bench) -> None:
     assert bench.store.asked["admit"] == 3
 
 
-async def test_w6_a_larger_cost_is_told_its_own_time(bench: Bench) -> None:
+async def test_w6_a_larger_cost_gets_a_later_retry_time(bench: Bench) -> None:
     bench.later(120)
     for _ in range(3):
         await bench.ask()
@@ -217,7 +219,9 @@ async def test_w13_a_change_on_another_process_is_seen_within_a_second(bench: Be
     assert (await bench.ask()).verdict is Verdict.ADMITTED
 
 
-async def test_k3_a_key_revoked_elsewhere_is_told_so_within_a_second(bench: Bench) -> None:
+async def test_k3_a_key_revoked_elsewhere_is_refused_as_revoked_within_a_second(
+    bench: Bench,
+) -> None:
     await bench.there.revoke_if_live("org_1", bench.ids[1])
     bench.later(1)
     assert (await bench.ask(1)).verdict is Verdict.REVOKED
@@ -255,7 +259,7 @@ async def test_a_refusal_that_a_change_overtook_is_not_remembered(
     assert (await bench.ask()).verdict is Verdict.ADMITTED
 
 
-async def test_an_expired_key_is_told_so(bench: Bench) -> None:
+async def test_an_expired_key_is_refused_as_expired(bench: Bench) -> None:
     made = new_key()
     bench.made.append(made)
     await bench.store.insert(draft_of(made, lifetime=30 * SECOND), None)
@@ -267,7 +271,9 @@ async def test_an_expired_key_is_told_so(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("step", [-DAY, DAY])
-async def test_w12_the_clock_of_this_machine_prolongs_nothing(bench: Bench, step: int) -> None:
+async def test_w12_the_clock_of_this_machine_prolongs_no_cached_refusal(
+    bench: Bench, step: int
+) -> None:
     """It may step: the span is measured by a monotonic clock."""
     bench.later(30)
     assert (await bench.ask()).verdict is Verdict.LIMITED
@@ -298,7 +304,7 @@ class ByHand(Wrapper):
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         return await getattr(self.inner, verb)(*args, **kwargs)
 
-    async def admit(self, token: Any, cost: int, plans: Any, now: int | None = None) -> Admission:
+    async def admit(self, token: Any, cost: int, plans: Any, *_: Any) -> Admission:
         return await self.inner.admit(token, cost, plans, self.clock())
 
     async def freshness(self) -> Freshness:
@@ -363,6 +369,55 @@ async def test_without_an_epoch_a_refusal_is_remembered_for_a_second_at_most() -
     assert sum(asked) < 20
 
 
+class SlowCounter(MemoryStore):
+    """Reads its change counter when the test lets it, and notes the time that each reading has."""
+
+    def __init__(self) -> None:
+        super().__init__(HandClock())
+        self.readable = asyncio.Event()
+        self.seconds_left: list[float | None] = []
+
+    async def change_counter(self) -> int | None:
+        self.seconds_left.append(left())
+        await self.readable.wait()
+        return 1
+
+
+async def test_the_first_requests_of_a_process_read_the_change_counter_once() -> None:
+    bench, slow = Bench(), SlowCounter()
+    process = resilient(slow)
+    for made in bench.made:
+        await slow.insert(draft_of(made), None)
+    first = asyncio.create_task(bench.ask(process=process))
+    while not slow.seconds_left:
+        await asyncio.sleep(0)
+    verdicts = [(await bench.ask(1, process=process)).verdict for _ in range(4)]
+    assert verdicts[-1] is Verdict.LIMITED  # None of them waited for the counter.
+    slow.readable.set()
+    assert (await first).verdict is Verdict.ADMITTED
+    assert len(slow.seconds_left) == 1
+    assert not process.refusals.refusals  # Those of before the counter was known.
+
+
+async def test_a_process_that_is_ready_knows_the_change_counter() -> None:
+    bench = Bench()
+    await bench.store.insert(draft_of(bench.made[0]), None)
+    await bench.here.ready()
+    bench.store.asked.clear()
+    await bench.ask()
+    assert bench.store.asked == {"admit": 1}
+
+
+async def test_reading_the_change_counter_has_the_time_of_a_start() -> None:
+    slow = SlowCounter()
+    slow.readable.set()
+    process = ResilientStore(slow, Events(None), deadline=0.25)
+    await process.ready()
+    (seconds,) = slow.seconds_left
+    assert seconds is not None
+    assert seconds > 1
+
+
 async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only() -> None:
     bench = Bench()
     for _ in range(5):
@@ -375,7 +430,7 @@ async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only()
         reading = await bench.here.hit("org_1", WINDOWS, 1)
         assert not reading.allowed
     assert bench.store.asked["hit"] == bench.store.asked["organization"] == 0
-    assert (await bench.here.hit("org_1", BOOK.plan("wide", ()).windows, 1)).allowed
+    assert (await bench.here.hit("org_1", BOOK.plan("wide", (), NOW).windows, 1)).allowed
 
 
 class Emptied(BoundedDict[str, Organization | None]):
@@ -403,7 +458,7 @@ class Emptied(BoundedDict[str, Organization | None]):
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
-async def test_what_another_thread_forgets_meanwhile_is_asked_for(
+async def test_an_entry_dropped_by_another_thread_is_read_from_the_store(
     looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench()
@@ -420,7 +475,7 @@ async def test_what_another_thread_forgets_meanwhile_is_asked_for(
     assert await other.organization("org_1") is None
 
 
-async def test_a_caller_with_a_clock_goes_by_that() -> None:
+async def test_a_cached_refusal_follows_the_clock_of_the_caller() -> None:
     bench = Bench()
     for _ in range(5):
         await bench.here.hit("org_1", WINDOWS, 1, NOW)

@@ -19,9 +19,11 @@ from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBoo
 from lockgate.core.plans import DEFAULT_RESOLUTION
 from lockgate.errors import KeyLimitReached, RateLimitExceeded, StoreUnavailable
 from lockgate.events import Events
+from lockgate.options import KeyOptions, StoreOptions
 from lockgate.sessions import Session
 from lockgate.stores.base import Store
 from lockgate.stores.cached.base import CacheStore, PrimaryStore
+from lockgate.stores.resilience import store as resilient_store
 from lockgate.stores.resilience.circuit_breaker import FAILURES
 from lockgate.stores.resilience.deadlines import Overdue, within
 from lockgate.stores.resilience.store import URGENT, ResilientStore
@@ -77,7 +79,8 @@ class Bench:
         self.token = run(maker.keys.create("org_1", "a key")).text
         run(maker.close())
         told = self.told.append
-        options = {"plans": BOOK, "deadline": SHORT, "observer": told, **options}
+        short = StoreOptions(deadline=SHORT)
+        options = {"plans": BOOK, "store_options": short, "observer": told, **options}
         self.gate = Gate(url, brand="acme", **options)
         self.admit()
         self.told.clear()
@@ -139,6 +142,30 @@ def test_d34_a_server_that_hangs_costs_the_deadline_and_then_nothing(
         assert made.admit() > before
 
 
+@colours
+def test_the_log_names_a_store_that_hangs_its_deadline_and_the_remedy_once_a_minute(
+    halting: Any, colour: Colour, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bench(database(halting), colour) as made:
+        with halting.stopped():
+            for _ in range(4):
+                made.refused_in()
+        (line,) = {line for line in caplog.messages if "did not answer within" in line}
+        assert caplog.messages.count(line) == 1
+    assert "Store did not answer within 0.25 s" in line
+    assert "StoreOptions(deadline=...)" in line
+
+
+def test_the_log_names_a_store_that_hangs_at_the_start(
+    halting: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench(database(halting), "sync") as made:
+        monkeypatch.setattr(resilient_store, "STARTING", 2.0)
+        with halting.stopped(), pytest.raises(StoreUnavailable):
+            made.do(made.gate.ready())
+    assert "Store did not answer within 2 s" in caplog.text
+
+
 @pytest.fixture(params=["postgresql", "redis"])
 def halting(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "postgresql":
@@ -191,7 +218,7 @@ def burst(made: Bench, calls: int) -> int:
 
 @colours
 @pytest.mark.usefixtures("soon_tried")
-def test_a_server_that_swallows_everything_is_left_and_found_again(
+def test_a_server_that_never_answers_is_abandoned_and_used_again_later(
     server: Any, colour: Colour
 ) -> None:
     others = threading.active_count()
@@ -273,7 +300,7 @@ def test_d28_the_limits_of_sessions_fall_back_to_this_process(server: Any, colou
 
 @pytest.mark.usefixtures("soon_tried")
 def test_d28_a_closed_gate_refuses_sessions_while_their_store_is_away(server: Any) -> None:
-    with bench(database(server), "sync", on_store_failure="closed") as made:
+    with bench(database(server), "sync", store_options=StoreOptions(on_failure="closed")) as made:
         answered(lambda: run(made.gate.admit_session(session())))
         with server.stopped(), pytest.raises(StoreUnavailable):
             run(made.gate.admit_session(session()))
@@ -281,7 +308,12 @@ def test_d28_a_closed_gate_refuses_sessions_while_their_store_is_away(server: An
 
 
 def test_a_refusal_by_the_store_does_not_open_the_breaker(server: Any) -> None:
-    with bench(database(server), "sync", key_cap=1, deadline=SECONDS) as made:
+    with bench(
+        database(server),
+        "sync",
+        key_options=KeyOptions(cap=1),
+        store_options=StoreOptions(deadline=SECONDS),
+    ) as made:
         for _ in range(10):
             with pytest.raises(KeyLimitReached):
                 run(made.gate.keys.create("org_1", "another"))
@@ -306,7 +338,11 @@ class Slow(MemoryStore):
 
 async def test_d34_a_call_of_any_async_store_is_left_behind_at_the_deadline() -> None:
     store = Slow("async", lambda: asyncio.sleep(3600))
-    gate = Gate(store, brand="acme", on_store_failure="closed", deadline=SHORT)
+    gate = Gate(
+        store,
+        brand="acme",
+        store_options=StoreOptions(on_failure="closed", deadline=SHORT),
+    )
     store.hangs = True
     started = monotonic()
     with pytest.raises(StoreUnavailable):
@@ -321,7 +357,11 @@ def test_d34_a_call_of_any_sync_store_is_left_behind_at_the_deadline() -> None:
         end.wait()
 
     store = Slow("sync", wait)
-    gate = Gate(store, brand="acme", on_store_failure="closed", deadline=SHORT)
+    gate = Gate(
+        store,
+        brand="acme",
+        store_options=StoreOptions(on_failure="closed", deadline=SHORT),
+    )
     store.hangs = True
     started = monotonic()
     with pytest.raises(StoreUnavailable):
@@ -330,7 +370,7 @@ def test_d34_a_call_of_any_sync_store_is_left_behind_at_the_deadline() -> None:
     end.set()
 
 
-async def test_a_call_that_came_with_little_time_says_nothing_about_the_store() -> None:
+async def test_a_call_with_little_time_left_is_no_failure_of_the_store() -> None:
     class Slow(MemoryStore):
         enforces_deadline = True
         asked = 0
@@ -360,8 +400,8 @@ def test_a_store_in_this_process_is_not_wrapped() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"deadline": 0}, {"deadline": -1}, {"fleet": 0}, {"on_store_failure": "maybe"}]
+    "options", [{"deadline": 0}, {"deadline": -1}, {"fleet": 0}, {"on_failure": "maybe"}]
 )
 def test_an_impossible_option_is_a_mistake_at_construction(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        Gate("sqlite:////tmp/never-opened.db", brand="acme", **options)
+        Gate("sqlite:////tmp/never-opened.db", brand="acme", store_options=StoreOptions(**options))

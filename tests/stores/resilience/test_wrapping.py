@@ -48,5 +48,5 @@ async def test_a_verb_that_no_deadline_bounds_reaches_the_inner_store(
     assert ended == [verb]
 
 
-def test_it_is_called_as_the_inner_store_is() -> None:
+def test_a_wrapped_store_has_the_io_mode_of_the_inner_store() -> None:
     assert Noting(MemoryStore()).io == "none"

@@ -111,7 +111,7 @@ def every_place(scene: Callable[[Callers], None]) -> Iterator[dict[str, object]]
             return
 
 
-def test_who_is_interrupted_as_the_first_loses_no_lead() -> None:
+def test_an_interrupted_first_caller_leaves_the_batch_to_others() -> None:
     def scene(crowd: Callers) -> None:
         crowd.meanwhile["here"] = lambda: crowd.start("second", "third")
         crowd.charge_here()

@@ -17,7 +17,7 @@ class Lane:
         self.closed = True
 
 
-def test_each_event_loop_has_a_lane_of_its_own_for_as_long_as_it_lives() -> None:
+def test_each_event_loop_has_one_resource_for_its_lifetime() -> None:
     blocking = Lane()
     lanes = PerLoop(blocking, Lane)
     seen: list[Lane] = []
@@ -46,7 +46,7 @@ async def test_a_lane_that_was_closed_is_not_used_again() -> None:
     assert lanes.here() is not closed
 
 
-def test_a_lane_that_knows_its_loop_goes_when_that_has_ended_without_closing_it() -> None:
+def test_a_resource_that_refers_to_its_ended_loop_is_collected() -> None:
     class Knowing(Lane):
         def __init__(self) -> None:
             super().__init__()

@@ -61,7 +61,7 @@ def test_a_lock_that_the_parent_holds_is_free_in_the_child() -> None:
         assert lock.locked()
 
 
-def test_nothing_in_the_child_waits_for_a_thread_of_the_parent() -> None:
+def test_no_lock_of_a_forked_child_waits_for_a_thread_of_the_parent() -> None:
     made, clock = new_key(), HandClock()
     store = MemoryStore(clock)
     run(store.insert(draft_of(made), None))

@@ -45,6 +45,12 @@ class CacheStore(Store):
     fill that races a revocation (K5) nor a cache that lost its data admits a revoked key.
     """
 
+    def hold_copies(self) -> None:
+        """Keep copies from now on, apart from any keys that the store keeps on its own.
+
+        A :class:`~lockgate.stores.cached.store.CachedStore` calls it before any verb.
+        """
+
     @property
     def served_by(self) -> object:
         """Identity token of the servers with the copies, replaced once this process sees a server

@@ -9,8 +9,12 @@ from typing import Any, Final, TypeVar, cast
 
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.changes import ChangeDraft
 from ...core.digests import Digest
+from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
+from ...core.key_search import KeySearch
+from ...core.limits import Limit, LimitWindows
 from ...core.plans import Organization, PlanBook
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError
@@ -21,6 +25,8 @@ from ..base import (
     UNKNOWN,
     UNSEALED,
     Admission,
+    FoundKeys,
+    FoundOrganizations,
     Freshness,
     IoMode,
     Page,
@@ -28,6 +34,7 @@ from ..base import (
     Reseal,
     StoreWarning,
     Verdict,
+    limits_of,
 )
 from ..resilience.deadlines import STARTING, within
 from ..resilience.failures import is_outage
@@ -45,6 +52,10 @@ CACHE_SHARE: Final = 0.6
 """Share of a request's deadline that the cache has; the rest is for the primary after a failure."""
 _MAX_FILLS: Final = 3
 _FORGOTTEN_AT_ONCE: Final = 64
+_STARTED_WITHOUT_CACHE: Final = (
+    "Redis did not answer at the start: until it does, the database verifies keys, and each "
+    "process applies limits of its own."
+)
 _ENDS_AT_ONCE: Final = (
     "SIGTERM ends this process at once, so the usage of its last half second is lost: stop the "
     "server by SIGINT, or call signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)) before it "
@@ -96,6 +107,7 @@ class CachedStore(Wrapper):
         deadline: float | None = None,
     ) -> None:
         super().__init__(primary)
+        cache.hold_copies()
         self.primary: Final = primary
         self.cache: Final = cache
         self.io = _both(primary.io, cache.io)
@@ -129,23 +141,33 @@ class CachedStore(Wrapper):
         return await getattr(self.primary, verb)(*args, **kwargs)
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        limits, asked_at = self._limits, monotonic()
+        local, asked_at = self._limits, monotonic()
         try:
-            admission = await self.cache.admit(token, cost, plans, now)
+            if limits:
+                admission = await self.cache.admit(token, cost, plans, now, address, limits)
+            else:
+                admission = await self.cache.admit(token, cost, plans, now, address)
             if admission.verdict is Verdict.UNKNOWN:
                 with self._rest(asked_at):
-                    admission = await self._filled(token, cost, plans, now)
+                    admission = await self._filled(token, cost, plans, now, address, limits)
             if self.cache.served_by is not self._compared_servers:
                 with self._rest(asked_at):
-                    admission = await self._confirmed(token, admission)
+                    admission = await self._confirmed(token, admission, address)
         except Exception as failure:
-            if not is_outage(failure) or limits is None:
+            if not is_outage(failure) or local is None:
                 raise
             with self._rest(asked_at):
-                admission = await self._verified(token, cost, plans, now, failure)
-        verdict, key, _, reading = admission
+                asked = token, cost, plans, now, address, limits
+                admission = await self._verified(*asked, failure)
+        verdict, key, _, reading, _ = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
             self._usage.add(key.handle, reading.now)
             if self._background.due_by <= asked_at:
@@ -153,14 +175,30 @@ class CachedStore(Wrapper):
         return admission
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        return await self.cache.hit(organization, windows, cost, now)
+        named = () if limits is None else (limits,)
+        return await self.cache.hit(organization, windows, cost, now, *named)
 
     async def peek(
-        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        return await self.cache.peek(organization, windows, now)
+        named = () if limits is None else (limits,)
+        return await self.cache.peek(organization, windows, now, *named)
+
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        return await self.cache.hold(organization, action, now)
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
         await self.write_usage()
@@ -171,13 +209,19 @@ class CachedStore(Wrapper):
         if not is_main and not loop_runs() and ends_without_hooks():
             logger.warning("%s", _ENDS_AT_ONCE)
         await self.primary.ready()
-        await self.cache.ready()
+        try:
+            await self.cache.ready()
+        except Exception as failure:
+            # A process that can serve by local limits must not be kept out by its probe.
+            if self._limits is None or not self._limits.decides or not is_outage(failure):
+                raise
+            logger.warning("%s", _STARTED_WITHOUT_CACHE)
         self._patient_until = monotonic() + STARTING
 
     async def warnings(self) -> Sequence[StoreWarning]:
         """Return the warnings of both; a cache that loses its data is filled again."""
         of_cache = await self.cache.warnings()
-        kept = [warning for warning in of_cache if warning.kind != "persistence"]
+        kept = [warning for warning in of_cache if warning.kind not in {"persistence", "keys"}]
         return [*await self.primary.warnings(), *kept]
 
     async def change_counter(self) -> int | None:
@@ -201,6 +245,27 @@ class CachedStore(Wrapper):
         await self.write_usage()
         return await self.primary.list_live(organization, limit, after, now)
 
+    async def reset(
+        self,
+        organization: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        # The primary counts no window, and has the change log: first there, so none is missing.
+        await self.primary.reset(organization, now, change=change)
+        await self.cache.reset(organization)
+
+    async def organizations(
+        self, limit: int, now: int | None = None, cursor: str | None = None
+    ) -> FoundOrganizations:
+        await self.write_usage()
+        return await self.primary.organizations(limit, now, cursor)
+
+    async def search(self, wanted: KeySearch, limit: int, cursor: str | None = None) -> FoundKeys:
+        await self.write_usage()
+        return await self.primary.search(wanted, limit, cursor)
+
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
@@ -210,12 +275,26 @@ class CachedStore(Wrapper):
         return removal
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self,
+        organization: str,
+        id: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
-        return await self._change(organization, self.primary.revoke_if_live(organization, id, now))
+        revocation = self.primary.revoke_if_live(organization, id, now, change=change)
+        return await self._change(organization, revocation)
 
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
-        return await self._change(old.organization, self.primary.update_if(old, new, now))
+    async def update_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> bool:
+        update = self.primary.update_if(old, new, now, change=change)
+        return await self._change(old.organization, update)
 
     async def rotate_if(
         self,
@@ -224,12 +303,21 @@ class CachedStore(Wrapper):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
-        rotation = self.primary.rotate_if(old, new, successor, cap, now)
+        rotation = self.primary.rotate_if(old, new, successor, cap, now, change=change)
         return await self._change(old.organization, rotation)
 
-    async def put_organization(self, organization: Organization) -> None:
-        await self._change(organization.id, self.primary.put_organization(organization))
+    async def put_organization(
+        self,
+        organization: Organization,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        assignment = self.primary.put_organization(organization, now, change=change)
+        await self._change(organization.id, assignment)
 
     async def organization_changed(self, id: str) -> None:
         await self._change(id, self.primary.organization_changed(id))
@@ -243,17 +331,32 @@ class CachedStore(Wrapper):
         keep_token: bool,
         seals: Reseal = UNSEALED,
         now: int | None = None,
+        change: ChangeDraft | None = None,
     ) -> Account | None:
         claim = self.primary.claim_if_unclaimed(
-            organization, user, revoke=revoke, keep_token=keep_token, seals=seals, now=now
+            organization,
+            user,
+            revoke=revoke,
+            keep_token=keep_token,
+            seals=seals,
+            now=now,
+            change=change,
         )
         return await self._change(organization, claim)
 
+    async def sign_out(self, organization: str) -> None:
+        await self._change(organization, self.primary.sign_out(organization))
+
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self,
+        idle: int,
+        limit: int,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[str, ...]:
         await self.write_usage()
-        removed: tuple[str, ...] = await self.primary.remove_unclaimed(idle, limit, now)
+        removed = await self.primary.remove_unclaimed(idle, limit, now, change=change)
         # If this fails, compare() does it within a second.
         for organization in removed:
             await self.cache.forget(organization)
@@ -332,26 +435,46 @@ class CachedStore(Wrapper):
         until = max(asked_at + self._deadline, self._patient_until)
         return within(until - present)
 
-    async def _filled(self, token: Token, cost: int, plans: PlanBook, now: int | None) -> Admission:
+    async def _filled(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None,
+        address: str | None,
+        limits: tuple[Limit, ...],
+    ) -> Admission:
         """Admit a key of which the cache has no copy: copy it, and ask the cache again."""
+        named = (limits,) if limits else ()
         for _ in range(_MAX_FILLS):
             refused = await self._fill(token)
             if refused is not None:
                 return refused
-            admission = await self.cache.admit(token, cost, plans, now)
+            admission = await self.cache.admit(token, cost, plans, now, address, *named)
             if admission.verdict is not Verdict.UNKNOWN:
                 return admission
         # The key changes faster than it can be copied.
-        return await self._verified(token, cost, plans, now)
+        return await self._verified(token, cost, plans, now, address, limits)
 
-    async def _confirmed(self, token: Token, admission: Admission) -> Admission:
-        """Confirm an admission by a copy that may be outdated: ask the primary about the key."""
-        if admission.verdict is not Verdict.ADMITTED:
+    async def _confirmed(
+        self, token: Token, admission: Admission, address: str | None
+    ) -> Admission:
+        """Confirm an admission by a copy that may be outdated: ask the primary about the key.
+
+        The key that is returned has the primary's fields, such as its scopes.
+        """
+        verdict, copy, _, reading, _ = admission
+        if verdict is not Verdict.ADMITTED or copy is None or reading is None:
             return admission
         key = await self._find(token)
         if key is None:
             return UNKNOWN
-        return admission if key.revoked_at is None else Admission(Verdict.REVOKED, key)
+        state = key.state(reading.now)
+        if state is not KeyState.ACTIVE:
+            return Admission(REFUSED_BY_STATE[state], key)
+        if key.details is not None and not key.details.allows(address):
+            return Admission(Verdict.ELSEWHERE, key)
+        return admission._replace(key=ApiKey(*key[:-2], *copy[-2:]))
 
     async def _fill(self, token: Token) -> Admission | None:
         """Copy a key into the cache; return the refusal of a key that is wrong or revoked.
@@ -384,6 +507,8 @@ class CachedStore(Wrapper):
         cost: int,
         plans: PlanBook,
         now: int | None,
+        address: str | None,
+        limits: tuple[Limit, ...],
         failure: Exception | None = None,
     ) -> Admission:
         """Verify a key by the primary alone, and charge the cache, or local limits after its
@@ -397,17 +522,23 @@ class CachedStore(Wrapper):
         state = key.state(at)
         if state is not KeyState.ACTIVE:
             return Admission(REFUSED_BY_STATE[state], key)
-        plan = plans.plan_of(await self.primary.organization(key.organization))
+        if key.details is not None and not key.details.allows(address):
+            return Admission(Verdict.ELSEWHERE, key)
+        placed = await self.primary.organization(key.organization)
+        if placed is not None and not at and placed.has_temporary_limits:
+            at = await self.primary.now()
+        plan = plans.plan_of(placed, at)
         charged = key.organization, plan.windows, cost, now
+        named = limits_of(limits, plan, key)
         if failure is None or self._limits is None:
-            reading = await self.cache.hit(*charged)
+            reading = await self.cache.hit(*charged, *([named] if named else []))
         else:
-            reading = self._limits.fall_back(failure, *charged, token.handle)
+            reading = self._limits.fall_back(failure, *charged, token.handle, named)
         if not reading.allowed:
-            return Admission(Verdict.LIMITED, key, plan, reading)
+            return Admission(Verdict.LIMITED, key, plan, reading, named)
         last = max(reading.now, key.last_used_at or 0)
         key = key._replace(request_count=key.request_count + 1, last_used_at=last)
-        return Admission(Verdict.ADMITTED, key, plan, reading)
+        return Admission(Verdict.ADMITTED, key, plan, reading, named)
 
     async def _change(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
         """Change the primary, and forget the copies before the caller has the answer."""

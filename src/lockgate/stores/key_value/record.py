@@ -7,12 +7,23 @@ from typing import Any, Final, Self
 
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Position
+from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
 from ...core.leases import Lease, Leases
-from ...core.plans import Organization
+from ...core.limits import (
+    LimitWindows,
+    changed_fields,
+    crowded,
+    hit_limited,
+    peek_limited,
+    put_fields,
+    span_of,
+)
+from ...core.plans import LONGEST_SPAN, Organization
 from ...core.row_seals import Counted, counted_account, counted_key
-from ...core.sliding_window import State, Window, empty_state
+from ...core.sliding_window import Cells, Reading, State, Window, empty_state, hit, peek
 from ...core.timestamps import DAY
-from ..base import Usage
+from ..base import OrganizationSummary, Usage
+from .change_log import NO_LOG, Log, read_log
 
 _FORMAT = 1
 ENDED_AT_MOST: Final = 1000
@@ -29,10 +40,50 @@ class Record:
     leases: Leases = ()
     placed: Organization | None = None
     account: Account | None = None
+    log: Log = NO_LOG
+    limits: dict[str, Cells] = field(default_factory=dict[str, Cells])
+    """The cells of named limits by field, the latest hit last."""
+    budgets: dict[str, Budget] = field(default_factory=dict[str, Budget])
+    """The budgets of holds by field."""
 
-    def state(self, windows: tuple[Window, ...]) -> State:
+    def hit(
+        self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int, cost: int
+    ) -> Reading:
+        """Charge the windows, and named limits with them."""
+        state = self._state(windows)
+        if limits is None:
+            reading, self.windows = hit(state, windows, now, cost)
+            return reading
+        before = [self.limits.get(field) for field in limits.fields]
+        room = crowded(before, len(self.limits))
+        reading, state, after = hit_limited(state, windows, before, limits.windows, now, cost, room)
+        if windows:
+            self.windows = state
+        put_fields(self.limits, changed_fields(limits, before, after), now)
+        return reading
+
+    def peek(self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int) -> Reading:
+        """Return the reading of the windows, and of named limits, without a charge."""
+        state = self._state(windows)
+        if limits is None:
+            return peek(state, windows, now)
+        cells = [self.limits.get(field) for field in limits.fields]
+        return peek_limited(state, windows, cells, limits.windows, now)
+
+    def hold(self, action: HoldAction, now: int) -> HoldAnswer:
+        """Take, settle or renew a hold; drop budgets that have counted nothing for a day."""
+        before = [self.budgets.get(field) for field in action.fields]
+        answer, after = apply(action, before, now, len(self.budgets))
+        if new := changed(action, before, after):
+            self.budgets.update(new)
+            for field, budget in list(self.budgets.items()):
+                if budget.last <= now - span_of(field) - DAY:
+                    del self.budgets[field]
+        return answer
+
+    def _state(self, windows: tuple[Window, ...]) -> State:
         """Return the state of the windows; empty before the first hit."""
-        return self.windows or empty_state(windows)
+        return (self.windows or empty_state(windows)) if windows else ()
 
     def key(self, id: str) -> ApiKey | None:
         """Return the key with this id."""
@@ -48,12 +99,12 @@ class Record:
         key = self.keys[draft.handle] = draft.created(now)
         return key
 
-    def remove_ended(self, until: int) -> int:
-        """Remove the keys that ended at an instant or before, and return their number."""
-        due = [handle for handle, key in self.keys.items() if key.ends_at <= until]
-        for handle in due:
-            del self.keys[handle]
-        return len(due)
+    def remove_ended(self, until: int) -> list[ApiKey]:
+        """Remove the keys that ended at an instant or before, and return them."""
+        due = [key for key in self.keys.values() if key.ends_at <= until]
+        for key in due:
+            del self.keys[key.handle]
+        return due
 
     def use(self, handle: str, used: Usage) -> ApiKey | None:
         """Add to the usage of a key; None if it does not exist."""
@@ -80,6 +131,19 @@ class Record:
         """Replace a key by another version of it, with the usage of before."""
         self.keys[new.handle] = ApiKey(*new[:-2], *self.keys[new.handle][-2:])
 
+    def summary(self, now: int) -> OrganizationSummary | None:
+        """Return the organization with its live keys; None: it has neither a key nor a plan."""
+        key, placed = next(iter(self.keys.values()), None), self.placed
+        if placed is not None:
+            id = placed.id
+        elif key is not None:
+            id = key.organization
+        else:
+            return None
+        live = [key for key in self.keys.values() if key.state(now) is KeyState.ACTIVE]
+        used = [key.last_used_at for key in live if key.last_used_at is not None]
+        return OrganizationSummary(id, placed, len(live), max(used, default=None))
+
     def counted(self, now: int) -> Iterator[Counted]:
         """Yield each live key and the account, as a census counts them."""
         for key in self.keys.values():
@@ -90,10 +154,12 @@ class Record:
 
     def until(self) -> int | None:
         """Return the instant after which the record may be dropped; None: never."""
-        if self.keys or self.placed or self.account:
+        if self.keys or self.placed or self.account or self.log != NO_LOG:
             return None
         # A day more than the longest window, for a clock that steps back.
-        last = [cells[3] + 2 * DAY for cells in self.windows]
+        cells = *self.windows, *self.limits.values()
+        last = [one[3] + LONGEST_SPAN + DAY for one in cells]
+        last += [budget.last + 2 * DAY for budget in self.budgets.values()]
         return max([*last, *(lease.deadline + DAY for lease in self.leases)], default=0)
 
     def written(self) -> bytes | None:
@@ -108,7 +174,15 @@ class Record:
             self.placed,
             None if self.account is None else _plain(self.account),
         ]
-        return _json(value)
+        # What few organizations have comes last, as far as this one has it.
+        rare = [
+            self.log,
+            {name: _plain(cells) for name, cells in self.limits.items()},
+            {name: budget.written().hex() for name, budget in self.budgets.items()},
+        ]
+        while rare and rare[-1] in (NO_LOG, {}):
+            rare.pop()
+        return _json([*value, *rare])
 
     @classmethod
     def read(cls, value: bytes | None) -> Self:
@@ -119,16 +193,21 @@ class Record:
         """
         if value is None:
             return cls()
-        format, keys, windows, leases, placed, account = json.loads(value)
+        format, keys, windows, leases, placed, account, *more = json.loads(value)
         if format != _FORMAT:
             raise ValueError(f"A record has format {format}: lockgate here reads {_FORMAT}.")
         read = [_key(fields) for fields in keys]
         return cls(
             {key.handle: key for key in read},
-            tuple((*cells[:5], bytes.fromhex(cells[5])) for cells in windows),
+            tuple(map(_cells, windows)),
             tuple(Lease(*lease) for lease in leases),
             None if placed is None else _organization(*placed),
             None if account is None else _account(account),
+            read_log(*more[0]) if more else NO_LOG,
+            {name: _cells(cells) for name, cells in more[1].items()} if more[1:] else {},
+            {name: Budget.read(bytes.fromhex(one)) for name, one in more[2].items()}
+            if more[2:]
+            else {},
         )
 
     @staticmethod
@@ -163,17 +242,22 @@ def _plain(fields: Iterable[Any]) -> list[Any]:
     return [part.hex() if isinstance(part, bytes) else part for part in fields]
 
 
+def _cells(fields: list[Any]) -> Cells:
+    used, oldest, first, last, count, older = fields
+    return used, oldest, first, last, count, bytes.fromhex(older)
+
+
 def _plain_key(key: ApiKey) -> list[Any]:
     """Return a key as JSON takes it; details come last, where there are some."""
     *fields, details, requests, last = key
-    return [*_plain([*fields, requests, last]), *([] if details is None else [details._asdict()])]
+    return [*_plain([*fields, requests, last]), *([] if details is None else [details.written()])]
 
 
 def _key(fields: list[Any]) -> ApiKey:
     id, handle, organization, name, prefix, scopes, scheme, digest, seal, *rest = fields
     row = (id, handle, organization, name, prefix, tuple(scopes), scheme, bytes.fromhex(digest))
     created, expires, revoked, requests, last, *more = rest
-    details = KeyDetails(**more[0]) if more else None
+    details = KeyDetails.read(more[0]) if more else None
     return ApiKey(*row, seal, created, expires, revoked, details, requests, last)
 
 

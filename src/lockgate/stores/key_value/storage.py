@@ -10,8 +10,10 @@ from time import sleep
 from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from ...core.api_keys import Position
+from ...core.timestamps import DAY
+from ...core.usage_history import KEPT_DAYS, UsageHistory, added
 from ...errors import HandleTaken
-from ..base import IoMode, OutcomeUnknown, StoreError, reading_state
+from ..base import HistoryOwner, IoMode, OutcomeUnknown, StoreError, reading_state
 from ..memory.windows import wall_clock
 from .record import Record
 
@@ -90,7 +92,8 @@ class Shelf:
         except Exception as failure:
             _reraise(failure)
 
-    async def _get(self, name: str) -> tuple[bytes, int] | None:
+    async def get(self, name: str) -> tuple[bytes, int] | None:
+        """Return a value and its version."""
         try:
             return await self._records.get(name)
         except Exception as failure:
@@ -106,11 +109,11 @@ class Shelf:
 
     async def read(self, organization: str) -> Record:
         """Return the record of an organization."""
-        return await self.read_named(_name("org", organization), organization)
+        return await self.read_named(record_name(organization), organization)
 
     async def read_named(self, name: str, organization: str | None = None) -> Record:
         """Return the record with this name."""
-        kept = await self._get(name)
+        kept = await self.get(name)
         with reading_state(organization, f"the record {name}"):
             return Record.read(None if kept is None else kept[0])
 
@@ -118,7 +121,7 @@ class Shelf:
         self, organization: str, work: Callable[[Record, int], T], now: int | None
     ) -> T:
         """Change an organization's record, and repeat after each conflict."""
-        return await self.change_named(_name("org", organization), work, now, organization)
+        return await self.change_named(record_name(organization), work, now, organization)
 
     async def change_named(
         self,
@@ -135,16 +138,36 @@ class Shelf:
             answer = work(record, at)
             return answer, record.written(), record.until()
 
-        return await self._swap(name, step, now)
+        return await self.swap(name, step, now)
 
-    async def _swap(
+    async def add(self, owner: HistoryOwner, addition: UsageHistory) -> None:
+        """Add to a usage history, which has a record of its own: admissions do not read it."""
+        until = (addition.last_day + KEPT_DAYS) * DAY
+
+        def step(value: bytes | None, at: int) -> tuple[None, bytes, int]:
+            return None, added(value, addition), max(until, at + KEPT_DAYS * DAY)
+
+        await self.swap(_history_name(owner), step, None)
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        """Return a usage history."""
+        kept = await self.get(_history_name(owner))
+        with reading_state(owner.organization, "its usage history"):
+            return UsageHistory.decode(None if kept is None else kept[0])
+
+    async def remove_history(self, owner: HistoryOwner) -> None:
+        """Remove a usage history, if there is one."""
+        await self.swap(_history_name(owner), lambda _, __: (None, None, None), None)
+
+    async def swap(
         self,
         name: str,
         change: Change[T],
         now: int | None,
     ) -> T:
+        """Change the value with this name, and repeat after each conflict."""
         for attempt in range(_TRIES):
-            kept = await self._get(name)
+            kept = await self.get(name)
             value, version = kept or (None, None)
             present = await self.now()
             at = present if now is None else now
@@ -168,11 +191,11 @@ class Shelf:
 
     async def waive(self, kind: str, handle: str) -> None:
         """Release a claimed handle."""
-        await self._swap(_name(kind, handle), lambda _, __: (None, None, None), 0)
+        await self.swap(_name(kind, handle), lambda _, __: (None, None, None), 0)
 
     async def owner(self, kind: str, handle: str) -> str | None:
         """Return the organization that claimed a handle."""
-        kept = await self._get(_name(kind, handle))
+        kept = await self.get(_name(kind, handle))
         return None if kept is None else Record.read_names(kept[0])[0]
 
     async def enter(self, kind: str, name: str, position: Position) -> None:
@@ -193,11 +216,11 @@ class Shelf:
             changed = value if after == before else Record.write_positions(after)
             return None, changed, None
 
-        await self._swap(_name(kind, name), step, 0)
+        await self.swap(_name(kind, name), step, 0)
 
     async def entered(self, kind: str, name: str) -> list[Position]:
         """Return the entries of an index, in ascending order."""
-        kept = await self._get(_name(kind, name))
+        kept = await self.get(_name(kind, name))
         return Record.read_positions(None if kept is None else kept[0])
 
     async def some(self, cursor: str | None) -> tuple[list[str], str | None]:
@@ -220,6 +243,16 @@ def _reraise(failure: Exception) -> NoReturn:
     if isinstance(failure, StoreError) or type(failure).__module__ == "builtins":
         raise failure
     raise StoreError from failure
+
+
+def record_name(organization: str) -> str:
+    """Return the name of an organization's record."""
+    return _name("org", organization)
+
+
+def _history_name(owner: HistoryOwner) -> str:
+    organization, handle = owner
+    return _name("usage", f"{handle or ''} {organization}")  # No handle has a blank.
 
 
 def _name(kind: str, id: str) -> str:

@@ -1,6 +1,7 @@
 """The store contract on compare-and-set records."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from random import randrange
 from typing import Any, Final, TypeVar
@@ -8,12 +9,16 @@ from typing import Any, Final, TypeVar
 from ...core import leases as slots
 from ...core.accounts import Account, AccountDraft, last_use
 from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.changes import ChangeDraft, plan_fields
 from ...core.digests import Digest
+from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
 from ...core.leases import Lease, Leases, SlotReading
+from ...core.limits import Limit, LimitWindows
 from ...core.plans import Organization, PlanBook
 from ...core.row_seals import tally
-from ...core.sliding_window import Reading, Window, hit, peek
+from ...core.sliding_window import Reading, Window
+from ...core.usage_history import UsageHistory
 from ...errors import HandleTaken, KeyLimitReached
 from ..base import (
     REFUSED_BY_STATE,
@@ -21,15 +26,23 @@ from ..base import (
     UNSEALED,
     Admission,
     Census,
+    FoundOrganizations,
+    HistoryOwner,
     IoMode,
+    LogPage,
+    OutcomeUnknown,
     Page,
     Removal,
     Reseal,
     Rows,
     Store,
+    StoreError,
     Usage,
     Verdict,
+    limits_of,
 )
+from .change_log import NO_LOG, TAIL
+from .log_pages import LogPages
 from .record import Record
 from .storage import Records, Shelf
 
@@ -46,16 +59,25 @@ class RecordStore(Store):
     retention is longer.
     """
 
+    keeps_history = True
+
     def __init__(self, records: Records) -> None:
         self.records: Final = records
         self.io: IoMode = records.io
         self._shelf = Shelf(records)
+        self._log_pages = LogPages(self._shelf)
 
     async def now(self) -> int:
         return await self._shelf.now()
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         organization = await self._shelf.owner("key", token.handle)
         if organization is None:
@@ -69,20 +91,32 @@ class RecordStore(Store):
             state = key.state(at)
             if state is not KeyState.ACTIVE:
                 return Admission(REFUSED_BY_STATE[state], key)
-            plan = plans.plan_of(record.placed)
-            reading, record.windows = hit(record.state(plan.windows), plan.windows, at, cost)
+            if key.details is not None and not key.details.allows(address):
+                return Admission(Verdict.ELSEWHERE, key)
+            plan = plans.plan_of(record.placed, at)
+            named = limits_of(limits, plan, key)
+            reading = record.hit(plan.windows, named, at, cost)
             if not reading.allowed:
-                return Admission(Verdict.LIMITED, key, plan, reading)
+                return Admission(Verdict.LIMITED, key, plan, reading, named)
             key = record.use(key.handle, Usage(1, at))
-            return Admission(Verdict.ADMITTED, key, plan, reading)
+            return Admission(Verdict.ADMITTED, key, plan, reading, named)
 
         return await self._shelf.change(organization, work, now)
 
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+    async def insert(
+        self,
+        draft: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> ApiKey:
         def work(record: Record, at: int) -> ApiKey:
-            return _inserted(record, draft, cap, at)
+            key = _inserted(record, draft, cap, at)
+            record.log = record.log.added(change, at)
+            return key
 
-        return await self._inserting(draft, work, now)
+        return await self._inserting(draft, work, now, change)
 
     async def find(self, handle: str) -> ApiKey | None:
         organization = await self._shelf.owner("key", handle)
@@ -118,22 +152,38 @@ class RecordStore(Store):
         return live[:limit]
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self,
+        organization: str,
+        id: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         def work(record: Record, at: int) -> ApiKey | None:
             key = record.key(id)
-            return None if key is None else record.revoke(key, at)
+            if key is None or key.revoked_at is not None:
+                return key
+            record.log = record.log.added(change, at)
+            return record.revoke(key, at)
 
-        return await self._shelf.change(organization, work, now)
+        return await self._changing(organization, work, now, change)
 
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+    async def update_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> bool:
         def work(record: Record, at: int) -> bool:
             is_live = record.is_live(old, at)
             if is_live:
                 record.replace(new)
+                record.log = record.log.added(change, at)
             return is_live
 
-        return await self._shelf.change(old.organization, work, now)
+        return await self._changing(old.organization, work, now, change)
 
     async def rotate_if(
         self,
@@ -142,14 +192,18 @@ class RecordStore(Store):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         def work(record: Record, at: int) -> ApiKey | None:
             if not record.is_live(old, at):
                 return None
             record.replace(new)
-            return _inserted(record, successor, cap, at)
+            key = _inserted(record, successor, cap, at)
+            record.log = record.log.added(change, at)
+            return key
 
-        return await self._inserting(successor, work, now)
+        return await self._inserting(successor, work, now, change)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         organization = await self._shelf.owner("key", handle)
@@ -171,6 +225,20 @@ class RecordStore(Store):
             if organization is not None:
                 await self._shelf.change(organization, _adding(handle, used), 0)
 
+    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+        is_first = True
+        for owner, addition in additions.items():
+            try:
+                await self._shelf.add(owner, addition)
+            except Exception as failure:
+                if is_first:
+                    raise
+                raise OutcomeUnknown from failure
+            is_first = False
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        return await self._shelf.history(owner)
+
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
@@ -179,9 +247,12 @@ class RecordStore(Store):
         removed = 0
         for name in names:
             # The index by handle stays, so the handles stay taken.
-            removed += await self._shelf.change_named(
+            keys = await self._shelf.change_named(
                 name, lambda record, _: record.remove_ended(until), now
             )
+            removed += len(keys)
+            await self._remove_histories(keys)
+            await self._log_pages.remove(name, until)
         return Removal(removed, cursor)
 
     async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
@@ -191,19 +262,47 @@ class RecordStore(Store):
         return Census(tally(rows), cursor)
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        def work(record: Record, at: int) -> Reading:
-            reading, record.windows = hit(record.state(windows), windows, at, cost)
-            return reading
-
-        return await self._shelf.change(organization, work, now)
+        return await self._shelf.change(
+            organization, lambda record, at: record.hit(windows, limits, at, cost), now
+        )
 
     async def peek(
-        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         record = await self._shelf.read(organization)
-        return peek(record.state(windows), windows, await self.now() if now is None else now)
+        return record.peek(windows, limits, await self.now() if now is None else now)
+
+    async def reset(
+        self,
+        organization: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        def work(record: Record, at: int) -> None:
+            record.windows, record.limits, record.budgets = (), {}, {}
+            if change is not None:
+                record.log = record.log.added(change, at)
+
+        await self._changing(organization, work, now, change)
+
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        return await self._shelf.change(
+            organization, lambda record, at: record.hold(action, at), now
+        )
 
     async def acquire(
         self,
@@ -239,19 +338,34 @@ class RecordStore(Store):
     async def organization(self, id: str) -> Organization | None:
         return (await self._shelf.read(id)).placed
 
-    async def put_organization(self, organization: Organization) -> None:
-        def work(record: Record, _: int) -> None:
+    async def put_organization(
+        self,
+        organization: Organization,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        def work(record: Record, at: int) -> None:
+            if change is not None and record.placed != organization:
+                draft = change._replace(before=plan_fields(record.placed))
+                record.log = record.log.added(draft, at)
             record.placed = organization
 
-        await self._shelf.change(organization.id, work, 0)
+        await self._changing(organization.id, work, now, change)
 
     async def register(
-        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+        self,
+        account: AccountDraft,
+        key: KeyDraft,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[Account, ApiKey]:
         def work(record: Record, at: int) -> tuple[Account, ApiKey]:
             if record.account is not None:
                 raise HandleTaken
             record.account = account.created(at)
+            record.log = record.log.added(change, at)
             return record.account, record.insert(key, at)
 
         organization = account.organization
@@ -267,7 +381,7 @@ class RecordStore(Store):
             await self._shelf.enter("email", account.billing_email, entry)
             await self._shelf.enter("review", _bucket(organization), entry)
         try:
-            return await self._shelf.change(organization, work, now)
+            return await self._changing(organization, work, now, change)
         except HandleTaken:
             await self._shelf.waive("token", account.handle)
             await self._shelf.waive("key", key.handle)
@@ -310,11 +424,13 @@ class RecordStore(Store):
         keep_token: bool,
         seals: Reseal = UNSEALED,
         now: int | None = None,
+        change: ChangeDraft | None = None,
     ) -> Account | None:
         def work(record: Record, at: int) -> Account | None:
             account = record.account
             if account is None:
                 return None
+            is_changed = False
             if account.claimed_by is None and account.seal == seals[0]:
                 account = account._replace(claimed_by=user, claimed_at=at, seal=seals[1])
             if account.claimed_by == user:
@@ -323,6 +439,9 @@ class RecordStore(Store):
                 for key in [*record.keys.values()] if revoke else ():
                     if key.state(at) is KeyState.ACTIVE:
                         record.revoke(key, at)
+                        is_changed = True
+            if is_changed or account != record.account:
+                record.log = record.log.added(change, at)
             record.account = account
             return account
 
@@ -332,7 +451,7 @@ class RecordStore(Store):
         now = await self.now() if now is None else now
         if before.claimed_by is None:
             await self._shelf.enter("user", user, Position(now, organization))
-        account = await self._shelf.change(organization, work, now)
+        account = await self._changing(organization, work, now, change)
         if account is None or account.claimed_by != user:
             await self._shelf.leave("user", user, organization)
         elif account != before:
@@ -342,9 +461,15 @@ class RecordStore(Store):
         return account
 
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self,
+        idle: int,
+        limit: int,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[str, ...]:
-        edge = (await self.now() if now is None else now) - idle
+        now = await self.now() if now is None else now
+        edge = now - idle
         removed: list[str] = []
         looked_at = 0
         first = randrange(_BUCKETS)  # noqa: S311 - no secret
@@ -354,23 +479,30 @@ class RecordStore(Store):
                 if at > edge or looked_at == limit:
                     break
                 looked_at += 1
-                if await self._remove_unclaimed(organization, edge):
+                if await self._remove_unclaimed(organization, edge, now, change):
                     removed.append(organization)
         return tuple(sorted(removed))
 
-    async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
+    async def _remove_unclaimed(
+        self, organization: str, edge: int, now: int, change: ChangeDraft | None
+    ) -> bool:
+        keys: Iterable[ApiKey] = ()
+
         def work(record: Record, _: int) -> tuple[Account | None, int | None]:
+            nonlocal keys
             account = record.account
             if account is None or account.claimed_by is not None or record.placed is not None:
                 return None, None
             latest = last_use(account, record.keys.values())
             if latest > edge:
                 return None, latest
+            keys = [*record.keys.values()]
             record.account = None
             record.keys.clear()
+            record.log = record.log.added(change, now)
             return account, None
 
-        account, latest = await self._shelf.change(organization, work, 0)
+        account, latest = await self._changing(organization, work, 0, change)
         bucket = _bucket(organization)
         if latest is not None:
             await self._shelf.enter("review", bucket, Position(latest, organization))
@@ -379,8 +511,18 @@ class RecordStore(Store):
         if account is not None:
             await self._shelf.leave("email", account.billing_email, organization)
             await self._shelf.waive("token", account.handle)
+            await self._remove_histories(keys)
+            await self._shelf.remove_history(HistoryOwner(organization, None))
         await self._shelf.leave("review", bucket, organization)
         return account is not None
+
+    async def _remove_histories(self, keys: Iterable[ApiKey]) -> None:
+        """Remove the usage histories of removed keys.
+
+        If the process dies before, they are dropped once they show nothing any more.
+        """
+        for key in keys:
+            await self._shelf.remove_history(HistoryOwner(key.organization, key.handle))
 
     async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
         def work(record: Record, at: int) -> Account | None:
@@ -415,6 +557,9 @@ class RecordStore(Store):
 
         return await self._shelf.change(account.organization, work, 0)
 
+    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
+        return await self._log_pages.newest(organization, limit, before)
+
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         keys: list[ApiKey] = []
         accounts: list[Account] = []
@@ -426,6 +571,14 @@ class RecordStore(Store):
                 accounts += [] if record.account is None else [record.account]
             if cursor is None or len(keys) + len(accounts) >= limit:
                 return Rows(keys, accounts, cursor)
+
+    async def organizations(
+        self, limit: int, now: int | None = None, cursor: str | None = None
+    ) -> FoundOrganizations:
+        at = await self.now() if now is None else now
+        names, cursor = await self._shelf.some(cursor)
+        found = [(await self._shelf.read_named(name)).summary(at) for name in names]
+        return FoundOrganizations([one for one in found if one is not None], cursor)
 
     async def close(self) -> None:
         await self.records.close()
@@ -443,14 +596,40 @@ class RecordStore(Store):
                 found.append(account)
         return tuple(found)
 
+    async def _changing(
+        self,
+        organization: str,
+        work: Callable[[Record, int], T],
+        now: int | None,
+        change: ChangeDraft | None,
+    ) -> T:
+        """Change a record and its log; move records of the log to pages once there are some."""
+        log = NO_LOG
+
+        def step(record: Record, at: int) -> T:
+            nonlocal log
+            answer = work(record, at)
+            log = record.log
+            return answer
+
+        answer = await self._shelf.change(organization, step, now)
+        if change is not None and len(log.tail) >= TAIL:
+            with suppress(StoreError, OSError):  # The change is made; the next one tries again.
+                await self._log_pages.archive(organization, log)
+        return answer
+
     async def _inserting(
-        self, draft: KeyDraft, work: Callable[[Record, int], T], now: int | None
+        self,
+        draft: KeyDraft,
+        work: Callable[[Record, int], T],
+        now: int | None,
+        change: ChangeDraft | None,
     ) -> T:
         """Change a record by a new key. Its handle is claimed first, and released if the change
         does not insert the key."""
         await self._shelf.claim("key", draft.handle, draft.organization)
         try:
-            answer = await self._shelf.change(draft.organization, work, now)
+            answer = await self._changing(draft.organization, work, now, change)
         except KeyLimitReached:
             await self._shelf.waive("key", draft.handle)
             raise

@@ -1,7 +1,7 @@
 """The keys of the memory store."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from sys import byteorder
 from typing import Final
 
@@ -61,10 +61,16 @@ class LocalKeys:
         self.handles_by_id[key.id] = key.handle
         number, self._next = self._next, self._next + 1
         self._handles[number] = key.handle
+        if key.request_count:
+            self.requests[key.handle] = key.request_count
+        if key.last_used_at is not None:
+            self.last_used[key.handle] = key.last_used_at
         owner = key.organization
         _enter(self._by_creation.setdefault(owner, bytearray()), number, self._creation)
-        _enter(self._unrevoked.setdefault(owner, bytearray()), number, self._end)
-        if key.expires_at is not None:
+        unrevoked = self._unrevoked.setdefault(owner, bytearray())
+        if key.revoked_at is None:
+            _enter(unrevoked, number, self._end)
+        if key.ends_at < NEVER:
             _enter(self._ending, number, self._end)
         return key
 
@@ -97,10 +103,12 @@ class LocalKeys:
         if new.ends_at < NEVER:
             _enter(self._ending, number, self._end)
 
-    def revoke_live(self, organization: str, now: int) -> None:
-        """Revoke all live keys of an organization."""
-        for number in self._live_numbers(organization, now):
+    def revoke_live(self, organization: str, now: int) -> int:
+        """Revoke all live keys of an organization; return their number."""
+        numbers = self._live_numbers(organization, now)
+        for number in numbers:
             self.revoke(self.key(self._handles[number]), now)
+        return len(numbers)
 
     def newest(self, organization: str, limit: int, after: Position | None) -> list[ApiKey]:
         """Return keys, newest first, then by id."""
@@ -126,26 +134,23 @@ class LocalKeys:
         """Count the live keys of an organization."""
         return len(self._live_numbers(organization, now))
 
-    def remove_ended(self, until: int, limit: int) -> int:
-        """Remove up to ``limit`` keys that ended by an instant; return their number."""
+    def remove_ended(self, until: int, limit: int) -> list[ApiKey]:
+        """Remove up to ``limit`` keys that ended by an instant, and return them."""
         with memoryview(self._ending).cast("q") as numbers:
             due = min(limit, bisect_right(numbers, until, key=self._ends_at))
-        for number in _slice(self._ending, 0, due):
-            self._remove(number)
-        return due
+        return [self._remove(number) for number in _slice(self._ending, 0, due)]
 
     def all(self, organization: str) -> list[ApiKey]:
         """Return all keys of an organization, newest first."""
         order = self._by_creation.get(organization, _NONE)
         return self._read(_slice(order, 0, len(order) // _BYTES))
 
-    def remove_all(self, organization: str) -> None:
-        """Remove all keys of an organization; their handles stay taken."""
+    def remove_all(self, organization: str) -> list[ApiKey]:
+        """Remove and return all keys of an organization; their handles stay taken."""
         order = self._by_creation.get(organization, _NONE)
-        for number in _slice(order, 0, len(order) // _BYTES):
-            self._remove(number)
+        return [self._remove(number) for number in _slice(order, 0, len(order) // _BYTES)]
 
-    def _remove(self, number: int) -> None:
+    def _remove(self, number: int) -> ApiKey:
         handle = self._handles[number]
         key = self.key(handle)
         owner, place = key.organization, (key.ends_at, key.id)
@@ -160,6 +165,7 @@ class LocalKeys:
         self.requests.pop(handle, None)
         self.last_used.pop(handle, None)
         self.removed[handle] = None
+        return key
 
     def numbered(self, start: int, limit: int) -> tuple[list[ApiKey], int | None]:
         """Return up to ``limit`` keys by their numbers, and the next number; None after the
@@ -168,6 +174,16 @@ class LocalKeys:
         handles = (self._handles.get(number) for number in range(start, min(end, self._next)))
         keys = [self.key(handle) for handle in handles if handle is not None]
         return keys, end if end < self._next else None
+
+    def organizations(self) -> Iterable[str]:
+        """Return the organizations that have keys, in any order."""
+        return self._by_creation
+
+    def live_usage(self, organization: str, now: int) -> tuple[int, int | None]:
+        """Return the number of live keys and the instant of their latest use."""
+        handles = [self._handles[number] for number in self._live_numbers(organization, now)]
+        used = (self.last_used[handle] for handle in handles if handle in self.last_used)
+        return len(handles), max(used, default=None)
 
     def _live_numbers(self, organization: str, now: int) -> list[int]:
         order = self._unrevoked.get(organization, _NONE)

@@ -1,25 +1,34 @@
 """A store in process memory, for tests, development and services of one process."""
 
 from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
 from time import time_ns
 from typing import Final, cast
 
 from ...core.accounts import Account, AccountDraft, last_use
 from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.changes import ChangeDraft, plan_fields
 from ...core.digests import Digest
+from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
 from ...core.leases import Lease, Leases, SlotReading, acquire, live, release, renew
+from ...core.limits import Limit, LimitWindows, OwnLimits, bound
 from ...core.plans import Organization, PlanBook
 from ...core.row_seals import counted_account, counted_key, tally
 from ...core.sliding_window import Reading, Window
 from ...core.timestamps import DAY
+from ...core.usage_history import UsageHistory
 from ...errors import HandleTaken, KeyLimitReached
 from ..base import (
     UNKNOWN,
     UNSEALED,
     Admission,
     Census,
+    FoundOrganizations,
+    HistoryOwner,
     IoMode,
+    LogPage,
+    OrganizationSummary,
     Page,
     Removal,
     Reseal,
@@ -27,10 +36,14 @@ from ..base import (
     Store,
     Usage,
     Verdict,
+    reading_state,
 )
 from ..runtime.process_hooks import own_lock
 from .accounts import LocalAccounts
+from .changes import LocalChanges
+from .holds import LocalBudgets
 from .keys import LocalKeys
+from .usage import LocalHistories
 from .windows import Clock, LocalWindows, wall_clock
 
 _ADMITTED: Final = Verdict.ADMITTED
@@ -49,7 +62,8 @@ class MemoryStore(Store):
     """A store in process memory, safe for threads and any number of event loops.
 
     One lock guards all data. The verbs of requests hold it for some microseconds, never across an
-    ``await``; under the GIL finer locks would gain no concurrency.
+    ``await``; under the GIL finer locks would gain no concurrency. So an admission that begins
+    after :meth:`revoke_if_live` has returned reads the revoked row (K4).
 
     Keys are in a flat table of plain tuples, which rarely change, and their usage in two tables of
     numbers. The garbage collector tracks none of them, so a million keys cause no pauses.
@@ -59,6 +73,7 @@ class MemoryStore(Store):
     """
 
     io: IoMode = "none"
+    keeps_history = True
 
     def __init__(self, clock: Clock = wall_clock) -> None:
         self.local_version = object()
@@ -72,14 +87,23 @@ class MemoryStore(Store):
         self._windows = windows = LocalWindows()
         self._coalesced = windows.coalesced
         self._leases: dict[str, Leases] = {}
+        self._budgets = LocalBudgets()
         self._accounts = LocalAccounts()
+        self._histories = LocalHistories()
         self._removed_handles: set[str] = set()
+        self._changes = LocalChanges()
 
     async def now(self) -> int:
         return self._clock()
 
-    async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+    async def admit(  # noqa: PLR0912 - each call more costs as much as ten lines
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         handle = token.handle
         with self._lock:
@@ -87,39 +111,63 @@ class MemoryStore(Store):
             if row is None:
                 token.matches_nobody()
                 return UNKNOWN
+            id, _, organization, _, _, _, scheme, digest, seal, _, expires, revoked, details = row
             # Only the verbs below change rows, so digest and seal identify all sealed fields.
-            if row[6:9] != token.matched and not token.accepts(self._keys.key(handle)):
+            kept = scheme, digest, seal
+            if kept != token.matched and not token.accepts(self._keys.key(handle)):
                 return UNKNOWN
-            organization, expires_at, revoked_at = row[2], row[10], row[11]
             if now is None:
                 now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
-            if revoked_at is not None:
+            if revoked is not None:
                 return Admission(Verdict.REVOKED, self._keys.key(handle))
-            if expires_at is not None and expires_at <= now:
+            if expires is not None and expires <= now:
                 return Admission(Verdict.EXPIRED, self._keys.key(handle))
+            own: OwnLimits = ()
+            if details is not None:
+                if details.addresses and not details.allows(address):
+                    return Admission(Verdict.ELSEWHERE, self._keys.key(handle))
+                own = details.limits
             placed = self._placed.get(organization)
-            plan = plans.default if placed is None else plans.plan(*placed)
+            if placed is None:
+                plan = plans.default
+            else:
+                name, overrides = placed
+                plan = plans.plan(name, overrides, now)
             windows = plan.windows
-            coalesced = self._coalesced.get(organization)
-            reading = None if coalesced is None else coalesced.extend(windows, now, cost)
-            if reading is None:
-                reading = self._windows.hit(organization, windows, now, cost)
+            reading: Reading | None
+            is_limited = limits or plan.limits or own
+            named = bound(limits + plan.limits, id, own) if is_limited else None
+            if named is not None:
+                reading = self._windows.hit_limited(organization, windows, named, now, cost)
+            else:
+                coalesced = self._coalesced.get(organization)
+                reading = None if coalesced is None else coalesced.extend(windows, now, cost)
+                if reading is None:
+                    reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:
-                return Admission(Verdict.LIMITED, self._keys.key(handle), plan, reading)
+                return Admission(Verdict.LIMITED, self._keys.key(handle), plan, reading, named)
             self._requests[handle] = requests = self._requests.get(handle, 0) + 1
             last_used_at = self._last_used.get(handle, -1)
             if now > last_used_at:
                 self._last_used[handle] = last_used_at = now
         key = _api_key(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
-        return _admission(Admission, (_ADMITTED, key, plan, reading))
+        return _admission(Admission, (_ADMITTED, key, plan, reading, named))
 
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+    async def insert(
+        self,
+        draft: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> ApiKey:
         with self._lock:
             now = self._clock() if now is None else now
             if self._keys.is_taken(draft.handle):
                 raise HandleTaken
             if cap is not None and self._keys.count_live(draft.organization, now) >= cap:
                 raise KeyLimitReached(cap)
+            self._changes.add(draft.organization, change, now)
             return self._keys.insert(draft.created(now))
 
     async def find(self, handle: str) -> ApiKey | None:
@@ -146,21 +194,37 @@ class MemoryStore(Store):
             return self._keys.live(organization, limit, after, now)
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self,
+        organization: str,
+        id: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         with self._lock:
             key = self._keys.owned(organization, id)
             if key is None or key.revoked_at is not None:
                 return key
-            key = self._keys.revoke(key, self._clock() if now is None else now)
+            now = self._clock() if now is None else now
+            key = self._keys.revoke(key, now)
+            self._changes.add(organization, change, now)
             self.local_version = object()
             return key
 
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+    async def update_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> bool:
         with self._lock:
-            if not self._keys.is_live(old, self._clock() if now is None else now):
+            now = self._clock() if now is None else now
+            if not self._keys.is_live(old, now):
                 return False
             self._keys.replace(old, new)
+            self._changes.add(old.organization, change, now)
             self.local_version = object()
             return True
 
@@ -171,6 +235,8 @@ class MemoryStore(Store):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         with self._lock:
             now = self._clock() if now is None else now
@@ -182,6 +248,7 @@ class MemoryStore(Store):
             if cap is not None and others + (new.state(now) is KeyState.ACTIVE) >= cap:
                 raise KeyLimitReached(cap)
             self._keys.replace(old, new)
+            self._changes.add(old.organization, change, now)
             self.local_version = object()
             return self._keys.insert(successor.created(now))
 
@@ -201,6 +268,17 @@ class MemoryStore(Store):
                     self._requests[handle] = self._requests.get(handle, 0) + requests
                     self._last_used[handle] = max(self._last_used.get(handle, last_used), last_used)
 
+    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+        with self._lock:
+            for owner, addition in additions.items():
+                self._histories.add(owner, addition)
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        with self._lock:
+            value = self._histories.read(owner)
+        with reading_state(owner.organization, "its usage history"):
+            return UsageHistory.decode(value)
+
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
@@ -209,7 +287,11 @@ class MemoryStore(Store):
             removed = self._keys.remove_ended(now - age, _REMOVED_AT_ONCE)
             if removed:
                 self.local_version = object()
-            return Removal(removed, "more" if removed == _REMOVED_AT_ONCE else None)
+            for key in removed:
+                self._histories.remove(HistoryOwner(key.organization, key.handle))
+            more = self._changes.remove(now - age, _REMOVED_AT_ONCE)
+            number = len(removed)
+            return Removal(number, "more" if more or number == _REMOVED_AT_ONCE else None)
 
     async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         with self._lock:
@@ -219,18 +301,44 @@ class MemoryStore(Store):
         return Census(tally([*keys, *map(counted_account, step.accounts)]), step.cursor)
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         with self._lock:
             now = self._clock() if now is None else now
+            if limits is not None:
+                return self._windows.hit_limited(organization, windows, limits, now, cost)
             return self._windows.hit(organization, windows, now, cost)
 
     async def peek(
-        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         with self._lock:
             now = self._clock() if now is None else now
-            return self._windows.peek(organization, windows, now)
+            return self._windows.peek(organization, windows, now, limits)
+
+    async def reset(
+        self,
+        organization: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        with self._lock:
+            self._windows.take(organization)
+            self._windows.limits.remove(organization)
+            self._budgets.remove(organization)
+            self.local_version = object()
+            if change is not None:
+                self._changes.add(organization, change, self._clock() if now is None else now)
 
     async def acquire(
         self,
@@ -271,24 +379,50 @@ class MemoryStore(Store):
             now = self._clock() if now is None else now
             return live(self._leases.get(organization, ()), now)
 
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._budgets.hold(organization, action, now)
+
     async def organization(self, id: str) -> Organization | None:
         with self._lock:
             placed = self._placed.get(id)
             return None if placed is None else Organization(id, *placed)
 
-    async def put_organization(self, organization: Organization) -> None:
+    async def put_organization(
+        self,
+        organization: Organization,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
         with self._lock:
-            self._placed[organization.id] = organization[1:]
+            id, *placed = organization
+            old = self._placed.get(id)
+            self._placed[id] = organization[1:]
             self.local_version = object()
+            if change is not None and old != tuple(placed):
+                before = None if old is None else Organization(id, *old)
+                change = change._replace(before=plan_fields(before))
+                self._changes.add(id, change, self._clock() if now is None else now)
 
     async def register(
-        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+        self,
+        account: AccountDraft,
+        key: KeyDraft,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[Account, ApiKey]:
         with self._lock:
             now = self._clock() if now is None else now
             if self._keys.is_taken(key.handle):
                 raise HandleTaken
-            return self._accounts.add(account.created(now)), self._keys.insert(key.created(now))
+            made = self._accounts.add(account.created(now))
+            self._changes.add(account.organization, change, now)
+            return made, self._keys.insert(key.created(now))
 
     async def account(self, organization: str) -> Account | None:
         with self._lock:
@@ -319,22 +453,35 @@ class MemoryStore(Store):
         keep_token: bool,
         seals: Reseal = UNSEALED,
         now: int | None = None,
+        change: ChangeDraft | None = None,
     ) -> Account | None:
         with self._lock:
             now = self._clock() if now is None else now
+            before = self._accounts.get(organization)
             account = self._accounts.claim(
                 organization, user, keep_token=keep_token, seals=seals, now=now
             )
-            if account is not None and account.claimed_by == user and revoke:
-                self._keys.revoke_live(organization, now)
-                self.local_version = object()
+            revoked = 0
+            if account is not None and account.claimed_by == user:
+                if revoke:
+                    revoked = self._keys.revoke_live(organization, now)
+                if revoke or not keep_token:
+                    self.local_version = object()
+            if revoked or account != before:
+                self._changes.add(organization, change, now)
             return account
 
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self,
+        idle: int,
+        limit: int,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[str, ...]:
         with self._lock:
-            edge = (self._clock() if now is None else now) - idle
+            now = self._clock() if now is None else now
+            edge = now - idle
             removed: list[str] = []
             for _ in range(limit):
                 account = self._accounts.due(edge)
@@ -347,7 +494,10 @@ class MemoryStore(Store):
                     self._accounts.review(account.organization, latest)
                 else:
                     self._accounts.remove(account)
-                    self._keys.remove_all(account.organization)
+                    for key in self._keys.remove_all(account.organization):
+                        self._histories.remove(HistoryOwner(key.organization, key.handle))
+                    self._histories.remove(HistoryOwner(account.organization, None))
+                    self._changes.add(account.organization, change, now)
                     removed.append(account.organization)
             if removed:
                 self.local_version = object()
@@ -361,14 +511,36 @@ class MemoryStore(Store):
     async def sign_out(self, organization: str) -> None:
         with self._lock:
             self._accounts.sign_out(organization)
+            self.local_version = object()
 
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         with self._lock:
             return self._accounts.rehash(handle, old, new)
 
+    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
+        with self._lock:
+            return self._changes.newest(organization, limit, before)
+
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         with self._lock:
             return self._some(cursor, min(limit, _COUNTED_AT_ONCE))
+
+    async def organizations(
+        self, limit: int, now: int | None = None, cursor: str | None = None
+    ) -> FoundOrganizations:
+        with self._lock:
+            now = self._clock() if now is None else now
+            ids = {*self._keys.organizations(), *self._placed}
+            some = nsmallest(limit, (id for id in ids if cursor is None or id > cursor))
+            found = [
+                OrganizationSummary(
+                    id,
+                    Organization(id, *self._placed[id]) if id in self._placed else None,
+                    *self._keys.live_usage(id, now),
+                )
+                for id in some
+            ]
+            return FoundOrganizations(found, some[-1] if len(some) == limit else None)
 
     def _some(self, cursor: str | None, limit: int) -> Rows:
         """Return some keys, or after these some accounts, in order of insertion."""

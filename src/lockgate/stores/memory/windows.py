@@ -1,4 +1,13 @@
-"""The windows of the memory store and of anonymous callers."""
+"""Window states by owner, in memory: of the memory store, anonymous callers and local limits.
+
+A hit takes the first of these ways that applies:
+
+1. :class:`~lockgate.core.sliding_window.CoalescedHits`, while hits share the newest cells;
+2. a cached refusal, while it stays valid, so that a flood costs little;
+3. :func:`~lockgate.core.sliding_window.hit` on the owner's state.
+
+All give the reading of the third.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -6,7 +15,10 @@ from time import time_ns
 from typing import Final, NamedTuple
 
 from ...core.bounded_dict import BoundedDict
+from ...core.limits import LimitWindows, combined, crowded, hit_limited, peek_limited
+from ...core.plans import LONGEST_SPAN
 from ...core.sliding_window import (
+    EMPTY,
     CoalescedHits,
     Reading,
     State,
@@ -16,14 +28,15 @@ from ...core.sliding_window import (
     hit,
     later,
     peek,
+    settled,
     stands_until,
 )
-from ...core.timestamps import DAY
+from .generations import Generations
+from .limits import LimitCells
 
 Clock = Callable[[], int]
 """Returns the present instant, in microseconds."""
 
-_DROPPED_PER_CALL: Final = 8
 _MAX_REFUSALS: Final = 10_000
 _MAX_COALESCED: Final = 1_000
 
@@ -33,8 +46,8 @@ def wall_clock() -> int:
     return time_ns() // 1000
 
 
-class _Refusal(NamedTuple):
-    """A refusal, and the instant until which it stays valid."""
+class _CachedRefusal(NamedTuple):
+    """A refusal, and the instant until which it stays valid for these windows and this cost."""
 
     windows: tuple[Window, ...]
     cost: int
@@ -42,29 +55,22 @@ class _Refusal(NamedTuple):
     until: int
 
 
-class LocalWindows:
-    """A table of window states. Callers hold a lock around every call.
+class LocalWindows(Generations[State]):
+    """The states of the windows of owners: organizations, client addresses.
 
-    Idle states are dropped by generation: a hit moves a state to the present generation, which
-    becomes the past one after a day, the longest window. States that are then still in the past
-    one have had no hit for a day and have expired. Each call drops a few of them (W10).
-
-    A refusal is cached while it stays valid, so that a flood costs little.
+    Callers hold a lock around every call.
 
     Args:
-        capacity: at this many present states the generations change early, which drops the callers
-            that were idle longest; None keeps all unexpired states.
+        capacity: of each generation, as for :class:`Generations`.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
-        self._capacity = capacity
-        self._present: dict[str, State] = {}
-        self._past: dict[str, State] = {}
-        self._dropping: list[dict[str, State]] = []
-        self._turned_at = 0
-        self._refusals = BoundedDict[str, _Refusal](_MAX_REFUSALS)
+        super().__init__(capacity)
+        self._refusals = BoundedDict[str, _CachedRefusal](_MAX_REFUSALS)
         self.coalesced: Final = OrderedDict[str, CoalescedHits]()
         """The fast paths by owner; a caller may extend one without :meth:`hit`."""
+        self.limits: Final = LimitCells(capacity)
+        """The cells of named limits."""
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
@@ -73,30 +79,73 @@ class LocalWindows:
         return owner in self._present or owner in self._past
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
-        """Apply the rule to the owner's state, and store the new state."""
+        """Admit a cost in all windows of an owner, or refuse it; return the reading."""
         coalesced = self.coalesced.get(owner)
         if coalesced is not None:
             reading = coalesced.extend(windows, now, cost)
             if reading is not None:
                 return reading
             self._present[owner] = self.coalesced.pop(owner).to_state()
-        return self._judge(owner, windows, now, cost)
+        return self._hit_state(owner, windows, now, cost)
 
-    def _judge(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
-        if self._refusals and (known := self._refusals.get(owner)) is not None:
-            same = known.windows is windows and known.cost == cost
-            if same and known.reading.now <= now < known.until:
-                return later(known.reading, now)
+    def hit_limited(
+        self,
+        owner: str,
+        windows: tuple[Window, ...],
+        limits: LimitWindows,
+        now: int,
+        cost: int,
+    ) -> Reading:
+        """Admit a cost in all windows of an owner and of named limits, or in none (W9).
+
+        Args:
+            owner: the owner of both.
+            windows: of the plan; empty: only the named limits are charged.
+            limits: the windows of the named limits.
+            now: the instant, in microseconds.
+            cost: of the call.
+        """
+        before, kept = self.limits.read(owner, limits)
+        room = crowded(before, kept)
+        if windows and room is None:
+            cells: State = tuple(EMPTY if one is None else one for one in before)
+            of_limits, after = hit(cells, limits.windows, now, cost)
+            if of_limits.allowed:  # Then the plan decides, by its fast path where it has one.
+                of_plan = self.hit(owner, windows, now, cost)
+                if of_plan.allowed:
+                    self.limits.write(owner, limits, before, after, now)
+                    return of_plan._replace(used=of_plan.used + of_limits.used)
+                self.limits.write(owner, limits, before, settled(cells, limits.windows, now), now)
+                return combined(of_plan, peek(cells, limits.windows, now, cost))
+        state = self.take(owner) if windows else None
+        reading, after, cells = hit_limited(
+            state or empty_state(windows),
+            windows,
+            before,
+            limits.windows,
+            now,
+            cost,
+            room,
+        )
+        if state is not None or (windows and reading.allowed):
+            self.put(owner, after, now)
+        self.limits.write(owner, limits, before, cells, now)
+        return reading
+
+    def _hit_state(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
+        """Repeat a cached refusal, or apply the rule to the owner's state and store the new one."""
+        if self._refusals and (cached := self._refusals.get(owner)) is not None:
+            is_same = cached.windows is windows and cached.cost == cost
+            if is_same and cached.reading.now <= now < cached.until:
+                return later(cached.reading, now)
             del self._refusals[owner]
-        if not 0 <= now - self._turned_at < DAY:
-            self._age(now)
+        if not 0 <= now - self._present_since < LONGEST_SPAN:  # As _tend does, without a call.
+            self._advance(now)
         if self._dropping:
-            self._drop()
+            self._drop_some()
         state = self._present.get(owner)
         if state is None:
-            state = self._past.pop(owner, None) or empty_state(windows)
-            if self._capacity is not None and len(self._present) >= self._capacity:
-                self._turn(now)
+            state = self._take_past(owner, now) or empty_state(windows)
         reading, state = hit(state, windows, now, cost)
         self._present[owner] = state
         if reading.allowed:
@@ -109,7 +158,7 @@ class LocalWindows:
         else:
             until = stands_until(state, windows, now, cost)
             if until > now:
-                self._refusals[owner] = _Refusal(windows, cost, reading, until)
+                self._refusals[owner] = _CachedRefusal(windows, cost, reading, until)
         return reading
 
     def take(self, owner: str) -> State | None:
@@ -121,49 +170,34 @@ class LocalWindows:
 
     def put(self, owner: str, state: State, now: int) -> None:
         """Add the state of an owner that has none here."""
-        if not 0 <= now - self._turned_at < DAY:
-            self._age(now)
-        if self._dropping:
-            self._drop()
-        if self._capacity is not None and len(self._present) >= self._capacity:
-            self._turn(now)
+        self._tend(now)
+        self._take_past(owner, now)
         self._present[owner] = state
 
-    def peek(self, owner: str, windows: tuple[Window, ...], now: int) -> Reading:
-        """Return the reading of the owner's state without changing it."""
-        coalesced = self.coalesced.get(owner)
+    def peek(
+        self,
+        owner: str,
+        windows: tuple[Window, ...],
+        now: int,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        """Return the reading of the owner's state, and of named limits, without changing it."""
+        coalesced = self.coalesced.get(owner) if windows else None
         if coalesced is not None:
             state = coalesced.to_state()
         else:
             state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
-        return peek(state, windows, now)
+        if limits is None:
+            return peek(state, windows, now)
+        cells, _ = self.limits.read(owner, limits)
+        return peek_limited(state if windows else (), windows, cells, limits.windows, now)
 
-    def _age(self, now: int) -> None:
-        idle = now - self._turned_at
-        if idle < 0:
-            self._turned_at = now  # The clock stepped back: a state is dropped later, never sooner.
-            return
-        self._turn(now)
-        if idle >= 2 * DAY:
-            self._turn(now)
+    def _begin_generation(self, now: int) -> None:
+        self._end_coalescing()
+        super()._begin_generation(now)
+        self._refusals.clear()
 
-    def _flush_coalesced(self) -> None:
+    def _end_coalescing(self) -> None:
         """Write the states of all coalesced hits."""
         self._present.update((owner, hits.to_state()) for owner, hits in self.coalesced.items())
         self.coalesced.clear()
-
-    def _turn(self, now: int) -> None:
-        self._flush_coalesced()
-        self._turned_at = now
-        if self._past:
-            self._dropping.append(self._past)
-        self._past = self._present
-        self._present = {}
-        self._refusals.clear()
-
-    def _drop(self) -> None:
-        states = self._dropping[-1]
-        for _ in range(min(_DROPPED_PER_CALL, len(states))):
-            states.popitem()
-        if not states:
-            self._dropping.pop()

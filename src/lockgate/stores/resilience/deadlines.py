@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 DEADLINE: Final = 0.25
 """Seconds that a request waits for all calls of its store together."""
-STARTING: Final = 5.0
+STARTING: Final = 10.0
 """Seconds for a store to connect and prepare. Until the same time has passed again, a request may
 wait longer than its deadline: more connections are opened then, while other processes start."""
 CALLS_AT_MOST: Final = 64

@@ -13,18 +13,21 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from ...core.bounded_dict import BoundedDict
+from ...core.holds import HoldAnswer, Take
+from ...core.limits import LimitWindows, by_limit
 from ...core.sliding_window import Reading, Window
-from ...errors import ConfigurationError, StoreUnavailable
+from ...errors import StoreUnavailable
 from ...events import Events
 from ..memory.windows import Clock, LocalWindows, wall_clock
 from ..runtime.process_hooks import own_lock
 from .failures import is_outage, may_have_counted
+from .local_holds import LocalHolds
 
 Fallback = Literal["local", "open", "closed"]
 """The limits while the store is away: ``local`` windows, no limits (``open``), or no admission
 (``closed``)."""
 
-Hit = Callable[[str, tuple[Window, ...], int, int | None], Awaitable[Reading]]
+Hit = Callable[..., Awaitable[Reading]]
 """The type of :meth:`Store.hit <lockgate.stores.base.Store.hit>`."""
 
 _ORGANIZATIONS_AT_MOST: Final = 10_000
@@ -62,21 +65,14 @@ class LocalLimits:
         fleet: the number of processes that serve the same organizations and share the limits.
         events: receives ``limits_fell_back`` and ``limits_restored``.
         clock: returns the present in microseconds.
-
-    Raises:
-        ConfigurationError: an unknown mode, or a fleet of fewer than one.
     """
 
     def __init__(
         self, mode: Fallback, fleet: int, events: Events, clock: Clock = wall_clock
     ) -> None:
-        if mode not in ("local", "open", "closed"):
-            raise ConfigurationError(
-                f"on_store_failure is {mode!r}: use 'local', 'open' or 'closed'."
-            )
-        if fleet < 1:
-            raise ConfigurationError(f"The fleet is {fleet}: it has at least this one process.")
         self._mode: Final = mode
+        self.decides: Final = mode != "closed"
+        """Whether callers are served while the store is away."""
         self._fleet = fleet
         self._events = events
         self._clock = clock
@@ -85,6 +81,13 @@ class LocalLimits:
         self._noted = BoundedDict[str, _Noted](_ORGANIZATIONS_AT_MOST)
         self._owed = LocalWindows(_ORGANIZATIONS_AT_MOST)
         """Local admissions that the store has not been charged for."""
+        self._named = BoundedDict[tuple[str, str], tuple[int, int]](_ORGANIZATIONS_AT_MOST)
+        """By organization and field, for named limits: the cost in the window by the latest answer,
+        plus local admissions since; and the instant of the answer."""
+        self._owed_limits = BoundedDict[str, dict[LimitWindows, None]](_ORGANIZATIONS_AT_MOST)
+        """The named limits of local admissions that the store has not been charged for."""
+        self.holds: Final = LocalHolds(fleet if mode == "local" else None, clock)
+        """The holds of this process while the store is away."""
         self._decided = 0
         """Local decisions since the limits fell back."""
         self.owing: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
@@ -102,6 +105,7 @@ class LocalLimits:
         reading: Reading,
         cost: int,
         now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> None:
         """Count an answer of the store: its reading, and an admission if it was one."""
         if self.away and organization in self.away:
@@ -121,6 +125,12 @@ class LocalLimits:
             noted.last = instant
             if reading.allowed:
                 noted.cost += cost
+            if limits is not None:
+                noted.used = reading.used[: len(windows)]
+                if reading.allowed:
+                    self._windows.hit_limited(organization, (), _any_number(limits), instant, cost)
+                for field, used in zip(limits.fields, reading.used[len(windows) :], strict=True):
+                    self._named[organization, field] = used, instant
 
     def fall_back(
         self,
@@ -130,6 +140,7 @@ class LocalLimits:
         cost: int,
         now: int | None = None,
         handle: str | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         """Return a local decision after a failure of the store.
 
@@ -140,6 +151,7 @@ class LocalLimits:
             cost: the cost of the request.
             now: the instant in microseconds; None: by the clock.
             handle: the handle of its key, for :meth:`flush_of`.
+            limits: the named limits that the request is charged for as well.
 
         Raises:
             Exception: ``failure``, if it is no outage or the mode is ``closed``.
@@ -149,7 +161,7 @@ class LocalLimits:
         if handle is not None:
             self._by_handle[handle] = organization, windows
         may_count = may_have_counted(failure)
-        reading = self.decide(organization, windows, cost, now, may_count=may_count)
+        reading = self.decide(organization, windows, cost, now, may_count=may_count, limits=limits)
         if reading is None:
             raise failure
         return reading
@@ -162,6 +174,7 @@ class LocalLimits:
         now: int | None = None,
         *,
         may_count: bool = False,
+        limits: LimitWindows | None = None,
     ) -> Reading | None:
         """Return the local decision; None: the mode is ``closed``.
 
@@ -174,20 +187,63 @@ class LocalLimits:
             now: the instant in microseconds; None: by the clock.
             may_count: whether the store may still count the request, which is then not charged
                 again later.
+            limits: the named limits that the request is charged for as well.
         """
-        if not self.away:
-            self._decided = 0
-            self._events.emit("limits_fell_back", logging.WARNING, mode=self._mode)
-        if organization not in self.away:
-            self.away[organization] = None
-        self._decided += 1
-        reading = None if self._mode == "closed" else self._decide(organization, windows, cost, now)
+        self._fall_back(organization)
+        reading = None
+        if self._mode != "closed":
+            reading = self._decide(organization, windows, cost, now, limits)
         admitted = reading is not None and reading.allowed
         self._events.metrics.decide_locally(admitted=admitted)
         if admitted and self._mode == "local" and not may_count:
             with self._lock:
-                self._owe(organization, windows, self._clock() if now is None else now, cost)
+                instant = self._clock() if now is None else now
+                self._owe(organization, windows, instant, cost, limits)
         return reading
+
+    def hold(
+        self, failure: Exception, organization: str, action: Take, now: int | None = None
+    ) -> HoldAnswer:
+        """Return a local decision about a hold after a failure of the store.
+
+        Raises:
+            Exception: ``failure``, if it is no outage or the mode is ``closed``.
+        """
+        if not is_outage(failure):
+            raise failure
+        self._fall_back(organization)
+        if not self.decides:
+            raise failure
+        answer = self.holds.decide(organization, action, now)
+        self._events.metrics.decide_locally(admitted=answer.done)
+        return answer
+
+    def answered(self, organization: str) -> None:
+        """Note that the store decides about an organization."""
+        if self.away and organization in self.away:
+            self._restore()
+
+    def peek(
+        self,
+        failure: Exception,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        """Return the local reading after a failure of the store, without charging anything.
+
+        Raises:
+            Exception: ``failure``, if it is no outage or the mode is ``closed``.
+        """
+        if not is_outage(failure) or not self.decides:
+            raise failure
+        with self._lock:
+            self._count_noted(organization)
+            instant = self._clock() if now is None else now
+            if limits is not None:
+                limits = limits._replace(windows=self._shares(limits.windows))
+            return self._windows.peek(organization, self._shares(windows), instant, limits)
 
     async def flush(
         self,
@@ -212,22 +268,52 @@ class LocalLimits:
         with self._lock:
             instant = self._clock() if now is None else now
             used = self._owed.peek(organization, windows, instant).used
+            due = [
+                (limits, self._owed.peek(organization, (), instant, limits).used)
+                for limits in self._owed_limits.pop(organization, {})
+            ]
             self._owed.take(organization)
+            self._owed.limits.remove(organization)
         if owed := min(used, default=0):
-            try:
-                await hit(organization, _unlimited(windows), owed, now)
-            except StoreUnavailable:
-                with self._lock:
-                    self._owe(organization, windows, instant, owed)
-            except Exception as failure:
-                if not is_outage(failure):
-                    raise
+            await self._charge(hit, organization, windows, owed, now)
+        for limits, used in due:
+            if owed := min(used):
+                await self._charge(hit, organization, (), owed, now, _any_number(limits))
 
     async def flush_of(self, handle: str, hit: Hit, now: int | None = None) -> None:
         """Charge a store that answers again for the organization of a key, as :meth:`flush`."""
         known = self._by_handle.get(handle)
         if known is not None and known[0] not in self.away:
             await self.flush(*known, hit, now)
+
+    async def _charge(
+        self,
+        hit: Hit,
+        organization: str,
+        windows: tuple[Window, ...],
+        owed: int,
+        now: int | None,
+        *limits: LimitWindows,
+    ) -> None:
+        """Charge the store for local admissions, or keep them for the next time."""
+        try:
+            await hit(organization, _unlimited(windows), owed, now, *limits)
+        except StoreUnavailable:
+            with self._lock:
+                instant = self._clock() if now is None else now
+                self._owe(organization, windows, instant, owed, *limits)
+        except Exception as failure:
+            if not is_outage(failure):
+                raise
+
+    def _fall_back(self, organization: str) -> None:
+        """Report that this process decides, about one organization more."""
+        if not self.away:
+            self._decided = 0
+            self._events.emit("limits_fell_back", logging.WARNING, mode=self._mode)
+        if organization not in self.away:
+            self.away[organization] = None
+        self._decided += 1
 
     def _restore(self) -> None:
         """Report that the store decides again, at least about this organization."""
@@ -248,30 +334,93 @@ class LocalLimits:
         return noted
 
     def _decide(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None,
+        limits: LimitWindows | None,
     ) -> Reading:
         with self._lock:
             instant = self._clock() if now is None else now
             noted = self._count_noted(organization)
             if self._mode == "open":
-                self._windows.hit(organization, _unlimited(windows), instant, cost)
-                reading = self._windows.peek(organization, windows, instant)
+                self._hit(
+                    organization,
+                    _unlimited(windows),
+                    instant,
+                    cost,
+                    None if limits is None else _any_number(limits),
+                )
+                reading = self._windows.peek(organization, windows, instant, limits)
                 return reading._replace(allowed=True, refused_by=None, wait=0)
             shares = self._shares(windows)
             if noted is not None and noted.windows == windows:
                 own = self._windows.peek(organization, windows, instant).used
                 shares = _within_reading(shares, windows, noted, own, instant)
-            reading = self._windows.hit(organization, shares, instant, cost)
+            named = None if limits is None else self._limit_shares(organization, limits, instant)
+            reading = self._hit(organization, shares, instant, cost, named)
             if reading.allowed and noted is not None:
                 noted.used = tuple(used + cost for used in noted.used)
+            if limits is not None and named is not None:
+                windows, shares = windows + limits.windows, shares + named.windows
+                if reading.allowed:
+                    self._note_locally(organization, limits, cost)
             others = [
                 (window.limit or 0) - (share.limit or 0)
                 for window, share in zip(windows, shares, strict=True)
             ]
             return reading._replace(used=tuple(map(int.__add__, reading.used, others)))
 
-    def _owe(self, organization: str, windows: tuple[Window, ...], instant: int, cost: int) -> None:
-        self._owed.hit(organization, _unlimited(windows), instant, cost)
+    def _hit(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        instant: int,
+        cost: int,
+        limits: LimitWindows | None,
+    ) -> Reading:
+        if limits is None:
+            return self._windows.hit(organization, windows, instant, cost)
+        return self._windows.hit_limited(organization, windows, limits, instant, cost)
+
+    def _note_locally(self, organization: str, limits: LimitWindows, cost: int) -> None:
+        """Add a local admission to what the store told of named limits."""
+        for field in limits.fields:
+            told = self._named.get((organization, field))
+            if told is not None:
+                self._named[organization, field] = told[0] + cost, told[1]
+
+    def _limit_shares(self, organization: str, limits: LimitWindows, instant: int) -> LimitWindows:
+        """Return named limits with this process's shares, within the store's latest answers."""
+        shares: list[Window] = []
+        own = self._windows.peek(organization, (), instant, limits).used
+        of_process = self._shares(limits.windows)
+        for field, window, share, mine in zip(
+            limits.fields, limits.windows, of_process, own, strict=True
+        ):
+            told = self._named.get((organization, field))
+            limit, most = window.limit, share.limit
+            is_fresh = told is not None and 0 <= instant - told[1] < window.span
+            if is_fresh and told is not None and limit is not None and most is not None:
+                most = min(most, mine + max(0, limit - told[0]))
+            shares.append(share._replace(limit=most))
+        return limits._replace(windows=tuple(shares))
+
+    def _owe(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        instant: int,
+        cost: int,
+        limits: LimitWindows | None = None,
+    ) -> None:
+        if windows:
+            self._owed.hit(organization, _unlimited(windows), instant, cost)
+        if limits is not None:
+            self._owed.hit_limited(organization, (), _any_number(limits), instant, cost)
+            owed = self._owed_limits.get(organization) or {}
+            self._owed_limits[organization] = owed | dict.fromkeys(by_limit(limits))
         self.owing[organization] = None
 
     def _shares(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
@@ -304,6 +453,11 @@ def _within_reading(
         else share._replace(limit=min(share.limit, mine + max(0, window.limit - used)))
         for share, window, mine, used in zip(shares, windows, own, noted.used, strict=True)
     )
+
+
+@lru_cache(maxsize=1024)
+def _any_number(limits: LimitWindows) -> LimitWindows:
+    return limits._replace(windows=_unlimited(limits.windows))
 
 
 @lru_cache(maxsize=1024)

@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 from ...core.api_keys import ApiKey
 from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
+from ...core.limits import Limit, LimitWindows, bound
 from ...core.plans import UNSEEN, Organization, Plan
 from ...core.sliding_window import Reading, Window
 from ..base import Admission, Freshness, Verdict
-from .deadlines import DEADLINE, within
+from .deadlines import DEADLINE, left, within
 
 FRESH: Final = 1.0
 """Seconds for which a change counter is valid after it was read."""
@@ -52,10 +53,20 @@ class _CachedRefusal(NamedTuple):
         # When the tightest window regains capacity, the rate-limit headers change.
         empty = reading.reset <= reading.now
         span = reading.wait if empty else min(reading.wait, reading.reset - reading.now)
-        if not 0 <= waited < span:
+        if reading.refused_by is not None and reading.refused_by >= len(self.windows):
+            # A named limit refused, and other requests change what remains of the plan.
+            span = min(span, _SECOND)
+        if not 0 <= waited < span or (self.plan is not None and at >= self.plan.until):
             return None
         reset = at if empty else reading.reset
         return reading._replace(now=at, reset=reset, wait=reading.wait - waited)
+
+
+_Place = str | tuple[str, tuple[str, ...]]
+
+
+def _place(organization: str, limits: LimitWindows | None) -> _Place:
+    return organization if limits is None else (organization, limits.fields)
 
 
 class Asked(NamedTuple):
@@ -74,7 +85,8 @@ class RefusalCache:
         clock: returns monotonic seconds.
 
     Attributes:
-        refusals: refusals by organization. Callers test first whether it is empty.
+        refusals: refusals by organization; of requests that are charged to named limits by their
+            fields as well. Callers test first whether it is empty.
         version: the number of calls of :meth:`forget`.
         change_counter: the store's latest known change counter; None: unknown.
     """
@@ -88,15 +100,17 @@ class RefusalCache:
         self._freshness = freshness
         self._deadline = deadline
         self.clock: Final = clock
-        self.refusals: Final = BoundedDict[str, _CachedRefusal](AT_MOST)
-        self.keys: Final = BoundedDict[str, ApiKey](AT_MOST)
+        self.refusals: Final = BoundedDict[_Place, _CachedRefusal](AT_MOST)
+        self.keys: Final = BoundedDict[str, tuple[ApiKey, tuple[Limit, ...]]](AT_MOST)
+        """The keys that were refused, and the named limits of their plans, by handle."""
         self.organizations: Final = BoundedDict[str, Organization | None](AT_MOST)
         self.version = 0
         self.change_counter: int | None = None
         self._read_at = float("-inf")
         self._store_clock: tuple[int, float] | None = None
         """The store's latest time in microseconds, and the monotonic time of that answer."""
-        self._is_reading = False
+        self._reading_until = float("-inf")
+        """Until when another caller may be reading the counter, by ``clock``."""
 
     def asked(self) -> Asked:
         """Return the state to pass to :meth:`learn_hit` with the store's answer."""
@@ -104,33 +118,55 @@ class RefusalCache:
 
     def may_refuse(self, token: Token) -> bool:
         """Return whether :meth:`repeat` may refuse this key."""
-        key = self.keys.get(token.handle)
-        return key is not None and key.organization in self.refusals
+        known = self.keys.get(token.handle)
+        if known is None:
+            return False
+        key, of_plan = known
+        return bool(of_plan or key.limits) or key.organization in self.refusals
 
-    async def repeat(self, token: Token, cost: int, now: int | None) -> Admission | None:
+    async def repeat(
+        self,
+        token: Token,
+        cost: int,
+        now: int | None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
+    ) -> Admission | None:
         """Return a key's refusal, with the present reading; None: ask the store."""
-        key = self.keys.get(token.handle)
-        known = None if key is None else self.refusals.get(key.organization)
-        if key is None or known is None or known.plan is None:
+        refused = self.keys.get(token.handle)
+        if refused is None:
+            return None
+        key, of_plan = refused
+        named = bound(limits + of_plan, key.id, key.limits)
+        known = self.refusals.get(_place(key.organization, named))
+        if known is None or known.plan is None:
             return None
         again = known.again(cost, now, self.clock())
         if again is None or not token.matches(key.scheme, key.digest):
             return None
         if key.expires_at is not None and key.expires_at <= again.now:
             return None
+        if key.details is not None and not key.details.allows(address):
+            return None
         if not await self._is_fresh() or token.handle not in self.keys:
             return None
-        return Admission(Verdict.LIMITED, key, known.plan, again)
+        return Admission(Verdict.LIMITED, key, known.plan, again, named)
 
     async def repeat_hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None,
+        limits: LimitWindows | None = None,
     ) -> Reading | None:
         """Return the reading of a refused hit at present; None: ask the store."""
-        known = self.refusals.get(organization)
+        place = _place(organization, limits)
+        known = self.refusals.get(place)
         if known is None or known.windows != windows:
             return None
         again = known.again(cost, now, self.clock())
-        if again is None or not await self._is_fresh() or organization not in self.refusals:
+        if again is None or not await self._is_fresh() or place not in self.refusals:
             return None
         return again
 
@@ -147,20 +183,29 @@ class RefusalCache:
         return UNSEEN
 
     def learn(
-        self, admission: Admission, cost: int, now: int | None, version: int, asked_at: float
+        self,
+        admission: Admission,
+        cost: int,
+        now: int | None,
+        version: int,
+        asked_at: float,
     ) -> None:
         """Remember a refusal and its key; forget a refusal that an admission disproves."""
-        verdict, key, plan, reading = admission
-        if key is None:
+        verdict, key, plan, reading, named = admission
+        if key is None or verdict is Verdict.ELSEWHERE:
             return
         if plan is None or reading is None:
             self.keys.pop(key.handle, None)
-        elif verdict is Verdict.ADMITTED:
-            self.refusals.pop(key.organization, None)
-        elif version == self.version:
-            refusal = _CachedRefusal(cost, plan.windows, reading, plan, asked_at, now is not None)
-            self.refusals[key.organization] = refusal
-            self.keys[key.handle] = key
+        else:
+            place = _place(key.organization, named)
+            if verdict is Verdict.ADMITTED:
+                self.refusals.pop(place, None)
+                self.refusals.pop(key.organization, None)
+            elif version == self.version:
+                by_hand = now is not None
+                refusal = _CachedRefusal(cost, plan.windows, reading, plan, asked_at, by_hand)
+                self.refusals[place] = refusal
+                self.keys[key.handle] = key, plan.limits
 
     async def learn_hit(
         self,
@@ -170,18 +215,21 @@ class RefusalCache:
         now: int | None,
         reading: Reading,
         asked: Asked,
+        limits: LimitWindows | None = None,
     ) -> None:
         """Remember a refused hit, unless the state has changed since the store was called; forget
         a refusal that an admitted hit disproves."""
+        place = _place(organization, limits)
         if reading.allowed:
+            self.refusals.pop(place, None)
             self.refusals.pop(organization, None)
             return
-        known = self.refusals.get(organization)
+        known = self.refusals.get(place)
         plan = known.plan if known is not None and known.windows == windows else None
         if self.change_counter is None:
             await self.read_first(asked.at)
         if asked.version == self.version:
-            self.refusals[organization] = _CachedRefusal(
+            self.refusals[place] = _CachedRefusal(
                 cost, windows, reading, plan, asked.at, now is not None
             )
 
@@ -205,21 +253,24 @@ class RefusalCache:
     async def _is_fresh(self) -> bool:
         """Return whether refusals may be repeated; read the change counter twice a second.
 
-        The first request that finds it old reads it, while others use the old value. While the
-        store does not answer, refusals are not repeated.
+        The first request that finds it old reads it. Meanwhile others use the old value, or ask the
+        store if it is too old: many requests of a process that starts do not read it many times.
+        While the store does not answer, refusals are not repeated.
         """
         asked_at = self.clock()
         age = asked_at - self._read_at
-        if age < _RENEWED_AFTER or (self._is_reading and age < FRESH):
-            return True
-        self._is_reading = True
+        if age < _RENEWED_AFTER or asked_at < self._reading_until:
+            return age < FRESH
+        # A request of a process that has just started has longer than its deadline.
+        seconds = max(self._deadline, left() or 0.0) * _FRESHNESS_SHARE
+        self._reading_until = asked_at + seconds
         try:
-            with within(self._deadline * _FRESHNESS_SHARE):
+            with within(seconds):
                 change_counter, now = await self._freshness()
         except Exception:
             return age < FRESH
         finally:
-            self._is_reading = False
+            self._reading_until = float("-inf")
         stepped_back = self._stepped_back(now, asked_at)
         if change_counter is None or change_counter != self.change_counter or stepped_back:
             self.forget()

@@ -19,7 +19,9 @@ from time import monotonic
 from typing import Any, Final
 
 from ...core.bounded_dict import BoundedDict
+from ...core.holds import HoldAction, HoldAnswer, Take
 from ...core.key_format import Token
+from ...core.limits import Limit, LimitWindows
 from ...core.plans import UNSEEN, Organization, PlanBook
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, LockgateError
@@ -27,6 +29,7 @@ from ...events import Events
 from ...sync import loop_runs, run
 from ..base import Admission, Store, UnreadableState, Verdict
 from ..cached.base import CacheStore, PrimaryStore
+from ..runtime.log_hints import MinutelyLog
 from .circuit_breaker import CircuitBreaker
 from .deadlines import (
     DEADLINE,
@@ -50,7 +53,7 @@ PATIENCE: Final = 5.0
 URGENT: Final = frozenset(
     {
         *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
-        *("acquire", "renew", "release", "held"),
+        *("acquire", "renew", "release", "held", "hold"),
         *("changes", "fill_token", "install", "forget", "caught_up", "catch_up"),
     }
 )
@@ -60,10 +63,16 @@ _CHANGES: Final = frozenset(
     {
         *("revoke_if_live", "update_if", "rotate_if", "rehash_if", "remove_ended"),
         *("put_organization", "organization_changed", "claim_if_unclaimed", "remove_unclaimed"),
+        "reset",
         "forget",
     }
 )
 """Verbs after which this process repeats no earlier refusal."""
+_LATE: Final = (
+    "%s did not answer within %g s: see whether its server hangs, is overloaded, waits for a lock "
+    "or cannot be reached, and whether this machine is overloaded; if it is only slow, give the "
+    "gate a longer deadline, StoreOptions(deadline=...)."
+)
 _GRACE: Final = 2.0
 """Seconds that closing waits."""
 _Call = Callable[..., Coroutine[Any, Any, Any]]
@@ -111,6 +120,7 @@ class ResilientStore(Wrapper):
         self.breaker: Final = CircuitBreaker(type(inner).__name__, events)
         """The breaker; it stays closed if the store has a breaker for each of its servers."""
         self._has_breakers: Final = inner.watch(events, deadline)
+        self._owns_refusals: Final = refusals is None
         self.refusals: Final = refusals or RefusalCache(self.freshness, deadline, clock)
         self._metrics: Final = events.metrics
         self._limits = limits
@@ -125,12 +135,19 @@ class ResilientStore(Wrapper):
         self._direct = inner.enforces_deadline or inner.io == "none"
         self._threads = Threads()
         self._tasks = Tasks()
+        self._late = MinutelyLog()
 
     async def ready(self) -> None:
         """Prepare the store, even while its breaker is open: a start is no request."""
         with within(STARTING):
-            await self._reach(self.inner.ready, (), {})
-        self._patient_until = monotonic() + STARTING
+            try:
+                await self._reach(self.inner.ready, (), {})
+            except TimeoutError:
+                self._tell_late(STARTING)
+                raise
+            self._patient_until = monotonic() + STARTING
+            if self._owns_refusals:
+                await self.refusals.read_first(self.refusals.clock())
 
     async def close(self) -> None:
         """Close the store; a store that hangs is left to the end of the process."""
@@ -138,7 +155,13 @@ class ResilientStore(Wrapper):
             await self._reach(self.inner.close, (), {})
 
     async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         refusals, breaker, counting = self.refusals, self.breaker, self._counting
         started_at = monotonic()
@@ -147,8 +170,8 @@ class ResilientStore(Wrapper):
         until = until if outer is None or until < outer else outer
         outside = UNTIL.set(until)
         try:
-            if refusals.refusals and refusals.may_refuse(token):
-                refused = await refusals.repeat(token, cost, now)
+            if refusals.refusals and (limits or refusals.may_refuse(token)):
+                refused = await refusals.repeat(token, cost, now, address, limits)
                 if refused is not None:
                     self._metrics.repeated_refusals += 1
                     return refused
@@ -160,16 +183,20 @@ class ResilientStore(Wrapper):
             trying = breaker.enter() if breaker.failures else False
             version, asked_at = refusals.version, refusals.clock()
             try:
-                if self._direct:
-                    admission = await self.inner.admit(token, cost, plans, now)
+                if self._direct and not limits:
+                    admission = await self.inner.admit(token, cost, plans, now, address)
                 else:
-                    admission = await self._reach(self.inner.admit, (token, cost, plans, now), {})
+                    asked = token, cost, plans, now, address, *((limits,) if limits else ())
+                    admission = await self._reach(self.inner.admit, asked, {})
             except BaseException as failure:
                 self._judge(failure, trying, started_at, until)
                 raise
+            verdict, key, plan, reading, named = admission
             if breaker.failures:
-                breaker.succeeded(trying)
-            verdict, key, plan, reading = admission
+                if verdict is Verdict.ELSEWHERE and address is None:
+                    breaker.dropped(trying)  # It may have answered from memory.
+                else:
+                    breaker.succeeded(trying)
             if refusals.change_counter is None and key is not None:
                 await refusals.read_first(asked_at)
             if refusals.refusals or verdict is not Verdict.ADMITTED:
@@ -180,7 +207,7 @@ class ResilientStore(Wrapper):
                 and plan is not None
                 and reading is not None
             ):
-                counting.note(key.organization, plan.windows, reading, cost, now)
+                counting.note(key.organization, plan.windows, reading, cost, now, named)
                 if counting.owing:
                     await counting.flush(key.organization, plan.windows, self._hit, now)
         finally:
@@ -190,27 +217,51 @@ class ResilientStore(Wrapper):
         return admission
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        refusals, limits = self.refusals, self._limits
+        refusals, local = self.refusals, self._limits
+        named = () if limits is None else (limits,)
         with within(self._seconds()):
-            refused = await refusals.repeat_hit(organization, windows, cost, now)
+            refused = await refusals.repeat_hit(organization, windows, cost, now, limits)
             if refused is not None:
                 self._metrics.repeated_refusals += 1
                 return refused
             asked = refusals.asked()
             try:
-                reading: Reading = await self.pass_on("hit", organization, windows, cost, now)
+                charged = organization, windows, cost, now, *named
+                reading: Reading = await self.pass_on("hit", *charged)
             except Exception as failure:
-                if limits is None:
+                if local is None:
                     raise
-                return limits.fall_back(failure, organization, windows, cost, now)
-            await refusals.learn_hit(organization, windows, cost, now, reading, asked)
-            if limits is not None:
-                limits.note(organization, windows, reading, cost, now)
-                if limits.owing:
-                    await limits.flush(organization, windows, self._hit, now)
+                return local.fall_back(failure, organization, windows, cost, now, limits=limits)
+            await refusals.learn_hit(organization, windows, cost, now, reading, asked, limits)
+            if local is not None:
+                local.note(organization, windows, reading, cost, now, limits)
+                if local.owing:
+                    await local.flush(organization, windows, self._hit, now)
             return reading
+
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        local = self._limits
+        if local is not None and local.holds.has(action.id):
+            return local.holds.decide(organization, action, now)
+        try:
+            answer: HoldAnswer = await self.pass_on("hold", organization, action, now)
+        except Exception as failure:
+            if local is None or not isinstance(action, Take) or not is_outage(failure):
+                raise
+            return local.hold(failure, organization, action, now)
+        if local is not None:
+            local.answered(organization)
+            local.holds.note(organization, action, answer)
+        return answer
 
     async def organization(self, id: str) -> Organization | None:
         refusals = self.refusals
@@ -239,7 +290,11 @@ class ResilientStore(Wrapper):
                 return await self._urgent(verb, call, args, kwargs)
             self.breaker.obey()
             with within(self._patience):
-                return await self._reach(call, args, kwargs)
+                try:
+                    return await self._reach(call, args, kwargs)
+                except TimeoutError:
+                    self._tell_late(self._patience)
+                    raise
         finally:
             if verb in _CHANGES:
                 self.refusals.forget()
@@ -271,6 +326,10 @@ class ResilientStore(Wrapper):
             started_at: the start of the call, in seconds of the monotonic clock.
             until: its deadline, by the same clock.
         """
+        is_full = until - started_at >= self._deadline / 2
+        if is_full and isinstance(failure, TimeoutError):
+            starting = until - started_at > 1.5 * self._deadline
+            self._tell_late(STARTING if starting else self._deadline)
         if self._has_breakers:
             return
         breaker = self.breaker
@@ -279,11 +338,14 @@ class ResilientStore(Wrapper):
         elif isinstance(failure, TooManyCalls) and not trying:
             return  # The hanging calls report their own failures.
         # A call with little time left, because of earlier calls, is no sign of an outage.
-        elif counts_for_breaker(failure) and until - started_at >= self._deadline / 2:
+        elif is_full and counts_for_breaker(failure):
             if breaker.failed(trying, failure, started_at):
                 self.inner.reset_connections()
         else:
             breaker.dropped(trying)
+
+    def _tell_late(self, seconds: float) -> None:
+        self._late.error(_LATE % (type(self.inner).__name__, seconds))
 
     def _seconds(self) -> float:
         """Return the seconds that a request may wait: more just after the process has started."""

@@ -30,6 +30,7 @@ class Wrapper(Store):
         self.inner = inner
         self.io = inner.io
         self.enforces_deadline = inner.enforces_deadline
+        self.keeps_history = inner.keeps_history
 
     @abstractmethod
     def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
@@ -50,14 +51,18 @@ class Wrapper(Store):
     rotate_if = passed(Store.rotate_if)
     rehash_if = passed(Store.rehash_if)
     add_usage = passed(Store.add_usage)
+    add_history = passed(Store.add_history)
+    history = passed(Store.history)
     remove_ended = passed(Store.remove_ended)
     census = passed(Store.census)
     hit = passed(Store.hit)
     peek = passed(Store.peek)
+    reset = passed(Store.reset)
     acquire = passed(Store.acquire)
     renew = passed(Store.renew)
     release = passed(Store.release)
     held = passed(Store.held)
+    hold = passed(Store.hold)
     organization = passed(Store.organization)
     put_organization = passed(Store.put_organization)
     organization_changed = passed(Store.organization_changed)
@@ -71,7 +76,10 @@ class Wrapper(Store):
     sign_in = passed(Store.sign_in)
     sign_out = passed(Store.sign_out)
     rehash_token_if = passed(Store.rehash_token_if)
+    change_log = passed(Store.change_log)
     scan = passed(Store.scan)
+    organizations = passed(Store.organizations)
+    search = passed(Store.search)
 
     def cancel_waits(self) -> None:
         self.inner.cancel_waits()

@@ -13,6 +13,23 @@ AGAIN_AFTER: Final = 60.0
 logger: Final = logging.getLogger("lockgate")
 
 
+class MinutelyLog:
+    """Logs errors, each text at most once a minute."""
+
+    def __init__(self) -> None:
+        self._lock = own_lock()
+        self._told: dict[str, float] = {}
+
+    def error(self, text: str) -> None:
+        """Log a text, unless it was logged within the last minute."""
+        now = monotonic()
+        with self._lock:
+            if now - self._told.get(text, float("-inf")) < AGAIN_AFTER:
+                return
+            self._told[text] = now
+        logger.error("%s", text)
+
+
 class Adviser:
     """Logs how to correct failures, each advice once a minute.
 
@@ -26,17 +43,10 @@ class Adviser:
     def __init__(self, who: str, advice: Callable[[BaseException], str | None]) -> None:
         self._who = who
         self._advice = advice
-        self._lock = own_lock()
-        self._told: dict[str, float] = {}
+        self._log = MinutelyLog()
 
     def hint(self, failure: BaseException) -> None:
         """Log the advice about a failure, unless it was logged within the last minute."""
         what = self._advice(failure)
-        if what is None:
-            return
-        now = monotonic()
-        with self._lock:
-            if now - self._told.get(what, float("-inf")) < AGAIN_AFTER:
-                return
-            self._told[what] = now
-        logger.error("%s refuses: %s.", self._who, what)
+        if what is not None:
+            self._log.error(f"{self._who} refuses: {what}.")

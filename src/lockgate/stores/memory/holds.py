@@ -1,0 +1,56 @@
+"""The budgets that holds are charged to, by owner and field."""
+
+from collections import OrderedDict
+from typing import Final
+
+from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed, total
+from ...core.limits import span_of
+from ...core.timestamps import DAY
+
+_SWEPT: Final = 2
+"""More than one, so that the sweep is faster than new budgets."""
+
+
+class LocalBudgets:
+    """A table of budgets, the latest change last. Callers hold a lock around every call.
+
+    Each change drops two at the front that have counted nothing for a day, for a clock that steps
+    back (W10).
+    """
+
+    def __init__(self) -> None:
+        self._budgets = OrderedDict[tuple[str, str], Budget]()
+        self._fields: dict[str, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._budgets)
+
+    def hold(self, owner: str, action: HoldAction, now: int) -> HoldAnswer:
+        """Take, settle or renew a hold."""
+        before = [self._budgets.get((owner, field)) for field in action.fields]
+        answer, after = apply(action, before, now, len(self._fields.get(owner, ())))
+        for field, budget in changed(action, before, after):
+            self._fields.setdefault(owner, set()).add(field)
+            self._budgets[owner, field] = budget
+            self._budgets.move_to_end((owner, field))
+            self._sweep(now)
+        return answer
+
+    def counted(self, owner: str, field: str) -> int:
+        """Return the units that a budget counted at its latest change."""
+        return total(self._budgets.get((owner, field), Budget()))
+
+    def remove(self, owner: str) -> None:
+        """Remove the budgets of an owner."""
+        for field in self._fields.pop(owner, ()):
+            del self._budgets[owner, field]
+
+    def _sweep(self, now: int) -> None:
+        for _ in range(min(_SWEPT, len(self._budgets))):
+            (owner, field), budget = next(iter(self._budgets.items()))
+            if budget.last > now - span_of(field) - DAY:
+                break
+            del self._budgets[owner, field]
+            self._fields[owner].remove(field)
+            if not self._fields[owner]:
+                del self._fields[owner]

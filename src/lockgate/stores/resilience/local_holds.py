@@ -1,0 +1,76 @@
+"""Holds that a process grants while the store of the budgets is away (D28, D41)."""
+
+from typing import Final
+
+from ...core.bounded_dict import BoundedDict
+from ...core.holds import HoldAction, HoldAnswer, Take
+from ...core.sliding_window import LARGEST, Window
+from ..memory.holds import LocalBudgets
+from ..memory.windows import Clock
+from ..runtime.process_hooks import own_lock
+
+_AT_MOST: Final = 10_000
+
+
+class LocalHolds:
+    """The holds of this process while the store is away.
+
+    Each is taken of this process's share of the limit, within the store's latest answer for the
+    length of the window (W15). It stays local: it is renewed and settled here also once the store
+    is back, which is not charged for it.
+
+    Args:
+        fleet: the number of processes that share the limits; None: no limit applies.
+        clock: returns the present in microseconds.
+    """
+
+    def __init__(self, fleet: int | None, clock: Clock) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._lock = own_lock()
+        self._budgets = LocalBudgets()
+        self._local = BoundedDict[str, None](_AT_MOST)
+        """The ids of holds that were taken here."""
+        self._told = BoundedDict[tuple[str, str], tuple[int, int]](_AT_MOST)
+        """By organization and field: the units counted by the store's latest answer, plus those
+        taken here since; and the instant of the answer."""
+
+    def has(self, id: str) -> bool:
+        """Return whether this hold was taken here."""
+        return id in self._local
+
+    def note(self, organization: str, action: HoldAction, answer: HoldAnswer) -> None:
+        """Remember an answer of the store."""
+        with self._lock:
+            instant = self._clock()
+            for field, used in zip(action.fields, answer.used, strict=True):
+                self._told[organization, field] = used, instant
+
+    def decide(self, organization: str, action: HoldAction, now: int | None = None) -> HoldAnswer:
+        """Take, settle or renew a hold here."""
+        with self._lock:
+            instant = self._clock() if now is None else now
+            if not isinstance(action, Take):
+                return self._budgets.hold(organization, action, instant)
+            windows = tuple(
+                self._share(organization, field, window)
+                for field, window in zip(action.fields, action.limits.windows, strict=True)
+            )
+            limits = action.limits._replace(windows=windows)
+            answer = self._budgets.hold(organization, action._replace(limits=limits), instant)
+            if answer.done:
+                self._local[action.id] = None
+                for field, units in zip(action.fields, action.units, strict=True):
+                    if (told := self._told.get((organization, field))) is not None:
+                        self._told[organization, field] = told[0] + units, told[1]
+            return answer
+
+    def _share(self, organization: str, field: str, window: Window) -> Window:
+        limit = window.limit
+        if limit is None or self._fleet is None:
+            return window._replace(limit=LARGEST)
+        share = max(1, limit // self._fleet)
+        told = self._told.get((organization, field))
+        if told is not None and 0 <= self._clock() - told[1] < window.span:
+            share = min(share, self._budgets.counted(organization, field) + max(0, limit - told[0]))
+        return window._replace(limit=share)

@@ -1,0 +1,176 @@
+"""Named limits in the refusal cache, and by local limits while the store is away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lockgate import Limit, MemoryStore, Plan, PlanBook, run
+from lockgate.core.limits import LimitWindows, bound
+from lockgate.core.sliding_window import Reading, Window
+from lockgate.core.timestamps import HOUR, SECOND
+from lockgate.errors import StoreUnavailable
+from lockgate.events import Events
+from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
+from lockgate.stores.resilience.store import ResilientStore
+
+from ..making import HandClock, draft_of, new_key, token_of
+
+PLANS = PlanBook([Plan("free", 20, 100, None, 1)], custom=(), default="free")
+WINDOWS = PLANS.default.windows
+NOW = 1_700_000_000 * SECOND
+EXPORT = Limit("export", "3/hour")
+LIMITS = (EXPORT, Limit("own", "9/minute", by="key"))
+
+
+def named(*limits: Limit) -> LimitWindows:
+    found = bound(limits, "the-key")
+    assert found is not None
+    return found
+
+
+class Counting(MemoryStore):
+    """Counts calls, and may be away."""
+
+    enforces_deadline = True
+
+    def __init__(self) -> None:
+        super().__init__(HandClock())
+        self.asked = 0
+        self.away = False
+
+    async def change_counter(self) -> int | None:
+        return 1
+
+    async def admit(self, *args: Any, **kwargs: Any) -> Admission:
+        self.asked += 1
+        return await super().admit(*args, **kwargs)
+
+    async def hit(self, *args: Any, **kwargs: Any) -> Reading:
+        self.asked += 1
+        if self.away:
+            raise StoreUnavailable
+        return await super().hit(*args, **kwargs)
+
+
+class Bench:
+    """A store behind a resilient one, with a clock of its own."""
+
+    def __init__(self) -> None:
+        self.store, self.seconds = Counting(), 50.0
+        events = Events(None)
+        self.local = LocalLimits("local", 1, events)
+        self.front = ResilientStore(self.store, events, self.local, clock=lambda: self.seconds)
+        self.made = new_key()
+        run(self.store.insert(draft_of(self.made), None))
+
+    def pass_time(self, seconds: float) -> None:
+        self.seconds += seconds
+        clock: Any = self.store._clock
+        clock.now += int(seconds * SECOND)
+
+    def admit(self, *limits: Limit) -> Admission:
+        return run(self.front.admit(token_of(self.made), 1, PLANS, limits=limits))
+
+
+def test_a_refusal_by_a_named_limit_is_repeated_for_a_second_and_for_its_limits_only() -> None:
+    bench = Bench()
+    verdicts = [bench.admit(*LIMITS).verdict for _ in range(4)]
+    assert verdicts == [Verdict.ADMITTED] * 3 + [Verdict.LIMITED]
+    asked = bench.store.asked
+    bench.pass_time(0.5)
+    repeated = bench.admit(*LIMITS)
+    assert bench.store.asked == asked
+    assert repeated.verdict is Verdict.LIMITED
+    assert repeated.reading is not None
+    assert repeated.reading.refused_by == 3
+    assert repeated.reading.wait == HOUR - SECOND // 2
+    assert bench.admit().verdict is Verdict.ADMITTED
+    assert bench.admit(Limit("other", "9/hour")).verdict is Verdict.ADMITTED
+    assert bench.store.asked == asked + 2
+    bench.pass_time(0.7)
+    later = bench.admit(*LIMITS)
+    assert bench.store.asked == asked + 3
+    assert later.reading is not None
+    assert later.reading.remaining == 15  # What other requests took shows within a second.
+
+
+def test_a_refused_hit_of_named_limits_is_repeated_by_its_fields() -> None:
+    bench = Bench()
+    hit = bench.front.hit
+    readings = [run(hit("org_9", WINDOWS, 1, None, named(EXPORT))) for _ in range(6)]
+    assert [reading.allowed for reading in readings] == [True] * 3 + [False] * 3
+    assert bench.store.asked == 5  # The first refusal reads the change counter.
+    assert run(hit("org_9", WINDOWS, 1)).allowed
+
+
+def local(mode: Fallback = "local", fleet: int = 1) -> LocalLimits:
+    return LocalLimits(mode, fleet, Events(None), lambda: NOW)
+
+
+def decided(limits: LocalLimits, calls: int, *named_limits: Limit) -> int:
+    some = named(*named_limits) if named_limits else None
+    found = [limits.decide("org_1", WINDOWS, 1, NOW, limits=some) for _ in range(calls)]
+    return sum(reading is not None and reading.allowed for reading in found)
+
+
+@pytest.mark.parametrize(("fleet", "share"), [(1, 3), (3, 1), (9, 1)])
+def test_w15_a_process_admits_its_share_of_a_named_limit(fleet: int, share: int) -> None:
+    limits = local(fleet=fleet)
+    assert decided(limits, 9, EXPORT) == share
+    assert decided(limits, 1) == 1
+
+
+def test_w15_the_latest_answer_of_the_store_limits_a_named_limit_as_well() -> None:
+    limits, store = local(), Counting()
+    reading = run(store.hit("org_1", WINDOWS, 2, NOW, named(EXPORT)))
+    limits.note("org_1", WINDOWS, reading, 2, NOW, named(EXPORT))
+    assert decided(limits, 9, EXPORT) == 1
+    assert decided(limits, 9, EXPORT) == 0
+    refused = limits.decide("org_1", WINDOWS, 1, NOW, limits=named(EXPORT))
+    assert refused is not None
+    assert (refused.refused_by, refused.used) == (3, (3, 3, 3, 3))
+
+
+def test_open_mode_admits_all_and_counts() -> None:
+    limits = local("open")
+    assert decided(limits, 9, EXPORT) == 9
+    assert decided(local("closed"), 9, EXPORT) == 0
+
+
+def test_a_recovered_store_is_charged_for_each_named_limit_by_itself() -> None:
+    limits, store = local(), Counting()
+    assert decided(limits, 2, *LIMITS) == 2
+    assert decided(limits, 1, EXPORT) == 1
+    assert decided(limits, 4) == 4
+    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
+    reading = run(store.peek("org_1", WINDOWS, NOW, named(*LIMITS)))
+    assert reading.used == (7, 7, 7, 3, 2)
+    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
+    assert run(store.peek("org_1", WINDOWS, NOW)).used == (7, 7, 7)
+
+
+def test_a_charge_of_a_named_limit_that_failed_is_kept() -> None:
+    limits, store = local(), Counting()
+    assert decided(limits, 2, EXPORT) == 2
+    store.away = True
+    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
+    store.away = False
+    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
+    assert run(store.peek("org_1", WINDOWS, NOW, named(EXPORT))).used == (2, 2, 2, 2)
+
+
+def test_a_session_is_limited_by_this_process_while_the_store_is_away() -> None:
+    bench = Bench()
+    bench.store.away = True
+    readings = [run(bench.front.hit("org_1", WINDOWS, 1, None, named(EXPORT))) for _ in range(5)]
+    assert sum(reading.allowed for reading in readings) == 3
+
+
+def test_windows_of_a_limit_alone_leave_the_plan_as_it_is() -> None:
+    store = Counting()
+    alone: tuple[Window, ...] = ()
+    assert run(store.hit("org_1", alone, 3, NOW, named(EXPORT))).used == (3,)
+    assert run(store.peek("org_1", WINDOWS, NOW)).used == (0, 0, 0)
