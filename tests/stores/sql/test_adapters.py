@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.asgi import GateMiddleware as AsgiMiddleware
+from lockgate.options import StoreOptions
 from lockgate.stores.base import StoreError
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.engines import blocking_engine
@@ -76,7 +77,9 @@ class Service:
 
     def guard(self, store: SqlStore | str, *, deadline: float = PATIENT) -> None:
         """Put a gate on this store before the service."""
-        self._gate = Gate(store, brand="acme", plans=WIDE, deadline=deadline)
+        self._gate = Gate(
+            store, brand="acme", plans=WIDE, store_options=StoreOptions(deadline=deadline)
+        )
         if self.face == "asgi":
             self._app = AsgiMiddleware(_awaiting, self._gate)
         else:
@@ -476,6 +479,33 @@ def test_a_connection_that_times_out_is_not_taken_for_a_missing_server() -> None
     late = pymysql.err.OperationalError(2003, "Can't connect to MySQL server on 'h' (timed out)")
     for failure, dialect in ((libpq, postgresql), (late, mysql)):
         assert "overloaded" in (advice(failure, dialect) or "")
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ('FATAL:  too many connections for role "app"', "no connection left"),
+        ('FATAL:  too many connections for database "d"', "no connection left"),
+        ('FATAL:  database "d" is not currently accepting connections', "ALLOW_CONNECTIONS"),
+        ('FATAL:  permission denied for database "d"', "CONNECT"),
+        ('FATAL:  role "app" is not permitted to log in', "LOGIN"),
+        ('FATAL:  role "app" does not exist', "user with this password"),
+        ("FATAL:  the database system is not yet accepting connections", "starting"),
+        ("server does not support SSL, but SSL was required", "TLS"),
+        ('root certificate file "/root.crt" does not exist', "TLS"),
+        ("SSL error: certificate verify failed", "TLS"),
+        ("server closed the connection unexpectedly", "ends the connection"),
+        ("No route to host", "no server answers"),
+    ],
+)
+def test_refused_connections_to_postgresql_have_the_remedy_of_their_cause(
+    said: str, remedy: str
+) -> None:
+    from lockgate.stores.sql.error_hints import advice
+
+    beginning = 'connection failed: connection to server at "h", port 5432 failed: '
+    failure = psycopg.OperationalError(beginning + said)
+    assert remedy in (advice(failure, blocking_engine("postgresql://h/d").dialect) or "")
 
 
 def test_errors_of_other_mysql_servers_have_a_remedy() -> None:

@@ -102,11 +102,13 @@ def test_a_store_with_a_resolver_has_no_change_counter(backend: Backend) -> None
     run(store.close())
 
 
-def test_a_claim_that_revokes_advances_the_counter(store: SqlStore) -> None:
+def test_a_claim_that_revokes_keys_or_the_token_advances_the_counter(store: SqlStore) -> None:
     account = AccountDraft("org_1", "agent", "a@example.com", None, "handle", "sha256", b"d")
     run(store.register(account, draft("org_1"), NOW))
     before = run(store.change_counter())
     run(store.claim_if_unclaimed("org_1", "user", revoke=False, keep_token=True, now=NOW))
     assert run(store.change_counter()) == before
-    run(store.claim_if_unclaimed("org_1", "user", revoke=True, keep_token=False, now=NOW))
-    assert (run(store.change_counter()) or 0) > (before or 0)
+    for revoke in (False, True):
+        run(store.claim_if_unclaimed("org_1", "user", revoke=revoke, keep_token=revoke, now=NOW))
+        assert (run(store.change_counter()) or 0) > (before or 0)
+        before = run(store.change_counter())

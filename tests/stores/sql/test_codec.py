@@ -25,17 +25,17 @@ from lockgate.stores.sql.codec import (
 from ..making import BOOK, NOW
 
 ANY_TEXT = st.text(st.characters(codec=None), min_size=1, max_size=128)
-CREATOR = BOOK.plan_of(Organization("x", "creator")).windows
+CREATOR = BOOK.plan_of(Organization("x", "creator"), 0).windows
 
 
 @given(ANY_TEXT)
-def test_any_id_comes_back(id: str) -> None:
+def test_any_id_is_decoded_as_it_was_encoded(id: str) -> None:
     assert read_id(write_id(id)) == id
     assert len(write_id(id)) <= 512
 
 
 @given(st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(1, 3)), max_size=100))
-def test_any_state_comes_back(steps: list[tuple[int, int]]) -> None:
+def test_any_state_is_decoded_as_it_was_encoded(steps: list[tuple[int, int]]) -> None:
     state, now = rule.empty_state(CREATOR), NOW
     for step, cost in steps:
         now += step
@@ -57,18 +57,20 @@ def test_a_state_of_a_later_format_is_refused() -> None:
 
 @given(st.lists(st.builds(Lease, ANY_TEXT, ANY_TEXT, st.integers(), st.integers())))
 @example([Lease("two \ud83d\ude00 surrogates", "\ud83d\ude00", NOW, SECOND)])
-def test_any_leases_come_back(leases: list[Lease]) -> None:
+def test_any_leases_are_decoded_as_they_were_encoded(leases: list[Lease]) -> None:
     assert read_leases(write_leases(tuple(leases))) == tuple(leases)
 
 
 @pytest.mark.parametrize("overrides", [(), (("rph", None), ("rpm", 7))])
-def test_an_organization_comes_back(overrides: tuple[tuple[str, int | None], ...]) -> None:
+def test_an_organization_is_decoded_as_it_was_encoded(
+    overrides: tuple[tuple[str, int | None], ...],
+) -> None:
     placed = Organization("org_1", "starter", overrides)
     assert read_organization("org_1", "starter", write_overrides(placed)) == placed
     assert read_organization("org_1", None, None) is None
 
 
-def test_a_day_is_idle_when_all_of_it_is() -> None:
+def test_an_idle_day_is_the_day_after_the_last_use() -> None:
     day = 86_400 * SECOND
     assert idle_day(day * 7) == 8
     assert idle_day(day * 8 - 1) == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -103,7 +104,9 @@ def test_sqlite_searches_keys_by_handle_and_does_not_scan_them(places: int) -> N
     backend = BACKENDS["sqlite"]
     tables = backend.take()
     database = Sqlite()
-    statements = Statements(tables, backend.admin.dialect, database.clock, database.insert_missing)
+    statements = Statements(
+        tables, backend.admin.dialect, database.clock, database.insert_missing, database.upsert
+    )
     both = statements.written(statements.both, places).text
     with backend.admin.connect() as connection:
         plan = connection.exec_driver_sql(
@@ -166,3 +169,16 @@ def test_an_unknown_option_of_psycopg_is_reported_in_the_log(
     assert "option that the driver does not know" in caplog.text
     assert "secret" not in caplog.text
     run(store.close())
+
+
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "mysql+asyncmy"])
+async def test_an_awaited_engine_that_commits_each_statement_admits_no_more(driver: str) -> None:
+    backend = BACKENDS[driver.partition("+")[0]]
+    tables = backend.take()
+    url = backend.admin.url.set(drivername=driver)
+    engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+    stores = [SqlStore(engine, prefix=tables.prefix) for _ in range(4)]
+    hits = (store.hit("org_1", minute(3), 1, NOW) for store in stores for _ in range(5))
+    assert sum(reading.allowed for reading in await asyncio.gather(*hits)) == 3
+    await engine.dispose()
+    backend.give(tables)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
 from lockgate.asgi import GateMiddleware
-from lockgate.stores.base import IoMode
+from lockgate.stores.base import IoMode, StoreError
 from lockgate.stores.sql import SqlStore, executor
 from lockgate.stores.sql.engines import blocking_engine
 
-from ..making import BOOK, NOW, at_once, draft
+from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import BACKENDS, Backend, await_locks, database
 
 WINDOWS = BOOK.default.windows
@@ -59,13 +60,13 @@ def test_an_adapter_refuses_a_store_of_another_io_mode() -> None:
         gate.pair("sync")
 
 
-def test_run_with_an_asynchronous_engine_says_that_it_needs_a_loop() -> None:
+def test_run_with_an_asynchronous_engine_is_an_error_that_names_the_loop() -> None:
     store = SqlStore(create_async_engine("postgresql+psycopg://h/d"))
     with pytest.raises(RuntimeError, match="no event loop runs here"):
         run(store.now())
 
 
-async def test_run_in_a_loop_says_to_await() -> None:
+async def test_run_in_an_event_loop_is_an_error_that_advises_await() -> None:
     store = BACKENDS["sqlite"].open()
     with pytest.raises(ConfigurationError, match="waits for an event loop"):
         run(store.now())
@@ -190,6 +191,22 @@ async def test_closing_beside_the_hosts_own_asynchronous_engine_waits_for_no_row
     assert (await again.peek("org_1", WINDOWS, NOW)).used[0] == 1
     await again.close()
     backend.give(tables)
+
+
+async def test_a_call_that_began_before_the_connections_were_replaced_meets_an_outage_g7(
+    tmp_path: Path,
+) -> None:
+    async def meanwhile(organization: str) -> None:
+        store.reset_connections()  # As another call does that opens the circuit breaker.
+
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
+    plain, made = SqlStore(url), new_key()
+    await plain.insert(draft_of(made), None)
+    await plain.close()
+    store = SqlStore(url, resolver=meanwhile)
+    with pytest.raises(StoreError):
+        await store.admit(token_of(made), 1, BOOK)
+    await store.close()
 
 
 def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,12 +22,14 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from lockgate import ConfigurationError, Gate, PlanBook, open_store, run
+from lockgate import ConfigurationError, Gate, PlanBook, migrations, open_store, run
 from lockgate.core.plans import DEFAULT_RESOLUTION, Plan
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import StoreUnavailable
-from lockgate.stores.base import OutcomeUnknown, StoreError, Verdict
+from lockgate.options import StoreOptions
+from lockgate.stores.base import NO_KEYS, OutcomeUnknown, StoreError, Verdict
 from lockgate.stores.sql import OutdatedSchema, SqlStore
+from lockgate.stores.sql import store as sql_store
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
@@ -147,7 +150,7 @@ def test_a_server_that_crashes_and_returns(mortal: Any) -> None:
     admin = blocking_engine(url)
     upgrade(admin, Tables())
     admin.dispose()
-    gate = Gate(url, brand="acme", plans=WIDE, deadline=20)
+    gate = Gate(url, brand="acme", plans=WIDE, store_options=StoreOptions(deadline=20))
     made = run(gate.keys.create("org_1", "a key"))
     token = made.text
     for _ in range(3):
@@ -229,13 +232,13 @@ def test_a_server_that_refuses_connections_is_an_outage(
         ("mysql+mysqldb://user:hunter2hunter2@host/db", "not installed"),
     ],
 )
-def test_a_wrong_url_or_missing_driver_is_told_at_construction(url: str, says: str) -> None:
+def test_a_wrong_url_or_missing_driver_is_refused_at_construction(url: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as caught:
         open_store(url)
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_exhausted_pool_is_told_in_time(served: Backend) -> None:
+def test_an_exhausted_pool_raises_within_the_deadline(served: Backend) -> None:
     tables = served.take()
     engine = create_engine(
         blocking_engine(served.url).url, pool_size=1, max_overflow=0, pool_timeout=0.2
@@ -298,7 +301,7 @@ def test_an_older_schema_names_the_command(
 # --- SQLite --------------------------------------------------------------------------------------
 
 
-def test_a_locked_database_is_told_and_nothing_is_counted() -> None:
+def test_a_locked_database_raises_and_no_hit_is_counted() -> None:
     url = database("sqlite")
     store = SqlStore(url + "&timeout=0.1")
     run(store.hit("org_1", WINDOWS, 1, NOW))
@@ -416,7 +419,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(mounted)], check=True)
 
 
-def test_a_full_disk_is_told_and_counts_nothing(tiny_disk: Path) -> None:
+def test_a_full_disk_raises_and_no_hit_is_counted(tiny_disk: Path) -> None:
     store = SqlStore(f"sqlite:///{tiny_disk}/keys.db?mode=rwc")
     made = new_key()
     run(store.insert(draft_of(made), None, NOW))
@@ -439,4 +442,22 @@ def test_a_full_disk_is_told_and_counts_nothing(tiny_disk: Path) -> None:
     assert answer.verdict is Verdict.ADMITTED
     assert answer.key is not None
     assert answer.key.request_count == admitted + 1
+    run(store.close())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
+@pytest.mark.parametrize(("ahead", "word"), [(-7.5, "ahead"), (7.5, "behind"), (0.0, None)])
+def test_a_clock_that_differs_by_more_than_a_second_is_reported(
+    kind: str, ahead: float, word: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = database(kind)
+    migrations.upgrade(url)
+    store = open_store(url)
+    assert NO_KEYS in run(store.warnings())
+    run(store.insert(draft_of(new_key()), None))
+    assert list(run(store.warnings())) == []  # Connected, and its clock is the process's.
+    monkeypatch.setattr(sql_store, "time", SimpleNamespace(time=lambda: time.time() + ahead))
+    texts = [warning.text for warning in run(store.warnings()) if warning.kind == "clock"]
+    assert len(texts) == (word is not None)
+    assert all("7.5 s" in text and f"{word}" in text and "database" in text for text in texts)
     run(store.close())

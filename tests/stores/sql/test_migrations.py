@@ -103,7 +103,7 @@ def test_autogenerate_of_the_host_leaves_the_tables_alone(
     engine.dispose()
 
 
-def test_autogenerate_without_it_would_drop_them(tmp_path: Path) -> None:
+def test_autogenerate_without_the_filter_would_drop_the_tables(tmp_path: Path) -> None:
     engine = blocking_engine(f"sqlite:///{tmp_path}/app.db")
     migrations.upgrade(engine)
     host = Host(tmp_path / "host", engine, lambda *_: True)
@@ -121,7 +121,9 @@ def test_upgrade_takes_a_url_an_engine_or_a_connection(url: str) -> None:
         connection.execute(text("SELECT 1"))
         with pytest.raises(ConfigurationError, match="open transaction"):
             migrations.upgrade(connection)
-        assert schema.current(connection, Tables()) == schema.Revision("0011", "0009")
+        assert schema.current(connection, Tables()) == schema.Revision(
+            schema.RELEASE.newest, "0009"
+        )
     engine.dispose()
 
 
@@ -132,7 +134,7 @@ async def test_upgrade_runs_on_a_connection_of_an_asynchronous_engine(driver: st
     async with engine.connect() as connection:
         await connection.run_sync(migrations.upgrade)
         found = await connection.run_sync(schema.current, Tables())
-    assert found == schema.Revision("0011", "0009")
+    assert found == schema.Revision(schema.RELEASE.newest, "0009")
     await engine.dispose()
     schema.downgrade(backend.admin, Tables(), "base")
 
@@ -142,11 +144,12 @@ def test_upgrade_leaves_tables_of_a_newer_release_alone_and_refuses_those_it_can
 ) -> None:
     engine = blocking_engine(url)
     migrations.upgrade(engine)
-    for oldest in ("0011", "0012"):
+    newest = schema.RELEASE.newest
+    for oldest in (newest, "0099"):
         with engine.begin() as connection:
-            values = f"version_num = '0012', oldest_reader = '{oldest}'"
+            values = f"version_num = '0099', oldest_reader = '{oldest}'"
             connection.execute(text(f"UPDATE lockgate_version SET {values}"))
-        if oldest == "0011":
+        if oldest == newest:
             migrations.upgrade(engine)
         else:
             with pytest.raises(OutdatedSchema, match="install"):

@@ -81,7 +81,7 @@ print(json.dumps([admitted[which] for which in range(len(tokens))]))
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("turn", range(5))
-def test_eight_processes_do_everything_at_once(backend: Backend, tmp_path: Path, turn: int) -> None:
+def test_eight_processes_use_all_verbs_at_once(backend: Backend, tmp_path: Path, turn: int) -> None:
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
     made = [new_key() for _ in range(6)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 from sqlalchemy import func, select, text
+from sqlalchemy.dialects import sqlite
 
 from lockgate import run
 from lockgate.core.plans import Organization
@@ -137,3 +139,33 @@ async def test_charges_trigger_pruning(
     with backend.admin.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(tables.organizations)) == 1
     backend.give(tables)
+
+
+def test_workers_that_live_for_seconds_prune_as_often_as_one_that_lives_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An hour of work each: 60 steps on average, however it is divided."""
+    present, steps = 0.0, {3: 0, 45: 0, 3600: 0}
+    monkeypatch.setattr(pruning, "expovariate", Random(1).expovariate)
+    monkeypatch.setattr(pruning, "monotonic", lambda: present)
+    for life in steps:
+        for _ in range(3600 // life):
+            worker = Pruning(Tables(), database_of(sqlite.dialect()))
+            for _ in range(life):
+                present += 1
+                steps[life] += worker.due() is not None
+    assert all(35 <= number <= 85 for number in steps.values()), steps
+
+
+def test_a_forked_worker_draws_the_time_of_its_first_step_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn, present = iter([0.5, 1.5, 1.0]), 0.0
+    monkeypatch.setattr(pruning, "expovariate", lambda _: next(drawn))
+    monkeypatch.setattr(pruning, "monotonic", lambda: present)
+    worker = Pruning(Tables(), database_of(sqlite.dialect()))
+    worker.forked()
+    present = 89.0
+    assert worker.due() is None
+    present = 91.0
+    assert worker.due() is not None

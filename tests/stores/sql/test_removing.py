@@ -16,8 +16,10 @@ from lockgate.errors import HandleTaken
 from lockgate.stores.base import Usage
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.codec import write_id, write_key
+from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.keys import REMOVED_AT_ONCE, Keys
 from lockgate.stores.sql.tables import Tables
+from lockgate.stores.sql.usage import Histories
 
 from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
 from .backends import Backend, await_locks
@@ -84,7 +86,7 @@ class Touched:
 def test_d45_no_verb_reads_ended_keys_it_does_not_return(backend: Backend) -> None:
     tables = backend.take()
     fill(backend, tables)
-    keys = Keys(tables)
+    keys = Keys(tables, Histories(tables, database_of(backend.admin.dialect)))
     with backend.admin.connect() as connection:
         touched = Touched(backend, tables, connection)
 
@@ -140,7 +142,7 @@ def test_every_key_that_is_due_is_removed_with_its_usage_and_leaves_its_handle(
     run(store.close())
 
 
-def test_an_organization_whose_keys_are_all_removed_goes_unless_it_has_an_account(
+def test_an_organization_without_keys_is_removed_unless_it_has_an_account(
     backend: Backend,
 ) -> None:
     tables = backend.take()
@@ -168,7 +170,8 @@ def test_d1_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) ->
     gone = run(store.insert(draft(lifetime=DAY), None, NOW))
     again: KeyDraft = draft("org_2")._replace(handle=gone.handle)
     with ThreadPoolExecutor(1) as pool, served.admin.connect() as connection:
-        assert Keys(tables).remove_ended(connection, b"org_1", NOW + DAY) == 1
+        keys = Keys(tables, Histories(tables, database_of(served.admin.dialect)))
+        assert keys.remove_ended(connection, b"org_1", NOW + DAY) == 1
         inserted = pool.submit(lambda: run(store.insert(again, 9, NOW)))
         await_locks(served.admin)
         connection.commit()

@@ -73,7 +73,7 @@ def test_the_upgrade_command_in_the_error_names_the_prefix(backend: Backend) -> 
     schema.downgrade(backend.admin, Tables("other_"), "base")
 
 
-def test_an_upgrade_of_postgresql_waits_for_another_one_beyond_the_lock_timeout() -> None:
+def test_an_upgrade_of_postgresql_waits_for_another_upgrade_beyond_the_lock_timeout() -> None:
     admin = BACKENDS["postgresql"].admin
     hasty = make_url(BACKENDS["postgresql"].url).update_query_dict({"options": "-c lock_timeout=1"})
     engine = blocking_engine(hasty.render_as_string(hide_password=False))
@@ -89,7 +89,7 @@ def test_an_upgrade_of_postgresql_waits_for_another_one_beyond_the_lock_timeout(
     engine.dispose()
 
 
-def test_an_upgrade_of_mariadb_waits_until_another_one_is_complete(
+def test_an_upgrade_of_mariadb_waits_until_another_upgrade_is_complete(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = BACKENDS["mysql"]
@@ -98,5 +98,5 @@ def test_an_upgrade_of_mariadb_waits_until_another_one_is_complete(
         backend.admin.connect() as connection,
         database_of(backend.admin.dialect).alone(connection),
     ):
-        assert main(["db", "upgrade", "--store", backend.url, "--prefix", "twice_"]) == 1
+        assert main(["db", "upgrade", "--store", backend.url, "--prefix", "twice_"]) == 3
     assert "try again" in capsys.readouterr().err

@@ -13,8 +13,11 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from lockgate import ConfigurationError, Gate, run
+from lockgate import ConfigurationError, Gate, Limit, run
+from lockgate.core.changes import LOCKGATE, ChangeDraft
 from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
+from lockgate.stores.base import Verdict
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.schema import Revision, RevisionRange
 from lockgate.stores.sql.tables import Tables
@@ -28,11 +31,13 @@ BEFORE = RevisionRange("0009", "0009")
 WORKER = """
 import json, sys
 from lockgate import Gate, run
+from lockgate.options import StoreOptions
 from lockgate.stores.sql import SqlStore, schema
 
 url, prefix, organization, *release = sys.argv[1:]
 schema.RELEASE = schema.RevisionRange(*release)
-gate = Gate(SqlStore(url, prefix=prefix), brand="acme", deadline=60)
+store = SqlStore(url, prefix=prefix)
+gate = Gate(store, brand="acme", store_options=StoreOptions(deadline=60))
 text = sys.stdin.readline().strip()
 for line in sys.stdin:
     for number in range(int(line)):
@@ -80,7 +85,11 @@ def test_two_releases_work_side_by_side_while_the_tables_move_forward_and_back(
     tables = Tables("rolling_")
     newest = schema.RELEASE.newest
     schema.upgrade(backend.admin, tables, BEFORE.newest)
-    gate = Gate(SqlStore(backend.url, prefix="rolling_"), brand="acme", deadline=60)
+    gate = Gate(
+        SqlStore(backend.url, prefix="rolling_"),
+        brand="acme",
+        store_options=StoreOptions(deadline=60),
+    )
     no_limits = {"rpm": None, "rph": None, "rpd": None, "concurrent": None}
     run(gate.organizations.place("org_1", "enterprise", **no_limits))
     created = run(gate.keys.create("org_1", "a key"))
@@ -120,7 +129,11 @@ def test_keys_are_rotated_as_soon_as_the_tables_have_a_place_for_it(backend: Bac
     """Also by a process that was running before, and seen by one of the release before."""
     tables = Tables("details_")
     schema.upgrade(backend.admin, tables, "0010")
-    gate = Gate(SqlStore(backend.url, prefix="details_"), brand="acme", deadline=60)
+    gate = Gate(
+        SqlStore(backend.url, prefix="details_"),
+        brand="acme",
+        store_options=StoreOptions(deadline=60),
+    )
     created = run(gate.keys.create("org_1", "a key"))
     assert run(gate.keys.update("org_1", created.key.id, name="b")).name == "b"
     with pytest.raises(ConfigurationError, match="lockgate db upgrade"):
@@ -135,6 +148,32 @@ def test_keys_are_rotated_as_soon_as_the_tables_have_a_place_for_it(backend: Bac
     assert run(gate.authenticate(created.text)).display_name == "b"
     assert run(gate.authenticate(rotated.text)).organization == "org_1"
     run(gate.close())
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_named_limits_hold_as_soon_as_the_tables_have_a_place_for_them(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then their requests fail, the log tells the remedy once, and all others are served."""
+    tables = Tables("limits_")
+    schema.upgrade(backend.admin, tables, "0013")
+    store = SqlStore(backend.url, prefix="limits_")
+    made, limits = new_key(), (Limit("export", "1/hour"),)
+    run(store.insert(draft_of(made), None, NOW))
+    asked = token_of(made), 1, BOOK, NOW
+    for _ in range(2):
+        with pytest.raises(schema.NoLimits, match="lockgate db upgrade"):
+            run(store.admit(*asked, None, limits))
+    told = [one for one in caplog.records if "named limits" in one.getMessage()]
+    assert [one.levelname for one in told] == ["ERROR"]
+    assert run(store.admit(*asked)).verdict is Verdict.ADMITTED
+    run(store.reset("org_1", NOW))
+    schema.upgrade(backend.admin, tables)
+    verdicts = [run(store.admit(*asked, None, limits)).verdict for _ in range(2)]
+    assert verdicts == [Verdict.ADMITTED, Verdict.LIMITED]
+    schema.downgrade(backend.admin, tables, "0013")
+    assert run(store.admit(*asked)).verdict is Verdict.ADMITTED
+    run(store.close())
     schema.downgrade(backend.admin, tables, "base")
 
 
@@ -176,7 +215,7 @@ def next_release(backend: Backend, tables: Tables, oldest_reader: str) -> Iterat
     newest = schema.RELEASE.newest
     with backend.admin.begin() as connection:
         connection.execute(text(added))
-        connection.execute(text(version), {"number": "0012", "oldest": oldest_reader})
+        connection.execute(text(version), {"number": "0099", "oldest": oldest_reader})
     try:
         yield
     finally:
@@ -200,8 +239,12 @@ def test_contracted_tables_log_one_line_with_the_remedy(
 ) -> None:
     """However many requests meet them, in however many threads."""
     tables = Tables("contracted_")
-    with next_release(backend, tables, "0012"):
-        gate = Gate(SqlStore(backend.url, prefix="contracted_"), brand="acme", deadline=60)
+    with next_release(backend, tables, "0099"):
+        gate = Gate(
+            SqlStore(backend.url, prefix="contracted_"),
+            brand="acme",
+            store_options=StoreOptions(deadline=60),
+        )
         created = new_key()
 
         def admit(_: int) -> None:
@@ -211,12 +254,13 @@ def test_contracted_tables_log_one_line_with_the_remedy(
 
         with caplog.at_level(logging.DEBUG, "lockgate"):
             at_once(4, admit)
-        messages = [record.getMessage() for record in caplog.records]
+        ours = [record for record in caplog.records if record.name == "lockgate"]
+        messages = [record.getMessage() for record in ours]
         (line,) = [message for message in messages if "tables" in message]
         assert line == (
-            "The tables of lockgate are at revision 0012, for releases of revision 0012 and later, "
-            "and this version works with 0009 to 0011: install the version of lockgate that made "
-            "them, or a later one."
+            "The tables of lockgate are at revision 0099, for releases of revision 0099 and later, "
+            f"and this version works with 0009 to {schema.RELEASE.newest}: install the version of "
+            "lockgate that made them, or a later one."
         )
         run(gate.close())
 
@@ -230,7 +274,7 @@ def test_a_running_process_whose_tables_are_contracted_logs_the_remedy(
     made = new_key()
     run(store.insert(draft_of(made), None, NOW))
     run(store.admit(token_of(made), 1, BOOK, NOW))
-    with next_release(backend, tables, "0012"):
+    with next_release(backend, tables, "0099"):
         with backend.admin.begin() as connection:
             connection.execute(text("ALTER TABLE running_keys RENAME COLUMN seal TO closed"))
         with caplog.at_level(logging.ERROR, "lockgate"):
@@ -243,3 +287,23 @@ def test_a_running_process_whose_tables_are_contracted_logs_the_remedy(
             connection.execute(text("ALTER TABLE running_keys RENAME COLUMN closed TO seal"))
     assert sum("install the version" in record.getMessage() for record in caplog.records) == 1
     run(store.close())
+
+
+def test_changes_are_recorded_as_soon_as_there_is_a_table_for_them(backend: Backend) -> None:
+    """Also by a process that was running before, and none is lost to a table that is gone."""
+    tables = Tables("logging_")
+    schema.upgrade(backend.admin, tables, "0011")
+    store = SqlStore(backend.url, prefix="logging_")
+    change = ChangeDraft("key_created", "an id", LOCKGATE)
+    run(store.insert(draft_of(new_key()), None, NOW, change=change))
+    assert run(store.change_log("org_1", 9)) == []
+    schema.upgrade(backend.admin, tables)
+    run(store.insert(draft_of(new_key()), None, NOW, change=change))
+    assert [made.number for made in run(store.change_log("org_1", 9))] == [1]
+    schema.downgrade(backend.admin, tables, "0011")
+    run(store.insert(draft_of(new_key()), None, NOW, change=change))
+    assert run(store.change_log("org_1", 9)) == []
+    run(store.remove_ended(1, NOW))
+    assert len(run(store.list("org_1", 9))) == 3
+    run(store.close())
+    schema.downgrade(backend.admin, tables, "base")

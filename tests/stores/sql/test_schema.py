@@ -73,7 +73,7 @@ def revisions() -> list[str]:
     return [script.revision for script in reversed(list(found))]
 
 
-def test_every_revision_goes_forward_and_back_with_data_in_place(backend: Backend) -> None:
+def test_every_revision_upgrades_and_downgrades_with_data_in_place(backend: Backend) -> None:
     """A key made under the first revision is good under every one, and counted on through all."""
     tables = Tables("steps_")
     made = new_key()
@@ -128,7 +128,7 @@ def test_the_migrations_make_the_tables_that_the_code_describes(backend: Backend
     schema.downgrade(backend.admin, tables, "base")
 
 
-def test_the_hosts_own_history_and_tables_stay_as_they_are(backend: Backend) -> None:
+def test_the_hosts_own_history_and_tables_stay_unchanged(backend: Backend) -> None:
     with backend.admin.begin() as connection:
         connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
         connection.execute(text("INSERT INTO alembic_version VALUES ('theirs')"))

@@ -87,7 +87,7 @@ def test_a_missing_folder_is_reported_by_the_store(tmp_path: Path) -> None:
     run(store.close())
 
 
-def test_a_uri_with_a_mode_creates_only_what_it_allows(tmp_path: Path) -> None:
+def test_a_uri_with_a_read_only_mode_creates_no_file(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
     with store_fails(OperationalError, "unable to open database file"):
         run(store.insert(draft_of(new_key()), None))

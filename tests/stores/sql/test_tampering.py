@@ -20,7 +20,7 @@ from ..tampering import check_tampering
 from .backends import Backend
 
 
-def test_a_row_that_was_forged_or_changed_admits_nobody_k1(backend: Backend) -> None:
+def test_k1_a_forged_or_changed_row_admits_no_key(backend: Backend) -> None:
     store = backend.open()
     keys = store.tables.keys
 

@@ -100,10 +100,11 @@ class Accounts:
         keep_token: bool,
         seals: Reseal,
         now: int,
-    ) -> Account | None:
+    ) -> tuple[Account | None, bool]:
         """Assign an unclaimed account of a locked organization to a user.
 
-        Revokes its token unless ``keep_token``, and its keys if ``revoke``.
+        Revokes its token unless ``keep_token``, and its keys if ``revoke``. Returns the account,
+        and whether it or a key was changed.
         """
         id, columns = write_id(organization), self._accounts.c
         mine = columns.organization == id
@@ -111,18 +112,20 @@ class Accounts:
         as_read = columns.seal.is_(None) if old is None else columns.seal == old
         claim = update(self._accounts).where(mine, columns.claimed_by.is_(None), as_read)
         values = {"claimed_by": write_id(user), "claimed_at": now, "unclaimed": 0}
-        connection.execute(claim.values({**values, "review_at": None, "seal": new}))
+        claimed = connection.execute(claim.values({**values, "review_at": None, "seal": new}))
+        changed = claimed.rowcount
         account = self._one(connection, mine)
         if account is None or account.claimed_by != user:
-            return account
+            return account, False
         if revoke:
             keys = self._keys.c
             live = keys.organization == id, keys.ends_at > now, keys.revoked_at.is_(None)
-            connection.execute(update(self._keys).where(*live).values(revoked_at=now, ends_at=now))
+            ended = update(self._keys).where(*live).values(revoked_at=now, ends_at=now)
+            changed += connection.execute(ended).rowcount
         if not keep_token:
             good = update(self._accounts).where(mine, columns.token_revoked_at.is_(None))
-            connection.execute(good.values(token_revoked_at=now))
-        return self._one(connection, mine)
+            changed += connection.execute(good.values(token_revoked_at=now)).rowcount
+        return self._one(connection, mine), changed > 0
 
     def due(self, connection: Connection, edge: int, limit: int) -> list[str]:
         """Return organizations with accounts that may be unused since ``edge``, longest first."""

@@ -13,23 +13,31 @@ committed before the revocation was answered. A process keeps hints of keys, but
 lock to take: a key that differs from its hint is ``MOVED`` and is read and verified anew.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...core.api_keys import ApiKey, KeyState
+from ...core.limits import Limit, LimitWindows, changed_fields, crowded, hit_limited, span_of
 from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
-from ...core.sliding_window import Reading, State, Window, hit
-from ..base import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict
+from ...core.sliding_window import Cells, Reading, State, Window, hit
+from ...core.timestamps import DAY
+from ..base import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict, limits_of
 from .codec import (
+    EMPTY_COLUMNS,
+    LIMIT_ROWS,
+    REMOVE_LIMITS,
     ROW,
     Uses,
     idle_day,
+    limit_id,
+    read_cells,
     read_id,
     read_key,
     read_organization,
     read_state,
     read_uses,
+    write_cells,
     write_id,
     write_state,
     write_uses,
@@ -55,6 +63,8 @@ class Hit(NamedTuple):
     cost: int
     now: int | None
     """The instant in microseconds; None: the server's clock."""
+    limits: LimitWindows | None = None
+    """The named limits to charge as well."""
 
 
 class Admit(NamedTuple):
@@ -72,6 +82,11 @@ class Admit(NamedTuple):
     resolved: bool
     """Whether ``assigned`` comes from the host's resolver, which replaces the plan in the row."""
     assigned: Organization | None
+    address: str | None
+    """The client's address, for a key with an allow-list."""
+    limits: tuple[Limit, ...] | None = None
+    """The named limits of the rule, to charge with those of the plan and the key; None: neither
+    the rule, nor any plan, nor the key has some."""
 
 
 Charge = Hit | Admit
@@ -106,16 +121,24 @@ class Ledger:
         owners = [write_id(charge.organization) for charge in charges]
         accounts, held = self._lock(cursor, owners, charges)
         keys, clock = _keys_of(held.keys, accounts), _clock(cursor, held)
+        is_limited = any(charge.limits is not None for charge in charges)
+        named: list[_Named] = [None] * len(charges)
+        if is_limited:
+            pairs = list(zip([accounts[owner] for owner in owners], charges, strict=True))
+            named = [_named(*pair, keys.get(_handle_of(pair[1])), clock) for pair in pairs]
+            self._read_limits(cursor, [account for account, _ in pairs], named)
         outcomes: list[Outcome] = []
-        for owner, charge in zip(owners, charges, strict=True):
+        for owner, charge, limits in zip(owners, charges, named, strict=True):
             key = keys.get(_handle_of(charge))
-            outcome = _judge(charge, accounts[owner], key, clock)
+            outcome = _judge(charge, accounts[owner], key, clock, limits)
             if isinstance(outcome, Admission) and outcome.key is not None:
                 keys[outcome.key.handle] = outcome.key
             outcomes.append(outcome)
         changed = [account for account in accounts.values() if account.changed]
         if changed:
             self._write(cursor, changed)
+        if is_limited:
+            self._write_limits(cursor, accounts.values())
         return outcomes
 
     def rehearse(self, cursor: Cursor) -> None:
@@ -140,7 +163,14 @@ class Ledger:
             return None
         account = _Account(held.owners[0])
         key = _key_of(held.keys[0], account) if held.keys else None
-        outcome = _judge(charge, account, key, _clock(cursor, held))
+        clock = _clock(cursor, held)
+        limits: _Named = None
+        if charge.limits is not None:
+            limits = _named(account, charge, key, clock)
+            self._read_limits(cursor, [account], [limits])
+        outcome = _judge(charge, account, key, clock, limits)
+        if limits is not None:
+            self._write_limits(cursor, [account])
         if not account.changed:
             return outcome
         if account.new_idle_day or len(account.uses) > USES_AT_MOST:
@@ -149,6 +179,56 @@ class Ledger:
             values = {"o0": owner, "s0": account.windows(), "u0": write_uses(account.uses)}
             cursor.run(cursor.statements.keep, 1, values)
         return outcome
+
+    def _read_limits(
+        self,
+        cursor: Cursor,
+        accounts: Sequence["_Account"],
+        named: Sequence["_Named"],
+    ) -> None:
+        """Read the cells of the named limits that charges of locked organizations have."""
+        wanted = {
+            limit_id(account.id, field): (account, field)
+            for account, limits in zip(accounts, named, strict=True)
+            if isinstance(limits, LimitWindows)
+            for field in limits.fields
+        }
+        if not wanted:
+            return
+        ids = list(wanted)
+        places = places_for(len(ids))
+        rows = cursor.rows(cursor.statements.limits_of, places, filled(places, i=ids))
+        for id, cells, day in rows:
+            account, field = wanted.pop(bytes(id))
+            account.read_limit(field, cells, day)
+        for account, field in wanted.values():
+            account.limits[field] = None
+        for account in {account.id: account for account, _ in wanted.values()}.values():
+            of_owner = {"o0": account.id}
+            ((account.kept_limits,),) = cursor.rows(cursor.statements.count_limits, 1, of_owner)
+
+    def _write_limits(self, cursor: Cursor, accounts: Collection["_Account"]) -> None:
+        """Write the cells of named limits that have changed."""
+        rows = [
+            (account.id, field, cells)
+            for account in accounts
+            for field, cells in account.changed_limits.items()
+        ]
+        if not rows:
+            return
+        days = [idle_day(cells[3] + span_of(field) + DAY) for _, field, cells in rows]
+        known = [day for account in accounts for day in account.days_of_changed_limits()]
+        values = filled(
+            len(rows),
+            i=[limit_id(id, field) for id, field, _ in rows],
+            o=[id for id, _, _ in rows],
+            c=[write_cells(cells) for _, _, cells in rows],
+            d=days,
+        )
+        statements = cursor.statements
+        is_dated = all(old in (None, new) for old, new in zip(known, days, strict=True))
+        statement = statements.keep_limits if is_dated else statements.keep_and_date_limits
+        cursor.run(statement, len(rows), values)
 
     def _lock(
         self, cursor: Cursor, owners: Sequence[bytes], charges: Sequence[Charge]
@@ -195,33 +275,68 @@ class Ledger:
             cursor.run(statement, places, values)
 
 
+_Named = LimitWindows | Exception | None
+"""The named limits of a charge, or the mistake with which it ends."""
+
+
+def _named(
+    account: "_Account", charge: Charge, key: ApiKey | UnreadableState | None, clock: int
+) -> _Named:
+    """Return the named limits of a charge: of its rule, its plan and its key."""
+    if isinstance(charge, Hit):
+        return charge.limits
+    if charge.limits is None or key is None or isinstance(key, UnreadableState):
+        return None
+    try:
+        assigned = charge.assigned if charge.resolved else account.organization()
+        plan = charge.plans.plan_of(assigned, clock if charge.now is None else charge.now)
+        return limits_of(charge.limits, plan, key)
+    except Exception as mistake:
+        return mistake
+
+
 def _judge(
-    charge: Charge, account: "_Account", key: ApiKey | UnreadableState | None, clock: int
+    charge: Charge,
+    account: "_Account",
+    key: ApiKey | UnreadableState | None,
+    clock: int,
+    limits: _Named,
 ) -> Outcome:
     """Return a charge's outcome or exception, which affects no other charge of the batch."""
     now = clock if charge.now is None else charge.now
+    if isinstance(limits, Exception):
+        return limits
     try:
         if isinstance(charge, Hit):
-            return account.hit(charge.windows, now, charge.cost)
-        return key if isinstance(key, UnreadableState) else _admit(charge, account, key, now)
+            return account.hit(charge.windows, now, charge.cost, limits)
+        if isinstance(key, UnreadableState):
+            return key
+        return _admit(charge, account, key, now, limits)
     except Exception as mistake:
         return mistake
 
 
 def _admit(
-    charge: Admit, account: "_Account", key: ApiKey | None, now: int
+    charge: Admit,
+    account: "_Account",
+    key: ApiKey | None,
+    now: int,
+    limits: LimitWindows | None,
 ) -> Admission | type[MOVED]:
     if key is None or sealed_fields(key) != charge.sealed:
         return MOVED
     state = key.state(now)
     if state is not KeyState.ACTIVE:
         return Admission(REFUSED_BY_STATE[state], key)
+    details = key.details
+    if details is not None and details.addresses and not details.allows(charge.address):
+        return Admission(Verdict.ELSEWHERE, key)
     assigned = charge.assigned if charge.resolved else account.organization()
-    plan = charge.plans.plan_of(assigned)
-    reading = account.hit(plan.windows, now, charge.cost)
+    plan = charge.plans.plan_of(assigned, now)
+    reading = account.hit(plan.windows, now, charge.cost, limits)
     if not reading.allowed:
-        return Admission(Verdict.LIMITED, key, plan, reading)
-    return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading)
+        return Admission(Verdict.LIMITED, key, plan, reading, limits)
+    return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading, limits)
 
 
 class _Account:
@@ -229,9 +344,13 @@ class _Account:
 
     __slots__ = (
         "changed",
+        "changed_limits",
         "failure",
         "id",
         "idle_day",
+        "kept_limits",
+        "limit_days",
+        "limits",
         "new_idle_day",
         "plan",
         "state",
@@ -252,23 +371,52 @@ class _Account:
         self.state: State | None = None
         self.changed = False
         self.new_idle_day = False
+        self.limits: dict[str, Cells | None] = {}
+        """The cells of named limits by field, as far as charges have them; None: a new field."""
+        self.changed_limits: dict[str, Cells] = {}
+        self.limit_days: dict[str, int] = {}
+        """The idle days of the rows of limits that were read, by field."""
+        self.kept_limits = 0
+        """The number of its fields, if a charge has a new one."""
 
     def organization(self) -> Organization | None:
         """Return the plan that the row assigns; None: the default plan."""
         plan, overrides = self.plan
         return None if plan is None else read_organization(read_id(self.id), plan, overrides)
 
-    def hit(self, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
-        """Charge the windows."""
+    def read_limit(self, field: str, cells: bytes, day: int) -> None:
+        """Decode the cells of a named limit."""
+        self.limit_days[field] = day
+        try:
+            self.limits[field] = read_cells(cells)
+        except UNREADABLE as failure:
+            self.failure = UnreadableState(read_id(self.id), LIMIT_ROWS, REMOVE_LIMITS)
+            self.failure.__cause__ = failure
+
+    def days_of_changed_limits(self) -> list[int | None]:
+        """Return the idle day in the row of each changed limit; None: it has no row yet."""
+        return [self.limit_days.get(field) for field in self.changed_limits]
+
+    def hit(
+        self,
+        windows: tuple[Window, ...],
+        now: int,
+        cost: int,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        """Charge the windows, and named limits with them."""
         if self.failure is not None:
             raise self.failure
-        if self.state is None:
+        if self.state is None and windows:
             try:
                 self.state = read_state(self.stored_windows, windows)
             except UNREADABLE as failure:
-                raise UnreadableState(read_id(self.id), ROW) from failure
-        reading, state = hit(self.state, windows, now, cost)
-        if state is not self.state:
+                raise UnreadableState(read_id(self.id), ROW, EMPTY_COLUMNS) from failure
+        if limits is None:
+            reading, state = hit(self.state or (), windows, now, cost)
+        else:
+            reading, state = self._hit_limited(windows, now, cost, limits)
+        if windows and state is not self.state:
             self.state = state
             self.changed = True
             longest = max([span + grain for _, span, _, grain in windows], default=0)
@@ -277,6 +425,24 @@ class _Account:
                 self.idle_day = day
                 self.new_idle_day = True
         return reading
+
+    def _hit_limited(
+        self, windows: tuple[Window, ...], now: int, cost: int, limits: LimitWindows
+    ) -> tuple[Reading, State]:
+        before = [self.limits[field] for field in limits.fields]
+        reading, state, after = hit_limited(
+            (self.state or ()) if windows else (),
+            windows,
+            before,
+            limits.windows,
+            now,
+            cost,
+            crowded(before, self.kept_limits),
+        )
+        for field, cells in changed_fields(limits, before, after):
+            self.kept_limits += self.limits[field] is None
+            self.limits[field] = self.changed_limits[field] = cells
+        return reading, state
 
     def use(self, key: ApiKey, now: int) -> ApiKey:
         """Count a request of a key, and return the key with its new usage."""

@@ -36,19 +36,21 @@ class ChangeCounter:
         self._mark = (
             update(organizations)
             .where(organizations.c.id == bindparam("organization"))
-            .values(changed=bindparam("change_counter"))
+            .values(changed=self._read.scalar_subquery())
         )
         self._changed = select(organizations.c.id).where(
             organizations.c.changed > bindparam("since", type_=organizations.c.changed.type)
         )
 
-    def advance(self, connection: Connection, organization: bytes) -> None:
-        """Record a change of an organization, in the transaction that locked it."""
-        values = {"now": self._database.now(connection)}
+    def advance(self, connection: Connection, organization: bytes, now: int | None = None) -> None:
+        """Record a change of an organization, in the transaction that locked it.
+
+        ``now`` is the server's clock, if the transaction has read it.
+        """
+        values = {"now": self._database.now(connection) if now is None else now}
         while connection.execute(self._advance, values).rowcount == 0:
             connection.execute(self._database.insert_missing(self._epochs), {"id": _ONLY})
-        marked = {"organization": organization, "change_counter": self.read(connection)}
-        connection.execute(self._mark, marked)
+        connection.execute(self._mark, {"organization": organization})
 
     def read(self, connection: Connection) -> int:
         """Return the counter; 0 before the first change."""

@@ -2,6 +2,7 @@
 
 import json
 from functools import lru_cache
+from hashlib import sha256
 from struct import Struct
 from typing import Any, TypeAlias
 
@@ -19,6 +20,15 @@ _FORMAT = 1
 _USE = Struct("<Bqq")
 ROW = "its row in the table of organizations"
 """The ``where`` of an :class:`UnreadableState`."""
+EMPTY_COLUMNS = (
+    "set its columns windows, slots and used to NULL: windows, slots and recent usage then begin "
+    "anew, keys and plans stay"
+)
+"""The ``removal`` of one. The row itself cannot go: its keys refer to it."""
+LIMIT_ROWS = "its rows in the table of limits"
+REMOVE_LIMITS = "delete them: named limits then begin anew"
+_EMPTY_OVERRIDES = "set its column overrides to NULL: the limits of its plan then apply"
+_REMOVE_KEY = "delete that row: the key is then lost"
 _ACCOUNT_COLUMNS = len(Account._fields)
 
 Uses: TypeAlias = dict[str, tuple[int, int]]
@@ -33,6 +43,26 @@ def write_id(id: str) -> bytes:
 def read_id(value: bytes) -> str:
     """Decode an id of :func:`write_id`."""
     return bytes(value).decode("utf-8", "surrogatepass")
+
+
+def write_cells(cells: Cells) -> bytes:
+    """Encode the cells of one window of a named limit."""
+    return write_state((cells,))
+
+
+def read_cells(value: bytes) -> Cells:
+    """Decode cells of :func:`write_cells`.
+
+    Raises:
+        ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
+    """
+    (cells,) = read_state(bytes(value), ())
+    return cells
+
+
+def limit_id(organization: bytes, field: str) -> bytes:
+    """Return the primary key of a named limit's cells, of one length for every id (D36)."""
+    return sha256(field.encode("ascii") + b"\n" + organization).digest()
 
 
 def write_state(state: State) -> bytes:
@@ -96,7 +126,7 @@ def read_uses(value: bytes | None, organization: bytes) -> Uses:
             at += _USE.size + length
             uses[value[at - length : at].decode("ascii")] = requests, last
     except UNREADABLE as failure:
-        raise UnreadableState(read_id(organization), ROW) from failure
+        raise UnreadableState(read_id(organization), ROW, EMPTY_COLUMNS) from failure
     return uses
 
 
@@ -121,7 +151,7 @@ def read_organization(id: str, plan: str | None, overrides: str | None) -> Organ
     """
     if plan is None:
         return None
-    with reading_state(id, ROW):
+    with reading_state(id, ROW, _EMPTY_OVERRIDES):
         return Organization(id, plan, _read_overrides(overrides) if overrides else ())
 
 
@@ -138,6 +168,11 @@ def _read_scopes(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
 
+@lru_cache(4096)
+def _read_details(text: str) -> KeyDetails:
+    return KeyDetails.read(json.loads(text))
+
+
 def write_overrides(organization: Organization) -> str | None:
     """Encode the overrides of an organization as JSON; None: it has no overrides."""
     return json.dumps(organization.overrides) if organization.overrides else None
@@ -149,18 +184,18 @@ def write_key(key: ApiKey) -> dict[str, Any]:
     row["organization"] = write_id(key.organization)
     row["scopes"] = json.dumps(key.scopes)
     row["ends_at"] = key.ends_at
-    row["details"] = None if key.details is None else json.dumps(key.details._asdict())
+    row["details"] = None if key.details is None else json.dumps(key.details.written())
     return row
 
 
 def read_key(row: Any, uses: Uses) -> ApiKey:
-    """Decode a key from its row, in the order of the table, and from usage beside windows.
+    """Decode a key from the columns of ``key_columns``, and from usage beside windows.
 
     Raises:
         UnreadableState: the scopes or the details are damaged.
     """
     handle, id, organization, name, prefix, scopes, scheme, digest, seal = row[:9]
-    created_at, expires_at, revoked_at, requests, last, _, details = row[9:16]
+    created_at, expires_at, revoked_at, requests, last, details = row[9:15]
     if handle in uses:
         more, latest = uses[handle]
         requests += more
@@ -168,9 +203,9 @@ def read_key(row: Any, uses: Uses) -> ApiKey:
     owner = read_id(organization)
     try:
         covered = _read_scopes(scopes)
-        described = None if details is None else KeyDetails(**json.loads(details))
+        described = None if details is None else _read_details(details)
     except UNREADABLE as failure:
-        raise UnreadableState(owner, "its row in the table of keys") from failure
+        raise UnreadableState(owner, "its row in the table of keys", _REMOVE_KEY) from failure
     return ApiKey(
         id,
         handle,

@@ -7,7 +7,7 @@ after the lock. SQLite has one writer, which ``BEGIN IMMEDIATE`` makes of a conn
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from time import sleep
 from typing import Any, Final, NamedTuple
@@ -35,8 +35,10 @@ from .statements import Cursor, Rows, Statements, Written, filled, places_for
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
 _UNDEFINED_COLUMN: Final = "42703"
+_UNDEFINED_TABLE: Final = "42P01"
 _MYSQL_DEADLOCK: Final = 1213
 _MYSQL_UNDEFINED_COLUMN: Final = 1054
+_MYSQL_UNDEFINED_TABLE: Final = 1146
 _MYSQL_REDEFINED: Final = 1412
 """The table was altered after the snapshot of the transaction."""
 _MARIADB_CHANGED: Final = 1020
@@ -51,7 +53,7 @@ _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)
 
 _MYSQL_LEVEL: Final = "READ COMMITTED"
 
-_CLOCK: Final = 16
+_CLOCK: Final = 15
 """The position of the clock's column, after the columns of a key."""
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _WAL_ATTEMPTS: Final = 100
@@ -112,7 +114,11 @@ class Database(ABC):
 
     def now(self, connection: Connection) -> int:
         """Return the server's clock in microseconds (D27)."""
-        return int(connection.execute(select(self.clock)).scalar_one())
+        return self.read_clock(connection.execute(select(self.clock)).scalar_one())
+
+    def read_clock(self, value: Any) -> int:
+        """Return the present by what a statement read as :attr:`clock`."""
+        return int(value)
 
     def writing(self, statements: Statements) -> Sequence[Written]:
         """Return the statements that write windows and usage."""
@@ -122,12 +128,25 @@ class Database(ABC):
     def insert_missing(self, table: Table) -> Insert:
         """Return an insert that skips rows with an existing primary key."""
 
+    @abstractmethod
+    def upsert(
+        self, table: Table, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+    ) -> Insert:
+        """Return an insert of rows that updates some columns where the primary key exists."""
+
     def passing(self, failure: Exception) -> bool:
         """Return whether the server undid the transaction because of a conflict with another."""
         return False
 
     def lacks_column(self, failure: Exception) -> bool:
         """Return whether a statement named a column that its table does not have."""
+        return False
+
+    def lacks_table(self, failure: Exception, name: str) -> bool:
+        """Return whether a statement failed because the table ``name`` does not exist."""
+        return self._lacks_a_table(failure) and name in str(_cause(failure))
+
+    def _lacks_a_table(self, failure: Exception) -> bool:
         return False
 
     def busy(self, failure: Exception) -> bool:
@@ -138,7 +157,7 @@ class Database(ABC):
 class Sqlite(Database):
     """A file shared by the processes of one machine, with this machine's clock."""
 
-    clock = literal_column("0", Integer())  # Unused: the clock is this process's.
+    clock = literal_column("0", Integer())  # A place holder: the clock is this process's.
 
     def begin(self, connection: Connection) -> None:
         connection.begin()
@@ -169,11 +188,24 @@ class Sqlite(Database):
     def now(self, connection: Connection) -> int:
         return wall_clock()
 
+    def read_clock(self, value: Any) -> int:
+        return wall_clock()
+
     def insert_missing(self, table: Table) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()
 
+    def upsert(
+        self, table: Table, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+    ) -> Insert:
+        made = sqlite.insert(table).values(rows)
+        key, new = list(table.primary_key.columns), {name: made.excluded[name] for name in columns}
+        return made.on_conflict_do_update(index_elements=key, set_=new)
+
     def lacks_column(self, failure: Exception) -> bool:
         return "no such column" in str(_cause(failure)) or "no column named" in str(_cause(failure))
+
+    def _lacks_a_table(self, failure: Exception) -> bool:
+        return "no such table" in str(_cause(failure))
 
     def busy(self, failure: Exception) -> bool:
         return str(getattr(_cause(failure), "sqlite_errorname", "")).startswith("SQLITE_BUSY")
@@ -203,12 +235,22 @@ class Postgresql(Database):
     def insert_missing(self, table: Table) -> Insert:
         return postgresql.insert(table).on_conflict_do_nothing()
 
+    def upsert(
+        self, table: Table, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+    ) -> Insert:
+        made = postgresql.insert(table).values(rows)
+        key, new = list(table.primary_key.columns), {name: made.excluded[name] for name in columns}
+        return made.on_conflict_do_update(index_elements=key, set_=new)
+
     def passing(self, failure: Exception) -> bool:
         state = getattr(_cause(failure), "sqlstate", None)
         return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED}
 
     def lacks_column(self, failure: Exception) -> bool:
         return getattr(_cause(failure), "sqlstate", None) == _UNDEFINED_COLUMN
+
+    def _lacks_a_table(self, failure: Exception) -> bool:
+        return getattr(_cause(failure), "sqlstate", None) == _UNDEFINED_TABLE
 
 
 class Mysql(Database):
@@ -258,11 +300,20 @@ class Mysql(Database):
         key = next(iter(table.primary_key.columns))
         return mysql.insert(table).on_duplicate_key_update({key.name: key})
 
+    def upsert(
+        self, table: Table, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+    ) -> Insert:
+        made = mysql.insert(table).values(rows)
+        return made.on_duplicate_key_update({name: made.inserted[name] for name in columns})
+
     def passing(self, failure: Exception) -> bool:
         return _mysql_code(failure) in {_MYSQL_DEADLOCK, _MARIADB_CHANGED, _MYSQL_REDEFINED}
 
     def lacks_column(self, failure: Exception) -> bool:
         return _mysql_code(failure) == _MYSQL_UNDEFINED_COLUMN
+
+    def _lacks_a_table(self, failure: Exception) -> bool:
+        return _mysql_code(failure) == _MYSQL_UNDEFINED_TABLE
 
 
 def _mysql_code(failure: Exception) -> object:
@@ -282,9 +333,14 @@ def _joining(connection: Connection) -> None:
     Otherwise a lock would end with its statement, before the reads after it. Setting another level
     takes round trips, which other connections are spared.
     """
-    driver = connection.connection.dbapi_connection
-    assert driver is not None, "the connection is open"
-    if connection.dialect.detect_autocommit_setting(driver):
+    pooled = connection.connection
+    driver: Any = pooled.dbapi_connection
+    if not hasattr(
+        driver, "get_autocommit"
+    ):  # SQLAlchemy's own of a driver that awaits, to 2.0.42.
+        driver = pooled.driver_connection
+    ask = getattr(driver, "get_autocommit", None)
+    if driver.autocommit if ask is None else ask():
         connection.execution_options(isolation_level=_MYSQL_LEVEL)
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from ...errors import ConfigurationError
 from ..runtime.process_hooks import own_lock
 from .databases import database_of
+from .opened_file import OpenedFile
 from .schema import MissingFile
 
 logger: Final = logging.getLogger("lockgate")
@@ -51,6 +52,16 @@ class Engines(NamedTuple):
     """Seconds to repeat the wait for a locked file; 0: the driver's own wait suffices."""
     creates: bool = False
     """Whether a URL of SQLite asks for a missing file and its tables, by ``mode=rwc``."""
+    file: OpenedFile | None = None
+    """The file of SQLite."""
+
+    def for_command(self) -> Engine:
+        """Return an engine that blocks; one that lockgate opens creates a missing SQLite file."""
+        if self.blocking is not None and not self.ours:
+            return self.blocking
+        known = self.blocking or (self.awaiting and self.awaiting())
+        assert known, "there is one of both"
+        return blocking_engine(known.url.render_as_string(hide_password=False))
 
     def __repr__(self) -> str:
         """Name the driver without the URL: SQLAlchemy shows passwords after its ``?``."""
@@ -75,7 +86,8 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
             )
         engine = AsyncEngine(_own(source.sync_engine))
         return Engines(source.dialect, None, lambda: engine, ours=False, patience=0)
-    return Engines(source.dialect, _own(source), None, ours=False, patience=0)
+    file = OpenedFile(sqlite_file(source.url)) if source.dialect.name == "sqlite" else None
+    return Engines(source.dialect, _own(source), None, ours=False, patience=0, file=file)
 
 
 def blocking_engine(url: str) -> Engine:
@@ -162,7 +174,8 @@ def _opened(url: URL) -> Engines:
     patience = float(str(url.query.get("timeout", _SECONDS)))
     url = url.update_query_dict({"timeout": str(min(patience, _STEP))})
     engine = _blocking(url, creates=creates)
-    return Engines(dialect, engine, None, ours=True, patience=patience, creates=creates)
+    file = OpenedFile(sqlite_file(url))
+    return Engines(dialect, engine, None, True, patience, creates, file)
 
 
 def _base(url: URL) -> str:

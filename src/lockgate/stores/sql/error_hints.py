@@ -17,14 +17,15 @@ _CRYPTOGRAPHY: Final = (
 _DATABASE: Final = "there is no such database: create it, or see its name in the store's URL"
 _HOST: Final = "it takes no connections of this user from here: have it let this host in"
 _NO_SERVER: Final = (
-    "no server answers there: see host and port in the store's URL, and that it runs"
+    "no server answers there: see host and port in the store's URL, and that it runs; write an "
+    "'@', '/' or '%' of its password as %40, %2F or %25"
 )
 _TOO_SLOW: Final = (
     "it accepts no connection in time: see whether it is overloaded, host and port in the store's "
     "URL, and what filters packets on the way"
 )
 _RIGHTS: Final = (
-    "this user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on our tables"
+    "this user may not do that: grant it SELECT, INSERT, UPDATE and DELETE on lockgate's tables"
 )
 _READ_ONLY: Final = "it only reads: use the primary server, a file and a folder that can be written"
 _FULL: Final = "its disk is full: make room"
@@ -32,6 +33,17 @@ _CROWDED: Final = "it has no connection left: let it have more, or use fewer pro
 _POOL: Final = "every connection of the pool is in use: make the pool larger"
 _LOCKED: Final = (
     "another session keeps the rows or tables locked: find it among the open transactions"
+)
+_SHUT: Final = (
+    "it is closed to this user: give the role LOGIN, let it CONNECT to the database, and the "
+    "database ALLOW_CONNECTIONS"
+)
+_TLS: Final = (
+    "no TLS connection is possible: see that it offers TLS, its certificate, and the certificates "
+    "that the store's URL names"
+)
+_HANGS_UP: Final = (
+    "it ends the connection at once: see its own log, and host and port in the store's URL"
 )
 _STARTING: Final = "it is starting or stopping: wait"
 _TABLES: Final = (
@@ -88,9 +100,18 @@ _MYSQL: Final = {
     2002: _NO_SERVER,
     2003: _NO_SERVER,
     2005: _NO_SERVER,
+    2026: _TLS,
 }
 # libpq has no code for a refused connection, only the server's message.
 _LIBPQ: Final = (
+    ("too many connections", _CROWDED),
+    ("not permitted to log in", _SHUT),
+    ("permission denied for database", _SHUT),
+    ("is not currently accepting connections", _SHUT),
+    ("certificate file", _TLS),
+    ("certificate verify", _TLS),
+    ("support SSL", _TLS),
+    ("SSL error", _TLS),
     ("password authentication failed", _LOGIN),
     ("no password supplied", _LOGIN),
     ('role "', _LOGIN),
@@ -99,8 +120,12 @@ _LIBPQ: Final = (
     ("too many clients", _CROWDED),
     ("remaining connection slots", _CROWDED),
     ("is starting up", _STARTING),
+    ("not yet accepting connections", _STARTING),
     ("is shutting down", _STARTING),
     ("Connection refused", _NO_SERVER),
+    ("No route to host", _NO_SERVER),
+    ("unreachable", _NO_SERVER),
+    ("closed the connection unexpectedly", _HANGS_UP),
     ("resolve host", _NO_SERVER),
     ("translate host", _NO_SERVER),
     ("timeout expired", _TOO_SLOW),

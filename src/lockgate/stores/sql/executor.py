@@ -26,6 +26,7 @@ from ..runtime.per_loop import PerLoop
 from ..runtime.process_hooks import after_fork_in_child
 from .admission import TOGETHER_AT_MOST, Charge, Outcome
 from .engines import Engines
+from .opened_file import OpenedFile
 from .raw_connections import RawConnections
 from .statements import Cursor
 from .transactions import ConnectionLost, Transactions, Work
@@ -94,14 +95,22 @@ class SyncExecutor(Executor):
         ours: whether lockgate opened the engine.
         prompt: whether the driver enforces deadlines itself. With other drivers, calls run in a
             thread that can be abandoned (D34).
+        file: the file of SQLite, checked once a second by charges and at each other call.
     """
 
     def __init__(
-        self, engine: Engine, transactions: Transactions, *, ours: bool, prompt: bool = False
+        self,
+        engine: Engine,
+        transactions: Transactions,
+        *,
+        ours: bool,
+        prompt: bool = False,
+        file: OpenedFile | None = None,
     ) -> None:
         super().__init__(transactions)
         self._engine = engine
         self._ours = ours
+        self._file = file
         self._given_up = False
         self._severed = 0
         """The number of times that connections were severed; earlier calls are not retried."""
@@ -137,7 +146,7 @@ class SyncExecutor(Executor):
                 cursor.connection.invalidate()
             cursor.connection.close()
         if self._ours:
-            self._engine.dispose(close=embedded)
+            self._dispose(close=embedded)
         self._begin()
 
     def do(self, work: Work[T]) -> T:
@@ -183,7 +192,7 @@ class SyncExecutor(Executor):
             self._release()
             self._sending.release()
         if self._ours:
-            self._engine.dispose()
+            self._dispose()
         self._transactions.hurried = False
 
     def sever(self) -> None:
@@ -237,8 +246,11 @@ class SyncExecutor(Executor):
             return value
 
     def _charge(self, charges: Sequence[Charge]) -> list[Outcome]:
+        file = self._file
         with self._sending:
             cursor = self._cursor or self._open()
+            if file is not None and monotonic() >= file.trusted_until:
+                file.check()
             try:
                 outcomes = self._transactions.charge(cursor, charges)
             except BaseException:
@@ -263,7 +275,11 @@ class SyncExecutor(Executor):
             cursor.connection.close()
 
     def _connect(self) -> Connection:
+        if self._file is not None:
+            self._file.check()
         connection = self._engine.connect()
+        if self._file is not None:
+            self._file.remember()
         if self._given_up:
             connection.invalidate()
             connection.close()
@@ -276,6 +292,12 @@ class SyncExecutor(Executor):
                 raise
             self._checked = True
         return connection
+
+    def _dispose(self, *, close: bool = True) -> None:
+        """Drop the pool; the connections of the next one may open another file."""
+        self._engine.dispose(close=close)
+        if self._file is not None:
+            self._file.forget()
 
 
 class _Awaiting(Executor):
@@ -321,14 +343,16 @@ class ThreadExecutor(_Awaiting):
         self._charging = WorkerThreads(1, "lockgate-sql-charges")
         self._others = WorkerThreads(1 if one_writer else _LOOP_THREADS, "lockgate-sql")
         self._writing = self._charging if one_writer else self._others
+        self._given_up = False
 
     async def read(self, work: Work[T]) -> T:
-        return await self._others.do(partial(self._sync.do, work))
+        return await self._do(self._others, partial(self._sync.do, work))
 
     async def write(self, work: Work[T]) -> T:
-        return await self._writing.do(partial(self._sync.do_write, work))
+        return await self._do(self._writing, partial(self._sync.do_write, work))
 
     def give_up(self) -> None:
+        self._given_up = True
         self._sync.give_up()
         super().give_up()
         self._charging.stop()
@@ -343,7 +367,12 @@ class ThreadExecutor(_Awaiting):
         self._others.stop()
 
     async def _send(self, charges: Sequence[Charge]) -> list[Outcome]:
-        return await self._charging.do(partial(self._sync.send, charges))
+        return await self._do(self._charging, partial(self._sync.send, charges))
+
+    async def _do(self, threads: "WorkerThreads", work: Callable[[], T]) -> T:
+        if self._given_up:  # By the failure of another call, after this one had begun.
+            raise ConnectionLost
+        return await threads.do(work)
 
 
 class AsyncExecutor(_Awaiting):
@@ -469,7 +498,13 @@ def executors_of(transactions: Transactions, engines: Engines) -> PerLoop[Execut
     sync = (
         None
         if engines.blocking is None
-        else SyncExecutor(engines.blocking, transactions, ours=ours, prompt=ours and one_writer)
+        else SyncExecutor(
+            engines.blocking,
+            transactions,
+            ours=ours,
+            prompt=ours and one_writer,
+            file=engines.file,
+        )
     )
     if awaiting is not None:
         return PerLoop(sync, lambda: AsyncExecutor(awaiting(), transactions, ours=ours))

@@ -19,15 +19,19 @@ from sqlalchemy import (
 
 from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
 from ...core.digests import Digest
+from ...core.key_search import IMPORTED, KeySearch
 from ...core.row_seals import Counted, tally
-from ...errors import HandleTaken, KeyLimitReached
-from ..base import Census, Page
-from .codec import read_key, read_uses, write_id, write_key, write_uses
+from ...errors import ConfigurationError, KeyLimitReached
+from ..base import Census, FoundKeys, HistoryOwner, Page
+from .codec import read_id, read_key, read_uses, write_id, write_key, write_uses
 from .tables import FINITE, Tables
+from .usage import Histories
 
 REMOVED_AT_ONCE: Final = 50
 """Keys removed per transaction, which locks their organization for some milliseconds."""
 _COUNTED_AT_ONCE: Final = 1000
+_LAST: Final = "\x7f"
+"""A character after all of those in handles."""
 
 _ACTIVE: Final = KeyState.ACTIVE
 _USAGE: Final = ApiKey._fields.index("request_count")
@@ -42,14 +46,16 @@ class Keys:
 
     Args:
         tables: the tables.
+        histories: the statements of the usage histories, which are removed with their keys.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, histories: Histories) -> None:
         self._table: Final = tables.keys
         self._organizations: Final = tables.organizations
         self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
         self._tables: Final = tables
+        self._histories: Final = histories
         self._selects: dict[bool, Select[*tuple[Any, ...]]] = {}
 
     def insert(self, connection: Connection, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
@@ -62,24 +68,11 @@ class Keys:
         return self.add(connection, draft.created(now))
 
     def add(self, connection: Connection, key: ApiKey) -> ApiKey:
-        """Insert the row of a key.
-
-        Raises:
-            HandleTaken: a removed key had its handle.
-        """
+        """Insert the row of a key, whose handle :meth:`ChangeLog.add` then checks."""
         connection.execute(insert(self._table), self._columns(key))
-        self.check_not_removed(connection, key.handle)
+        if not self._tables.has_details:  # Its creator was left out.
+            key = key._replace(details=None)
         return key
-
-    def check_not_removed(self, connection: Connection, handle: str) -> None:
-        """Raise HandleTaken if a removed key had this handle.
-
-        Called after the insert, which waits for a removal in progress. A locking read sees its
-        committed rows, even if the transaction's snapshot is older.
-        """
-        there = select(self._removed.c.handle).where(self._removed.c.handle == handle)
-        if connection.scalar(there.with_for_update(read=True)) is not None:
-            raise HandleTaken
 
     def taken(self, connection: Connection, draft: KeyDraft) -> bool:
         """Return whether a row has one of the values that must be unique."""
@@ -92,8 +85,14 @@ class Keys:
         keys = self._table
         mine = keys.c.organization == write_id(organization)
         handles = select(keys.c.handle).where(mine)
+        owners = [HistoryOwner(organization, handle) for handle in connection.scalars(handles)]
         connection.execute(insert(self._removed).from_select(["handle"], handles))
         connection.execute(delete(keys).where(mine))
+        self._histories.remove(connection, [HistoryOwner(organization, None), *owners])
+
+    def exist(self, connection: Connection) -> bool:
+        """Return whether there is any key, in any state."""
+        return connection.scalar(select(self._table.c.handle).limit(1)) is not None
 
     def by_handle(self, connection: Connection, handle: str) -> ApiKey | None:
         """Return the key with this handle."""
@@ -188,6 +187,8 @@ class Keys:
             connection.execute(delete(keys).where(keys.c.handle.in_(handles)))
             for handle in handles:
                 uses.pop(handle, None)
+            owner = read_id(organization)
+            self._histories.remove(connection, [HistoryOwner(owner, handle) for handle in handles])
             # With an idle day, Pruning deletes the row once it is empty.
             idle = func.coalesce(organizations.c.idle_day, 0)
             left = update(organizations).where(mine).values(used=write_uses(uses), idle_day=idle)
@@ -208,8 +209,32 @@ class Keys:
 
     def scan(self, connection: Connection, after: str, limit: int) -> Sequence[ApiKey]:
         """Return the next keys after a handle, in the order of their handles."""
-        handle = self._table.c.handle
-        some = self._with_usage.where(handle > after).order_by(handle).limit(limit)
+        return self._some(connection, limit, self._table.c.handle > after)
+
+    def search(
+        self, connection: Connection, wanted: KeySearch, limit: int, cursor: str | None
+    ) -> FoundKeys:
+        """Return the keys that a search finds, in the order of their handles: one step."""
+        columns, after = self._table.c, cursor or ""
+        if wanted.id is not None:
+            key = self._one(connection, columns.id == wanted.id)
+            return FoundKeys([] if key is None else [key], None)
+        start = IMPORTED if wanted.handle is None else wanted.handle
+        at = columns.handle
+        among = at >= start, at > after, at < start + _LAST
+        if wanted.handle is not None:
+            keys = self._some(connection, limit, *among)
+            return FoundKeys(keys, keys[-1].handle if len(keys) == limit else None)
+        # No index has the prefixes: compare those of some rows at a time.
+        some = select(at, columns.prefix).where(*among).order_by(at).limit(_COUNTED_AT_ONCE)
+        rows = connection.execute(some).all()
+        handles = [handle for handle, prefix in rows if prefix == wanted.prefix]
+        found = self._some(connection, len(handles), at.in_(handles)) if handles else ()
+        return FoundKeys(found, rows[-1][0] if len(rows) == _COUNTED_AT_ONCE else None)
+
+    def _some(self, connection: Connection, limit: int, *which: Any) -> Sequence[ApiKey]:
+        """Return keys in the order of their handles."""
+        some = self._with_usage.where(*which).order_by(self._table.c.handle).limit(limit)
         return [_key(row) for row in connection.execute(some)]
 
     def census(self, connection: Connection, now: int, cursor: str | None) -> Census:
@@ -251,9 +276,17 @@ class Keys:
         return found
 
     def _columns(self, key: ApiKey) -> dict[str, Any]:
-        """Encode a key as the columns that the tables have."""
+        """Encode a key as the columns that the tables have.
+
+        Raises:
+            ConfigurationError: they have no place for its allow-list.
+        """
         row = write_key(key)
         if not self._tables.has_details:
+            if key.addresses:
+                raise ConfigurationError(
+                    "The tables of lockgate were migrated back: no allow-list."
+                )
             del row["details"]
         return row
 

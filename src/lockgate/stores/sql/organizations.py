@@ -3,15 +3,21 @@
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, case, select, update
+from sqlalchemy import Connection, case, delete, select, update
 
 from ...core.leases import Lease, Leases, live
+from ...core.limits import LimitWindows, peek_limited
 from ...core.plans import Organization
 from ...core.sliding_window import Reading, Window, peek
 from ..base import reading_state
 from .codec import (
+    EMPTY_COLUMNS,
+    LIMIT_ROWS,
+    REMOVE_LIMITS,
     ROW,
     idle_day,
+    limit_id,
+    read_cells,
     read_leases,
     read_organization,
     read_state,
@@ -35,15 +41,17 @@ class Organizations:
 
     def __init__(self, tables: Tables, database: Database) -> None:
         self._table: Final = tables.organizations
+        self._tables: Final = tables
         self._database: Final = database
 
     def lock(self, connection: Connection, id: bytes) -> Any:
-        """Lock an organization, inserting it if necessary; return its slots and idle day.
+        """Lock an organization, inserting it if necessary; return its slots, idle day and plan.
 
         This is the first statement of its transaction, which may restart here.
         """
         table = self._table
-        mine = select(table.c.slots, table.c.idle_day).where(table.c.id == id).with_for_update()
+        columns = table.c.slots, table.c.idle_day, table.c.plan, table.c.overrides
+        mine = select(*columns).where(table.c.id == id).with_for_update()
         while (row := connection.execute(mine).one_or_none()) is None:
             made = {"id": id, "idle_day": 0}
             with self._database.making(connection):
@@ -75,6 +83,14 @@ class Organizations:
         overrides = write_overrides(organization)
         connection.execute(mine.values(plan=organization.plan, overrides=overrides))
 
+    def reset(self, connection: Connection, id: str) -> None:
+        """Empty the windows and the named limits of a locked organization."""
+        mine = update(self._table).where(self._table.c.id == write_id(id))
+        connection.execute(mine.values(windows=None))
+        if self._tables.has_limits:
+            limits = self._tables.limits
+            connection.execute(delete(limits).where(limits.c.organization == write_id(id)))
+
     def leave(self, connection: Connection, id: str) -> None:
         """Mark a locked organization without account and keys for pruning.
 
@@ -92,19 +108,29 @@ class Organizations:
         organization: str,
         windows: tuple[Window, ...],
         now: int | None,
+        named: LimitWindows | None,
     ) -> Reading:
-        """Return the reading of an organization's windows, without a charge."""
+        """Return the reading of an organization's windows and named limits, without a charge."""
         column = self._table.c.windows
-        mine = select(column).where(self._table.c.id == write_id(organization))
-        with reading_state(organization, ROW):
-            state = read_state(connection.scalar(mine), windows)
-        return peek(state, windows, self._database.now(connection) if now is None else now)
+        id = write_id(organization)
+        value = connection.scalar(select(column).where(self._table.c.id == id)) if windows else None
+        with reading_state(organization, ROW, EMPTY_COLUMNS):
+            state = read_state(value, windows)
+        now = self._database.now(connection) if now is None else now
+        if named is None:
+            return peek(state, windows, now)
+        limits = self._tables.limits
+        ids = [limit_id(id, field) for field in named.fields]
+        found = connection.execute(select(limits.c.id, limits.c.cells).where(limits.c.id.in_(ids)))
+        with reading_state(organization, LIMIT_ROWS, REMOVE_LIMITS):
+            cells = {bytes(one): read_cells(value) for one, value in found}
+        return peek_limited(state, windows, [cells.get(one) for one in ids], named.windows, now)
 
     def held(self, connection: Connection, organization: str, now: int | None) -> tuple[Lease, ...]:
         """Return the live leases of an organization."""
         column = self._table.c.slots
         mine = select(column).where(self._table.c.id == write_id(organization))
-        with reading_state(organization, ROW):
+        with reading_state(organization, ROW, EMPTY_COLUMNS):
             leases = read_leases(connection.scalar(mine))
         return live(leases, self._database.now(connection) if now is None else now)
 
@@ -118,8 +144,8 @@ class Organizations:
         """Lock an organization and change its leases by a function of ``core/leases.py``."""
         table = self._table
         id = write_id(organization)
-        slots, day = self.lock(connection, id)
-        with reading_state(organization, ROW):
+        slots, day, *_ = self.lock(connection, id)
+        with reading_state(organization, ROW, EMPTY_COLUMNS):
             before = read_leases(slots)
         value, after = change(before, self._database.now(connection) if now is None else now)
         if after != before:

@@ -1,24 +1,28 @@
 """Pruning: processes that make charges remove idle state, a few rows at a time (W10)."""
 
+from random import expovariate
 from time import monotonic
 from typing import Final
 
-from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy import Column, Connection, Table, delete, exists, select, update
 
 from ...core.timestamps import DAY
-from ..runtime.process_hooks import own_lock
+from ..runtime.process_hooks import after_fork_in_child, own_lock
 from .databases import Database
 from .tables import Tables
 from .transactions import Work
 
 INTERVAL: Final = 60.0
-"""Seconds between two steps of a process, unless a step found its maximum of rows."""
+"""Mean seconds between two steps of a process, unless a step found its maximum of rows. They are
+drawn from an exponential distribution, which has no memory: workers that live for seconds take as
+many steps together as one that lives as long as all of them."""
 AT_ONCE: Final = 50
 """Rows of one step, which takes a millisecond or two."""
 
 
 class Pruning:
-    """Removes empty windows, ended leases, and organizations without a plan, key or account.
+    """Removes empty windows, ended leases, organizations without a plan, key or account, and named
+    limits and usage histories that show nothing any more.
 
     ``KeyStore.remove_ended`` removes ended keys. A step skips locked rows, so it neither waits nor
     delays an admission.
@@ -32,9 +36,15 @@ class Pruning:
         self._organizations = tables.organizations
         self._keys = tables.keys
         self._accounts = tables.accounts
+        self._tables = tables
         self._database = database
         self._lock = own_lock()
-        self._next = monotonic() + INTERVAL
+        self.forked()
+        after_fork_in_child(self)
+
+    def forked(self) -> None:
+        """Draw when the first step of this process is due, apart from those of its siblings."""
+        self._next = monotonic() + expovariate(1) * INTERVAL
 
     def due(self) -> Work[None] | None:
         """Return the next step if it is due, to one caller only."""
@@ -44,7 +54,7 @@ class Pruning:
         with self._lock:
             if now < self._next:
                 return None
-            self._next = now + INTERVAL
+            self._next = now + expovariate(1) * INTERVAL
         return self._step
 
     def _step(self, connection: Connection) -> None:
@@ -72,4 +82,18 @@ class Pruning:
             connection.execute(
                 update(table).where(these).values(windows=None, slots=None, idle_day=None)
             )
-        return len(ids)
+        tables, ended = self._tables, [len(ids)]
+        if tables.has_usage:
+            ended.append(_prune(connection, tables.usage, tables.usage.c.until_day, today))
+        if tables.has_limits:
+            ended.append(_prune(connection, tables.limits, tables.limits.c.idle_day, today))
+        return max(ended)
+
+
+def _prune(connection: Connection, table: Table, until: Column[int], today: int) -> int:
+    """Delete some rows that have ended; return their number."""
+    ended = select(table.c.id).where(until <= today).limit(AT_ONCE)
+    ids = list(connection.scalars(ended.with_for_update(skip_locked=True)))
+    if ids:
+        connection.execute(delete(table).where(table.c.id.in_(ids)))
+    return len(ids)

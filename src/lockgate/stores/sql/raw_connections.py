@@ -46,8 +46,8 @@ class RawConnections:
 
 
 def _shut(driver: Any) -> None:
-    own = getattr(driver, "_sock", None)  # PyMySQL's.
-    if isinstance(own, socket.socket):
+    own = _socket(driver)
+    if own is not None:
         own.shutdown(socket.SHUT_RDWR)
         return
     with socket.socket(fileno=os.dup(driver.fileno())) as shared:
@@ -55,8 +55,13 @@ def _shut(driver: Any) -> None:
 
 
 def _descriptor(driver: Any) -> int:
+    return int((_socket(driver) or driver).fileno())
+
+
+def _socket(driver: Any) -> socket.socket | None:
+    """Return the socket of PyMySQL, which has no method for it; None: it is another driver."""
     own = getattr(driver, "_sock", None)
-    return int((own if isinstance(own, socket.socket) else driver).fileno())
+    return own if isinstance(own, socket.socket) else None
 
 
 def _replace(descriptor: int) -> None:

@@ -21,8 +21,16 @@ from ..runtime.process_hooks import own_lock
 from .databases import Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
+_DECLARES: Final = "0010"
+"""The revision from which on tables declare the oldest revision that reads them."""
 _HAS_DETAILS: Final = "0011"
 """The revision from which on the table of keys has the column ``details``."""
+_HAS_CHANGES: Final = "0012"
+"""The revision from which on there is a table of the change log."""
+_HAS_USAGE: Final = "0013"
+"""The revision from which on there is a table of usage histories."""
+_HAS_LIMITS: Final = "0014"
+"""The revision from which on there is a table of named limits."""
 
 logger: Final = logging.getLogger("lockgate")
 
@@ -59,7 +67,7 @@ class RevisionRange(NamedTuple):
         return found.oldest_reader <= self.newest
 
 
-RELEASE: Final = RevisionRange(oldest="0009", newest="0011")
+RELEASE: Final = RevisionRange(oldest="0009", newest="0014")
 """The revisions that this release works with; migrations go to the newest."""
 
 
@@ -94,19 +102,96 @@ class MissingFile(OutdatedSchema):
         )
 
 
+class NoLimits(OutdatedSchema):
+    """The tables have no place for named limits; the message is the remedy."""
+
+    def __init__(self) -> None:
+        StoreError.__init__(
+            self,
+            "The tables of lockgate have no place for named limits, so requests that are charged "
+            "for one get 503: run 'lockgate db upgrade'.",
+        )
+
+
 def current(connection: Connection, tables: Tables) -> Revision | None:
     """Return the revision of the tables, or None without tables."""
+    found = None
+    for _ in range(2):
+        inspector = inspect(connection)
+        if not inspector.has_table(tables.version):
+            return None
+        names = {column["name"] for column in inspector.get_columns(tables.version)}
+        declared = "oldest_reader" in names
+        found = _select(connection, tables, declared=declared)
+        if declared or found is None or found.number < _DECLARES:
+            break
+        # An upgrade ended between the two statements: its declaration is there by now.
+    return found
+
+
+def missing(connection: Connection, tables: Tables) -> list[str]:
+    """Return the tables, and the columns as ``table.column``, that the newest revision has and that
+    are not there: they were dropped or renamed by hand."""
     inspector = inspect(connection)
-    if not inspector.has_table(tables.version):
+    names: list[str] = []
+    for wanted in tables.metadata.sorted_tables:
+        if not inspector.has_table(wanted.name):
+            names.append(wanted.name)
+            continue
+        there = {column["name"] for column in inspector.get_columns(wanted.name)}
+        columns = [column.name for column in wanted.columns]
+        names += [f"{wanted.name}.{name}" for name in columns if name not in there]
+    return names
+
+
+def renumbered(connection: Connection, tables: Tables, found: Revision) -> str | None:
+    """Return why a revision that this release does not know is no later release's, with the remedy;
+    None: it may be.
+
+    A later release has added a table, a column or an index. If there are none, the number was
+    changed by hand, and upgrades would take these tables for newer ones and leave them unchanged.
+    """
+    if found.number <= RELEASE.newest or not RELEASE.readable(found):
         return None
-    names = {found["name"] for found in inspector.get_columns(tables.version)}
-    return _select(connection, tables, declared="oldest_reader" in names)
+    if lost := missing(connection, tables):
+        lacks = f"lack {', '.join(lost)}"
+    elif _has_more(connection, tables):
+        return None
+    else:
+        lacks = f"have nothing that those of revision {RELEASE.newest} lack"
+    return (
+        f"The tables of lockgate say revision {found.number}, which this release does not know, "
+        f"and {lacks}: the number was changed by hand, and upgrades would leave them unchanged. "
+        f"Set {tables.version}.version_num to the revision that they had (of this release: "
+        f"'{RELEASE.newest}'), then run 'lockgate db upgrade'."
+    )
+
+
+def _has_more(connection: Connection, tables: Tables) -> bool:
+    """Return whether there is a table, a column or an index that this release does not know."""
+    inspector = inspect(connection)
+    known = {tables.version, *tables.metadata.tables}
+    if any(name.startswith(tables.prefix) for name in {*inspector.get_table_names()} - known):
+        return True
+    for known_table in tables.metadata.sorted_tables:
+        columns = {column["name"] for column in inspector.get_columns(known_table.name)}
+        # Constraints are unique indexes on most databases.
+        plain = [
+            index["name"]
+            for index in inspector.get_indexes(known_table.name)
+            if not index["unique"]
+        ]
+        if columns - set(known_table.columns.keys()) or {*plain} - {
+            index.name for index in known_table.indexes
+        }:
+            return True
+    return False
 
 
 def _select(connection: Connection, tables: Tables, *, declared: bool) -> Revision | None:
     version = table(tables.version, column("version_num"), column("oldest_reader"))
     number = version.c.version_num
-    # Before revision 0010 a release worked with its own revision alone.
+    # Before that revision a release worked with its own revision alone.
     oldest = version.c.oldest_reader if declared else number
     row = connection.execute(select(number, oldest)).first()
     return None if row is None else Revision(row[0], row[1] or row[0])
@@ -137,6 +222,10 @@ class Check:
         """
         found = self._read(connection)
         self._tables.has_details = found is None or found.number >= _HAS_DETAILS
+        self._tables.has_changes = found is None or found.number >= _HAS_CHANGES
+        self._tables.has_usage = found is None or found.number >= _HAS_USAGE
+        self._tables.has_limits = found is None or found.number >= _HAS_LIMITS
+        self._tables.is_newer = found is not None and found.number > RELEASE.newest
         if found is None and self._create:
             migrate(connection, self._tables, self._database)
             logger.warning(_CREATED, connection.engine.url.database)

@@ -54,6 +54,7 @@ class Statements:
         dialect: the dialect to compile for.
         clock: the server's clock in microseconds, read together with the rows.
         insert_missing: builds an insert that skips rows with an existing primary key.
+        upsert: builds an insert that updates some columns where the primary key exists.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Statements:
         dialect: Dialect,
         clock: ColumnElement[Any],
         insert_missing: Callable[[Table], Insert],
+        upsert: Callable[[Table, Sequence[Mapping[str, Any]], Sequence[str]], Insert],
     ) -> None:
         self._tables = tables
         self._organizations = tables.organizations
@@ -69,6 +71,8 @@ class Statements:
         self._dialect = dialect
         self._clock = clock
         self._insert_missing = insert_missing
+        self._limits = tables.limits
+        self._upsert = upsert
         self._written: dict[tuple[Written, int, bool], Statement] = {}
 
     def written(self, statement: Written, places: int) -> Statement:
@@ -180,6 +184,43 @@ class Statements:
                 request_count=table.c.request_count + number,
                 last_used_at=case((or_(last.is_(None), last < at), at), else_=last),
             )
+        )
+
+    def limits_of(self, places: int) -> Select[*tuple[Any, ...]]:
+        """Select the cells of named limits by their ids, under the locks of their organizations."""
+        table = self._limits
+        columns = table.c.id, table.c.cells, table.c.idle_day
+        return select(*columns).where(_among(table.c.id, "i", places))
+
+    def count_limits(self, _: int) -> Select[*tuple[Any, ...]]:
+        """Count the fields of named limits that the organization ``o0`` has."""
+        mine = self._limits.c.organization == bindparam("o0")
+        return select(func.count()).select_from(self._limits).where(mine)
+
+    def keep_limits(self, places: int) -> Insert:
+        """Insert named limits of organizations, or update their cells; no two have the same id.
+
+        The days from which they are empty are inserted and not updated.
+        """
+        return self._put_limits(places, ["cells"])
+
+    def keep_and_date_limits(self, places: int) -> Insert:
+        """Do the work of ``keep_limits``, and update the days, needed once a day."""
+        return self._put_limits(places, ["cells", "idle_day"])
+
+    def _put_limits(self, places: int, updated: Sequence[str]) -> Insert:
+        names = {"id": "i", "organization": "o", "cells": "c", "idle_day": "d"}
+        columns = self._limits.c
+        return self._upsert(
+            self._limits,
+            [
+                {
+                    name: bindparam(f"{letter}{place}", type_=columns[name].type)
+                    for name, letter in names.items()
+                }
+                for place in range(places)
+            ],
+            updated,
         )
 
     def keep_and_use(self, places: int) -> Update:

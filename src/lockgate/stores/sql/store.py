@@ -1,7 +1,8 @@
 """The SQL store: each verb once, on the executor of the caller."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable, iscoroutinefunction
 from typing import Final, NamedTuple, TypeVar
 
@@ -12,45 +13,63 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ...core.accounts import Account, AccountDraft
 from ...core.api_keys import ApiKey, KeyDraft, Position
 from ...core.bounded_dict import BoundedDict
+from ...core.changes import ChangeDraft, drafted_change, plan_fields
 from ...core.digests import Digest
+from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
+from ...core.key_search import IMPORTED, KeySearch
 from ...core.leases import Lease, Leases, SlotReading, acquire, release, renew
+from ...core.limits import Limit, LimitWindows
 from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, Window
+from ...core.timestamps import SECOND
+from ...core.usage_history import UsageHistory
 from ...errors import ConfigurationError, HandleTaken
 from ...events import Events
 from ..base import (
+    NO_KEYS,
     UNKNOWN,
     UNSEALED,
     Admission,
     Census,
+    FoundKeys,
+    FoundOrganizations,
     Freshness,
+    HistoryOwner,
     IoMode,
+    LogPage,
     Page,
     Removal,
     Reseal,
     Rows,
     StoreError,
+    StoreWarning,
     Usage,
+    Verdict,
+    clock_warnings,
 )
 from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
 from .admission import Admit, Hit, Ledger
 from .change_counter import ChangeCounter
-from .codec import write_id
+from .change_log import ChangeLog, Moment
+from .codec import read_organization, write_id
 from .databases import database_of
 from .engines import engines_of
 from .error_hints import advice
 from .executor import executors_of
+from .holds import Holds
 from .keys import Keys
 from .organizations import Organizations
 from .pruning import Pruning
-from .schema import Check, OutdatedSchema
+from .schema import Check, NoLimits, OutdatedSchema, current, logger, renumbered
 from .statements import Statements
+from .summaries import Summaries
 from .tables import DEFAULT_PREFIX, Tables
 from .transactions import Transactions, Work
+from .usage import Histories
 
 T = TypeVar("T")
 
@@ -64,6 +83,20 @@ one runs in the thread of the request, so under ASGI it must answer from memory.
 _NAME: Final = re.compile(r"[!-~]{1,64}")
 """The format of handles and ids of keys; databases compare other texts differently."""
 _MAX_KEY_HINTS: Final = 131_072
+
+
+class _Part(NamedTuple):
+    """A part of the tables that an older revision lacks."""
+
+    flag: str
+    """The attribute of :class:`Tables` that tells whether it is there."""
+    what: str
+
+
+_DETAILS: Final = _Part(
+    "has_details", "details of keys, such as labels, addresses and the successor of a rotated key"
+)
+_HISTORIES: Final = _Part("has_usage", "usage over time")
 
 
 class KeyHint(NamedTuple):
@@ -93,6 +126,8 @@ class SqlStore(PrimaryStore):
             driver is not installed, or an ``async`` resolver is combined with a blocking engine.
     """
 
+    keeps_history = True
+
     def __init__(
         self,
         engine: Engine | AsyncEngine | str,
@@ -103,9 +138,10 @@ class SqlStore(PrimaryStore):
         tables = Tables(prefix)
         engines = engines_of(engine)
         database = database_of(engines.dialect)
+        self.prefix: Final = prefix
         self._tables = tables
         self._statements = Statements(
-            tables, engines.dialect, database.clock, database.insert_missing
+            tables, engines.dialect, database.clock, database.insert_missing, database.upsert
         )
         self._transactions = Transactions(
             tables,
@@ -118,10 +154,14 @@ class SqlStore(PrimaryStore):
             engines.patience,
             Adviser("The database", lambda failure: advice(failure, engines.dialect)),
         )
-        self._keys: Final = Keys(tables)
+        self._histories: Final = Histories(tables, database)
+        self._keys: Final = Keys(tables, self._histories)
         self._organizations: Final = Organizations(tables, database)
+        self._holds: Final = Holds(tables, database, self._organizations)
         self._accounts: Final = Accounts(tables, self._keys)
+        self._summaries: Final = Summaries(tables)
         self._change_counter: Final = ChangeCounter(tables, database)
+        self._changes: Final = ChangeLog(tables, database)
         self._database = database
         self._engines = engines
         self._executors = executors_of(self._transactions, engines)
@@ -134,6 +174,11 @@ class SqlStore(PrimaryStore):
         self._resolver = resolver
         self.enforces_deadline = resolver is None  # The host's resolver has no deadline.
         self._key_hints = BoundedDict[str, KeyHint](_MAX_KEY_HINTS)
+        self._told_of_limits = False
+
+    def command_engine(self) -> Engine:
+        """Return an engine for a command on its tables, such as a migration; dispose of it."""
+        return self._engines.for_command()
 
     def watch(self, events: Events, deadline: float) -> bool:
         self._transactions.watching = *self._transactions.watching, events.metrics
@@ -151,8 +196,24 @@ class SqlStore(PrimaryStore):
     async def now(self) -> int:
         return await self._read(self._database.now)
 
+    async def warnings(self) -> Sequence[StoreWarning]:
+        asked_at = time.time()
+        shown = await self.now() / SECOND
+        found = clock_warnings("the database", asked_at, shown, time.time())
+        if self._engines.file is not None:
+            found += self._engines.file.warnings()
+        if self._tables.is_newer:
+            found += await self._read(self._of_revision)
+        return found if await self._read(self._keys.exist) else [*found, NO_KEYS]
+
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         executor = self._executors.here()
         while True:
@@ -163,11 +224,26 @@ class SqlStore(PrimaryStore):
                 key_hint = await self._read_key_hint(token)
                 if key_hint is None:
                     return UNKNOWN
-            organization = key_hint.key.organization
+            key, is_limited = key_hint.key, bool(limits or plans.limits)
+            if key.details is not None:
+                if address is None and key.details.addresses:
+                    return Admission(Verdict.ELSEWHERE, key)
+                is_limited = is_limited or bool(key.details.limits)
+            if is_limited and not self._tables.has_limits:
+                await self._need_limits()
             resolved = self._resolver is not None
-            assigned = await self._resolved(organization) if resolved else None
+            assigned = await self._resolved(key.organization) if resolved else None
             charge = Admit(
-                organization, token.handle, key_hint.sealed, cost, plans, now, resolved, assigned
+                key.organization,
+                token.handle,
+                key_hint.sealed,
+                cost,
+                plans,
+                now,
+                resolved,
+                assigned,
+                address,
+                limits if is_limited else None,
             )
             outcome = await executor.charge(charge)
             if isinstance(outcome, Admission):
@@ -177,9 +253,16 @@ class SqlStore(PrimaryStore):
             self._key_hints.pop(token.handle, None)  # It has changed.
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        charge = Hit(organization, windows, cost, now)
+        if limits is not None and not self._tables.has_limits:
+            await self._need_limits()
+        charge = Hit(organization, windows, cost, now, limits)
         outcome = await self._executors.here().charge(charge)
         if isinstance(outcome, Exception):
             raise outcome
@@ -187,18 +270,60 @@ class SqlStore(PrimaryStore):
         return outcome
 
     async def peek(
-        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
+        if limits is not None and not self._tables.has_limits:
+            await self._need_limits()
         organizations = self._organizations
         return await self._read(
-            lambda connection: organizations.peek(connection, organization, windows, now)
+            lambda connection: organizations.peek(connection, organization, windows, now, limits)
         )
 
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
-        def work(connection: Connection) -> ApiKey:
-            self._organizations.lock(connection, write_id(draft.organization))
-            return self._keys.insert(connection, draft, cap, self._at(connection, now))
+    async def reset(
+        self,
+        organization: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        id = write_id(organization)
 
+        def work(connection: Connection) -> None:
+            if change is not None:
+                self._organizations.lock(connection, id)
+            elif not self._accounts.lock(connection, organization):
+                return
+            moment = self._changes.moment(connection, id, now, change)
+            self._organizations.reset(connection, organization)
+            self._record(connection, id, change, moment, now)
+
+        await self._find_log(change)
+        await self._write(work)
+
+    async def insert(
+        self,
+        draft: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> ApiKey:
+        id = write_id(draft.organization)
+
+        def work(connection: Connection) -> ApiKey:
+            self._organizations.lock(connection, id)
+            moment = self._changes.moment(connection, id, now, change)
+            key = self._keys.insert(connection, draft, cap, moment.at)
+            self._changes.add(connection, id, change, moment, draft.handle)
+            return key
+
+        if draft.details is not None and (draft.details.labels or draft.details.addresses):
+            await self._need(_DETAILS)
+        await self._find_log(change)
         return await self._insert(work, lambda connection: self._keys.taken(connection, draft))
 
     async def find(self, handle: str) -> ApiKey | None:
@@ -230,30 +355,49 @@ class SqlStore(PrimaryStore):
         return await self._read(work)
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self,
+        organization: str,
+        id: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         if not _NAME.fullmatch(id):
             return None
+        owner = write_id(organization)
 
         def work(connection: Connection) -> ApiKey | None:
             if not self._accounts.lock(connection, organization):
                 return None
-            if self._keys.revoke(connection, organization, id, self._at(connection, now)):
-                self._change_counter.advance(connection, write_id(organization))
+            moment = self._changes.moment(connection, owner, now, change)
+            if self._keys.revoke(connection, organization, id, moment.at):
+                self._record(connection, owner, change, moment, now)
             return self._keys.get(connection, organization, id)
 
+        await self._find_log(change)
         return await self._write(work)
 
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+    async def update_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> bool:
+        if new.details != old.details:
+            await self._need(_DETAILS)
         id = write_id(old.organization)
 
         def work(connection: Connection) -> bool:
             self._organizations.lock(connection, id)
-            is_done = self._keys.replace(connection, old, new, self._at(connection, now))
+            moment = self._changes.moment(connection, id, now, change)
+            is_done = self._keys.replace(connection, old, new, moment.at)
             if is_done:
-                self._change_counter.advance(connection, id)
+                self._record(connection, id, change, moment, now)
             return is_done
 
+        await self._find_log(change)
         return await self._write(work)
 
     async def rotate_if(
@@ -263,17 +407,20 @@ class SqlStore(PrimaryStore):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
-        await self._need_details()
+        await self._need(_DETAILS)
+        await self._find_log(change)
         id = write_id(old.organization)
 
         def work(connection: Connection) -> ApiKey | None:
             self._organizations.lock(connection, id)
-            at = self._at(connection, now)
-            if not self._keys.replace(connection, old, new, at):
+            moment = self._changes.moment(connection, id, now, change)
+            if not self._keys.replace(connection, old, new, moment.at):
                 return None
-            key = self._keys.insert(connection, successor, cap, at)
-            self._change_counter.advance(connection, id)
+            key = self._keys.insert(connection, successor, cap, moment.at)
+            self._record(connection, id, change, moment, now, successor.handle)
             return key
 
         return await self._insert(work, lambda c: self._keys.taken(c, successor))
@@ -309,6 +456,14 @@ class SqlStore(PrimaryStore):
         statement = self._statements.use(1)
         await self._write(lambda connection: connection.execute(statement, values))
 
+    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+        await self._need(_HISTORIES)
+        await self._write(lambda connection: self._histories.add(connection, additions))
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        await self._need(_HISTORIES)
+        return await self._read(lambda connection: self._histories.read(connection, owner))
+
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
@@ -316,7 +471,7 @@ class SqlStore(PrimaryStore):
         # Read in a separate transaction: the snapshot of the next one would precede its lock.
         organization = await self._read(lambda connection: self._keys.due(connection, until))
         if organization is None:
-            return Removal(0, None)
+            return await self._remove_changes(until)
 
         def work(connection: Connection) -> int:
             removed = self._keys.remove_ended(connection, organization, until)
@@ -325,6 +480,14 @@ class SqlStore(PrimaryStore):
             return removed
 
         return Removal(await self._write(work), "more")
+
+    async def _remove_changes(self, until: int) -> Removal:
+        """Remove some old records of the change log: one step of :meth:`remove_ended`."""
+        id = await self._read(lambda connection: self._changes.due(connection, until))
+        if id is None:
+            return Removal(0, None)
+        await self._write(lambda connection: self._changes.remove(connection, id, until))
+        return Removal(0, "more")
 
     async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         return await self._read(
@@ -363,12 +526,27 @@ class SqlStore(PrimaryStore):
             lambda connection: self._organizations.held(connection, organization, now)
         )
 
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        if not self._tables.has_limits:
+            await self._need_limits()
+        return await self._write(
+            lambda connection: self._holds.hold(connection, organization, action, now)
+        )
+
     async def organization(self, id: str) -> Organization | None:
         if self._resolver is not None:
             return await self._resolved(id)
         return await self._read(lambda c: self._organizations.get(c, id))
 
-    async def put_organization(self, organization: Organization) -> None:
+    async def put_organization(
+        self,
+        organization: Organization,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
         if self._resolver is not None:
             raise ConfigurationError(
                 "Plans come from the resolver that the store was given: change them there."
@@ -376,10 +554,16 @@ class SqlStore(PrimaryStore):
         id = write_id(organization.id)
 
         def work(connection: Connection) -> None:
-            self._organizations.lock(connection, id)
+            found = self._organizations.lock(connection, id)
+            before = read_organization(organization.id, found.plan, found.overrides)
+            draft = None
+            if change is not None and before != organization:
+                draft = change._replace(before=plan_fields(before))
+            moment = self._changes.moment(connection, id, now, draft)
             self._organizations.put(connection, organization)
-            self._change_counter.advance(connection, id)
+            self._record(connection, id, draft, moment, now)
 
+        await self._find_log(change)
         await self._write(work)
 
     def note_change(self, connection: Connection, organization: str) -> None:
@@ -396,21 +580,38 @@ class SqlStore(PrimaryStore):
         """
         id = write_id(organization)
         self._organizations.lock_within(connection, id)
-        self._change_counter.advance(connection, id)
+        change = drafted_change("plan_noted")
+        moment = self._changes.moment(connection, id, None, change)
+        self._record(connection, id, change, moment, None)
 
     async def organization_changed(self, id: str) -> None:
-        await self._write(lambda connection: self.note_change(connection, id))
+        # No record: the host may repeat this call, and notes the change itself.
+        name = write_id(id)
+
+        def work(connection: Connection) -> None:
+            self._organizations.lock_within(connection, name)
+            self._change_counter.advance(connection, name)
+
+        await self._write(work)
 
     async def register(
-        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+        self,
+        account: AccountDraft,
+        key: KeyDraft,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[Account, ApiKey]:
+        id = write_id(account.organization)
+
         def work(connection: Connection) -> tuple[Account, ApiKey]:
-            self._organizations.lock(connection, write_id(account.organization))
-            at = self._at(connection, now)
-            registered = self._accounts.register(connection, account, key, at)
-            self._keys.check_not_removed(connection, key.handle)
+            self._organizations.lock(connection, id)
+            moment = self._changes.moment(connection, id, now, change)
+            registered = self._accounts.register(connection, account, key, moment.at)
+            self._changes.add(connection, id, change, moment, key.handle)
             return registered
 
+        await self._find_log(change)
         return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 
     async def account(self, organization: str) -> Account | None:
@@ -442,47 +643,64 @@ class SqlStore(PrimaryStore):
         keep_token: bool,
         seals: Reseal = UNSEALED,
         now: int | None = None,
+        change: ChangeDraft | None = None,
     ) -> Account | None:
+        id = write_id(organization)
+
         def work(connection: Connection) -> Account | None:
             if not self._accounts.lock(connection, organization):
                 return None
-            account = self._accounts.claim(
+            moment = self._changes.moment(connection, id, now, change)
+            account, is_changed = self._accounts.claim(
                 connection,
                 organization,
                 user,
                 revoke=revoke,
                 keep_token=keep_token,
                 seals=seals,
-                now=self._at(connection, now),
+                now=moment.at,
             )
-            if revoke:
-                self._change_counter.advance(connection, write_id(organization))
+            if is_changed:
+                self._changes.add(connection, id, change, moment)
+            if account is not None and (revoke or not keep_token):
+                self._change_counter.advance(connection, id, moment.at if now is None else None)
             return account
 
+        await self._find_log(change)
         return await self._write(work)
 
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self,
+        idle: int,
+        limit: int,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[str, ...]:
+        await self._find_log(change)
         edge = (await self.now() if now is None else now) - idle
         due = await self._read(lambda c: self._accounts.due(c, edge, limit))
-        removed = [name for name in due if await self._remove_unclaimed(name, edge)]
+        removed = [name for name in due if await self._remove_unclaimed(name, edge, now, change)]
         return tuple(sorted(removed))
 
-    async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
+    async def _remove_unclaimed(
+        self, organization: str, edge: int, now: int | None, change: ChangeDraft | None
+    ) -> bool:
         """Remove one account in its own transaction, so admissions wait for one row at most."""
         resolved = await self._resolved(organization)
+        id = write_id(organization)
 
         def work(connection: Connection) -> bool:
             if not self._accounts.lock(connection, organization):
                 return False
+            moment = self._changes.moment(connection, id, now, change)
             assigned = resolved or self._organizations.get(connection, organization)
             if not self._accounts.remove(
                 connection, organization, edge, placed=assigned is not None
             ):
                 return False
             self._organizations.leave(connection, organization)
-            self._change_counter.advance(connection, write_id(organization))
+            self._record(connection, id, change, moment, now)
             return True
 
         return await self._write(work)
@@ -493,12 +711,20 @@ class SqlStore(PrimaryStore):
         )
 
     async def sign_out(self, organization: str) -> None:
-        await self._write(lambda c: self._accounts.sign_out(c, organization))
+        def work(connection: Connection) -> None:
+            if self._accounts.lock(connection, organization):
+                self._accounts.sign_out(connection, organization)
+                self._change_counter.advance(connection, write_id(organization))
+
+        await self._write(work)
 
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         if not _NAME.fullmatch(handle):
             return False
         return await self._write(lambda c: self._accounts.rehash(c, handle, old, new))
+
+    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
+        return await self._read(lambda c: self._changes.newest(c, organization, limit, before))
 
     async def scan(self, cursor: str | None, limit: int) -> Rows:
         # Keys come first, then accounts, each by handle.
@@ -508,6 +734,20 @@ class SqlStore(PrimaryStore):
             return Rows((), accounts, f"a{accounts[-1].handle}" if accounts else None)
         keys = await self._read(lambda c: self._keys.scan(c, after, limit))
         return Rows(keys, (), f"k{keys[-1].handle}" if keys else "a")
+
+    async def organizations(
+        self, limit: int, now: int | None = None, cursor: str | None = None
+    ) -> FoundOrganizations:
+        step = await self._read(lambda c: self._summaries.read(c, limit, self._at(c, now), cursor))
+        if self._resolver is None:
+            return step
+        resolved = [one._replace(placed=await self._resolved(one.id)) for one in step.organizations]
+        return FoundOrganizations(resolved, step.cursor)
+
+    async def search(self, wanted: KeySearch, limit: int, cursor: str | None = None) -> FoundKeys:
+        if not _NAME.fullmatch(wanted.id or wanted.handle or IMPORTED):
+            return FoundKeys([], None)
+        return await self._read(lambda c: self._keys.search(c, wanted, limit, cursor))
 
     async def change_counter(self) -> int | None:
         if self._resolver is not None:
@@ -557,22 +797,65 @@ class SqlStore(PrimaryStore):
     async def _write(self, work: Work[T]) -> T:
         return await self._executors.here().write(work)
 
+    def _record(
+        self,
+        connection: Connection,
+        id: bytes,
+        change: ChangeDraft | None,
+        moment: Moment,
+        now: int | None,
+        handle: str | None = None,
+    ) -> None:
+        """Record a change of a locked organization, and advance the change counter.
+
+        ``now`` is the caller's clock, or None for the server's; ``handle`` is a new key's.
+        """
+        self._changes.add(connection, id, change, moment, handle)
+        self._change_counter.advance(connection, id, moment.at if now is None else None)
+
     def _at(self, connection: Connection, now: int | None) -> int:
         return self._database.now(connection) if now is None else now
 
-    async def _need_details(self) -> None:
-        """Check that keys can have details.
+    def _of_revision(self, connection: Connection) -> Sequence[StoreWarning]:
+        """Return a warning if the revision of the tables was changed by hand."""
+        found = current(connection, self._tables)
+        problem = None if found is None else renumbered(connection, self._tables, found)
+        return [] if problem is None else [StoreWarning("tables", problem)]
+
+    async def _find_log(self, change: ChangeDraft | None) -> None:
+        """Look for the table of the change log, if a record is to be kept and none was found.
+
+        The tables may have been upgraded since this process connected.
+        """
+        if change is not None and not self._tables.has_changes:
+            await self._read(self._transactions.check)
+
+    async def _need(self, part: _Part) -> None:
+        """Check that the tables have a part that an older revision lacks.
 
         Raises:
-            ConfigurationError: the tables are of a revision before them.
+            ConfigurationError: they lack it.
         """
-        if not self._tables.has_details:  # They may have been upgraded since.
+        if not getattr(self._tables, part.flag):  # They may have been upgraded since.
             await self._read(self._transactions.check)
-        if not self._tables.has_details:
+        if not getattr(self._tables, part.flag):
             raise ConfigurationError(
-                "The tables of lockgate have no place for details of keys, such as the successor "
-                "of a key that is rotated: run 'lockgate db upgrade'."
+                f"The tables of lockgate have no place for {part.what}: run 'lockgate db upgrade'."
             )
+
+    async def _need_limits(self) -> None:
+        """Check that the tables have a place for named limits; they may have been upgraded since.
+
+        Raises:
+            NoLimits: they have not.
+        """
+        await self._read(self._transactions.check)
+        if not self._tables.has_limits:
+            problem = NoLimits()
+            if not self._told_of_limits:
+                self._told_of_limits = True
+                logger.error("%s", problem)
+            raise problem
 
     async def _insert(self, work: Work[T], taken: Work[bool]) -> T:
         """Insert rows, if their handles are free.

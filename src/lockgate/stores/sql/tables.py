@@ -112,16 +112,30 @@ class Tables:
         self.has_details = True
         """Whether the table of keys has the column ``details``, as the check of the tables found
         it."""
+        self.has_changes = False
+        """Whether the check found the table of the change log."""
+        self.has_usage = True
+        """Whether there is a table of usage histories, as the check of the tables found it."""
+        self.has_limits = True
+        """Whether there is a table of named limits, as the check of the tables found it."""
+        self.is_newer = False
+        """Whether the check found a revision that this release does not know."""
         self.metadata: Final = naming()
         self.organizations: Final = _organizations(prefix, self.metadata)
         self.epochs: Final = _epochs(prefix, self.metadata)
         self.keys: Final = _keys(prefix, self.metadata)
         self.removed_handles: Final = _removed_handles(prefix, self.metadata)
         self.accounts: Final = _accounts(prefix, self.metadata)
+        self.changes: Final = _changes(prefix, self.metadata)
+        self.usage: Final = _usage(prefix, self.metadata)
+        self.limits: Final = _limits(prefix, self.metadata)
 
     def key_columns(self) -> list[ColumnElement[Any]]:
-        """Return what to select of a key: NULL for a column that the tables do not have yet."""
-        *columns, details = self.keys.c
+        """Return what to select of a key: NULL for a column that the tables do not have yet.
+
+        ``ends_at`` is for indexes: it follows from other columns.
+        """
+        *columns, _ends_at, details = self.keys.c
         return [*columns, details if self.has_details else null().label(details.name)]
 
 
@@ -203,6 +217,53 @@ def _removed_handles(prefix: str, metadata: MetaData) -> Table:
         f"{prefix}removed_handles",
         metadata,
         Column("handle", ascii_text(64), primary_key=True),
+        **OPTIONS,
+    )
+
+
+def _changes(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of the change log. Records outlive their organization's row."""
+    return Table(
+        f"{prefix}changes",
+        metadata,
+        Column("organization", opaque(ORGANIZATION_BYTES), primary_key=True),
+        Column("number", BigInteger, primary_key=True, autoincrement=False),
+        Column("at", BigInteger, nullable=False, index=True),
+        # JSON, as ``ChangeDraft.text`` writes it.
+        Column("text", Text, nullable=False),
+        **OPTIONS,
+    )
+
+
+def _usage(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of usage histories, which no admission reads; from revision 0013 on."""
+    return Table(
+        f"{prefix}usage",
+        metadata,
+        # A digest of the organization and the key's handle. Without a reference to their rows,
+        # so that a write takes no lock on them.
+        Column("id", opaque(32), primary_key=True),
+        # At most 16 KB.
+        Column("cells", LargeBinary, nullable=False),
+        # The day from which it shows nothing.
+        Column("until_day", Integer, nullable=False, index=True),
+        **OPTIONS,
+    )
+
+
+def _limits(prefix: str, metadata: MetaData) -> Table:
+    """Return the table of named limits, from revision 0014 on. Plain admissions do not read it."""
+    return Table(
+        f"{prefix}limits",
+        metadata,
+        # A digest of the organization and the field.
+        Column("id", opaque(32), primary_key=True),
+        # Without a reference to its row: cells may outlive it.
+        Column("organization", opaque(ORGANIZATION_BYTES), nullable=False, index=True),
+        # At most 3 KB.
+        Column("cells", LargeBinary, nullable=False),
+        # The day from which it counts nothing, as in the table of organizations.
+        Column("idle_day", Integer, nullable=False, index=True),
         **OPTIONS,
     )
 

@@ -34,7 +34,8 @@ def create_table(name: str, *columns: Any) -> None:
 
 def drop_table(name: str) -> None:
     """Drop a table, if it exists."""
-    op.drop_table(name, if_exists=True)
+    if _inspector().has_table(name):
+        op.drop_table(name)
 
 
 def add_column(name: str, column: Column[Any]) -> None:

@@ -1,0 +1,150 @@
+"""The statements of the change log, which run inside the transaction of the change.
+
+The organization is locked, so its records are numbered without gaps by the newest number plus one.
+That number is read together with the clock: the change log adds one statement to a change.
+"""
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select
+
+from ...core.changes import LOGGED_AT_MOST, Change, ChangeDraft
+from ...errors import HandleTaken
+from ..base import LogPage
+from .codec import write_id
+from .databases import Database
+from .tables import Tables
+
+REMOVED_AT_ONCE: Final = 500
+"""Records removed per transaction."""
+_TRIMMED_EVERY: Final = 64
+"""Records after which the oldest ones of an organization are removed."""
+
+
+class Moment(NamedTuple):
+    """The instant of a change, and the number of its record."""
+
+    at: int
+    number: int
+
+
+class ChangeLog:
+    """The statements of the change log, in a transaction that the caller begins and commits.
+
+    On tables before revision 0012 no record is kept, and none is found.
+
+    Args:
+        tables: the tables.
+        database: the kind of database.
+    """
+
+    def __init__(self, tables: Tables, database: Database) -> None:
+        self._tables: Final = tables
+        self._table: Final = tables.changes
+        self._database: Final = database
+        columns, removed = tables.changes.c, tables.removed_handles.c.handle
+        # Built once: building a statement takes longer than running it on SQLite.
+        mine = columns.organization == bindparam("of")
+        newest = select(func.max(columns.number)).where(mine)
+        self._number: Final = newest
+        self._moment: Final = select(database.clock, newest.scalar_subquery())
+        row = select(*(bindparam(column.name, type_=column.type) for column in columns))
+        is_free = ~exists(select(removed).where(removed == bindparam("handle")))
+        free = insert(tables.changes).from_select(list(columns), row.where(is_free))
+        # Otherwise SQLAlchemy keeps no number of rows for an INSERT, with some of its drivers, and
+        # before 2.0.28 it does not know the option: add() looks again.
+        self._insert_if_free: Final = free.execution_options(preserve_rowcount=True)
+        there = select(removed).where(removed == bindparam("handle"))
+        self._removed: Final = there.with_for_update(read=True)
+
+    def moment(
+        self, connection: Connection, id: bytes, now: int | None, change: ChangeDraft | None
+    ) -> Moment:
+        """Return the present, and the next number of a locked organization."""
+        is_logged = change is not None and self._tables.has_changes
+        if not is_logged:
+            return Moment(self._database.now(connection) if now is None else now, 0)
+        if now is None:
+            at, number = connection.execute(self._moment, {"of": id}).one()
+            now = self._database.read_clock(at)
+        else:
+            number = connection.scalar(self._number, {"of": id})
+        return Moment(now, (number or 0) + 1)
+
+    def add(
+        self,
+        connection: Connection,
+        id: bytes,
+        change: ChangeDraft | None,
+        moment: Moment,
+        handle: str | None = None,
+    ) -> None:
+        """Insert the record of a change to a locked organization, if there is one.
+
+        Args:
+            connection: in the transaction of the change.
+            id: the organization.
+            change: the change; None: it leaves no record.
+            moment: its instant and number.
+            handle: the handle of a key that this transaction has inserted. That waited for a
+                removal in progress, so the check follows it, in the same statement.
+
+        Raises:
+            HandleTaken: a removed key had the handle.
+        """
+        if change is None or not moment.number:
+            if handle is not None:
+                self._check_not_removed(connection, handle)
+            return
+        table, (at, number) = self._table, moment
+        row = {"organization": id, "number": number, "at": at, "text": change.text()}
+        if handle is None:
+            connection.execute(insert(table), row)
+        elif connection.execute(self._insert_if_free, {**row, "handle": handle}).rowcount != 1:
+            self._check_not_removed(connection, handle)
+        if number % _TRIMMED_EVERY == 0:
+            mine = table.c.organization == id
+            old = table.c.number <= number - LOGGED_AT_MOST
+            connection.execute(delete(table).where(mine, old))
+
+    def _check_not_removed(self, connection: Connection, handle: str) -> None:
+        """Raise HandleTaken if a removed key had this handle.
+
+        A locking read sees committed rows, even if the transaction's snapshot is older; so does the
+        query of an insertion.
+        """
+        if connection.scalar(self._removed, {"handle": handle}) is not None:
+            raise HandleTaken
+
+    def newest(
+        self, connection: Connection, organization: str, limit: int, before: int | None
+    ) -> LogPage:
+        """Return records of an organization, the newest first."""
+        if not self._tables.has_changes:
+            return []
+        columns = self._table.c
+        which = [columns.organization == write_id(organization)]
+        if before is not None:
+            which.append(columns.number < before)
+        rows = select(columns.number, columns.at, columns.text).where(*which)
+        page = rows.order_by(columns.number.desc()).limit(limit)
+        return [Change.read(*row) for row in connection.execute(page)]
+
+    def due(self, connection: Connection, until: int) -> bytes | None:
+        """Return the organization of the oldest record, if that is of an instant or before."""
+        if not self._tables.has_changes:
+            return None
+        columns = self._table.c
+        due = select(columns.organization).where(columns.at <= until)
+        id = connection.scalar(due.order_by(columns.at).limit(1))
+        return None if id is None else bytes(id)
+
+    def remove(self, connection: Connection, id: bytes, until: int) -> None:
+        """Delete some records of an organization, of an instant or before."""
+        columns = self._table.c
+        due = columns.organization == id, columns.at <= until
+        some = select(columns.number).where(*due).order_by(columns.number).limit(REMOVED_AT_ONCE)
+        numbers = list(connection.scalars(some))
+        if numbers:
+            old = columns.number <= numbers[-1]
+            connection.execute(delete(self._table).where(*due, old))
