@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
-from redis.exceptions import ResponseError
 
 from lockgate import run
 from lockgate.core.plans import Organization
 from lockgate.stores.base import Verdict
 from lockgate.stores.redis import RedisStore
 
-from ..failing import store_fails
 from ..making import BOOK, NOW, draft_of, new_key, token_of
+from .backends import server
 
 Backend = Callable[[], RedisStore]
+_prefixes = count()
+
+
+@pytest.fixture
+def backend(backend: Backend) -> Backend:
+    """Opens empty caches."""
+
+    def cache() -> RedisStore:
+        store = backend()
+        store.hold_copies()
+        return store
+
+    return cache
 
 
 def test_a_copy_is_believed_while_its_fence_stands(backend: Backend) -> None:
@@ -51,20 +64,32 @@ def test_k5_a_fill_that_races_a_revocation_installs_nothing(backend: Backend) ->
     run(store.close())
 
 
-def test_a_pair_takes_no_keys_away_that_another_store_keeps_under_the_same_names(
-    backend: Backend, caplog: pytest.LogCaptureFixture
-) -> None:
-    store, made = backend(), new_key()
-    key = run(store.insert(draft_of(made), None, NOW))
-    for verb in (store.fill_token, store.forget):
-        with store_fails(ResponseError):
-            run(verb("org_1"))
-    assert run(store.find(made.handle)) == key
-    assert "a prefix of its own" in caplog.text
-    run(store.close())
+@pytest.mark.parametrize("kind", ["single", "cluster"])
+def test_a_store_and_a_cache_under_one_prefix_admit_none_of_each_others_keys(kind: str) -> None:
+    kept, copied, prefix = new_key(), new_key(), f"shared{next(_prefixes)}"
+    store, cache = (RedisStore(server(kind).url(), prefix=prefix) for _ in range(2))
+    cache.hold_copies()
+    key = run(store.insert(draft_of(kept), None, NOW))
+    copy = draft_of(copied).created(NOW)
+    assert run(cache.install(copy, None, run(cache.fill_token("org_1"))))
+    for _ in range(2):
+        assert run(store.admit(token_of(kept), 1, BOOK, NOW)).verdict is Verdict.ADMITTED
+        assert run(store.admit(token_of(copied), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
+        assert run(cache.admit(token_of(copied), 1, BOOK, NOW)).verdict is Verdict.ADMITTED
+        assert run(cache.admit(token_of(kept), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
+    assert [row.id for row in run(store.list("org_1", 10))] == [key.id]
+    assert run(store.get("org_1", copy.id)) is None
+    run(store.put_organization(Organization("org_1", "creator")))
+    admission = run(cache.admit(token_of(copied), 1, BOOK, NOW))
+    assert admission.plan is BOOK.default
+    run(cache.forget("org_1"))
+    assert run(cache.admit(token_of(copied), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
+    assert run(store.admit(token_of(kept), 1, BOOK, NOW)).verdict is Verdict.ADMITTED
+    for opened in (store, cache):
+        run(opened.close())
 
 
-def test_a_copy_made_anew_goes_on_counting(backend: Backend) -> None:
+def test_a_renewed_copy_keeps_its_count(backend: Backend) -> None:
     """Usage counted here may not have reached the primary yet."""
     store, made = backend(), new_key()
     key = draft_of(made).created(NOW)

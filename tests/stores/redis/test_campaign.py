@@ -23,6 +23,7 @@ import pytest
 
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
+from lockgate.options import StoreOptions
 from tests.outages import PROPERTY, Figures
 from tests.servers import redis_server
 
@@ -63,7 +64,7 @@ class Load:
             url,
             brand="acme",
             plans=BOOK,
-            deadline=DEADLINE,
+            store_options=StoreOptions(deadline=DEADLINE),
             observer=lambda event: self.told.append((monotonic(), event)),
         )
         self.counted = 0
@@ -306,7 +307,7 @@ SCENES: dict[str, dict[str, Callable[[ExitStack], Scene]]] = {
 @pytest.mark.parametrize(
     ("store", "happens"), [(store, fault) for store, faults in SCENES.items() for fault in faults]
 )
-def test_whatever_happens_to_redis(
+def test_admissions_recover_after_every_fault_of_redis(
     store: str,
     happens: str,
     awaiting: bool,

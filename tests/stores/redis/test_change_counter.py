@@ -22,7 +22,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[RedisStore]:
     run(found.close())
 
 
-def test_whatever_changes_a_key_or_a_plan_moves_it(store: RedisStore) -> None:
+def test_every_change_of_a_key_or_a_plan_moves_the_counter(store: RedisStore) -> None:
     epochs = [run(store.change_counter())]
     key = run(store.insert(draft("org_1"), None, NOW))
     new = Digest("sha256", b"x" * 32)
@@ -40,7 +40,7 @@ def test_whatever_changes_a_key_or_a_plan_moves_it(store: RedisStore) -> None:
     assert run(store.change_counter()) == epochs[-1]
 
 
-def test_what_was_lost_never_comes_back(store: RedisStore) -> None:
+def test_a_lost_counter_gets_a_new_value(store: RedisStore) -> None:
     before = run(store.change_counter())
     name = store._names.change_counter
     from lockgate.stores.redis.key_names import slot_of

@@ -17,9 +17,11 @@ from redis import asyncio as redis_asyncio
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import ConnectionError, ResponseError
 
-from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate import Event, Gate, Limit, Plan, PlanBook, run
 from lockgate.core.api_keys import Position
+from lockgate.core.limits import bound
 from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.stores.base import PartUnavailable, Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport import client
@@ -55,7 +57,13 @@ class Traffic:
         self, store: RedisStore, mode: str, organizations: list[str], deadline: float = PATIENT
     ) -> None:
         self.events: list[str] = []
-        self.gate = Gate(store, brand="acme", plans=BOOK, deadline=deadline, observer=self._observe)
+        self.gate = Gate(
+            store,
+            brand="acme",
+            plans=BOOK,
+            store_options=StoreOptions(deadline=deadline),
+            observer=self._observe,
+        )
         self.admitted = dict.fromkeys(organizations, 0)
         self.refused: list[str] = []
         self.slowest = 0.0
@@ -305,6 +313,40 @@ def test_a_slot_that_is_half_moved_admits_exactly_the_limit(
     asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
 
 
+@both_modes
+@pytest.mark.parametrize("moved", ["windows", "limits", "organization"])
+def test_a_slot_that_is_half_moved_admits_exactly_the_named_limit(
+    own: RedisCluster, moving: Callable[..., Any], mode: str, moved: str
+) -> None:
+    """Also by a hit, without a key; a request that the limit refuses costs the plan nothing."""
+    store = RedisStore(own.url(), prefix=f"limits-{mode}-{moved}")
+    made, limits = new_key(), (Limit("export", "2/hour"), Limit("own", "9/hour", by="key"))
+    place = store._names.place("org_1")
+    book = PlanBook([Plan("free", rpm=9, rph=100, rpd=100, concurrent=9)])
+    named = bound(limits[:1], None)
+    assert named is not None
+
+    async def all_of_it() -> None:
+        await store.insert(draft_of(made), None)
+        asked = token_of(made), 1, book, None, None, limits
+        assert (await store.admit(*asked)).verdict is Verdict.ADMITTED
+        moving(store, "org_1", getattr(place, moved))
+        second = await store.admit(*asked)
+        assert second.verdict is Verdict.ADMITTED
+        assert second.reading is not None
+        assert second.reading.used == (2, 2, 2, 2, 2)
+        refused = await store.admit(*asked)
+        assert refused.verdict is Verdict.LIMITED
+        assert refused.reading is not None
+        assert (refused.reading.used, refused.reading.refused_by) == ((2, 2, 2, 2, 2), 3)
+        by_hit = await store.hit("org_1", book.default.windows, 1, None, named)
+        assert (by_hit.allowed, by_hit.used) == (False, (2, 2, 2, 2))
+        assert (await store.peek("org_1", book.default.windows, None, named)).used[0] == 2
+        await store.close()
+
+    asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
+
+
 def test_k4_a_key_that_was_revoked_is_refused_while_its_slot_is_half_moved(
     own: RedisCluster, moving: Callable[..., Any]
 ) -> None:
@@ -459,7 +501,7 @@ def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
     with Traffic(store, mode, [healthy]) as traffic:
         made = run(traffic.gate.keys.create(lost, "a key"))
         token = made.text
-        hurried = Gate(store, brand="acme", plans=BOOK, deadline=SHORT)
+        hurried = Gate(store, brand="acme", plans=BOOK, store_options=StoreOptions(deadline=SHORT))
         for node in own.nodes:
             tell(node, "CLUSTER", "DELSLOTS", slot)
         try:

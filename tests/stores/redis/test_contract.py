@@ -56,8 +56,12 @@ class TestValkey(RedisSuite):
     kind = "valkey"
 
 
+@pytest.mark.matrix
 class TestOneThatBlocks(StoreSuite):
-    """On the host's own client: its settings for retries and decoding have no effect."""
+    """On the host's own client: its settings for retries and decoding have no effect.
+
+    Those above block as well, in their walks and where callers come in crowds.
+    """
 
     one_walk_in = 10
 

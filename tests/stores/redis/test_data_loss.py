@@ -106,14 +106,52 @@ def test_a_change_counter_that_expired_is_no_loss(
     assert losses(caplog) == []
 
 
-def test_a_cache_that_lost_its_copies_is_no_loss(
-    own: RedisServer, caplog: pytest.LogCaptureFixture
+@drives
+def test_each_loss_is_reported_once(
+    own: RedisServer,
+    drive: Callable[[Any], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    store, moment = RedisStore(own.url(), prefix="again"), 1000.0
+    monkeypatch.setattr("lockgate.stores.redis.error_hints.monotonic", lambda: moment)
+
+    async def flow() -> None:
+        nonlocal moment
+        for number in (1, 2):
+            made = [new_key() for _ in range(3)]
+            for key in made:
+                await store.insert(draft_of(key), None)
+                assert (await store.admit(token_of(key), 1, BOOK)).verdict is Verdict.ADMITTED
+            await store.change_counter()
+            with own.client() as client:
+                client.flushall()
+            for key in made:  # Later ones than a minute belong to the same loss.
+                assert (await store.admit(token_of(key), 1, BOOK)).verdict is Verdict.UNKNOWN
+                await store.change_counter()
+                moment += 61.0
+            assert len(losses(caplog)) == number
+        await store.close()
+
+    drive(flow())
+
+
+def test_a_cache_that_lost_its_data_is_a_warning_about_counts(
+    own: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = 1000.0
+    monkeypatch.setattr("lockgate.stores.redis.error_hints.monotonic", lambda: moment)
     store = RedisStore(own.url(), prefix="copies")
+    store.hold_copies()
     run(store.caught_up())
-    run(store.change_counter())
     with own.client() as client:
-        client.flushall()
-    run(store.change_counter())
+        for number in (1, 2):
+            client.flushall()
+            for _ in range(3):
+                run(store.caught_up())
+            warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+            assert len(warned) == number
+            assert "counts of the present windows begin anew" in warned[0]
+            moment += 61.0
     run(store.close())
     assert losses(caplog) == []

@@ -85,7 +85,7 @@ def slot_of(store: RedisStore, id: str) -> int:
 
 
 @pytest.mark.parametrize("moved_with_keys", [True])
-def test_slots_that_move_under_load_lose_and_double_nothing(moved_with_keys: bool) -> None:
+def test_moving_cluster_slots_under_load_loses_and_doubles_no_hit(moved_with_keys: bool) -> None:
     cluster: RedisCluster = server("cluster")
     store = opened("cluster")
     with Load(store) as load:
@@ -116,7 +116,7 @@ def move(cluster: RedisCluster, slot: int) -> None:
         tell(node, "CLUSTER", "SETSLOT", slot, "NODE", cluster.id(target))
 
 
-def test_sentinels_name_the_replica_once_the_primary_is_gone(
+def test_sentinels_name_the_replica_once_the_primary_is_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with redis_sentinel() as guarded:
@@ -145,7 +145,7 @@ def replicated() -> Iterator[RedisCluster]:
         yield cluster
 
 
-def test_a_cluster_that_loses_a_primary_goes_on(replicated: RedisCluster) -> None:
+def test_a_cluster_serves_on_after_the_loss_of_a_primary(replicated: RedisCluster) -> None:
     store = RedisStore(replicated.url())
     with Load(store) as load:
         load.goes_on()
@@ -160,7 +160,7 @@ def test_a_cluster_that_loses_a_primary_goes_on(replicated: RedisCluster) -> Non
     run(store.close())
 
 
-def test_k4_a_replica_that_missed_a_revocation_lets_nobody_in(
+def test_k4_a_replica_that_missed_a_revocation_does_not_admit_the_key(
     replicated: RedisCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes its primary's place with a copy that was voided there; another server still says

@@ -110,7 +110,7 @@ def test_d33_ten_thousand_lost_replies_count_once_each(proxied: tuple[Proxy, Red
     cut_replies(*proxied, 10_000)
 
 
-async def test_d33_all_who_shared_a_pipeline_get_their_first_verdicts(
+async def test_d33_all_calls_of_a_pipeline_get_their_first_verdicts(
     proxied: tuple[Proxy, RedisStore],
 ) -> None:
     proxy, store = proxied
@@ -247,7 +247,7 @@ def test_a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for() -> None:
 # --- the server goes and comes ---------------------------------------------------------------
 
 
-def test_a_server_that_was_killed_comes_back_with_what_it_wrote(own: RedisServer) -> None:
+def test_a_restarted_server_has_the_keys_and_counts_of_its_disk(own: RedisServer) -> None:
     gate = Gate(RedisStore(own.url()), brand="acme", plans=BOOK)
     created = run(gate.keys.create("org_1", "a key"))
     token = created.text
@@ -263,7 +263,7 @@ def test_a_server_that_was_killed_comes_back_with_what_it_wrote(own: RedisServer
     run(gate.close())
 
 
-def test_a_server_that_comes_back_empty_knows_no_key() -> None:
+def test_a_server_that_restarts_empty_knows_no_key() -> None:
     with redis_server() as emptied:
         store, made = RedisStore(emptied.url()), new_key()
         run(store.insert(draft_of(made), None))
@@ -485,7 +485,7 @@ def failing_at(store: RedisStore, word: bytes) -> Callable[[Call], object]:
 
 
 @pytest.mark.parametrize("kind", ["single", "cluster"])
-def test_whatever_a_registration_leaves_half_done_hides_no_account(
+def test_index_entries_of_a_half_done_registration_hide_no_account(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index has entries without a record: pages still have the requested length."""

@@ -14,6 +14,7 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
+from lockgate.options import StoreOptions
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.config import SECONDS
 from lockgate.stores.resilience.failures import is_outage
@@ -136,7 +137,7 @@ def test_a_server_that_refuses_costs_no_500_and_counts_nothing(
     own: RedisServer, refusal: str, awaiting: bool
 ) -> None:
     # A busy machine may need its time: here it is not measured.
-    with caller(own.port, awaiting, deadline=20.0) as asking:
+    with caller(own.port, awaiting, store_options=StoreOptions(deadline=20.0)) as asking:
         assert asking.counted() == 1
         with REFUSALS[refusal](own):
             assert [asking.counted() for _ in range(5)] == [None] * 5
@@ -144,13 +145,18 @@ def test_a_server_that_refuses_costs_no_500_and_counts_nothing(
 
 
 @awaiting
-def test_a_server_that_accepts_and_says_nothing_costs_the_deadline(
+def test_a_server_that_accepts_and_never_answers_costs_the_deadline(
     own: RedisServer, awaiting: bool
 ) -> None:
     seen: list[Event] = []
     with (
         Proxy(own.port) as proxy,
-        caller(proxy.port, awaiting, observer=seen.append, deadline=SHORT) as asking,
+        caller(
+            proxy.port,
+            awaiting,
+            observer=seen.append,
+            store_options=StoreOptions(deadline=SHORT),
+        ) as asking,
     ):
         asking.comes_back()
         proxy.swallows = True

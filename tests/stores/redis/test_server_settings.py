@@ -13,11 +13,11 @@ import redis
 
 from lockgate import Gate, run
 from lockgate.events import Event, Events
-from lockgate.stores.base import StoreWarning
+from lockgate.stores.base import NO_KEYS, StoreWarning
 from lockgate.stores.redis import RedisStore, server_settings
 from tests.servers import RedisServer, redis_cluster, redis_server
 
-from ..making import BOOK
+from ..making import BOOK, draft_of, new_key
 from .backends import opened, server
 
 WINDOWS = BOOK.default.windows
@@ -48,7 +48,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_an_evicting_server_is_told_once_with_the_remedy(
+def test_an_evicting_server_is_reported_once_with_the_remedy(
     evicting: RedisServer, events: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = RedisStore(evicting.url())
@@ -72,7 +72,9 @@ def test_an_evicting_server_is_told_once_with_the_remedy(
     run(store.close())
 
 
-def test_a_gate_that_watches_later_is_told_too(evicting: RedisServer, events: list[Event]) -> None:
+def test_a_gate_that_watches_later_gets_the_event_too(
+    evicting: RedisServer, events: list[Event]
+) -> None:
     store = RedisStore(evicting.url())
     hit(store)
     store.watch(Events(events.append), 0.25)
@@ -83,7 +85,7 @@ def test_a_gate_that_watches_later_is_told_too(evicting: RedisServer, events: li
 @pytest.mark.parametrize(
     ("maxmemory", "policy"), [(0, "allkeys-lru"), (MEMORY, "noeviction"), (0, "noeviction")]
 )
-def test_a_server_that_does_not_evict_is_not_told(
+def test_a_server_that_does_not_evict_is_not_reported(
     maxmemory: int, policy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = "--maxmemory", str(maxmemory), "--maxmemory-policy", policy
@@ -94,7 +96,7 @@ def test_a_server_that_does_not_evict_is_not_told(
     assert not warnings(caplog)
 
 
-def test_a_policy_that_changes_is_told_on_the_next_connection(
+def test_a_changed_eviction_policy_is_reported_on_the_next_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with redis_server("--maxmemory", str(MEMORY)) as running, running.client() as client:
@@ -110,9 +112,28 @@ def test_a_policy_that_changes_is_told_on_the_next_connection(
         run(store.close())
 
 
+def test_evictions_of_all_keys_are_said_to_lose_api_keys() -> None:
+    with redis_server("--maxmemory", str(MEMORY), "--maxmemory-policy", "allkeys-lru") as running:
+        store = RedisStore(running.url())
+        (message,) = of_kind("eviction", run(store.warnings()))
+        assert "API keys, plans and job slots are lost" in message
+        run(store.close())
+
+
+def test_a_server_whose_memory_is_nearly_full_is_told() -> None:
+    with redis_server("--maxmemory", str(MEMORY)) as running, running.client() as client:
+        store = RedisStore(running.url())
+        assert of_kind("memory", run(store.warnings())) == []
+        client.set("other", "x" * 2**20)
+        client.config_set("maxmemory", 2**20)
+        (message,) = of_kind("memory", run(store.warnings()))
+        assert "raise maxmemory" in message
+        run(store.close())
+
+
 @pytest.mark.parametrize("rights", [["+info"], ["+config|get"], []])
 @pytest.mark.parametrize("awaits", [False, True])
-def test_what_may_not_be_read_is_not_guessed(
+def test_settings_that_may_not_be_read_are_not_reported(
     evicting: RedisServer, rights: list[str], awaits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with evicting.client() as client:
@@ -131,7 +152,17 @@ def test_what_may_not_be_read_is_not_guessed(
     assert len(warnings(caplog)) == len(rights)
 
 
-def test_each_server_of_a_cluster_is_told(
+def test_a_store_without_keys_is_reported_beside_other_data() -> None:
+    store, made = opened("redis"), new_key()
+    with server("redis").client() as client:
+        client.set("other", "data")
+    assert NO_KEYS in run(store.warnings())
+    run(store.insert(draft_of(made), None))
+    assert NO_KEYS not in run(store.warnings())
+    run(store.close())
+
+
+def test_each_evicting_server_of_a_cluster_is_reported(
     events: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     with redis_cluster(0, *EVICTING) as cluster:
@@ -143,7 +174,7 @@ def test_each_server_of_a_cluster_is_told(
         run(store.close())
 
 
-def test_the_primary_that_sentinels_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_primary_that_sentinels_name_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     watched = server("sentinel")
     with redis.Redis(port=watched.named()) as primary:
         primary.config_set("maxmemory", MEMORY)
@@ -164,7 +195,7 @@ def test_the_primary_that_sentinels_name_is_told(caplog: pytest.LogCaptureFixtur
     ("save", "appendonly", "is_lost"),
     [("", "no", True), ("", "yes", False), ("3600 1", "no", False)],
 )
-def test_a_server_that_writes_nothing_to_its_disk_is_reported(
+def test_a_server_without_persistence_is_reported(
     save: str, appendonly: str, is_lost: bool
 ) -> None:
     with redis_server("--appendonly", appendonly) as running, running.client() as client:

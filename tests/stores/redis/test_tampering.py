@@ -35,7 +35,7 @@ def writing(store: RedisStore) -> Callable[[ApiKey, ApiKey], None]:
 
 
 @pytest.mark.parametrize("kind", ["single", "cluster"])
-def test_a_row_that_was_forged_or_changed_admits_nobody_k1(kind: str) -> None:
+def test_k1_a_forged_or_changed_row_admits_no_key(kind: str) -> None:
     store = opened(kind)
     again = RedisStore(server(kind).url(), prefix=store._names._prefix.decode())
     check_tampering(store, writing(store), again)

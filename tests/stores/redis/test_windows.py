@@ -36,7 +36,7 @@ PLANS = st.builds(
     concurrent=st.none(),
     resolution=st.sampled_from([None, 1, 3, 60, 3600]),
 )
-COSTS = st.sampled_from([1, 1, 1, 2, 3, 2**24 - 1, 2**24, 2**40])
+COSTS = st.sampled_from([1, 1, 1, 2, 3, 2**24 - 1, 2**24, 2**40, 2**52, 2**53 - 2, 2**53 - 1])
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def store() -> Iterator[RedisStore]:
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(PLANS, PLANS, st.lists(st.tuples(STEPS, COSTS, st.booleans()), max_size=120))
-def test_w14_lua_says_what_the_rule_says(
+def test_w14_lua_and_the_rule_give_the_same_readings(
     store: RedisStore, one: Plan, other: Plan, calls: list[tuple[int, int, bool]]
 ) -> None:
     """Also where counts are large, the clock steps back, and the plan changes on the way."""
@@ -115,6 +115,22 @@ def test_w14_counts_stay_exact_however_much_was_admitted_before(store: RedisStor
         expected, state = rule.hit(state, windows, now, cost)
         assert expected.allowed
         assert run(store.hit("org_1", windows, cost, now)) == expected
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_w14_windows_without_a_limit_count_the_newest_units(store: RedisStore, seed: int) -> None:
+    """Many cells with costs of every size; now and then a plan with limits looks at them."""
+    numbers = Random(seed)
+    free = Plan("free", None, (None, 2**53 - 1)[seed], None, None).windows
+    limited = Plan("limited", 2**50, None, 2**53 - 1, None).windows
+    state, now = rule.empty_state(free), NOW
+    for number in range(400):
+        now += numbers.randint(0, 2 * SECOND) if number % 50 else -numbers.randint(0, MINUTE)
+        cost = numbers.choice((1, 2**24, 2**46, 2**51 + 1, 2**53 - 1))
+        windows = limited if number % 30 > 25 else free
+        expected, state = rule.hit(state, windows, now, cost)
+        assert run(store.hit("org_1", windows, cost, now)) == expected
+        assert run(store.peek("org_1", windows, now)) == rule.peek(state, windows, now)
 
 
 @pytest.mark.parametrize("plan", [CREATOR, Plan("busy", 20_000, 20_000, 20_000, None)])

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from ...core.accounts import Account, AccountDraft
 from ...core.api_keys import ApiKey, KeyDraft, Position
+from ...core.changes import ChangeDraft
 from ...core.digests import Digest
 from ...core.timestamps import HOUR, MILLISECOND, SECOND
 from ...errors import HandleTaken
@@ -22,6 +23,7 @@ from .codec import (
     read_account,
     read_key,
     write_account,
+    write_change,
     write_claim,
     write_digest,
     write_key,
@@ -47,7 +49,12 @@ class Accounts(Keys):
 
     @confirmed
     async def register(
-        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+        self,
+        account: AccountDraft,
+        key: KeyDraft,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[Account, ApiKey]:
         organization = account.organization
         place = self._names.place(organization)
@@ -67,7 +74,7 @@ class Accounts(Keys):
                 # An account that exists keeps the instant at which it was entered.
                 await self._ask(_enter(index, created, organization, b"NX"))
             values = number(now), *write_account(account), *write_key(key)
-            answer = await self._ask(place.call(_REGISTER, *values))
+            answer = await self._ask(place.call(_REGISTER, *values, write_change(change)))
             if answer is None:
                 there = await self.account(organization)
                 if there is None or there.billing_email != account.billing_email:
@@ -137,6 +144,7 @@ class Accounts(Keys):
         keep_token: bool,
         seals: Reseal = UNSEALED,
         now: int | None = None,
+        change: ChangeDraft | None = None,
     ) -> Account | None:
         if await self.account(organization) is None:
             return None
@@ -144,7 +152,8 @@ class Accounts(Keys):
         now = await self._time(place.slot) if now is None else now
         await self._ask(_enter(mine, now, organization, b"NX"))
         values = number(now), write_user(user), number(revoke), number(keep_token)
-        record = await self._ask(place.call(_CLAIM, *values, *map(write_seal, seals)))
+        text = write_change(change)
+        record = await self._ask(place.call(_CLAIM, *values, *map(write_seal, seals), text))
         account = None if record is None else read_account(record)
         # The claim holds from here on: an index that is not updated only costs a vain look.
         with suppress(StoreError):
@@ -155,15 +164,21 @@ class Accounts(Keys):
                     await self._ask(_enter(mine, account.claimed_at or now, organization))
                 await self._ask(_leave(self._names.email(account.billing_email), organization))
                 await self._ask(_leave(self._names.reviews, organization))
-        if revoke and account is not None:
+        if account is not None and (revoke or not keep_token):
             await self._count_change()
         return account
 
     @confirmed
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self,
+        idle: int,
+        limit: int,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> tuple[str, ...]:
-        edge = (await self.now() if now is None else now) - idle
+        now = await self.now() if now is None else now
+        edge = now - idle
         due = await self._ask(
             command(
                 slot_of(self._names.reviews),
@@ -173,12 +188,14 @@ class Accounts(Keys):
             )
         )
         names = [read(member) for member in cast(list[bytes], due)]
-        removed = [name for name in names if await self._remove_unclaimed(name, edge)]
+        removed = [name for name in names if await self._remove_unclaimed(name, edge, now, change)]
         if removed:
             await self._count_change()
         return tuple(sorted(removed))
 
-    async def _remove_unclaimed(self, organization: str, edge: int) -> bool:
+    async def _remove_unclaimed(
+        self, organization: str, edge: int, now: int, change: ChangeDraft | None
+    ) -> bool:
         place = self._names.place(organization)
         account = await self.account(organization)
         after: Position | None = None
@@ -192,10 +209,12 @@ class Accounts(Keys):
             if len(keys) < PAGE_AT_MOST:
                 break
             after = Position(keys[-1].created_at, keys[-1].id)
-        answer: bytes = await self._ask(place.call(_REMOVE_UNCLAIMED, number(edge)))
+        values = number(now), number(edge), write_change(change)
+        answer: bytes = await self._ask(place.call(_REMOVE_UNCLAIMED, *values))
         if answer in {b"removed", b"gone"} and account is not None:
             await self._ask(_leave(self._names.email(account.billing_email), organization))
             await self._unclaim(self._names.token(account.handle), write(organization))
+            await self.remove_all_histories(place)
         if answer in {b"removed", b"gone", b"never"}:
             await self._ask(_leave(self._names.reviews, organization))
         else:
@@ -210,6 +229,7 @@ class Accounts(Keys):
     @confirmed
     async def sign_out(self, organization: str) -> None:
         await self._ask(self._names.place(organization).call(_SIGN_OUT))
+        await self._count_change()
 
     @confirmed
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:

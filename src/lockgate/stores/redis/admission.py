@@ -1,21 +1,28 @@
 """Admission by one script, which verifies this process's key hint.
 
-A process keeps a key hint for each key that it has admitted. ``admit.lua`` compares the hint with
-the record, charges all windows and counts the usage in one step. If the hint differs, the script
-returns the fresh record without charging.
+A process keeps a key hint for each key that it has admitted, which says in which slot the key is
+and what it may do. ``admit.lua`` compares the hint with the record, charges all windows and counts
+the usage in one step, so most admissions take one round trip. The script answers with one of
+
+- bytes, first the verdict: admitted, limited, or expired (the key, or a temporary limit);
+- a list, the fresh record, if the hint differs; nothing was charged, and the process tries again;
+- nil, if the request was sent before and may have been charged then.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from math import inf
+from struct import Struct
 from time import monotonic
 from typing import Any, Final, cast
 
 from redis.exceptions import AskError, ClusterDownError, RedisError, TryAgainError
 
+from ...core.allowed_addresses import contains
 from ...core.api_keys import ApiKey, KeyState
 from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
+from ...core.limits import Limit, LimitWindows, bound, combined
 from ...core.plans import Plan, PlanBook
 from ...core.sliding_window import Reading, Window
 from ..base import (
@@ -33,16 +40,23 @@ from ..runtime.per_loop import PerLoop
 from .admission_codec import (
     ADMITTED,
     EXPIRED,
+    LIMITED,
     NO_USAGE,
     charging,
+    limiting,
     read_admission,
+    read_instant,
+    read_limited,
+    read_limits,
     read_reading,
     read_request,
+    renewed_request,
+    size_of_limits,
     write_request,
 )
 from .codec import RECORDS, read_claim, read_usage
 from .error_hints import LossReport
-from .key_hints import ADMIT, KeyHint
+from .key_hints import ADMIT, ADMIT_LIMITED, UNLIMITED, KeyHint
 from .key_names import ORGANIZATION, REMOVED, Names, Place, fields_of, slot_of
 from .transport.client import RedisClient
 from .transport.commands import Call, Script, arguments, command, number, told_in
@@ -50,10 +64,17 @@ from .transport.failures import Split, reraise
 
 _HIT: Final = Script("hit.lua")
 _PEEK: Final = Script("peek.lua")
+_HIT_LIMITED: Final = Script("hit_limited.lua")
+_HIT_LIMITS: Final = Script("hit_limits.lua")
 ADD_USAGE: Final = Script("keys.lua", "add_usage", ORGANIZATION)
 
 _ADMITTED: Final = Verdict.ADMITTED
 _CHARGE_ARGUMENTS: Final = 5
+_INSTANT_OF_EXPIRED: Final = Struct("<q")
+_LIMITED_ARGUMENTS: Final = 7
+_ALONE_ARGUMENTS: Final = 7
+_ALONE_HEAD: Final = 9
+"""The bytes of the verdict and the instant in an answer of ``hit_limits.lua``."""
 _USAGE_OF_EXPIRED: Final = slice(9, None)
 
 # A NamedTuple's own constructor takes three times as long.
@@ -81,7 +102,13 @@ class Admissions(Store):
         """
 
     async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         key_hint = self._key_hints.get(token.handle)
         if key_hint is None or (
@@ -93,46 +120,168 @@ class Admissions(Store):
             if key_hint.revoked is not None:
                 self._key_hints.pop(token.handle, None)
                 return Admission(REFUSED_BY_STATE[KeyState.REVOKED], key_hint.revoked)
+            if key_hint.addresses and (
+                address is None or not contains(key_hint.addresses, address)
+            ):
+                outcome = await self._refuse_address(token, key_hint, plans, now, address)
+                if isinstance(outcome, Admission):
+                    return outcome
+                key_hint = outcome
+                continue
             charged = key_hint.charged
             if charged[0] is not plans:
-                charged = key_hint.under(plans)
-            _, plan, mark, begun = charged
-            text = begun + write_request(now, cost, key_hint.expires_at, mark)
-            call = _call(Call, (key_hint.slot, text, ADMIT, True, True, 1, None))
-            watched, asked_at = bool(nodes.failing), monotonic()
+                charged = key_hint.under(plans, now)
+            _, plan, mark, begun, ends_at, own = charged
+            request = write_request(now, cost, ends_at, mark)
+            call = _call(Call, (key_hint.slot, begun + request, ADMIT, True, True, 1, None))
+            is_limited = limits or own is not UNLIMITED
+            named = bound(limits + own[0], key_hint.id, own[1]) if is_limited else None
+            if named is not None:
+                call = self._limited(key_hint, named, begun, request)
+            is_calm, asked_at = not nodes.failing, monotonic()
             try:
-                if watched:
-                    answer = await self._ask(call, key_hint.unused[2])
-                else:
+                if is_calm:
                     answer = await client.ask(call)
-                    if isinstance(answer, Exception):
+                    if type(answer) is not bytes and isinstance(answer, Exception):
                         answer = await client.retry(call, answer)
+                else:
+                    answer = await self._ask(call, key_hint.owner)
             except (RedisError, OSError) as failure:
-                if not watched:
-                    self._judge(client, call, failure, asked_at)
-                if not isinstance(failure, Split):
-                    reraise(failure, key_hint.unused[2])
-                answer = await self._admit_by_parts(key_hint, plan, failure.call)
-            if type(answer) is not bytes:
-                if answer is None:
-                    raise OutcomeUnknown("this request may have been admitted before")
-                if type(answer) is list:
-                    key_hint = await self._refresh_hint(
-                        token, key_hint, plans, *cast(list[bytes | None], answer)
-                    )
-                    continue
-            verdict = answer[0]
-            if verdict == EXPIRED:
-                key = key_hint.key(*read_usage(answer[_USAGE_OF_EXPIRED]))
-                return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
-            reading, requests, last = read_admission(answer)
-            key = _api_key(ApiKey, key_hint.unused + (requests, last))  # noqa: RUF005 - it goes by a list
-            judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
-            return _admission(Admission, (judged, key, plan, reading))
+                if is_calm:
+                    self._report_failure(client, call, failure, asked_at)
+                answer = await self._admit_after(failure, key_hint, plan, cost, named)
+            if type(answer) is bytes and (verdict := answer[0]) != EXPIRED:
+                reading, requests, last = read_admission(answer, named)
+                key = _api_key(ApiKey, key_hint.fields + (requests, last))  # noqa: RUF005 - it goes by a list
+                judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
+                return _admission(Admission, (judged, key, plan, reading, named))
+            outcome = await self._admit_again(token, key_hint, plans, call, answer, named)
+            if isinstance(outcome, Admission):
+                return outcome
+            key_hint = outcome
         return UNKNOWN
 
-    async def _admit_by_parts(self, key_hint: KeyHint, plan: Plan, call: Call) -> Any:
-        """Do the work of :data:`ADMIT` one Redis key at a time, with the same answer.
+    async def _admit_again(
+        self,
+        token: Token,
+        key_hint: KeyHint,
+        plans: PlanBook,
+        call: Call,
+        answer: object,
+        named: LimitWindows | None,
+    ) -> Admission | KeyHint:
+        """Handle an answer that neither admits nor limits.
+
+        Returns:
+            The admission; or the hint with which to make the request again.
+
+        Raises:
+            OutcomeUnknown: an earlier call of the request may have been charged.
+        """
+        if answer is None:
+            raise OutcomeUnknown("this request may have been admitted before")
+        if isinstance(answer, bytes):
+            return await self._admit_ended(key_hint, plans, call, answer, named) or key_hint
+        kept = cast(list[bytes | None], answer)
+        return await self._refresh_hint(token, key_hint, plans, *kept) or UNKNOWN
+
+    async def _admit_after(
+        self,
+        failure: RedisError | OSError,
+        key_hint: KeyHint,
+        plan: Plan,
+        cost: int,
+        named: LimitWindows | None,
+    ) -> Any:
+        """Repeat a call by parts whose keys are on two nodes; raise any other failure of a call.
+
+        Raises:
+            StoreError: the failure, translated.
+        """
+        if isinstance(failure, Split):
+            return await self._admit_by_parts(key_hint, plan, failure.call, cost, named)
+        owner = key_hint.owner
+        reraise(failure, owner, self._names.place(owner).removal)
+
+    async def _admit_ended(
+        self,
+        key_hint: KeyHint,
+        plans: PlanBook,
+        call: Call,
+        expired: bytes,
+        named: LimitWindows | None,
+    ) -> Admission | None:
+        """Refuse an expired key; if a temporary limit has ended, repeat the request without it.
+
+        The request keeps its id: if an earlier call of it was charged and its reply was lost, it is
+        not charged again (D33).
+
+        Returns:
+            The admission; None: the key or its plan has changed meanwhile.
+        """
+        (at,) = _INSTANT_OF_EXPIRED.unpack_from(expired, 1)
+        key = key_hint.key(*read_usage(expired[_USAGE_OF_EXPIRED]))
+        if key.expires_at is not None and key.expires_at <= at:
+            return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
+        _, plan, mark, begun, ends_at, _ = key_hint.under(plans, at)
+        request = renewed_request(call.text, ends_at, mark)
+        call = call._replace(text=begun + request)
+        if named is not None:
+            call = self._limited(key_hint, named, begun, request)
+        answer = await self._ask(call, key_hint.owner)
+        if answer is None:
+            raise OutcomeUnknown("this request may have been admitted before")
+        if type(answer) is not bytes or answer[0] == EXPIRED:
+            return None
+        reading, requests, last = read_admission(answer, named)
+        verdict = Verdict.ADMITTED if answer[0] == ADMITTED else Verdict.LIMITED
+        return Admission(verdict, key_hint.key(requests, last), plan, reading, named)
+
+    async def _refuse_address(
+        self,
+        token: Token,
+        key_hint: KeyHint,
+        plans: PlanBook,
+        now: int | None,
+        address: str | None,
+    ) -> Admission | KeyHint:
+        """Refuse a client that the allow-list of a hint does not have, if the record agrees.
+
+        Returns:
+            The refusal; or the hint of a record that has changed, with which to admit.
+        """
+        key = key_hint.key()
+        if address is not None:
+            place = self._names.place(key.organization)
+            kept = record, usage, placed = await self._read_record(key.organization, key.id)
+            if not key_hint.is_still(place, record, placed):
+                return await self._refresh_hint(token, key_hint, plans, *kept) or UNKNOWN
+            key = key_hint.key(*read_usage(usage))
+            if key.expires_at is not None and key.expires_at <= (
+                await self.now() if now is None else now
+            ):
+                return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
+        return Admission(Verdict.ELSEWHERE, key)
+
+    def _limited(
+        self, key_hint: KeyHint, named: LimitWindows, begun: bytes, request: bytes
+    ) -> Call:
+        """Return the call of an admission that is charged to named limits.
+
+        Args:
+            key_hint: of the key.
+            named: the windows of the named limits.
+            begun: the start of a call without them.
+            request: the end of a call.
+        """
+        begun = key_hint.limited(self._names.place(key_hint.owner), named, begun)
+        return Call(key_hint.slot, begun + request, ADMIT_LIMITED, True, True)
+
+    async def _admit_by_parts(
+        self, key_hint: KeyHint, plan: Plan, call: Call, cost: int, named: LimitWindows | None
+    ) -> Any:
+        """Do the work of :data:`ADMIT` or :data:`ADMIT_LIMITED` one Redis key at a time, with the
+        same answer.
 
         While a slot moves, its keys may be on two nodes. Each call below names a single one, which
         Redis finds on either. A revocation after the first call counts as one during this request.
@@ -142,20 +291,47 @@ class Admissions(Store):
         request, is_again = read_request(call.text)
         key = key_hint.key()
         place = self._names.place(key.organization)
-        kept = record, usage, placed = await self._kept(key.organization, key.id)
+        kept = record, usage, placed = await self._read_record(key.organization, key.id)
         if not key_hint.is_still(place, record, placed):
             return [*kept]
-        answer: bytes | None = await self._ask(
-            _request(_HIT, place, charging(plan.windows).start, request), key.organization
-        )
+        answer, told = await self._hit_by_parts(place, plan.windows, request, cost, named)
         if answer is None:
             return None
         if answer[0] == ADMITTED and not is_again:
             values = *fields_of(key.id), b"1", number(told_in(answer))
             usage = await self._ask(place.call(ADD_USAGE, *values)) or usage
-        return answer + (usage or NO_USAGE)
+        return answer + (usage or NO_USAGE) + told
 
-    def _judge(
+    async def _hit_by_parts(
+        self,
+        place: Place,
+        windows: tuple[Window, ...],
+        request: bytes,
+        cost: int,
+        named: LimitWindows | None,
+    ) -> tuple[bytes | None, bytes]:
+        """Charge the windows, and named limits after them, one Redis key at a time.
+
+        The named limits are read first, so that they rarely refuse a request for which the windows
+        have been charged; then these are charged for nothing.
+
+        Returns:
+            The answer of ``hit.lua`` with the verdict of all, and what the named limits tell.
+        """
+        start = charging(windows).start
+        if named is None:
+            return await self._ask(_request(_HIT, place, start, request)), b""
+        now = read_instant(request)
+        told: bytes = await self._ask(_alone(place, named, now, cost, is_hit=False))
+        script = _HIT if told[0] == ADMITTED else _PEEK
+        answer: bytes | None = await self._ask(_request(script, place, start, request))
+        if answer is not None and script is _HIT and answer[0] == ADMITTED:
+            told = await self._ask(_alone(place, named, now, cost, is_hit=True))
+        if answer is not None and told[0] != ADMITTED:
+            answer = bytes((LIMITED,)) + answer[1:]
+        return answer, told[_ALONE_HEAD:]
+
+    def _report_failure(
         self,
         client: RedisClient,
         call: Call,
@@ -182,17 +358,65 @@ class Admissions(Store):
             client.abandon(call.slot)
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
+        if limits is not None:
+            return await self._hit_limited(organization, windows, cost, now, limits)
         answer = await self._charge(_HIT, organization, windows, cost, now)
         if answer is None:
             raise OutcomeUnknown("this hit may have been counted before")
         return read_reading(answer)
 
     async def peek(
-        self, organization: str, windows: tuple[Window, ...], now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        return read_reading(await self._charge(_PEEK, organization, windows, 1, now))
+        of_limits = None
+        if limits is not None:
+            place = self._names.place(organization)
+            alone = _alone(place, limits, now, 1, is_hit=False)
+            of_limits = read_limits(await self._ask(alone, organization))
+            if not windows:
+                return of_limits
+            now = of_limits.now
+        reading = read_reading(await self._charge(_PEEK, organization, windows, 1, now))
+        return reading if of_limits is None else combined(reading, of_limits)
+
+    async def _hit_limited(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None,
+        limits: LimitWindows,
+    ) -> Reading:
+        place = self._names.place(organization)
+        if not windows:
+            alone = _alone(place, limits, now, cost, is_hit=True)
+            return read_limits(await self._ask(alone, organization))
+        start, mark = charging(windows)
+        request = write_request(now, cost, inf, mark)
+        begun = _HIT_LIMITED.start(_LIMITED_ARGUMENTS + len(limits.fields))
+        names = arguments(b"2", place.windows, place.limits)
+        text = b"".join((begun, names, limiting(limits), start, request))
+        try:
+            answer = await self._ask(Call(place.slot, text, _HIT_LIMITED, True, True), organization)
+            told = b"" if answer is None else answer[-size_of_limits(limits) :]
+            answer = answer and answer[: -len(told)]
+        except Split as failure:
+            request, _ = read_request(failure.call.text)
+            answer, told = await self._hit_by_parts(place, windows, request, cost, limits)
+        if answer is None:
+            raise OutcomeUnknown("this hit may have been counted before")
+        return read_limited(read_reading(answer), told)
 
     async def _charge(
         self,
@@ -213,7 +437,7 @@ class Admissions(Store):
         claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         return None if claim is None or claim == REMOVED else read_claim(claim)[:2]
 
-    async def _kept(
+    async def _read_record(
         self, organization: str, id: str
     ) -> tuple[bytes | None, bytes | None, bytes | None]:
         """Return a key's record and usage, and the plan assignment of its organization."""
@@ -232,7 +456,7 @@ class Admissions(Store):
         handle = token.handle
         claimed = await self._claimed(handle)
         organization, id = claimed or (handle, handle)
-        record, usage, placed = await self._kept(organization, id)
+        record, usage, placed = await self._read_record(organization, id)
         if claimed is None or record is None:
             token.matches_nobody()
             return None
@@ -289,6 +513,15 @@ def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call
     """Return a call that touches only the windows of an organization."""
     begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
     return Call(place.slot, begun + request, script, True, True)
+
+
+def _alone(place: Place, limits: LimitWindows, now: int | None, cost: int, *, is_hit: bool) -> Call:
+    """Return a call that charges named limits alone, or reads them."""
+    start, mark = charging(())
+    begun = _HIT_LIMITS.start(_ALONE_ARGUMENTS + len(limits.fields))
+    values = arguments(b"1", place.limits) + limiting(limits) + arguments(b"%d" % is_hit)
+    request = write_request(now, cost, inf, mark)
+    return Call(place.slot, begun + values + start + request, _HIT_LIMITS, not is_hit)
 
 
 def _of_one_slot(failure: Exception) -> bool:

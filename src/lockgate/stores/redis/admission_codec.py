@@ -7,11 +7,11 @@ from math import ceil, inf
 from struct import Struct
 from typing import Any, Final, NamedTuple, cast
 
-from ...core.plans import LARGEST
-from ...core.sliding_window import Reading, Window
+from ...core.limits import LimitWindows, combined
+from ...core.sliding_window import LARGEST, Reading, Window
 from ...core.timestamps import MILLISECOND
 from ...errors import ConfigurationError
-from .transport.commands import request_ids
+from .transport.commands import arguments, request_ids
 
 ADMITTED, LIMITED, EXPIRED = range(1, 4)
 """The verdict, which is the first byte of an answer."""
@@ -19,6 +19,9 @@ _LONGEST_SPAN: Final = 2**40 - 1
 _PART: Final = 60
 _WINDOW: Final = Struct("<ddd")
 _REQUEST: Final = Struct("<ddd8sQd")
+_OF_LIMITS: Final = Struct("<bdb")
+_ALONE: Final = Struct("<Bq")
+_USED_SIZE: Final = 8
 _REQUEST_AND_END: Final = Struct(f"{_REQUEST.format}2s")
 
 # A NamedTuple's own constructor takes three times as long.
@@ -46,7 +49,7 @@ class Charging(NamedTuple):
 
 @lru_cache(1024)
 def charging(windows: tuple[Window, ...]) -> Charging:
-    """Encode the windows of a plan.
+    """Encode the windows of a plan; none for named limits alone.
 
     Raises:
         ConfigurationError: a window is longer than 12 days.
@@ -66,13 +69,52 @@ def charging(windows: tuple[Window, ...]) -> Charging:
     return Charging(start, blake2b(packed, digest_size=8).digest())
 
 
+@lru_cache(4096)
+def limiting(limits: LimitWindows) -> bytes:
+    """Encode the windows of named limits and their fields, as ``limits.lua`` takes them."""
+    packed = b"".join(
+        _WINDOW.pack(span, inf if limit is None else limit, grain)
+        for _, span, limit, grain in limits.windows
+    )
+    return arguments(packed, *(field.encode() for field in limits.fields))
+
+
+def read_limited(reading: Reading, told: bytes) -> Reading:
+    """Decode what ``limits.lua`` tells, and combine it with the reading of the plan."""
+    refusing, wait, lacking = _OF_LIMITS.unpack_from(told)
+    number = (len(told) - _OF_LIMITS.size) // _USED_SIZE
+    used = Struct(f"<{number}d").unpack_from(told, _OF_LIMITS.size)
+    of_limits = Reading(
+        refusing < 0 and lacking < 0,
+        reading.now,
+        tuple(map(int, used)),
+        *(None, reading.now, None),
+        None if refusing < 0 else refusing,
+        int(wait),
+    )
+    return combined(reading, of_limits, None if lacking < 0 else lacking)
+
+
+def size_of_limits(limits: LimitWindows) -> int:
+    """Return the number of bytes that ``limits.lua`` adds to an answer."""
+    return _OF_LIMITS.size + _USED_SIZE * len(limits.fields)
+
+
+def read_limits(packed: bytes) -> Reading:
+    """Decode the answer of ``hit_limits.lua``: the reading of named limits without a plan."""
+    _, now = _ALONE.unpack_from(packed)
+    alone = Reading(True, now, (), None, now, None, None, 0)
+    return read_limited(alone, packed[_ALONE.size :])
+
+
 def write_request(now: int | None, cost: int, expires_at: float, mark: bytes) -> bytes:
     """Encode a new request as ``request.lua`` reads it, with which a call ends.
 
     Args:
         now: its instant in microseconds; None: the server's clock on arrival.
         cost: its cost in units.
-        expires_at: the instant from which on it is refused as expired; infinity: never.
+        expires_at: the instant from which on it is refused as expired, or its plan does not hold;
+            infinity: never.
         mark: the fingerprint of the plan.
 
     Raises:
@@ -98,13 +140,36 @@ def read_request(text: bytes) -> tuple[bytes, bool]:
     return request, since > 0
 
 
+def renewed_request(text: bytes, expires_at: float, mark: bytes) -> bytes:
+    """Return the request with which a call ends, under another plan and with the same id."""
+    now, cost, _, _, id, since, end = _REQUEST_AND_END.unpack_from(
+        text, len(text) - _REQUEST_AND_END.size
+    )
+    return _REQUEST_AND_END.pack(now, cost, expires_at, mark, id, since, end)
+
+
+def read_instant(request: bytes) -> int | None:
+    """Return the instant of a request of :func:`write_request`; None: the server's clock."""
+    now = _REQUEST_AND_END.unpack(request)[0]
+    return None if now < 0 else int(now)
+
+
 def read_reading(packed: bytes) -> Reading:
     """Decode the answer of ``hit.lua`` or ``peek.lua``."""
     return read_admission(packed + NO_USAGE)[0]
 
 
-def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:
-    """Decode the answer of ``admit.lua``: reading, requests and instant of the last."""
+def read_admission(
+    packed: bytes, limits: LimitWindows | None = None
+) -> tuple[Reading, int, int | None]:
+    """Decode the answer of ``admit.lua``: reading, requests and instant of the last.
+
+    With ``limits`` decode that of ``admit_limited.lua``.
+    """
+    if limits is not None:
+        size = size_of_limits(limits)
+        reading, requests, last = read_admission(packed[:-size])
+        return read_limited(reading, packed[-size:]), requests, last
     total: int
     empty: list[int]
     verdict, now, remaining, reset, tightest, refused_by, wait, total, *empty, requests, last = (
@@ -125,4 +190,4 @@ def read_admission(packed: bytes) -> tuple[Reading, int, int | None]:
             wait,
         ),
     )
-    return reading, requests, last if requests else None
+    return reading, requests, last or None

@@ -1,7 +1,7 @@
 """Redis as the cache of a :class:`CachedStore`, and the change counter that ends cached refusals.
 
-Copies have the same names as the records of a single store, so an admission is the same script. The
-hash of an organization with copies also holds their fill token, and expires as a whole.
+Copies are kept like the records of a single store, under other names, so an admission is the same
+script. The hash of an organization with copies also holds their fill token, and expires as a whole.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,6 @@ from .transport.client import RedisClient, confirmed
 from .transport.commands import Call, Script, command, invocation, number
 
 _FILL_TOKEN: Final = Script("cache.lua", "fill_token", ORGANIZATION, repeatable=True)
-_FORGET: Final = Script("cache.lua", "forget", ORGANIZATION, repeatable=True)
 _INSTALL: Final = Script("cache.lua", "install", ORGANIZATION, repeatable=True)
 _REPLACE: Final = Script("cache.lua", "replace")
 _FILL_TOKEN_BYTES: Final = 16
@@ -51,8 +50,11 @@ class Cache(CacheStore):
     def served_by(self) -> object:
         return self.clients.here().served_by
 
-    async def fill_token(self, organization: str) -> str:
+    def hold_copies(self) -> None:
+        self._names = self._names.for_copies()
         self._losses.holds_copies = True
+
+    async def fill_token(self, organization: str) -> str:
         values = urandom(_FILL_TOKEN_BYTES).hex().encode(), _COPIES_LAST
         call = self._names.place(organization).call(_FILL_TOKEN, *values)
         fill_token: bytes = await self._ask(call)
@@ -74,11 +76,12 @@ class Cache(CacheStore):
 
     @confirmed
     async def forget(self, organization: str) -> None:
-        await self._ask(self._names.place(organization).call(_FORGET))
+        place = self._names.place(organization)
+        await self._ask(command(place.slot, b"DEL", place.organization, repeatable=True))
         await self._count_change()  # Refusals that a copy caused are forgotten within a second.
 
     async def caught_up(self) -> int | None:
-        self._losses.holds_copies = True
+        await self.change_counter()  # Notices a loss of data.
         name = await self._caught_up_name()
         counter = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         return None if counter is None else int(counter)

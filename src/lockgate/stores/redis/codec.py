@@ -9,10 +9,12 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 
 from ...core.accounts import Account, AccountDraft
 from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, Position
+from ...core.changes import Change, ChangeDraft, plan_fields
 from ...core.digests import Digest
 from ...core.leases import Lease
 from ...core.plans import Organization
 from ...core.row_seals import Counted
+from ...core.timestamps import MILLISECOND
 from .key_names import read, write
 from .transport.commands import number
 
@@ -39,7 +41,12 @@ def _read_seal(seal: bytes) -> str | None:
 def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
     """Encode a new key as ``add_key`` of ``key_records.lua`` takes it."""
     digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
-    return write(draft.id), number(draft.expires_at), *digest, _described(draft)
+    fields = write(draft.id), number(draft.expires_at), *digest, _described(draft)
+    if draft.history is None:
+        return *fields, b"", b"", b""
+    created, revoked, requests, last = draft.history
+    created -= created % MILLISECOND
+    return *fields, number(created), number(revoked), _USAGE.pack(requests, last or 0)
 
 
 def write_record(key: ApiKey) -> bytes:
@@ -50,8 +57,7 @@ def write_record(key: ApiKey) -> bytes:
 
 def _described(key: ApiKey | KeyDraft) -> bytes:
     """Encode the fields of a key that scripts do not read; details come last, if there are any."""
-    details = key.details if isinstance(key, ApiKey) else None
-    return _json([*key[:6], *([] if details is None else [details._asdict()])])
+    return _json([*key[:6], *([] if key.details is None else [key.details.written()])])
 
 
 def _json(value: object) -> bytes:
@@ -114,7 +120,7 @@ def read_key(record: bytes, usage: bytes | None) -> ApiKey:
         int(created),
         int(expires) if expires else None,
         int(revoked) if revoked else None,
-        KeyDetails(**details[0]) if details else None,
+        KeyDetails.read(details[0]) if details else None,
         requests,
         last,
     )
@@ -142,7 +148,7 @@ def read_usage(usage: bytes | None) -> tuple[int, int | None]:
     if usage is None:
         return 0, None
     requests, last = _USAGE.unpack(usage)
-    return int(requests), int(last) if requests else None
+    return int(requests), int(last) or None
 
 
 class Claim(NamedTuple):
@@ -175,6 +181,22 @@ def read_placement(id: str, placed: bytes | None) -> Organization | None:
         return None
     plan, overrides = cast(list[Any], json.loads(placed))
     return Organization(id, plan, tuple((name, limit) for name, limit in overrides))
+
+
+def write_change(change: ChangeDraft | None) -> bytes:
+    """Encode a record for the change log; empty for None."""
+    return b"" if change is None else change.text().encode()
+
+
+def read_change(number: int, record: bytes) -> Change:
+    """Decode a record of the change log (``change_log.lua``)."""
+    at, rest = record.split(b" ", 1)
+    placed, text = rest.split(b"\n", 1)
+    change = Change.read(number, int(at), text)
+    if not placed:
+        return change
+    before = None if placed == b"null" else read_placement("", placed)
+    return change._replace(before=plan_fields(before))
 
 
 def read_lease(values: Sequence[Any]) -> Lease:

@@ -4,6 +4,7 @@ It never quotes an error of the server, which may quote the command that it was 
 """
 
 import logging
+from collections.abc import Callable
 from math import inf
 from socket import gaierror
 from ssl import SSLError
@@ -25,14 +26,19 @@ from ...errors import StoreUnavailable
 
 logger: Final = logging.getLogger("lockgate")
 
-_REPORTED_AGAIN_AFTER: Final = 3600.0
-"""Seconds for which the loss is not reported again."""
+_SAME_LOSS: Final = 60.0
+"""Seconds after a report for which calls that were under way may notice the same loss."""
 _LOSS: Final = (
     "Redis has lost data that it had before: keys made since an earlier state get 401, and "
     "revocations, plans and counts since then may be undone. Restore the latest backup, or move "
     "the callers to new keys; revoke again the keys that were revoked lately; and set appendonly "
     "yes. Causes: FLUSHALL, a restart without persistence, an older backup, eviction, or a replica "
     "that lagged behind its primary."
+)
+_COPIES_LOST: Final = (
+    "Redis has lost data that it had before: the counts of the present windows begin anew, so an "
+    "organization may use its limits once more. Keys and plans are in the database, and are copied "
+    "again. Causes: FLUSHALL, a restart, eviction, or a replica that lagged behind its primary."
 )
 _LOGIN: Final = "it rejects this user and password: check both in the store's URL"
 _RIGHTS: Final = "this user lacks a right: grant the rights listed in docs/redis.md"
@@ -61,10 +67,6 @@ _TOO_FEW: Final = (
 _REPLACED: Final = "its Sentinels are putting another server in its place: wait"
 _DURABILITY: Final = (
     "fewer replicas acknowledge a change than durability= asks for: check the replicas"
-)
-_OTHER_STORE: Final = (
-    "it has keys under these names that are not copies of the database's: give the pair's "
-    "RedisStore a prefix of its own, or delete these keys"
 )
 _TLS: Final = (
     "the TLS handshake failed: check its certificate and the options ssl_... of the store's URL"
@@ -98,7 +100,6 @@ _BY_WORDS: Final = (
     ("NOREPLICAS", _REPLICAS),
     ("max number of clients", _CROWDED),
     ("unknown command", _COMMAND),
-    ("keys that are no copies", _OTHER_STORE),
     ("Timeout connecting", _TOO_SLOW),
     ("No Sentinel knows", _SENTINELS),
     ("Too few Sentinels", _TOO_FEW),
@@ -123,16 +124,27 @@ def advice(failure: BaseException) -> str | None:
 
 
 class LossReport:
-    """Logs once an hour that Redis lost data."""
+    """Logs each loss of Redis's data once.
 
-    def __init__(self) -> None:
+    Args:
+        forget: drops what this process remembers of the lost data, so that it is not noticed as
+            another loss.
+    """
+
+    def __init__(self, forget: Callable[[], object]) -> None:
         self.holds_copies = False
         """Whether this process uses the store as the cache of a pair: copies are filled again."""
+        self._forget: Final = forget
         self._reported_at = -inf
 
     def report(self) -> None:
-        """Log the loss, unless it concerns copies or was logged lately."""
+        """Log the loss, unless it was logged just before."""
+        self._forget()
         now = monotonic()
-        if not self.holds_copies and now - self._reported_at >= _REPORTED_AGAIN_AFTER:
-            self._reported_at = now
+        if now - self._reported_at < _SAME_LOSS:
+            return
+        self._reported_at = now
+        if self.holds_copies:
+            logger.warning("%s", _COPIES_LOST)
+        else:
             logger.error("%s", _LOSS)

@@ -24,6 +24,8 @@ USAGE: Final = b"use "
 REMOVED: Final = b"0"
 """The value at the handle of a removed key: Redis shares the objects of small numbers."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_GLOB: Final = re.compile(r"[*?\[\]^\\-]")
+"""Characters with a meaning in a pattern of ``SCAN``."""
 _SIXTEEN_BYTES: Final = 16
 
 
@@ -32,7 +34,8 @@ class Place(NamedTuple):
 
     slot: int
     organization: bytes
-    """A hash: the plan, the account, and each key's record and usage."""
+    """A hash: the plan, the account, and each key's record and usage. The copies of a cache have
+    another one."""
     windows: bytes
     """A string (``sliding_window.lua``)."""
     live: bytes
@@ -45,6 +48,16 @@ class Place(NamedTuple):
     """A hash (``leases.lua``)."""
     deadlines: bytes
     """A sorted set: jobs by the deadlines of their leases."""
+    limits: bytes
+    """A hash: the cells of named limits by field (``limits.lua``)."""
+    usage: bytes
+    """A hash: usage histories of the organization and its keys (``usage.lua``)."""
+
+    @property
+    def removal(self) -> str:
+        """How to give up windows and slots that are unreadable."""
+        names = b" ".join((self.windows, self.limits, self.leases, self.deadlines)).decode()
+        return f"send Redis DEL {names}: windows and slots then begin anew, keys and plans stay"
 
     def call(self, script: Script, *values: bytes) -> Call:
         """Return a call of a script on the names that it takes."""
@@ -56,17 +69,20 @@ class Names:
 
     Args:
         prefix: the start of all names; stores with different prefixes share no data.
+        copies: whether keys and plans are copies of another store's. They have names of their own,
+            so that no key of a store under the same prefix is taken for a copy, nor the reverse.
 
     Raises:
         ConfigurationError: the prefix has a character that is not allowed, or more than 64.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, *, copies: bool = False) -> None:
         if not _PREFIX.fullmatch(prefix):
             raise ConfigurationError(
                 f"The prefix {prefix!r} cannot start a name: use 1 to 64 of A-Z, a-z, 0-9 and _.:-"
             )
         self._prefix: Final = prefix.encode()
+        self._copies: Final = copies
         self.pattern: Final = self._prefix + b":{*}"
         """Matches the names of all organizations' hashes."""
         self.change_counter: Final = self._prefix + b":change_counter"
@@ -77,13 +93,22 @@ class Names:
         """A string, written to learn how many replicas have acknowledged all earlier writes."""
         self.place = lru_cache(4096)(self._place)
 
+    def for_copies(self) -> "Names":
+        """Return the names of a cache under the same prefix."""
+        return Names(self._prefix.decode(), copies=True)
+
     def caught_up(self, arrangement: bytes) -> bytes:
         """A string: the change counter of the primary store up to which copies are valid."""
         return b"%b:caught-up:%b" % (self._prefix, arrangement)
 
     def handle(self, handle: str) -> bytes:
         """A string: the claim of a handle; :data:`REMOVED` once its key is removed."""
-        return b"%b:handle:%b" % (self._prefix, write(handle))
+        kind = b"copy" if self._copies else b"handle"
+        return b"%b:%b:%b" % (self._prefix, kind, write(handle))
+
+    def handles(self, start: str) -> bytes:
+        """Match the names of handles that begin with a text."""
+        return self.handle(_GLOB.sub(r"\\\g<0>", start)) + b"*"
 
     def token(self, handle: str) -> bytes:
         """A string: the organization of the account with this token's handle."""
@@ -98,12 +123,18 @@ class Names:
         return b"%b:claimed:%b" % (self._prefix, _hash(user))
 
     def _place(self, organization: str) -> Place:
-        return place_of(b"%b:{%b}" % (self._prefix, _hash(organization)))
+        place = place_of(b"%b:{%b}" % (self._prefix, _hash(organization)))
+        if self._copies:
+            return place._replace(organization=place.organization + b":copies")
+        return place
 
 
 def place_of(hash: bytes) -> Place:
     """Return the names of an organization, by the name of its hash."""
-    suffixes = b":windows", b":live", b":created", b":ended", b":leases", b":deadlines"
+    suffixes = (
+        *(b":windows", b":live", b":created", b":ended"),
+        *(b":leases", b":deadlines", b":limits", b":usage"),
+    )
     return Place(key_slot(hash), hash, *(hash + suffix for suffix in suffixes))
 
 

@@ -8,20 +8,24 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from ...core.api_keys import NEVER, ApiKey, KeyDraft, Position
+from ...core.api_keys import NEVER, ApiKey, KeyDraft, KeyHistory, Position
+from ...core.changes import ChangeDraft
 from ...core.digests import Digest
+from ...core.key_search import IMPORTED, KeySearch
 from ...core.timestamps import MINUTE
 from ...errors import HandleTaken, KeyLimitReached
 from ...sync import together
-from ..base import Page, Removal, StoreError, Usage, reading_state
-from .admission import ADD_USAGE, Admissions
+from ..base import FoundKeys, LogPage, Page, Removal, StoreError, Usage, reading_state
+from .admission import ADD_USAGE
 from .cache import Cache
 from .codec import (
     RECORDS,
     Claim,
+    read_change,
     read_claim,
     read_key,
     read_keys,
+    write_change,
     write_claim,
     write_digest,
     write_key,
@@ -32,6 +36,7 @@ from .key_names import KEYS, ORGANIZATION, REMOVED, Place, fields_of, place_of, 
 from .transport.client import confirmed
 from .transport.commands import Script, command, invocation, number
 from .transport.failures import Refused, Split, reraise
+from .usage import Histories
 
 _INSERT: Final = Script("keys.lua", "insert", KEYS)
 _UPDATE: Final = Script("keys.lua", "update", KEYS)
@@ -46,32 +51,49 @@ _LIST_ENDED: Final = Script(
 )
 _REMOVE: Final = Script("keys.lua", "remove", KEYS)
 _UNCLAIM: Final = Script("keys.lua", "unclaim")
+_READ_CHANGES: Final = Script("change_log.lua", "read_changes", ORGANIZATION, repeatable=True)
+_REMOVE_CHANGES: Final = Script("change_log.lua", "remove_changes", ORGANIZATION, repeatable=True)
 
 _CLAIM_LASTS: Final = MINUTE
 """Microseconds after which a claim without a key may be taken over; an insertion takes far less."""
 _INSTANT: Final = 16
 """Digits with which a member of an index begins (``key_records.lua``)."""
 _SCANNED_AT_ONCE: Final = b"200"
+SEARCHED_AT_ONCE: Final = b"1000"
 _REMOVED_AT_ONCE: Final = 50
 READ_AT_ONCE: Final = 250
 _START: Final = "0 0"
 """The cursor with which a walk over all organizations begins."""
 
 
-class Keys(Admissions, Cache):
+class Keys(Histories, Cache):
     """The verbs of :class:`~lockgate.stores.base.KeyStore`."""
 
     @confirmed
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
-        key = await self._insert_by(_INSERT, (number(now), number(cap)), draft, cap)
+    async def insert(
+        self,
+        draft: KeyDraft,
+        cap: int | None,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> ApiKey:
+        key = await self._insert_by(_INSERT, (number(now), number(cap)), draft, cap, change)
         assert key is not None, "or the script answers why not"
         return key
 
     @confirmed
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+    async def update_if(
+        self,
+        old: ApiKey,
+        new: ApiKey,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> bool:
         place = self._names.place(old.organization)
         values = number(now), write(old.id), write_record(old), write_record(new)
-        is_done = bool(await self._ask(place.call(_UPDATE, *values)))
+        is_done = bool(await self._ask(place.call(_UPDATE, *values, write_change(change))))
         if is_done:
             await self._count_change()
         return is_done
@@ -84,16 +106,23 @@ class Keys(Admissions, Cache):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         records = write(old.id), write_record(old), write_record(new)
         values = number(now), *records, number(cap)
-        key = await self._insert_by(_ROTATE, values, successor, cap)
+        key = await self._insert_by(_ROTATE, values, successor, cap, change)
         if key is not None:
             await self._count_change()
         return key
 
     async def _insert_by(
-        self, script: Script, values: tuple[bytes, ...], draft: KeyDraft, cap: int | None
+        self,
+        script: Script,
+        values: tuple[bytes, ...],
+        draft: KeyDraft,
+        cap: int | None,
+        change: ChangeDraft | None,
     ) -> ApiKey | None:
         """Insert a key by a script; return None where the script found another key changed.
 
@@ -103,12 +132,17 @@ class Keys(Admissions, Cache):
         place = self._names.place(draft.organization)
         claimed = await self._claim_for_key(draft)
         try:
-            answer = await self._ask(place.call(script, *values, *write_key(draft)))
+            values = *values, *write_key(draft), write_change(change)
+            answer = await self._ask(place.call(script, *values))
         except Refused:
             await self._unclaim(*claimed)
             raise
         if isinstance(answer, list):
-            return read_key(cast(list[bytes], answer)[0], None)
+            history = draft.history or KeyHistory(0)
+            key = read_key(cast(list[bytes], answer)[0], None)
+            return key._replace(
+                request_count=history.request_count, last_used_at=history.last_used_at
+            )
         await self._unclaim(*claimed)
         if answer == b"changed":
             return None
@@ -121,9 +155,23 @@ class Keys(Admissions, Cache):
         return None if claimed is None else await self.get(*claimed)
 
     async def get(self, organization: str, id: str) -> ApiKey | None:
-        record, usage, _ = await self._kept(organization, id)
+        record, usage, _ = await self._read_record(organization, id)
         with reading_state(organization, RECORDS):
             return None if record is None else read_key(record, usage)
+
+    async def search(self, wanted: KeySearch, limit: int, cursor: str | None = None) -> FoundKeys:
+        if wanted.id is not None:
+            fields = fields_of(wanted.id)
+            places, cursor = await self._scan(cursor, SEARCHED_AT_ONCE)
+            calls = [command(p.slot, b"HMGET", p.organization, *fields) for p in places]
+            records = await together(self._ask(call) for call in calls)
+            return FoundKeys(read_keys([field for record in records for field in record]), cursor)
+        names, cursor = await self._scan_names(
+            cursor, self._names.handles(wanted.handle or IMPORTED), SEARCHED_AT_ONCE
+        )
+        start = len(self._names.handle(""))
+        found = await together(self.find(read(name[start:])) for name in names)
+        return FoundKeys([key for key in found if key and wanted.finds(key)], cursor)
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         with reading_state(organization, RECORDS):
@@ -142,10 +190,15 @@ class Keys(Admissions, Cache):
 
     @confirmed
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self,
+        organization: str,
+        id: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         place = self._names.place(organization)
-        values = number(now), write(id)
+        values = number(now), write(id), write_change(change)
         try:
             answer = await self._ask(place.call(_REVOKE, *values).divisible())
         except Split:
@@ -155,7 +208,7 @@ class Keys(Admissions, Cache):
         await self._count_change()
         return read_key(*cast(list[bytes], answer))
 
-    async def _revoke_by_parts(self, place: Place, values: tuple[bytes, bytes]) -> Any:
+    async def _revoke_by_parts(self, place: Place, values: tuple[bytes, ...]) -> Any:
         """Do the work of :data:`_REVOKE` one Redis key at a time, while a slot moves.
 
         The first call revokes. A process that dies after it leaves the revoked key in the index of
@@ -205,6 +258,13 @@ class Keys(Admissions, Cache):
         is_left = any(is_left for _, is_left in steps)
         return Removal(removed, cursor or _START if is_left else following)
 
+    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
+        place = self._names.place(organization)
+        found = await self._ask(place.call(_READ_CHANGES, number(limit), number(before)))
+        with reading_state(organization, RECORDS):
+            pairs = zip(found[::2], found[1::2], strict=True)
+            return [read_change(number, record) for number, record in pairs]
+
     async def _pages(self, place: Place) -> AsyncIterator[Page]:
         """Yield all keys of an organization by pages, newest first."""
         after: Position | None = None
@@ -247,23 +307,35 @@ class Keys(Admissions, Cache):
         return fields
 
     async def _remove_ended(self, place: Place, until: int) -> tuple[int, bool]:
-        """Remove some keys of one organization; return how many, and whether more may remain.
+        """Remove some keys and old records of changes of one organization; return how many keys,
+        and whether more may remain.
 
         The handles are marked first. A removal that is interrupted after that is repeated by the
         next, and until then the key appears in lists only.
         """
-        listing = place.call(_LIST_ENDED, number(until), number(_REMOVED_AT_ONCE))
-        due = read_keys(await self._ask(listing))
+        limit = number(until), number(_REMOVED_AT_ONCE)
+        unlogged = await self._ask(place.call(_REMOVE_CHANGES, *limit))
+        due = read_keys(await self._ask(place.call(_LIST_ENDED, *limit)))
         if not due:
-            return 0, False
+            return 0, unlogged == _REMOVED_AT_ONCE
         names = [self._names.handle(key.handle) for key in due]
         await together(self._ask(command(slot_of(n), b"SET", n, REMOVED)) for n in names)
         ids = [write(key.id) for key in due]
         removed = await self._ask(place.call(_REMOVE, *ids))
-        return removed, len(due) == _REMOVED_AT_ONCE
+        await self.remove_histories(place, (key.handle for key in due))
+        return removed, _REMOVED_AT_ONCE in {unlogged, len(due)}
 
-    async def _scan(self, cursor: str | None) -> tuple[Sequence[Place], str | None]:
-        """Return some organizations and the next cursor, None after the last ones.
+    async def _scan(
+        self, cursor: str | None, count: bytes = _SCANNED_AT_ONCE
+    ) -> tuple[Sequence[Place], str | None]:
+        """Return some organizations and the next cursor, None after the last ones."""
+        names, following = await self._scan_names(cursor, self._names.pattern, count)
+        return [place_of(name) for name in names if name.endswith(b"}")], following
+
+    async def _scan_names(
+        self, cursor: str | None, pattern: bytes, count: bytes
+    ) -> tuple[Sequence[bytes], str | None]:
+        """Return the names among the next ``count`` that match, and the next cursor.
 
         A cursor is the number of a server and a cursor of its ``SCAN``.
         """
@@ -271,15 +343,15 @@ class Keys(Admissions, Cache):
         pipelines = [*(await self.clients.here().by_server()).values()]
         if int(which) >= len(pipelines):
             return [], None
-        match = b"MATCH", self._names.pattern, b"COUNT", _SCANNED_AT_ONCE
+        match = b"MATCH", pattern, b"COUNT", count
         answer = await pipelines[int(which)].ask(command(0, b"SCAN", start.encode(), *match))
         if isinstance(answer, Exception):
             reraise(answer)
-        following, names = cast(tuple[bytes, list[bytes]], answer)
-        places = [place_of(name) for name in dict.fromkeys(names) if name.endswith(b"}")]
+        following, found = cast(tuple[bytes, list[bytes]], answer)
+        names = [*dict.fromkeys(found)]
         if following != b"0":
-            return places, f"{which} {following.decode()}"
-        return places, f"{int(which) + 1} 0" if int(which) + 1 < len(pipelines) else None
+            return names, f"{which} {following.decode()}"
+        return names, f"{int(which) + 1} 0" if int(which) + 1 < len(pipelines) else None
 
     async def _claim(self, name: bytes, claim: bytes) -> None:
         """Claim a handle.

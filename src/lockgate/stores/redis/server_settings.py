@@ -15,13 +15,14 @@ from typing import Final, NamedTuple, cast
 from redis.exceptions import ResponseError
 
 from ...events import Events
-from ..base import StoreWarning
+from ..base import StoreWarning, clock_warnings
 from .transport.config import Ask
 
 logger: Final = logging.getLogger("lockgate")
 
-_CLOCK_OFFSET: Final = 1.0
-"""Seconds by which a server's clock may differ from the process's without a warning."""
+
+_FULL_FROM: Final = 0.9
+"""The part of ``maxmemory`` from which on a server is about to be full."""
 
 
 class MemoryPolicy(NamedTuple):
@@ -33,6 +34,8 @@ class MemoryPolicy(NamedTuple):
     """Bytes; 0: no limit; None: this user may not read it."""
     policy: str | None
     """``maxmemory-policy``; None: this user may not read it."""
+    used: int | None = None
+    """Bytes in use; None: this user may not read them."""
 
     @property
     def evicts(self) -> bool:
@@ -42,7 +45,7 @@ class MemoryPolicy(NamedTuple):
     @property
     def advice(self) -> str | None:
         """The warning, as a sentence; None: the server does not evict keys."""
-        server, maxmemory, policy = self
+        server, maxmemory, policy, _ = self
         if policy is None:
             return (
                 f"Redis at {server} does not tell this user its maxmemory-policy: grant the right "
@@ -52,8 +55,24 @@ class MemoryPolicy(NamedTuple):
             return None
         return (
             f"Redis at {server} evicts keys when its memory is full (maxmemory {maxmemory}, "
-            f"maxmemory-policy {policy}), so limits are exceeded and job slots are lost without an "
-            "error: set maxmemory-policy noeviction and give it enough memory."
+            f"maxmemory-policy {policy}), so limits are exceeded and {self._lost} are lost without "
+            "an error: set maxmemory-policy noeviction and give it enough memory."
+        )
+
+    @property
+    def _lost(self) -> str:
+        if str(self.policy).startswith("allkeys-"):
+            return "API keys, plans and job slots"
+        return "job slots"
+
+    @property
+    def shortage(self) -> str | None:
+        """The warning that little memory is left, as a sentence; None: there is enough."""
+        if not self.maxmemory or self.used is None or self.used < _FULL_FROM * self.maxmemory:
+            return None
+        return (
+            f"Redis at {self.server} uses {self.used} of maxmemory {self.maxmemory} bytes: once it "
+            "is full it refuses writes, or evicts keys, so raise maxmemory."
         )
 
 
@@ -102,8 +121,10 @@ async def warnings_of(server: str, ask: Ask) -> list[StoreWarning]:
     Raises:
         RedisError, OSError: the server did not answer. A missing right is no error.
     """
-    eviction = (await _memory_policy(server, ask)).advice
-    found = [] if eviction is None else [StoreWarning("eviction", eviction)]
+    memory = await _memory_policy(server, ask)
+    found = [] if memory.advice is None else [StoreWarning("eviction", memory.advice)]
+    if memory.shortage is not None:
+        found.append(StoreWarning("memory", memory.shortage))
     if await _lacks_persistence(ask):
         found.append(
             StoreWarning(
@@ -112,15 +133,10 @@ async def warnings_of(server: str, ask: Ask) -> list[StoreWarning]:
                 "restart loses every key, plan and revocation: set appendonly yes.",
             )
         )
-    offset = await _clock_offset(ask)
-    if abs(offset) > _CLOCK_OFFSET:
-        text = (
-            f"The clock of Redis at {server} is {abs(offset):.1f} s "
-            f"{'ahead of' if offset > 0 else 'behind'} this process's: limits and expiries go by "
-            "Redis's clock and sessions by the process's, so synchronize both, as with NTP."
-        )
-        found.append(StoreWarning("clock", text))
-    return found
+    asked_at = time.time()
+    seconds, micros = await ask("TIME")
+    shown = int(seconds) + int(micros) / 1e6
+    return [*found, *clock_warnings(f"Redis at {server}", asked_at, shown, time.time())]
 
 
 async def _memory_policy(server: str, ask: Ask) -> MemoryPolicy:
@@ -132,7 +148,8 @@ async def _memory_policy(server: str, ask: Ask) -> MemoryPolicy:
         fields = await _fields(ask, *words)
         maxmemory, policy = fields.get("maxmemory", ""), fields.get("maxmemory_policy")
         if maxmemory.isdigit() and policy:
-            return MemoryPolicy(server, int(maxmemory), policy)
+            used = fields.get("used_memory", "")
+            return MemoryPolicy(server, int(maxmemory), policy, int(used) if used else None)
     return MemoryPolicy(server, None, None)
 
 
@@ -142,16 +159,6 @@ async def _lacks_persistence(ask: Ask) -> bool:
     if log.get("aof_enabled") != "0":
         return False
     return (await _fields(ask, "CONFIG", "GET", "save")).get("save") == ""
-
-
-async def _clock_offset(ask: Ask) -> float:
-    """Return the seconds by which a server's clock is surely ahead of this process's; negative:
-    behind. The time that the answer took counts for neither."""
-    asked_at = time.time()
-    seconds, micros = await ask("TIME")
-    answered_at = time.time()
-    shown = int(seconds) + int(micros) / 1e6
-    return max(shown - answered_at, min(shown - asked_at, 0.0))
 
 
 async def _fields(ask: Ask, *words: str) -> Mapping[str, str]:
@@ -170,5 +177,5 @@ async def _fields(ask: Ask, *words: str) -> Mapping[str, str]:
 
 
 def _emit(events: Events, found: MemoryPolicy) -> None:
-    server, maxmemory, policy = found
+    server, maxmemory, policy, _ = found
     events.emit("redis_evicts", server=server, policy=policy, maxmemory=maxmemory)

@@ -11,12 +11,26 @@ from redis.exceptions import NoPermissionError, RedisError
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, Position
 from ...core.bounded_dict import BoundedDict
+from ...core.changes import ChangeDraft
+from ...core.holds import HoldAction, HoldAnswer
 from ...core.leases import Lease, SlotReading
 from ...core.plans import Organization
 from ...core.row_seals import Counted, counted_account, tally
 from ...errors import ConfigurationError
 from ...events import Events
-from ..base import Census, IoMode, Rows, StoreWarning, reading_state
+from ...metrics import Pipelines
+from ...sync import together
+from ..base import (
+    NO_KEYS,
+    Census,
+    FoundOrganizations,
+    IoMode,
+    OrganizationSummary,
+    Rows,
+    StoreError,
+    StoreWarning,
+    reading_state,
+)
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
@@ -28,12 +42,15 @@ from .codec import (
     read_key,
     read_lease,
     read_placement,
+    read_usage,
+    write_change,
     write_placement,
 )
 from .error_hints import LossReport, advice
+from .hold_codec import read_answer, write_action
 from .key_hints import ADMIT, AT_MOST, KeyHint
-from .key_names import DEFAULT_PREFIX, Names, Place, write
-from .keys import READ_AT_ONCE
+from .key_names import DEFAULT_PREFIX, ORGANIZATION, Names, Place, read, write
+from .keys import READ_AT_ONCE, SEARCHED_AT_ONCE
 from .server_settings import EvictionCheck, warnings_of
 from .transport.client import RedisClient, confirmed
 from .transport.cluster import ClusterClient, SeedNodes
@@ -49,8 +66,15 @@ _RENEW: Final = Script("leases.lua", "renew", _NAMES, repeatable=True)
 _RELEASE: Final = Script("leases.lua", "release", _NAMES)
 _LEASES: Final = Script("leases.lua", "list", _NAMES, repeatable=True)
 
+_HOLD: Final = Script("hold.lua", None, ("limits",), repeatable=True)
+
+_PLACE: Final = Script("accounts.lua", "place", ORGANIZATION, repeatable=True)
+_RESET: Final = Script("accounts.lua", "reset", ("organization", "windows", "limits"))
+
 _CLOCKS: Final = range(0, 16384, 1024)
 """Slots spread over all servers, any of which can tell the time."""
+_LOOKS: Final = 5
+"""Steps of a walk over all names before a start goes on without having found an organization."""
 _DURABILITY: Final = re.compile(r"replicas:([1-9][0-9]?)")
 
 
@@ -97,12 +121,13 @@ class RedisStore(Accounts):
         replicas = _replicas(durability)
         self._watches: list[Watch] = []
         self._eviction = EvictionCheck()
-        self._losses = LossReport()
+        self._losses = LossReport(self._forget_lost)
+        self._pipelines = Pipelines()
 
         def factory(reached: Servers) -> Callable[..., RedisClient]:
             if replicas and reached.kind != "sentinel":
                 raise ConfigurationError("durability is for a Redis that Sentinels watch.")
-            reached = reached._replace(greet=self._eviction.greet)
+            reached = reached._replace(greet=self._eviction.greet, sizes=self._pipelines)
             if reached.kind == "sentinel":
                 watch = Watch(reached, replicas, self._names.acknowledged)
                 self._watches.append(watch)
@@ -122,6 +147,7 @@ class RedisStore(Accounts):
 
     def watch(self, events: Events, deadline: float) -> bool:
         self._eviction.watch(events)
+        events.metrics.pipelines = self._pipelines
         if self._is_cluster:
             self._nodes.watch(events, deadline)
         return self._is_cluster
@@ -133,7 +159,19 @@ class RedisStore(Accounts):
                 found += await warnings_of(server, pipeline.reply)
         except RedisError as failure:
             reraise(failure)
-        return found
+        return found if await self._may_hold_keys() else [*found, NO_KEYS]
+
+    async def _may_hold_keys(self) -> bool:
+        """Return whether there is an organization, or too much else to look for one."""
+        cursor: str | None = None
+        for _ in range(_LOOKS):
+            try:
+                places, cursor = await self._scan(cursor)
+            except StoreError:
+                return True  # As without the right to scan.
+            if places or cursor is None:
+                return bool(places)
+        return True
 
     async def ready(self) -> None:
         await self.now()
@@ -177,6 +215,13 @@ class RedisStore(Accounts):
         leases = await self._slots(_LEASES, organization, now)
         return tuple(read_lease(lease) for lease in sorted(leases))
 
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        verb, values = write_action(action)
+        call = self._names.place(organization).call(_HOLD, verb, number(now), *values)
+        return read_answer(await self._ask(call, organization))
+
     async def organization(self, id: str) -> Organization | None:
         place = self._names.place(id)
         question = command(place.slot, b"HGET", place.organization, b"plan", repeatable=True)
@@ -184,12 +229,35 @@ class RedisStore(Accounts):
         with reading_state(id, RECORDS):
             return read_placement(id, placed)
 
+    def _forget_lost(self) -> None:
+        """Drop what this process remembers, after Redis lost its data."""
+        self._key_hints.clear()
+        self._latest_counter = None
+
     @confirmed
-    async def put_organization(self, organization: Organization) -> None:
-        place = self._names.place(organization.id)
-        placed = write_placement(organization)
-        await self._ask(command(place.slot, b"HSET", place.organization, b"plan", placed))
+    async def put_organization(
+        self,
+        organization: Organization,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        id, placement = write(organization.id), write_placement(organization)
+        values = number(now), placement, id, write_change(change)
+        await self._ask(self._names.place(organization.id).call(_PLACE, *values))
         await self._count_change()
+
+    @confirmed
+    async def reset(
+        self,
+        organization: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> None:
+        place = self._names.place(organization)
+        await self._ask(place.call(_RESET, number(now), write_change(change)))
+        await self._count_change()  # Remembered refusals are forgotten within a second.
 
     async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
         now = await self.now() if now is None else now
@@ -212,18 +280,59 @@ class RedisStore(Accounts):
             if cursor is None or len(keys) + len(accounts) >= limit:
                 return Rows(keys, accounts, cursor)
 
-    async def _counted(self, place: Place, now: int) -> AsyncIterator[Counted]:
-        """Yield each live key of an organization, and its account, as a census counts them."""
+    async def organizations(
+        self, limit: int, now: int | None = None, cursor: str | None = None
+    ) -> FoundOrganizations:
+        now = await self.now() if now is None else now
+        found: list[OrganizationSummary] = []
+        while True:
+            places, cursor = await self._scan(cursor, SEARCHED_AT_ONCE)
+            summaries = await together(self._summary(place, now) for place in places)
+            found += [one for one in summaries if one is not None]
+            if cursor is None or len(found) >= limit:
+                return FoundOrganizations(found, cursor)
+
+    async def _summary(self, place: Place, now: int) -> OrganizationSummary | None:
+        """Return an organization with its live keys; None: it has neither a key nor a plan."""
+        fields = b"plan", b"id"
+        question = command(place.slot, b"HMGET", place.organization, *fields, repeatable=True)
+        placed, named = await self._ask(question)
+        id = None if named is None else read(named)
+        live, latest = 0, None
+        async for records in self._live_records(place, now):
+            if id is None and records:
+                id = read_key(records[0][0], None).organization
+            live += len(records)
+            used = (read_usage(usage)[1] for _, usage in records)
+            latest = max((at for at in (latest, *used) if at is not None), default=None)
+        if id is None:  # Without a live key, and not placed by a release that writes the id.
+            newest = await self._newest(place, 1, None)
+            if not newest:
+                return None
+            id = newest[0].organization
+        with reading_state(id, RECORDS):
+            return OrganizationSummary(id, read_placement(id, placed), live, latest)
+
+    async def _live_records(
+        self, place: Place, now: int
+    ) -> AsyncIterator[list[tuple[bytes, bytes | None]]]:
+        """Yield all live keys of an organization as records and usage, by pages."""
         after: Position | None = None
         while True:
             fields = await self._live(place, READ_AT_ONCE, after, now)
-            records = [record for record in fields[::2] if record is not None]
-            for record in records:
-                yield read_counted(record)
+            pairs = zip(fields[::2], fields[1::2], strict=True)
+            records = [(record, usage) for record, usage in pairs if record is not None]
+            yield records
             if len(records) < READ_AT_ONCE:
-                break
-            last = read_key(records[-1], None)
+                return
+            last = read_key(records[-1][0], None)
             after = Position(last.ends_at, last.id)
+
+    async def _counted(self, place: Place, now: int) -> AsyncIterator[Counted]:
+        """Yield each live key of an organization, and its account, as a census counts them."""
+        async for records in self._live_records(place, now):
+            for record, _ in records:
+                yield read_counted(record)
         if (account := await self._account(place)) is not None:
             yield counted_account(account)
 
@@ -255,9 +364,10 @@ class RedisStore(Accounts):
             if isinstance(reply, Exception):
                 reply = await client.retry(call, reply)
         except BaseException as failure:
-            self._judge(client, call, failure, asked_at, node if trying else None)
+            self._report_failure(client, call, failure, asked_at, node if trying else None)
             if isinstance(failure, Exception):
-                reraise(failure, organization)
+                place = None if organization is None else self._names.place(organization)
+                reraise(failure, organization, place and place.removal)
             raise
         if nodes.failing:
             nodes.succeeded(node, trying)

@@ -84,7 +84,7 @@ class Custom(redis.Connection):
         (redis.Redis(ssl=True, ssl_validate_ocsp=True), "OCSP"),
     ],
 )
-def test_a_client_that_does_what_its_settings_do_not_say_is_refused(
+def test_a_client_with_behaviour_outside_its_settings_is_refused(
     client: redis.Redis, reason: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError
 
 from lockgate import run
 from lockgate.stores.redis.transport.commands import command
-from lockgate.stores.redis.transport.config import Endpoint
+from lockgate.stores.redis.transport.config import SECONDS, Endpoint
 from lockgate.stores.redis.transport.failures import NotSent
 from lockgate.stores.redis.transport.pipeline import BlockingPipeline
 from lockgate.stores.resilience.deadlines import within
@@ -33,7 +33,8 @@ def pipeline_to(listener: socket.socket, *, logs_in: bool = False) -> BlockingPi
     password = "pw" if logs_in else None
 
     def dial() -> Endpoint:
-        return Endpoint(Connection(host="127.0.0.1", port=port, password=password))
+        settings = {"port": port, "password": password, "socket_connect_timeout": SECONDS}
+        return Endpoint(Connection(host="127.0.0.1", **settings))
 
     return BlockingPipeline(dial, 60.0)
 

@@ -353,7 +353,7 @@ def test_durability_answers_a_change_only_once_replicas_have_it(
 
 
 @pytest.mark.parametrize("durability", ["", "1", "replicas:0", "replicas:-1", "replicas:x", "all"])
-def test_a_durability_that_cannot_be_is_told_at_once(durability: str) -> None:
+def test_an_invalid_durability_is_refused_at_construction(durability: str) -> None:
     with pytest.raises(ConfigurationError, match="durability"):
         RedisStore("redis+sentinel://a/b", durability=durability)
 
@@ -524,16 +524,14 @@ def test_a_majority_of_the_newest_configuration_names_the_primary(
     assert (judgement.primary, judgement.is_replacing) == (primary, is_replacing)
 
 
-def test_what_a_majority_says_counts_from_when_the_last_of_them_was_asked() -> None:
+def test_a_majority_of_sentinels_is_confirmed_from_its_earliest_vote() -> None:
     votes = [Vote(at, OLD, False, 5) for at in (8.9, 8.5, 8.7, 8.1)]
     assert judge(votes, now=9.0).confirmed_at == 8.5
     assert judge(votes[:2], now=9.0).confirmed_at == -inf
 
 
 @COLOURS
-def test_one_sentinel_that_is_named_tells_of_the_others(
-    awaiting: bool, watched: RedisSentinel
-) -> None:
+def test_one_configured_sentinel_names_the_others(awaiting: bool, watched: RedisSentinel) -> None:
     store = RedisStore(f"redis+sentinel://localhost:{watched.sentinel.port}/{watched.service}")
 
     async def flow() -> None:
@@ -556,7 +554,7 @@ def test_k4_a_pair_believes_no_copy_of_a_new_primary_before_it_compared(
     pair = CachedStore(
         SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc"), RedisStore(watched.url(), prefix=id[4:])
     )
-    names = Names(id[4:])
+    names = Names(id[4:]).for_copies()
     copied = names.place(id).organization, names.caught_up(b"")
     made = new_key()
     draft = draft_of(made, id)

@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError
 
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.stores.redis import RedisStore
 
 from ...failing import store_fails
@@ -79,7 +80,13 @@ def test_requests_get_503_until_the_certificate_is_right_again(
 ) -> None:
     told: list[Event] = []
     # A handshake may take long on a busy machine; its duration is not tested.
-    gate = Gate(url(secured, right), brand="acme", plans=BOOK, observer=told.append, deadline=20.0)
+    gate = Gate(
+        url(secured, right),
+        brand="acme",
+        plans=BOOK,
+        observer=told.append,
+        store_options=StoreOptions(deadline=20.0),
+    )
 
     async def all_of_it() -> None:
         made = await gate.keys.create("org_1", "a key")

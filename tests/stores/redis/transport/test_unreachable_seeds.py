@@ -12,6 +12,7 @@ import pytest
 
 from lockgate import Gate, run
 from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.cluster import SeedNodes
 from lockgate.stores.resilience.deadlines import Overdue, within
@@ -43,7 +44,7 @@ def test_the_first_configured_address_may_be_silent(
 ) -> None:
     live = guarded.url() if kind == "sentinel" else server("cluster").url()
     store = RedisStore(live.replace("://", f"://127.0.0.1:{gone},"), prefix=kind)
-    gate = Gate(store, brand="acme", deadline=SHORT)
+    gate = Gate(store, brand="acme", store_options=StoreOptions(deadline=SHORT))
 
     async def answered() -> None:
         until = monotonic() + 60

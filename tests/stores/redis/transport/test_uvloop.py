@@ -47,6 +47,6 @@ def test_hits_are_counted_by_tcp_tls_and_a_unix_socket(tmp_path: Path) -> None:
         assert [in_uvloop(url) for url in urls] == [5, 10, 15]
 
 
-def test_a_server_that_is_not_there_fails_as_such() -> None:
+def test_a_missing_server_is_a_store_error() -> None:
     with pytest.raises(StoreError):
         in_uvloop(f"redis://127.0.0.1:{free_port()}")

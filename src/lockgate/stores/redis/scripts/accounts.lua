@@ -4,6 +4,8 @@
 -- digest, seal, claimed by, and the fields that never change, each but the last without spaces. Empty:
 -- that has not happened, or there is no seal.
 --
+-- The last of ARGV of register, claim, place, reset and remove_unclaimed is the text for the change log, or empty.
+--
 -- include: key_records.lua
 
 local ACCOUNT = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
@@ -34,6 +36,7 @@ local function register()
   local key = add_key(now, 6)
   local created = whole_number(now - now % 1000)
   local fields = { created, '', '', '', '0', ARGV[2], ARGV[3], ARGV[4], '', ARGV[5] }
+  log_change(now, ARGV[#ARGV])
   return { write_account(fields), key }
 end
 
@@ -47,21 +50,45 @@ local function claim()
   if not account then
     return false
   end
+  local is_changed = false
   if account[CLAIMED_BY] == '' and account[SEAL] == ARGV[5] then
+    is_changed = true
     account[CLAIMED], account[SEAL], account[CLAIMED_BY] = whole_number(now), ARGV[6], ARGV[2]
   end
   if account[CLAIMED_BY] == ARGV[2] then
     if ARGV[4] == '0' and account[TOKEN_REVOKED] == '' then
+      is_changed = true
       account[TOKEN_REVOKED] = whole_number(now)
     end
     if ARGV[3] == '1' then
       local live = redis.call('ZRANGEBYLEX', KEYS[2], '(' .. place(now, '\255'), '+')
       for _, member in ipairs(live) do
-        revoke_key(string.sub(member, 17), now)
+        is_changed = true
+        revoke_key(string.sub(member, 17), now, '')
       end
     end
   end
+  if is_changed then
+    log_change(now, ARGV[#ARGV])
+  end
   return write_account(account)
+end
+
+-- Assign a plan. KEYS: the organization. ARGV: now, the plan in JSON, the organization's id.
+local function place()
+  local before = redis.call('HGET', KEYS[1], 'plan')
+  if before ~= ARGV[2] then
+    redis.call('HSET', KEYS[1], 'plan', ARGV[2], 'id', ARGV[3])
+    log_change(instant(ARGV[1]), ARGV[#ARGV], before or 'null')
+  end
+  return 1
+end
+
+-- Empty the windows. KEYS: the organization, its windows, its named limits. ARGV: now.
+local function reset()
+  redis.call('DEL', KEYS[2], KEYS[3])
+  log_change(instant(ARGV[1]), ARGV[#ARGV])
+  return 1
 end
 
 -- Record a sign-in. KEYS: the organization. ARGV: now. Returns the record; false if the token is revoked.
@@ -106,7 +133,7 @@ local function rehash_token()
 end
 
 -- Remove an unclaimed account that has been idle, with its keys.
--- KEYS of an organization, as add_key takes them. ARGV: the instant since which it must be unused.
+-- KEYS of an organization, as add_key takes them. ARGV: now, the instant since which it must be unused.
 -- Returns 'removed', 'gone' if it was removed before, 'never' if it has been claimed or assigned a plan,
 -- else the instant of its latest use.
 local function remove_unclaimed()
@@ -130,12 +157,13 @@ local function remove_unclaimed()
       fields[#fields + 1] = all[at]
     end
   end
-  if latest > tonumber(ARGV[1]) then
+  if latest > tonumber(ARGV[2]) then
     return whole_number(latest)
   end
   for _, field in ipairs(fields) do
     redis.call('HDEL', KEYS[1], field)
   end
   redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
+  log_change(instant(ARGV[1]), ARGV[#ARGV])
   return 'removed'
 end

@@ -3,35 +3,16 @@
 -- The hash of an organization holds its copies and the fill token that they were made under, and
 -- expires as a whole.
 
--- Return the fill token of an organization; false if it has no copies. Raises an error for keys without
--- a fill token: they belong to a store of its own under the same names, which would lose them.
-local function current_token()
-  local token = redis.call('HGET', KEYS[1], 'fill_token')
-  if not token and redis.call('EXISTS', KEYS[1]) == 1 then
-    error('keys that are no copies')
-  end
-  return token
-end
-
 -- Return the fill token of an organization, a new one if it has none.
 -- KEYS: the organization. ARGV: a new token, milliseconds for which copies last.
 local function fill_token()
-  local token = current_token()
+  local token = redis.call('HGET', KEYS[1], 'fill_token')
   if token then
     return token
   end
   redis.call('HSET', KEYS[1], 'fill_token', ARGV[1])
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return ARGV[1]
-end
-
--- Drop all copies of an organization and its fill token, so that a fill under way installs nothing (K5).
--- KEYS: the organization.
-local function forget()
-  if current_token() then
-    redis.call('DEL', KEYS[1])
-  end
-  return 1
 end
 
 -- Install a copy of a key and of its organization's plan if the fill token is still the same.

@@ -6,7 +6,7 @@
 -- An index is a sorted set whose members all have score 0 and are an instant in 16 digits followed by
 -- a key's id: the order of their bytes is the order of lists. LATEST stands for "never".
 --
--- include: time.lua
+-- include: change_log.lua
 
 local RECORD = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
 local KEY, USAGE = 'key ', 'use '
@@ -20,20 +20,30 @@ end
 -- Insert a key and return its record.
 -- KEYS: the organization, and the indexes of its unrevoked keys by expiry, of all keys by creation,
 -- newest first, and of revoked keys by their end.
--- ARGV from first on: id, expiry or empty, scheme, digest, seal, the fields that no script reads.
+-- ARGV from first on: id, expiry or empty, scheme, digest, seal, the fields that no script reads; for a
+-- key of another system when it was created, when revoked or empty, and its usage, else empty.
 local function add_key(now, first)
-  local id, expires, scheme, digest, seal, described = unpack(ARGV, first, first + 5)
-  local created = whole_number(now - now % 1000)
-  local record = table.concat({ created, expires, '', scheme, digest, seal, described }, ' ')
+  local id, expires, scheme, digest, seal, described, created, revoked, usage =
+    unpack(ARGV, first, first + 8)
+  created = created ~= '' and created or whole_number(now - now % 1000)
+  local record = table.concat({ created, expires, revoked, scheme, digest, seal, described }, ' ')
   redis.call('HSET', KEYS[1], KEY .. id, record)
-  redis.call('ZADD', KEYS[2], 0, place(expires == '' and LATEST or tonumber(expires), id))
+  if usage ~= '' then
+    redis.call('HSET', KEYS[1], USAGE .. id, usage)
+  end
+  local expiry = expires == '' and LATEST or tonumber(expires)
+  if revoked == '' then
+    redis.call('ZADD', KEYS[2], 0, place(expiry, id))
+  else
+    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, tonumber(revoked)), id))
+  end
   redis.call('ZADD', KEYS[3], 0, place(LATEST - tonumber(created), id))
   return record
 end
 
--- Mark the record of a key as revoked, once and for good (K3).
+-- Mark the record of a key as revoked, once and for good (K3), and add the text to the change log.
 -- Returns the record, when the key expires and when it was revoked; nil if there is no such key.
-local function mark_revoked(id, now)
+local function mark_revoked(id, now, text)
   local record = redis.call('HGET', KEYS[1], KEY .. id)
   if not record then
     return nil
@@ -43,6 +53,7 @@ local function mark_revoked(id, now)
     revoked = whole_number(now)
     record = table.concat({ created, expires, revoked, rest }, ' ')
     redis.call('HSET', KEYS[1], KEY .. id, record)
+    log_change(now, text)
   end
   return record, expires == '' and LATEST or tonumber(expires), tonumber(revoked)
 end
@@ -50,8 +61,8 @@ end
 -- Revoke a key: mark its record and move it between the indexes. KEYS as for add_key.
 -- Returns the record; nil if there is no such key. The indexes are repaired even where the key was
 -- revoked before, since that caller may have died before it reached them.
-local function revoke_key(id, now)
-  local record, expiry, revoked = mark_revoked(id, now)
+local function revoke_key(id, now, text)
+  local record, expiry, revoked = mark_revoked(id, now, text)
   if record then
     redis.call('ZREM', KEYS[2], place(expiry, id))
     redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, revoked), id))

@@ -1,6 +1,7 @@
 -- The verbs of API keys: a script calls one of these functions.
 --
--- "KEYS of an organization" are those of add_key in key_records.lua.
+-- "KEYS of an organization" are those of add_key in key_records.lua. The last of ARGV of a function that
+-- changes a key is the text for the change log, or empty.
 --
 -- include: key_records.lua
 
@@ -23,7 +24,12 @@ end
 -- Returns the record in a list, 'taken' or 'cap'.
 local function insert()
   local now = instant(ARGV[1])
-  return why_not(now, ARGV[3], ARGV[2], 0) or { add_key(now, 3) }
+  local refusal = why_not(now, ARGV[3], ARGV[2], 0)
+  if refusal then
+    return refusal
+  end
+  log_change(now, ARGV[#ARGV])
+  return { add_key(now, 3) }
 end
 
 -- Return when the key of a record expires, and when it was revoked as text.
@@ -54,10 +60,12 @@ end
 -- KEYS of an organization. ARGV: now, the key's id, the record expected, the record to set.
 -- Returns 1 or 0.
 local function update()
-  if not is_live_as(instant(ARGV[1]), ARGV[2], ARGV[3]) then
+  local now = instant(ARGV[1])
+  if not is_live_as(now, ARGV[2], ARGV[3]) then
     return 0
   end
   replace_key(ARGV[2], ARGV[3], ARGV[4])
+  log_change(now, ARGV[#ARGV])
   return 1
 end
 
@@ -76,6 +84,7 @@ local function rotate()
     return refusal
   end
   replace_key(ARGV[2], ARGV[3], ARGV[4])
+  log_change(now, ARGV[#ARGV])
   return { add_key(now, 6) }
 end
 
@@ -86,13 +95,13 @@ end
 
 -- Revoke a key. KEYS of an organization. ARGV: now, the key's id. Returns its record and usage.
 local function revoke()
-  return with_usage(revoke_key(ARGV[2], instant(ARGV[1])), ARGV[2])
+  return with_usage(revoke_key(ARGV[2], instant(ARGV[1]), ARGV[#ARGV]), ARGV[2])
 end
 
 -- Revoke a key in its record only, which is what an admission reads.
 -- KEYS: the organization. ARGV: now, the key's id. Returns its record and usage.
 local function revoke_record()
-  return with_usage((mark_revoked(ARGV[2], instant(ARGV[1]))), ARGV[2])
+  return with_usage((mark_revoked(ARGV[2], instant(ARGV[1]), ARGV[#ARGV])), ARGV[2])
 end
 
 -- Replace the digest of a key if it has the expected one.

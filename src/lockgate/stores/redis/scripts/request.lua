@@ -3,6 +3,7 @@
 -- its plan; its id; and the server's instant before it was first sent, 0 if this is the first time.
 local call, read, write, cut = redis.call, struct.unpack, struct.pack, string.sub
 local REQUEST = 48
+local barred = false -- Whether a named limit refuses (limits.lua).
 local now, cost, expires_at, mark, id, since = read('<dddc8c8d', plan, #plan - REQUEST + 1)
 if now < 0 then
   local time = call('TIME')

@@ -79,6 +79,7 @@ else
       charged = knowable
     end
   end
+  charged = charged and not barred
 
   -- Return what remains of a window's cells: where they start, the units used and the oldest hit. A
   -- function of its arguments only: making upvalues would cost more than the call.
@@ -103,10 +104,11 @@ else
   repeat
     if rewrites then
       -- Rewrite the whole state: the clock has stepped back, or a number has become too large.
-      local folding, older, from, most = {}, {}, 1, 0
+      local folding, older, from, most, fits = {}, {}, 1, 0, charged
+      local ends = math.min(last, now)
       for index = 1, number do
-        local span, _, grain = read('<ddd', plan, 24 * index - 23)
-        local base, oldest, first, start, length = read('<i8dddd', kept, HEADS + HEAD * (index - 1))
+        local span, limit, grain = read('<ddd', plan, 24 * index - 23)
+        local base, _, first, start, length = read('<i8dddd', kept, HEADS + HEAD * (index - 1))
         local used, count, list = total - base, total - start, {}
         for place = from, from + length - 1, size do
           local instant, many = read(cell, cells, place)
@@ -119,7 +121,7 @@ else
         end
         from = from + length
         if back then
-          oldest, first = math.min(oldest, now), math.min(first, now)
+          first = math.min(first, now)
           if grain > 0 and #list > FULL + 1 + math.floor(span / grain) then
             local folded = {}
             for place = 1, #list, 2 do
@@ -127,35 +129,54 @@ else
               folded[#folded + 1] = two and { two[1], one[2] + two[2] } or one
             end
             list = folded
-            oldest = list[1][1]
           end
         end
-        for _, one in ipairs(list) do
-          wide = wide or one[2] >= NARROW
+        local place, edge = 1, now - span
+        if ends <= edge or used == 0 then
+          used, first, count, list = 0, 0, 0, {}
         end
-        most = math.max(most, used)
-        folding[index], older[index] = { used, oldest, first, count }, list
+        while list[place] and list[place][1] <= edge do
+          used, place = used - list[place][2], place + 1
+        end
+        fits, most = fits and cost <= limit - used, math.max(most, used)
+        folding[index], older[index] = { used, first, count, place }, list
+      end
+      if fits then -- A window without a limit counts 2^53 - 1 units at most, those of the newest hits.
+        most = math.min(most, EXACT - 1 - cost)
+      end
+      for index, list in ipairs(older) do
+        local used, first, count, place = unpack(folding[index])
+        if used > most then
+          local excess = used - most
+          while list[place] and list[place][2] <= excess do
+            excess, place = excess - list[place][2], place + 1
+          end
+          if list[place] then
+            list[place][2] = list[place][2] - excess
+          else
+            count = count - excess
+          end
+          used, first = most, most > 0 and first or 0
+        end
+        local oldest, left = used > 0 and ends or 0, {}
+        for at = place, #list do
+          left[#left + 1] = list[at]
+          wide = wide or list[at][2] >= NARROW
+        end
+        oldest = left[1] and left[1][1] or oldest
+        folding[index], older[index] = { used, oldest, first, count }, left
       end
       tag, cell, size = FORMAT + 256 * number, '<I5I3', 8
       if wide then
         tag, cell, size = tag + WIDE, '<I5I7', 12
       end
-      last, total, heads = math.min(last, now), most, ''
+      last, total, heads = ends, most, ''
       for index, list in ipairs(older) do
         local used, oldest, first, count = unpack(folding[index])
         for place, one in ipairs(list) do
           list[place] = write(cell, one[1] % AGE, one[2])
         end
         list = table.concat(list)
-        local edge = now - read('<d', plan, 24 * index - 23)
-        if oldest <= edge then
-          local place
-          place, used, oldest = pruned(list, 1, #list + 1, cell, size, last, edge, used)
-          list = cut(list, place)
-          if used == 0 then
-            first, count = 0, 0
-          end
-        end
         heads = heads .. write('<i8dddd', total - used, oldest, first, total - count, #list)
         older[index] = list
       end

@@ -73,7 +73,7 @@ class RedisClient:
 
     def _new_pipeline(self, dial: Dial) -> Pipeline:
         kind = AsyncPipeline if self._awaiting else BlockingPipeline
-        return kind(dial, self._servers.timeout)
+        return kind(dial, self._servers.timeout, self._servers.sizes)
 
     def pipelines(self) -> Sequence[Pipeline]:
         """Return every pipeline in use."""

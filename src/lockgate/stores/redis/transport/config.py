@@ -7,7 +7,7 @@ wait too long.
 
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from ssl import SSLContext
+from ssl import CERT_NONE, SSLContext
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,10 +19,10 @@ from redis.asyncio import sentinel as redis_asyncio_sentinel
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.credentials import UsernamePasswordCredentialProvider
 from redis.exceptions import ReadOnlyError
 
 from ....errors import ConfigurationError
+from ....metrics import Pipelines
 
 Client: TypeAlias = (
     redis.Redis | redis.RedisCluster | redis_asyncio.Redis | redis_asyncio.RedisCluster
@@ -85,9 +85,21 @@ class Settings(NamedTuple):
             return UnixDomainSocketConnection
         return SSLConnection if self.secure else redis_asyncio.Connection
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The options with which :attr:`kind` is called.
+
+        A certificate has to name the host unless an option says otherwise: before version 6,
+        redis-py's own default was to accept a trusted certificate of any other host.
+        """
+        if self.kind is not SSLConnection:
+            return dict(self.options)
+        checked = self.options.get("ssl_cert_reqs") not in {"none", CERT_NONE}
+        return {"ssl_check_hostname": checked, **self.options}
+
     def client(self, address: Address, timeout: float) -> Any:
         """Return redis-py's asynchronous client of a server, without retries, with text replies."""
-        options: dict[str, Any] = {**self.options, "host": address[0], "port": address[1]}
+        options: dict[str, Any] = {**self.arguments, "host": address[0], "port": address[1]}
         pool = redis_asyncio.ConnectionPool(
             self.kind,
             **options,
@@ -153,13 +165,8 @@ class Endpoint:
             RedisError: the server refused, or the connection failed.
         """
         settings = self._settings
-        provider = settings.credential_provider
-        if provider is None and (settings.username or settings.password):
-            provider = UsernamePasswordCredentialProvider(settings.username, settings.password)
-        if provider is not None:
-            credentials = provider.get_credentials_async() if awaits else None
-            found = await credentials if credentials else provider.get_credentials()
-            await ask("AUTH", *found)
+        if credentials := await self._credentials(awaits=awaits):
+            await ask("AUTH", *credentials)
         if settings.client_name:
             await ask("CLIENT", "SETNAME", settings.client_name)
         if settings.db:
@@ -168,6 +175,18 @@ class Endpoint:
             raise ReadOnlyError("The server that the Sentinels name is a replica.")
         if self._greet is not None:
             await self._greet(self.name, ask)
+
+    async def _credentials(self, *, awaits: bool) -> tuple[str, ...]:
+        """Return the arguments of ``AUTH``; empty: there are none to send."""
+        settings = self._settings
+        provider = settings.credential_provider
+        if provider is None:
+            username, password = settings.username, settings.password
+            return (username, password or "") if username else (password,) if password else ()
+        # A provider of redis-py before 5.1 has no method that awaits.
+        later = getattr(provider, "get_credentials_async", None) if awaits else None
+        found = provider.get_credentials() if later is None else await later()
+        return tuple(found)
 
 
 class Servers(NamedTuple):
@@ -186,6 +205,8 @@ class Servers(NamedTuple):
     remap: Callable[[Address], Address] | None = None
     """Maps the address that a Cluster reports for a node to its reachable address."""
     greet: Greet | None = None
+    sizes: Pipelines | None = None
+    """Counts the pipelines."""
 
     def __repr__(self) -> str:
         """Name the servers without the options, which hold passwords."""
@@ -193,10 +214,10 @@ class Servers(NamedTuple):
 
     def endpoint(self, address: Address | None = None, *, is_primary: bool = False) -> Endpoint:
         """Return the server at an address, or the only one."""
-        options, kind = dict(self.settings.options), self.settings.kind
+        options = self.settings.arguments
         if address is not None:
             options["host"], options["port"] = address
-        return Endpoint(kind(**options), is_primary=is_primary, greet=self.greet)
+        return Endpoint(self.settings.kind(**options), is_primary=is_primary, greet=self.greet)
 
 
 class ServersByMode(NamedTuple):

@@ -73,7 +73,8 @@ class Exchange:
     def begin(self, waiting: deque[Waiting], most: int = 1) -> list[bytes]:
         """Take a batch of waiting calls, expect their replies, and return the texts to send."""
         self._seen = self._latest.seen
-        expected, texts = self.expected, list[bytes]()
+        expected = self.expected
+        texts: list[bytes] = []
         while waiting and len(texts) < most:
             each = waiting.popleft()
             answer, _, call = each

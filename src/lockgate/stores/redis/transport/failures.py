@@ -7,12 +7,17 @@ from typing import Any, Final, NoReturn, cast
 from redis.connection import DefaultParser
 from redis.exceptions import (
     AskError,
+    ClusterCrossSlotError,
+    ClusterDownError,
     ConnectionError,
+    MasterDownError,
+    MovedError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
 from ...base import PartUnavailable, StoreError, UnreadableState
@@ -32,6 +37,15 @@ a script called has no "user_script" before it, or one after "@" (Redis 6.2)."""
 NO_HOST: Final = {None, b"", b"?", "", "?"}
 """How a node of a Cluster says that it knows no host of itself or of another node."""
 
+_OF_CLUSTERS: Final[dict[str, Callable[[str], Exception]]] = {
+    "ASK": AskError,
+    "CLUSTERDOWN": ClusterDownError,
+    "CROSSSLOT": ClusterCrossSlotError,
+    "MASTERDOWN": MasterDownError,
+    "MOVED": MovedError,
+    "TRYAGAIN": TryAgainError,
+}
+"""Errors that redis-py's parser names to its cluster clients only, before version 6."""
 _parsed = cast(Callable[[str], Exception], DefaultParser.parse_error)  # pyright: ignore[reportUnknownMemberType] - it has no types
 
 
@@ -77,18 +91,21 @@ class Split(SlotUnavailable):
         self.call: Final = call
 
 
-def reraise(failure: Exception, organization: str | None = None) -> NoReturn:
+def reraise(
+    failure: Exception, organization: str | None = None, removal: str | None = None
+) -> NoReturn:
     """Raise a :class:`StoreError` for an exception of redis-py; raise any other unchanged (R11).
 
     Args:
         failure: the exception.
         organization: the organization of the call's Redis keys. A script error, or a Redis key of
             another type, means that its state is unreadable.
+        removal: how to give up that state.
     """
     if not isinstance(failure, RedisError) or isinstance(failure, StoreError):
         raise failure
     if organization is not None and _SPOILED.search(str(failure)):
-        raise UnreadableState(organization, "what Redis keeps of it") from failure
+        raise UnreadableState(organization, "what Redis keeps of it", removal) from failure
     raise (Refused if isinstance(failure, ResponseError) else StoreError) from failure
 
 
@@ -108,7 +125,9 @@ def error_reply(host: str, text: str) -> Exception:
         host: the server that answered; empty: a Unix socket.
         text: the error as it was received.
     """
-    error = _parsed(text)
+    code, _, words = text.partition(" ")
+    of_clusters = _OF_CLUSTERS.get(code)
+    error = _parsed(text) if of_clusters is None else of_clusters(words)
     if isinstance(error, AskError):
         redirection: Any = error  # Its fields have no types.
         if redirection.host in NO_HOST:

@@ -16,6 +16,7 @@ from typing import Final
 
 from redis.exceptions import ConnectionError, RedisError
 
+from ....metrics import Pipelines
 from ...resilience.deadlines import UNTIL, Overdue, Threads, left, unhurried
 from ...runtime.batching import ThreadBatcher
 from .commands import Call, words
@@ -41,11 +42,13 @@ class Pipeline:
     Args:
         dial: returns the server.
         timeout: seconds to wait for an answer.
+        sizes: counts what is sent; None: no metrics read it.
     """
 
-    def __init__(self, dial: Dial, timeout: float) -> None:
+    def __init__(self, dial: Dial, timeout: float, sizes: Pipelines | None = None) -> None:
         self._dial = dial
         self._timeout = timeout
+        self._sizes = sizes or Pipelines()
         self._stale = False
         self.latest = LatestReply()
         self.failing = False
@@ -100,8 +103,8 @@ class Pipeline:
 class BlockingPipeline(Pipeline):
     """Sends in the threads of its callers."""
 
-    def __init__(self, dial: Dial, timeout: float) -> None:
-        super().__init__(dial, timeout)
+    def __init__(self, dial: Dial, timeout: float, sizes: Pipelines | None = None) -> None:
+        super().__init__(dial, timeout, sizes)
         self._connection: BlockingConnection | None = None
         self._threads = Threads(_CONNECTING_AT_MOST)
         self._batches = ThreadBatcher[Call, Reply](self._exchange, BATCH_AT_MOST)
@@ -132,6 +135,9 @@ class BlockingPipeline(Pipeline):
             connection = self._usable()
         except (RedisError, OSError) as failure:
             return [NotSent(failure)] * len(calls)
+        sizes = self._sizes
+        sizes.sent += 1
+        sizes.calls += len(calls)
         return connection.exchange(calls)
 
     def _usable(self) -> BlockingConnection:
@@ -188,8 +194,8 @@ class AsyncPipeline(Pipeline):
     process work at the same time.
     """
 
-    def __init__(self, dial: Dial, timeout: float) -> None:
-        super().__init__(dial, timeout)
+    def __init__(self, dial: Dial, timeout: float, sizes: Pipelines | None = None) -> None:
+        super().__init__(dial, timeout, sizes)
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._connection: AsyncConnection | None = None
@@ -228,8 +234,11 @@ class AsyncPipeline(Pipeline):
         if self._latest_batch:
             most = min(most, (self._latest_batch + len(self._waiting) + 1) // 2)
         texts = connection.begin(self._waiting, most)
-        self._latest_batch = len(texts)
+        self._latest_batch = size = len(texts)
         if texts:
+            sizes = self._sizes
+            sizes.sent += 1
+            sizes.calls += size
             connection.due = due = monotonic() + self._timeout
             connection.write(b"".join(texts))
             if due < self._look_at:

@@ -1,0 +1,164 @@
+-- Named limits. The specification is lockgate/core/limits.py; this restates it for Redis.
+--
+-- A hash of the organization has the cells of each window under its field: the units used, the oldest
+-- hit, the first and the last hit of the newest cell and its count; then the older cells, each its last
+-- hit and its count. All are doubles, which hold whole numbers up to 2^53 exactly.
+--
+-- Takes from the script that includes it: limits, the name of the hash; at, the argument that has span,
+-- limit and grain of each window, packed, behind which the fields follow; and the locals of request.lua.
+--
+-- Leaves: barred, whether a named limit refuses; keep_all, to call once the request is charged or refused;
+-- and told, the end of the answer.
+
+local CELL, CELLS, FIELDS_AT_MOST, SWEPT = 16, 40, 10000, 4
+local DAY, LIFE = 86400000000, '172800000' -- In microseconds, and two days in milliseconds.
+local FULL_LIMIT, EXACT_LIMIT = 63 * CELL, 64
+local spans = ARGV[at]
+local limited, kept_limits, changed_limits, is_moved = #spans / 24, {}, {}, false
+local refusing, longest_wait, lacking, fresh, counts = -1, 0, -1, 0, ''
+barred = false
+
+-- Return the older cells after the clock has stepped back, the units that lie in the future and the
+-- oldest hit: these become one cell that ends now (W11).
+local function moved_back(older, span, grain, oldest)
+  local list, future = {}, 0
+  for place = 1, #older, CELL do
+    local instant, units = read('<dd', older, place)
+    if instant >= now then
+      future = future + units
+    else
+      list[#list + 1] = { instant, units }
+    end
+  end
+  if grain > 0 and #list > EXACT_LIMIT + math.floor(span / grain) then
+    local folded = {}
+    for place = 1, #list, 2 do
+      local one, two = list[place], list[place + 1]
+      folded[#folded + 1] = two and { two[1], one[2] + two[2] } or one
+    end
+    list, oldest = folded, folded[1][1]
+  end
+  for place, one in ipairs(list) do
+    list[place] = write('<dd', one[1], one[2])
+  end
+  return table.concat(list), future, math.min(oldest, now)
+end
+
+local stored = call('HMGET', limits, unpack(ARGV, at + 1, at + limited))
+for index = 1, limited do
+  local span, limit, grain = read('<ddd', spans, 24 * index - 23)
+  local used, oldest, first, last, count, older = 0, 0, 0, 0, 0, ''
+  if stored[index] then
+    used, oldest, first, last, count = read('<ddddd', stored[index])
+    older = cut(stored[index], CELLS + 1)
+  else
+    fresh = fresh + 1
+    if lacking < 0 then
+      lacking = index - 1
+    end
+  end
+  if last > now then
+    local future
+    older, future, oldest = moved_back(older, span, grain, oldest)
+    first, last, count, is_moved = math.min(first, now), now, count + future, true
+  end
+  local edge = now - span
+  if last <= edge or used == 0 then
+    used, oldest, first, last, count, older = 0, 0, 0, 0, 0, ''
+  elseif oldest <= edge then
+    local from = 1
+    oldest = last
+    for place = 1, #older, CELL do
+      local instant, units = read('<dd', older, place)
+      if instant > edge then
+        oldest = instant
+        break
+      end
+      used, from = used - units, place + CELL
+    end
+    older = cut(older, from)
+  end
+  kept_limits[index] = stored[index] and write('<ddddd', used, oldest, first, last, count) .. older
+  counts = counts .. write('<d', used)
+  if used + cost > limit then
+    local waits = span
+    if cost <= limit then
+      local excess, until_then = used - (limit - cost), last
+      for place = 1, #older, CELL do
+        local instant, units = read('<dd', older, place)
+        excess = excess - units
+        if excess <= 0 then
+          until_then = instant
+          break
+        end
+      end
+      waits = until_then + span - now
+    end
+    if waits > longest_wait then
+      longest_wait, refusing = waits, index - 1
+    end
+  end
+  if (#older >= FULL_LIMIT and now - first < grain) or (last == now and count > 0) then
+    count = count + cost
+  else
+    if count > 0 then
+      older = older .. write('<dd', last, count)
+    end
+    first, count = now, cost
+  end
+  if older == '' then
+    oldest = now
+  end
+  changed_limits[index] = write('<ddddd', used + cost, oldest, first, now, count) .. older
+end
+if fresh > 0 and call('HLEN', limits) + fresh > FIELDS_AT_MOST then
+  barred = true
+else
+  lacking = -1
+end
+barred = barred or refusing >= 0
+
+-- Write windows by their fields.
+local function keep_limits(values)
+  local pairs = {}
+  for index = 1, limited do
+    if values[index] then
+      pairs[#pairs + 1] = ARGV[at + index]
+      pairs[#pairs + 1] = values[index]
+    end
+  end
+  if #pairs == 0 then
+    return
+  end
+  call('HSET', limits, unpack(pairs))
+  call('PEXPIRE', limits, LIFE)
+end
+
+-- Keep the state after a charge, or after a refusal, which changes it only if the clock has stepped back.
+-- A new field drops others that have been empty for a day, of a few that Redis draws.
+local function keep_all(is_charged)
+  if is_charged or is_moved then
+    keep_limits(is_charged and changed_limits or kept_limits)
+  end
+  if fresh > 0 then
+    local drawn = call('HRANDFIELD', limits, SWEPT, 'WITHVALUES')
+    for place = 1, #drawn, 2 do
+      local span = tonumber(string.match(drawn[place], '^%S+ (%d+)')) * 1000000
+      if read('<d', drawn[place + 1], 25) <= now - span - DAY then
+        call('HDEL', limits, drawn[place])
+      end
+    end
+  end
+end
+
+-- Return what admission_codec.py unpacks behind the reading: the index of the refusing window or -1,
+-- its wait, the index of the first window for which there is no field left or -1, and the units used.
+local function told(is_charged)
+  if is_charged then
+    counts = ''
+    for index = 1, limited do
+      counts = counts .. cut(changed_limits[index], 1, 8)
+    end
+  end
+  return write('<bdb', refusing, longest_wait, lacking) .. counts
+end
