@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Literal, TypeVar
 
 from lockgate import Gate, run
-from lockgate.migrations import upgrade
-from tests.servers import redis_server, shared
+from lockgate.options import StoreOptions
+from tests import migrated
+from tests.servers import redis_server
 
 T = TypeVar("T")
 
@@ -25,13 +25,9 @@ Drive = Callable[[Coroutine[Any, Any, Any]], Any]
 def shared_store(kind: Kind, folder: Path) -> Iterator[str]:
     """The URL of an empty store with its tables; a pair is PostgreSQL and Redis."""
     if kind == "sqlite":
-        url = f"sqlite:///{folder}/keys.db"
-        upgrade(url)
-        yield url
+        yield migrated.sqlite(folder / "keys.db")
         return
-    database = "" if kind == "redis" else shared("postgresql").create(f"shared_{token_hex(4)}")
-    if database:
-        upgrade(database)
+    database = "" if kind == "redis" else migrated.postgresql()
     if kind == "postgresql":
         yield database
         return
@@ -51,4 +47,4 @@ def driving(mode: str) -> Iterator[Drive]:
 
 def gate_on(url: str, **options: Any) -> Gate:
     """A gate with a deadline that suits a busy machine."""
-    return Gate(url, brand="acme", deadline=30, **options)
+    return Gate(url, brand="acme", store_options=StoreOptions(deadline=30), **options)

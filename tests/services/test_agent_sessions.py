@@ -81,7 +81,7 @@ def test_a_token_is_no_key_and_a_key_no_token() -> None:
         "x" * 60_000,
     ],
 )
-def test_whatever_is_not_the_token_gets_one_answer(shape: str) -> None:
+def test_every_wrong_token_gets_the_same_answer(shape: str) -> None:
     office = Office()
     token = office.register().dashboard_token
     parts = {"token": token, "head": token[:-1], "swapped": token.swapcase()}
@@ -240,7 +240,7 @@ def test_r4_no_forged_cookie_is_accepted() -> None:
         assert verify(office, changed) is None, place
 
 
-def test_a_persons_cookie_goes_to_their_verifier_and_is_no_agents() -> None:
+def test_a_persons_cookie_is_verified_by_the_verifier_of_people() -> None:
     office = Office()
     made = office.register()
     session = person(organization=made.account.organization)
@@ -275,7 +275,7 @@ def test_k9_a_token_moves_to_the_newest_pepper_and_is_counted_until_then() -> No
 
 
 @pytest.mark.parametrize("verb", ["account_by_token", "hit"])
-def test_a_store_that_fails_signs_nobody_in(verb: str) -> None:
+def test_a_store_that_fails_starts_no_session(verb: str) -> None:
     class Failing(MemoryStore):
         failing = False
 
@@ -292,7 +292,7 @@ def test_a_store_that_fails_signs_nobody_in(verb: str) -> None:
         sign_in(office, token)
 
 
-def test_a_token_whose_rehashing_fails_signs_in_all_the_same() -> None:
+def test_a_token_signs_in_although_its_rehash_fails() -> None:
     class Failing(MemoryStore):
         async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
             raise OSError

@@ -39,7 +39,7 @@ def test_an_address_spends_its_budget_and_gets_it_back() -> None:
     assert hour.wait == HOUR - 2 * MINUTE
 
 
-def test_looking_charges_nothing() -> None:
+def test_peeking_at_an_address_is_not_charged() -> None:
     anonymous = AnonymousLimits(PLAN, HandClock())
     assert anonymous.peek("a").remaining == 3
     anonymous.charge("a")
@@ -93,7 +93,7 @@ def test_many_addresses_push_no_spent_address_out(monkeypatch: pytest.MonkeyPatc
         assert anonymous.refuses("spent") is not None
 
 
-def test_a_spent_address_keeps_what_its_longer_windows_count() -> None:
+def test_a_spent_address_keeps_the_counts_of_its_longer_windows() -> None:
     clock = HandClock()
     anonymous = AnonymousLimits(PLAN, clock)
     for _ in range(3):

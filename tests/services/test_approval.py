@@ -33,7 +33,7 @@ def registered(office: Office) -> int:
 
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_d13_the_host_decides_by_what_it_is_told(kind: str, answer: bool) -> None:
+def test_d13_the_host_decides_by_the_registration_request(kind: str, answer: bool) -> None:
     asked: list[RegistrationRequest] = []
 
     def plain(request: RegistrationRequest) -> bool:
@@ -80,10 +80,10 @@ def _hangs(_: RegistrationRequest) -> bool:
     [_raises, _exits, _hangs, lambda _: None, lambda _: 1, lambda: True],
     ids=["raises", "exits", "hangs", "forgets to return", "another type", "another signature"],
 )
-def test_g7_a_hook_that_fails_is_told_as_itself(
+def test_g7_a_hook_that_fails_is_logged_with_its_traceback(
     approve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """503, nothing stored, its traceback in the log, and no word of a store."""
+    """503, no account, its traceback in the log, and no event about a store."""
     office = Office(approve=approve, approve_timeout=0.05)
     with caplog.at_level(logging.WARNING, "lockgate"), pytest.raises(RegistrationUnavailable):
         register(office)
@@ -95,7 +95,7 @@ def test_g7_a_hook_that_fails_is_told_as_itself(
         assert "the host's own words" in caplog.text and "_raises" in caplog.text
 
 
-def test_what_is_not_approved_costs_the_address_and_nothing_else() -> None:
+def test_an_unapproved_registration_is_charged_to_the_address_only() -> None:
     """A stranger without proof spends neither an owner's e-mail budget nor the service's."""
     office = Office(approve=lambda asked: asked.proof == "good", per_address=3, per_service=1)
     for _ in range(3):
@@ -106,7 +106,7 @@ def test_what_is_not_approved_costs_the_address_and_nothing_else() -> None:
     register(office, proof="good")
 
 
-def test_what_no_budget_admits_is_not_put_to_the_host() -> None:
+def test_a_registration_over_a_budget_is_not_put_to_the_host() -> None:
     asked: list[RegistrationRequest] = []
 
     def approve(request: RegistrationRequest) -> bool:
@@ -123,7 +123,7 @@ def test_what_no_budget_admits_is_not_put_to_the_host() -> None:
         assert len(asked) == 1
 
 
-def test_what_is_not_valid_is_not_put_to_the_host() -> None:
+def test_an_invalid_registration_is_not_put_to_the_host() -> None:
     office = Office(approve=_raises)
     for proof in ("", "x" * (PROOF_LENGTH + 1), "\u00e9", "a\nb", "\ud800", "\0"):
         with pytest.raises(InvalidRequest) as caught:
@@ -133,13 +133,13 @@ def test_what_is_not_valid_is_not_put_to_the_host() -> None:
         register(office, proof="x" * PROOF_LENGTH)
 
 
-def test_what_cannot_be_called_is_told_when_the_program_starts() -> None:
+def test_a_hook_that_is_no_function_is_refused_at_construction() -> None:
     wrong: Any = "captcha"
     with pytest.raises(ConfigurationError, match="approve"):
         Registration(session_secrets=["a session secret of the tests"], approve=wrong)
 
 
-def test_a_proof_that_nobody_reads_is_refused() -> None:
+def test_a_proof_is_refused_without_a_hook_that_reads_it() -> None:
     with pytest.raises(InvalidRequest) as caught:
         register(Office(), proof="x")
     assert [problem.field for problem in caught.value.problems] == ["proof"]

@@ -45,7 +45,7 @@ async def awaiting(_: Account) -> str:
     return CHECKOUT
 
 
-def test_without_a_provider_it_is_the_dashboard() -> None:
+def test_without_a_billing_provider_the_url_is_the_dashboard() -> None:
     assert run(billing(None).url(ACCOUNT)) == DASHBOARD
 
 
@@ -56,7 +56,7 @@ def test_a_provider_is_asked_in_both_colours(answer: Callable[[Account], Any]) -
     assert asyncio.run(mine.url(ACCOUNT)) == CHECKOUT
 
 
-def test_it_is_told_the_account() -> None:
+def test_a_billing_provider_gets_the_account() -> None:
     given: list[Account] = []
     run(billing(Provider(given.append)).url(ACCOUNT))
     assert given == [ACCOUNT]
@@ -92,7 +92,7 @@ def test_garbage_becomes_the_dashboard_and_an_event(garbage: object) -> None:
 @pytest.mark.parametrize(
     "failure", [OSError("no route"), TimeoutError(), SystemExit(3), KeyboardInterrupt()]
 )
-def test_a_provider_that_raises_fails_nothing(failure: BaseException) -> None:
+def test_the_url_falls_back_when_the_billing_provider_raises(failure: BaseException) -> None:
     told: list[Event] = []
     mine = billing(Provider(raising(failure)), told)
     assert run(mine.url(ACCOUNT)) == DASHBOARD
@@ -119,7 +119,7 @@ def test_a_provider_that_hangs_is_left_behind_and_no_more_than_16_are() -> None:
         go.set()
 
 
-def test_the_event_loop_goes_on_while_a_provider_blocks() -> None:
+def test_a_blocking_billing_provider_does_not_block_the_event_loop() -> None:
     go = threading.Event()
     mine = billing(Provider(lambda _: go.wait(60) and CHECKOUT))
 

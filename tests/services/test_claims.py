@@ -94,7 +94,7 @@ def test_d14_case_makes_no_difference(office: Office, email: str) -> None:
     assert run(office.accounts.claims.claim(person(email=email), organization)).account.claimed_by
 
 
-def test_what_is_not_there_looks_like_what_is_not_theirs(office: Office) -> None:
+def test_claims_of_unknown_and_of_others_organizations_look_alike(office: Office) -> None:
     run(office.gate.keys.create("org_1", "made by the host"))
     theirs = office.register("eve@example.com").account.organization
     said: set[str] = set()
@@ -138,7 +138,7 @@ def test_r3_one_of_many_wins() -> None:
 # --- lists of accounts, and the acting organization -----------------------------------------
 
 
-def test_the_list_is_of_what_is_theirs_and_what_is_free(office: Office) -> None:
+def test_the_list_has_claimed_and_claimable_organizations_of_the_user(office: Office) -> None:
     mine, free, taken = (office.register(agent=f"agent {n}") for n in range(3))
     office.register("eve@example.com")
     run(office.accounts.claims.claim(person(), mine.account.organization))
@@ -177,7 +177,7 @@ def test_d46_a_page_ends_at_twenty_and_its_cursor_begins_the_next() -> None:
         assert both == seen[: len(both)]
 
 
-def test_d46_later_registrations_in_somebodys_name_push_no_older_one_away() -> None:
+def test_d46_newer_unclaimed_accounts_push_no_older_one_out_of_the_list() -> None:
     office = Office(per_email=None, per_address=None)
     real = office.register(agent="the real one").account.organization
     for _ in range(25):
@@ -225,12 +225,12 @@ def test_d45_a_cursor_that_no_page_gave(office: Office, cursor: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 51])
-def test_d45_a_limit_that_is_none(office: Office, limit: int) -> None:
+def test_d45_an_invalid_limit_of_the_list_is_refused(office: Office, limit: int) -> None:
     with pytest.raises(InvalidRequest):
         run(office.accounts.claims.list(person(), limit))
 
 
-def test_a_cursor_made_of_somebody_elses_organization_shows_nothing_of_it(office: Office) -> None:
+def test_a_cursor_made_of_anothers_organization_does_not_show_it(office: Office) -> None:
     theirs = office.register("eve@example.com").account
     mine = office.register().account.organization
     for kind in ("u", "c"):
@@ -296,7 +296,7 @@ def act(office: Office, session: Session, wanted: str | None = None, **more: boo
     )
 
 
-def test_d15_after_a_claim_a_session_acts_for_what_was_claimed(office: Office) -> None:
+def test_d15_after_a_claim_a_session_acts_for_the_claimed_organization(office: Office) -> None:
     first, second = (office.register().account.organization for _ in range(2))
     nobody, employee = person(), person(organization="org_work")
     for wanted in (None, first, "org_work"):
@@ -360,7 +360,7 @@ def test_an_organization_of_the_host_costs_no_look_at_accounts(office: Office) -
     assert act(office, unknown) == unknown
 
 
-def test_a_store_that_fails_claims_nothing() -> None:
+def test_a_store_that_fails_makes_no_claim() -> None:
     class Failing(MemoryStore):
         async def claim_if_unclaimed(self, *_: object, **__: object) -> None:
             raise OSError("parameters: ada@example.com")
@@ -372,7 +372,7 @@ def test_a_store_that_fails_claims_nothing() -> None:
     assert "ada@" not in repr(office.told)
 
 
-def test_a_user_looks_and_claims_so_often_in_a_minute_and_hinders_nobody_else(
+def test_each_user_has_a_separate_limit_of_claims_and_lists_a_minute(
     office: Office,
 ) -> None:
     """Each look reads all keys of up to 40 organizations, and no plan counts it."""

@@ -128,7 +128,7 @@ async def test_a_block_holds_a_slot_and_gives_it_back() -> None:
     assert bench.names == ["slot_lost", "slot_refused"]
 
 
-async def test_whatever_ends_the_block_frees_the_slot() -> None:
+async def test_the_slot_is_free_after_any_exception_in_the_block() -> None:
     bench = Bench()
     for error in (ZeroDivisionError, TimeoutError, asyncio.CancelledError, KeyError):
 
@@ -165,7 +165,7 @@ async def test_one_job_does_not_run_twice() -> None:
         assert bench.jobs == ["a"]
 
 
-async def test_a_block_takes_over_what_was_acquired_before() -> None:
+async def test_a_block_takes_over_a_slot_that_was_acquired_before() -> None:
     bench = Bench()
     lease = await bench.gate.slots.acquire("org_1", "a", seconds=3600)
     with pytest.raises(JobRunning):
@@ -235,7 +235,7 @@ async def test_a_block_whose_store_hangs_ends_with_its_lease() -> None:
     assert bench.names == ["slot_lost"]
 
 
-async def test_a_store_that_comes_back_in_time_costs_nothing() -> None:
+async def test_a_slot_survives_an_outage_shorter_than_its_lease() -> None:
     store = Faulty()
     bench = Bench(store)
     store.failing = 2
@@ -260,7 +260,7 @@ async def test_a_loop_that_stood_still_finds_its_slot_lost() -> None:
     assert bench.names == ["slot_lost"]
 
 
-async def test_a_job_that_ended_by_itself_meanwhile_is_no_failure() -> None:
+async def test_a_block_that_ends_after_its_lease_raises_nothing() -> None:
     bench = Bench()
     async with bench.gate.slot("org_1", "a", seconds=SHORT):
         time.sleep(1.5 * SHORT)
@@ -275,7 +275,7 @@ async def test_a_store_that_is_away_at_the_end_spoils_no_result() -> None:
     assert bench.names == ["store_failed"]
 
 
-async def test_who_leaves_while_a_slot_is_taken_leaves_none() -> None:
+async def test_a_caller_cancelled_during_the_acquisition_holds_no_slot() -> None:
     store = Faulty()
     bench = Bench(store)
     store.go_on.clear()
@@ -294,7 +294,7 @@ async def test_who_leaves_while_a_slot_is_taken_leaves_none() -> None:
     await soon(lambda: bench.jobs == [])
 
 
-async def test_a_refusal_that_nobody_waits_for_is_no_noise() -> None:
+async def test_a_refusal_after_the_cancellation_of_its_caller_is_not_logged() -> None:
     store = Faulty()
     bench = Bench(store)
     for job in "bc":
@@ -311,7 +311,7 @@ async def test_a_refusal_that_nobody_waits_for_is_no_noise() -> None:
     assert bench.jobs == ["b", "c"]
 
 
-async def test_a_release_is_finished_whoever_is_cancelled_meanwhile() -> None:
+async def test_a_release_is_finished_although_its_caller_is_cancelled() -> None:
     store = Faulty()
     bench = Bench(store)
 
@@ -334,7 +334,7 @@ async def test_a_release_is_finished_whoever_is_cancelled_meanwhile() -> None:
     assert bench.jobs == []
 
 
-async def test_what_is_finished_in_another_loop_is_left_to_it() -> None:
+async def test_flush_leaves_flows_of_other_event_loops_alone() -> None:
     finishing = Finishing()
 
     async def forever() -> None:
@@ -366,13 +366,13 @@ async def test_a_slot_is_held_by_one_block() -> None:
 
 
 @pytest.mark.parametrize("job", ["", "j" * 129])
-async def test_a_bad_job_id_is_told_where_the_block_begins(job: str) -> None:
+async def test_an_invalid_job_id_is_refused_at_the_start_of_the_block(job: str) -> None:
     with pytest.raises(InvalidRequest):
         async with Bench().gate.slot("org_1", job):
             raise AssertionError("nothing was held")
 
 
-async def test_a_store_of_the_wrong_colour_is_told() -> None:
+async def test_a_block_refuses_a_store_of_another_io_mode() -> None:
     class Blocking(MemoryStore):
         io = "sync"
 
@@ -474,7 +474,7 @@ def test_a_thread_that_cannot_be_started_leaves_no_slot(monkeypatch: pytest.Monk
     assert bench.jobs == []
 
 
-def test_a_store_that_is_away_lets_nobody_begin() -> None:
+def test_no_block_begins_while_the_store_is_away() -> None:
     class Away(MemoryStore):
         async def acquire(self, *args: Any, **kwargs: Any) -> SlotReading:
             raise OSError

@@ -68,7 +68,7 @@ def test_an_address_is_normalised(given: str, kept: str) -> None:
         "acme_live_4Lr7Ypxu_WJ1Eh9FkTdv2cT7sQmPXiYuS2bNqLw0ZrUvAo3C6d",
     ],
 )
-def test_anything_else_is_refused_in_our_own_words(value: str) -> None:
+def test_an_invalid_address_is_refused_with_one_sentence(value: str) -> None:
     email, problems = read_email(value)
     assert email == ""
     assert problems == [SENTENCE]
@@ -85,7 +85,7 @@ LOCAL = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12)
 
 
 @given(LOCAL, LOCAL)
-def test_normalising_twice_changes_nothing(local: str, domain: str) -> None:
+def test_normalising_is_idempotent(local: str, domain: str) -> None:
     email, problems = read_email(f"{local}@{domain}.example.com")
     if not problems:
         assert read_email(email) == (email, [])

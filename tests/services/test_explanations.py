@@ -1,4 +1,4 @@
-"""What a gate explains of organizations and keys, on real servers and in both I/O modes."""
+"""Explanations of organizations and keys, on real servers and in both I/O modes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import pytest
 from lockgate import Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.api_keys import KeyState
 from lockgate.core.timestamps import HOUR, MINUTE, SECOND
-from lockgate.errors import InvalidFormat, KeyNotFound, NotFound, RateLimitExceeded
+from lockgate.errors import (
+    ConfigurationError,
+    InvalidFormat,
+    KeyNotFound,
+    NotFound,
+    RateLimitExceeded,
+)
 from lockgate.testing import HandClock
 
 from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
@@ -32,15 +38,15 @@ def drive(request: pytest.FixtureRequest) -> Iterator[Drive]:
         yield found
 
 
-def test_an_explanation_tells_windows_and_keys_and_counts_nothing(url: str, drive: Drive) -> None:
+def test_an_explanation_has_windows_and_keys_and_counts_nothing(url: str, drive: Drive) -> None:
     gate = gate_on(url, plans=SMALL, peppers=[PEPPER])
     created = drive(gate.keys.create("org_1", "ci"))
     other = drive(gate.keys.create("org_1", "old"))
     drive(gate.keys.revoke("org_1", other.key.id))
     lease = drive(gate.slots.acquire("org_1", "job_1"))
     for used in range(4):
-        for subject in ({"subject": "org_1"}, {"subject": created.text}):
-            now = drive(gate.explain(**subject))
+        for subject in ("org_1", created.text):
+            now = drive(gate.explain(subject))
             assert (now.organization, now.plan.name, now.assigned) == ("org_1", "free", None)
             assert [window.used for window in now.windows] == [used] * 3
             assert [window.left for window in now.windows] == [3 - used, 100 - used, None]
@@ -109,6 +115,40 @@ def test_the_window_that_refuses_for_longest_is_the_reason(clock: HandClock) -> 
     assert found.refused is not None
     assert found.refused.until == start + HOUR
     assert "hour" in found.refused.advice
+
+
+def test_a_costly_request_is_explained_by_its_own_wait_and_scope(clock: HandClock) -> None:
+    """The instant at which it is told to be admitted is exact."""
+    gate = small(clock)
+    key = run(gate.keys.create("org_1", "ci", ["jobs:read"]))
+    start = clock()
+    run(gate.authenticate(key.text))
+    clock.move(10)
+    run(gate.authenticate(key.text))
+    assert run(gate.explain("org_1")).refused is None
+    found = run(gate.explain("org_1", cost=2))
+    assert (found.cost, found.refused and found.refused.code) == (2, "RATE_LIMIT_EXCEEDED")
+    assert found.refused is not None and found.refused.until == start + MINUTE
+    assert "2 of 3 units" in found.refused.advice and "--rpm +2" in found.refused.advice
+    clock.move(50)
+    run(gate.authenticate(key.text, cost=2))
+    never = run(gate.explain("org_1", cost=4)).refused
+    assert never is not None and never.until is None and "never fits" in never.advice
+
+    clock.move(120)
+    lacking = run(gate.explain(key.text, requires="jobs:write"))
+    assert lacking.refused is not None and lacking.refused.code == "INSUFFICIENT_SCOPE"
+    assert "jobs:write" in lacking.refused.advice and "keys update" in lacking.refused.advice
+    assert run(gate.explain(key.text, requires="jobs:read")).refused is None
+    both = run(gate.explain(key.text, requires="jobs:write", cost=4)).refused
+    assert both is not None and both.code == "RATE_LIMIT_EXCEEDED"
+    mistakes: list[dict[str, Any]] = [
+        *({"cost": wrong} for wrong in (0, True)),
+        *({"requires": wrong} for wrong in ("jobs:*", "job:read")),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(ConfigurationError):
+            run(gate.explain("org_1", **mistake))
 
 
 def test_a_limit_of_zero_and_an_expired_key_are_refused_for_good(clock: HandClock) -> None:

@@ -1,4 +1,5 @@
-"""A forwarded header that is ignored is reported once: a sign of a proxy without a name (D24)."""
+"""A forwarded header that is ignored, or missing, is reported once: a sign of a proxy that is not
+configured (D24)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.stores.making import at_once
 class Desk:
     def __init__(self) -> None:
         self.told: list[Event] = []
-        self.headers = ForwardedHeaders(Events(self.told.append))
+        self.headers = ForwardedHeaders(Events(self.told.append), expected=True)
 
     @property
     def peers(self) -> list[object]:
@@ -23,7 +24,7 @@ class Desk:
         return [event.fields["peer"] for event in self.told]
 
 
-def test_the_first_one_is_reported_and_says_what_to_configure(
+def test_the_first_ignored_header_is_reported_with_the_remedy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "lockgate")
@@ -39,7 +40,7 @@ def test_the_first_one_is_reported_and_says_what_to_configure(
 
 
 @pytest.mark.parametrize("peer", [None, "", "localhost"])
-def test_a_unix_socket_is_called_as_it_is_configured(
+def test_a_unix_socket_is_reported_by_its_configuration_name(
     peer: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = Desk()
@@ -57,7 +58,7 @@ def test_a_header_that_the_server_has_read_already_is_not_reported(value: bytes)
     assert desk.headers.unreported
 
 
-def test_no_peer_writes_a_line_of_its_own_or_a_long_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_peer_causes_a_log_line_break_or_a_long_line(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.headers.ignored("x\r\nforged\u2028" + "y" * 50_000, [b""])
     (record,) = caplog.records
@@ -69,3 +70,27 @@ def test_many_threads_report_once() -> None:
     desk = Desk()
     at_once(16, lambda number: desk.headers.ignored(f"192.0.2.{number}", [b""]))
     assert len(desk.peers) == 1
+
+
+def test_a_proxy_that_names_no_client_is_reported_once_with_the_remedy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    at_once(16, lambda _: desk.headers.from_proxy("10.0.0.7", names_client=False))
+    assert [event.name for event in desk.told] == ["forwarded_header_missing"]
+    assert desk.told[0].fields == {"peer": "10.0.0.7"}
+    (record,) = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "lockgate")
+    assert "X-Forwarded-For" in record.getMessage() and "health check" in record.getMessage()
+
+
+def test_nothing_is_reported_after_a_proxy_has_named_a_client() -> None:
+    desk = Desk()
+    desk.headers.from_proxy("10.0.0.7", names_client=True)
+    assert not desk.headers.unproven
+    desk.headers.from_proxy("10.0.0.7", names_client=False)
+    assert desk.told == []
+
+
+def test_no_header_is_expected_without_a_configured_proxy() -> None:
+    assert not ForwardedHeaders(Events(None)).unproven

@@ -57,6 +57,7 @@ from lockgate.errors import (
     RateLimitExceeded,
     StoreUnavailable,
 )
+from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.services.password_checks import _AT_ONCE, PasswordChecks
 from lockgate.services.password_hashes import PasswordHashes
 from lockgate.web.shadow import Shadow
@@ -194,7 +195,9 @@ def cheap(hasher: Any, **costs: int) -> Any:
     ],
     ids=lambda hasher: str(hasher.algorithm),
 )
-def test_an_older_key_of_it_hashed_by_django(hashed: list[str], hasher: Any) -> None:
+def test_an_older_drf_key_with_a_django_hash_moves_on_its_first_use(
+    hashed: list[str], hasher: Any
+) -> None:
     text, handle, _ = KeyGenerator().generate()
     desk = Desk()
     key = desk.adopt("drf", handle, str(make_password(text, hasher=hasher)))
@@ -320,13 +323,15 @@ def test_a_system_that_found_its_keys_by_their_digest() -> None:
         ({"prefix": "tok\ud800"}, ["prefix"]),
         ({"handle": "abc\0"}, ["prefix"]),
         ({"scopes": ["no:such"]}, ["scopes"]),
-        ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, ["expires_at"]),
-        ({"expires_at": datetime(2099, 1, 1)}, ["expires_at"]),
+        ({"created_at": datetime(2099, 1, 1)}, ["created_at"]),
+        ({"revoked_at": datetime(1960, 1, 1)}, ["revoked_at"]),
+        ({"request_count": -1}, ["request_count"]),
+        ({"text": "x"}, ["text"]),
         ({"name": "", "digest": "", "handle": ""}, ["digest", "handle", "name"]),
     ],
     ids=repr,
 )
-def test_what_cannot_be_taken_in_is_said(fields: dict[str, Any], wrong: list[str]) -> None:
+def test_invalid_arguments_of_adopt_are_all_named(fields: dict[str, Any], wrong: list[str]) -> None:
     desk = Desk()
     good = {"system": "drf", "handle": "abcdefgh", "digest": "sha512$$" + "0" * 128}
     with pytest.raises(InvalidRequest) as caught:
@@ -359,7 +364,7 @@ def test_two_systems_may_use_one_handle() -> None:
     assert desk.admit(theirs).organization == "org_2"
 
 
-def test_it_expires_when_it_did() -> None:
+def test_an_imported_key_keeps_its_expiry() -> None:
     desk = Desk()
     text, handle, digest = KeyGenerator().generate()
     at = datetime.fromtimestamp(desk.clock.now / 1e6, UTC) + timedelta(days=1)
@@ -370,7 +375,7 @@ def test_it_expires_when_it_did() -> None:
         desk.admit(text)
 
 
-def test_the_census_says_what_is_left_to_move() -> None:
+def test_the_census_counts_imported_keys_that_have_not_moved() -> None:
     desk = Desk()
     keys = [KeyGenerator().generate() for _ in range(3)]
     for _, handle, digest in keys:
@@ -382,7 +387,9 @@ def test_the_census_says_what_is_left_to_move() -> None:
     assert run(desk.gate.keys.census()) == {"legacy:drf:sha512": 2, seal: 2, ours: 1}
 
 
-def test_a_key_of_ours_never_pays(hashed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_native_key_costs_no_slow_hash(
+    hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Our format is looked at first, and no pattern of another system after it."""
     everything = ImportedKeyFormat("all", r"(?P<handle>[!-~]{4})[!-~]+", schemes=["bcrypt"])
     desk = Desk(everything)
@@ -445,7 +452,7 @@ def test_an_address_has_a_budget_of_failures(hashed: list[str]) -> None:
     assert desk.admit(sk("def456")).organization == "org_1"
 
 
-def test_right_keys_cost_an_address_nothing(hashed: list[str]) -> None:
+def test_right_keys_are_not_charged_to_their_address(hashed: list[str]) -> None:
     """A company behind one address uses all of its keys in the same minute."""
     desk = Desk(plans=_roomy())
     for number in range(15):
@@ -579,7 +586,7 @@ async def test_an_attack_on_one_handle_takes_few_places_and_delays_no_other(gate
     assert sorted(await outcomes(attack)) == ["KeyNotFound"] * places + refused
 
 
-async def test_wrong_keys_from_other_addresses_keep_the_right_one_of_a_handle_not_out(
+async def test_wrong_keys_from_other_addresses_do_not_delay_the_right_key_of_a_handle(
     gated: Gated,
 ) -> None:
     """An address without wrong keys takes precedence over an address with wrong keys."""
@@ -666,7 +673,7 @@ def _refusal(desk: Desk) -> type[Exception]:
 
 
 async def test_no_more_than_some_checks_wait(gated: Gated) -> None:
-    desk = Desk(key_cap=None)
+    desk = Desk(key_options=KeyOptions(cap=None))
     for number in range(80):
         handle = f"{number:06}"
         await desk.gate.legacy.adopt(
@@ -679,7 +686,7 @@ async def test_no_more_than_some_checks_wait(gated: Gated) -> None:
     assert sorted(await outcomes(tasks)) == ["Principal"] * 64 + ["StoreUnavailable"] * 16
 
 
-def test_threads_wait_for_it_as_well(gated: Gated) -> None:
+def test_threads_with_the_same_key_share_one_slow_check(gated: Gated) -> None:
     desk = Desk()
     desk.adopt("slow", "abc123", bcrypt_of(sk("abc123")))
     with ThreadPoolExecutor(8) as pool:
@@ -701,7 +708,13 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_every_store_and_both_colours(store_url: str, hashed: list[str]) -> None:
     """Through the faces: the first request moves the key, the others cost no hash."""
-    gate = Gate(store_url, brand="acme", peppers=[PEPPER], legacy=[SLOW, DRF], deadline=30)
+    gate = Gate(
+        store_url,
+        brand="acme",
+        peppers=[PEPPER],
+        legacy=[SLOW, DRF],
+        store_options=StoreOptions(deadline=30),
+    )
     for handle in ("abc123", "def456"):
         adopted = gate.legacy.adopt(
             "slow", organization="org_1", name="x", handle=handle, digest=bcrypt_of(sk(handle))
@@ -733,7 +746,7 @@ def wsgi_status(gate: Gate, key: str) -> str:
     return statuses[0]
 
 
-def test_a_spent_address_is_told_by_http_what_it_spent() -> None:
+def test_a_spent_address_gets_429_with_its_budget_in_the_headers() -> None:
     desk = Desk()
     desk.adopt("slow", "abc123", bcrypt_of(sk("abc123")))
     app = AsgiMiddleware(PlainTextResponse("in"), desk.gate)
@@ -753,9 +766,9 @@ def test_a_spent_address_is_told_by_http_what_it_spent() -> None:
 
 
 @pytest.mark.parametrize("shadow", [None, "all"])
-def test_the_headers_tell_what_is_spent(shadow: Shadow | None) -> None:
+def test_the_headers_describe_the_spent_budget_of_wrong_keys(shadow: Shadow | None) -> None:
     """Also where shadow mode lets it through; with the draft's fields where they are wanted."""
-    desk = Desk(draft_headers=True)
+    desk = Desk(web_options=WebOptions(draft_headers=True))
     desk.adopt("slow", "abc123", bcrypt_of(sk("abc123")))
     app = AsgiMiddleware(PlainTextResponse("in"), desk.gate, shadow=shadow)
 
@@ -849,7 +862,7 @@ def test_a_row_that_moved_meanwhile_is_not_moved_back(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_k1_a_row_that_somebody_else_wrote_is_refused_whatever_its_digest(
+def test_k1_a_row_without_a_valid_seal_is_refused_with_any_digest(
     slow: bool, hashed: list[str]
 ) -> None:
     """Else a writer of the database would mint keys in the form of another system."""
@@ -879,17 +892,17 @@ def test_k9_an_imported_row_without_a_seal_moves_where_that_is_asked_for() -> No
     assert run(adopting).seal is None
     with pytest.raises(KeyNotFound):
         Desk(store=store).admit(text)
-    Desk(store=store, accept_unsealed=True).admit(text)
+    Desk(store=store, key_options=KeyOptions(accept_unsealed=True)).admit(text)
     assert Desk(store=store).admit(text).organization == "org_1"
 
 
 @pytest.mark.parametrize("verb", ["find", "rehash_if"])
-def test_a_store_that_fails_lets_nobody_in(verb: str) -> None:
+def test_no_imported_key_is_admitted_while_the_store_fails(verb: str) -> None:
     desk = Desk()
     key = desk.adopt("slow", "abc123", bcrypt_of(sk("abc123")))
     original = getattr(desk.gate.store, verb)
 
-    async def failing(*_: object) -> None:
+    async def failing(*_: object, **__: object) -> None:
         raise OSError("gone")
 
     setattr(desk.gate.store, verb, failing)
@@ -900,7 +913,7 @@ def test_a_store_that_fails_lets_nobody_in(verb: str) -> None:
     assert desk.admit(sk("abc123")).organization == "org_1"
 
 
-def test_bcrypt_reads_72_bytes_so_a_longer_key_is_none_of_its(hashed: list[str]) -> None:
+def test_a_key_longer_than_the_72_bytes_of_bcrypt_is_refused(hashed: list[str]) -> None:
     """Keys that agree in their first 72 bytes would all be good."""
     desk = Desk()
     fits, longer = "x" * (72 - len("sk_abc123_")), "x" * 80
@@ -918,7 +931,7 @@ def test_bcrypt_reads_72_bytes_so_a_longer_key_is_none_of_its(hashed: list[str])
     assert old.admit(fits).organization == "org_1"
 
 
-def test_nothing_that_is_kept_or_told_holds_the_key(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_in_no_stored_or_shown_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     desk = Desk()
     secret = "canarycanarycanary"
@@ -947,7 +960,7 @@ def test_a_key_in_a_text_is_blotted_out(text: str, left: str) -> None:
     assert Desk().gate.format.redact(text.replace("{}", sk("abc123", "canary"))) == left
 
 
-def test_a_key_that_holds_what_parts_others_is_blotted_out_whole() -> None:
+def test_a_key_with_separators_in_it_is_redacted_whole() -> None:
     other = ImportedKeyFormat("b64", r"k-(?P<handle>\w{4})-[\w/+=:]{12}", schemes=["sha256"])
     redact = Desk(other).gate.format.redact
     assert redact("k-abcd-ab/cd:ef+gh=") == "<redacted>"
@@ -955,7 +968,7 @@ def test_a_key_that_holds_what_parts_others_is_blotted_out_whole() -> None:
     assert redact("/jobs/k-abcd-abcd:ef+gh==") == "/jobs/<redacted>"
 
 
-# --- what is said when it is made ------------------------------------------------------------
+# --- errors at construction ------------------------------------------------------------------
 
 
 def test_two_systems_of_one_name() -> None:
@@ -973,8 +986,8 @@ def test_closing_lets_the_threads_end(hashed: list[str]) -> None:
         desk.admit(sk("def456"))
 
 
-async def test_closing_refuses_whoever_waits_and_cancels_nobody(gated: Gated) -> None:
-    desk = Desk(key_cap=None)
+async def test_closing_refuses_waiting_callers_and_cancels_none(gated: Gated) -> None:
+    desk = Desk(key_options=KeyOptions(cap=None))
     for number in range(9):
         handle = f"{number:06}"
         await desk.gate.legacy.adopt(
@@ -988,7 +1001,7 @@ async def test_closing_refuses_whoever_waits_and_cancels_nobody(gated: Gated) ->
     assert set(await outcomes(tasks)) == {"Principal", "StoreUnavailable"}
 
 
-def test_closing_waits_for_nobody_who_begins_a_check(
+def test_closing_does_not_deadlock_with_a_check_that_begins(
     gated: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A caller takes our lock, then the pool's; closing takes the pool's, then ours."""
@@ -1026,7 +1039,7 @@ def suppressed(call: Callable[[int], None], argument: int) -> None:
 
 
 @AT_FORK
-def test_a_process_that_forked_checks_in_threads_of_its_own(hashed: list[str]) -> None:
+def test_a_forked_process_checks_in_its_own_threads(hashed: list[str]) -> None:
     desk = Desk()
     for handle in ("abc123", "def456"):
         desk.adopt("slow", handle, bcrypt_of(sk(handle)))

@@ -52,7 +52,7 @@ class Bench:
         )
 
 
-def test_creating_a_key() -> None:
+def test_a_new_key_has_its_fields_and_matches_its_text() -> None:
     bench = Bench()
     created = run(bench.keys.create("org_1", "  my key ", ["jobs:*", "jobs:*", "models:read"], 1.5))
     key = created.key
@@ -70,7 +70,7 @@ def test_creating_a_key() -> None:
     assert bench.told == [Event("key_created", {"organization": "org_1", "id": key.id})]
 
 
-def test_the_defaults_are_everything_for_ever() -> None:
+def test_a_key_has_all_scopes_and_no_expiry_by_default() -> None:
     key = run(Bench().keys.create("org_1", "a")).key
     assert (key.scopes, key.expires_at) == (("*",), None)
 
@@ -83,7 +83,7 @@ def test_an_organization_id_is_a_text_of_1_to_128_characters(organization: Any) 
     assert "128" in caught.value.problems[0].message
 
 
-def test_scopes_that_are_one_text_are_told_to_be_a_list() -> None:
+def test_scopes_given_as_text_are_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidRequest, match=r"scopes: Use a list of scopes: \['jobs:read'\]"):
         run(Bench().keys.create("org_1", "a", "jobs:read"))
 
@@ -99,7 +99,7 @@ def test_every_bad_argument_is_named_at_once() -> None:
     assert bench.told == []
 
 
-def test_the_cap() -> None:
+def test_a_key_over_the_cap_is_refused_until_one_is_revoked() -> None:
     bench = Bench(cap=2)
     first = run(bench.keys.create("org_1", "a"))
     run(bench.keys.create("org_1", "b"))
@@ -138,7 +138,9 @@ class AlwaysTaken(MemoryStore):
         super().__init__()
         self.inserts = 0
 
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+    async def insert(
+        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
+    ) -> ApiKey:
         self.inserts += 1
         if self.inserts > 1000:
             raise GoneOn
@@ -180,7 +182,7 @@ def test_k6_another_organizations_key_is_not_found() -> None:
     assert run(bench.keys.get("org_1", key.id)).revoked_at is None
 
 
-def test_the_census_goes_by_the_clock_that_the_gate_was_given() -> None:
+def test_the_census_uses_the_clock_of_the_gate() -> None:
     """Or keys that are live by that clock are not counted before their pepper is dropped (K9)."""
     bench = Bench()
     run(bench.keys.create("org_1", "for a day", expires_in_days=1))
@@ -203,14 +205,14 @@ class Broken(MemoryStore):
     def __getattribute__(self, name: str) -> object:
         if name in {"insert", "list", "get", "revoke_if_live", "census", "now"}:
 
-            async def fail(*_: object) -> object:
+            async def fail(*_: object, **__: object) -> object:
                 raise OSError("password=hunter2")
 
             return fail
         return super().__getattribute__(name)
 
 
-def test_a_store_that_fails_is_503_and_told_by_type() -> None:
+def test_a_store_that_fails_is_503_and_reported_by_its_type() -> None:
     for number, flow in enumerate(["create", "list", "get", "revoke", "census", "now"]):
         bench = Bench(store=Broken(), clocked=False)
         arguments = [("org_1", "name"), ("org_1",), ("org_1", "id"), ("org_1", "id"), (), ()]
@@ -220,7 +222,7 @@ def test_a_store_that_fails_is_503_and_told_by_type() -> None:
         assert bench.told == [Event("store_failed", {"error": "OSError"})]
 
 
-def test_what_was_created_does_not_show_itself() -> None:
+def test_a_created_key_is_not_in_its_representation() -> None:
     created = run(Bench().keys.create("org_1", "a"))
     assert created.text not in repr(created)
     assert created.text not in f"{created} {created!s}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from lockgate import ConfigurationError, Event, MemoryStore, PlanBook, run
+from lockgate import ConfigurationError, Event, Gate, MemoryStore, PlanBook, run
 from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
@@ -15,10 +17,10 @@ ENTERPRISE = {"rpm": 1, "rph": 2, "rpd": None, "concurrent": 4}
 
 def organizations(store: MemoryStore, told: list[Event] | None = None) -> Organizations:
     observer = None if told is None else told.append
-    return Organizations(store, PlanBook(), Events(observer))
+    return Organizations(store, PlanBook(), None, Events(observer))
 
 
-def test_place_and_plan() -> None:
+def test_a_placed_organization_has_its_plan_and_limits() -> None:
     store = MemoryStore()
     placed = run(organizations(store).place("org_1", "starter", rpm=7))
     assert placed == Organization("org_1", "starter", (("rpm", 7),))
@@ -27,8 +29,22 @@ def test_place_and_plan() -> None:
     assert (plan.name, plan.rpm, plan.rph) == ("starter", 7, 500)
 
 
-def test_whoever_was_never_placed_is_on_the_default_plan() -> None:
+def test_an_organization_without_a_plan_is_on_the_default_plan() -> None:
     assert run(organizations(MemoryStore()).plan("org_1")).name == "free"
+
+
+def test_an_organization_is_known_by_its_plan_key_usage_or_running_job() -> None:
+    gate = Gate(MemoryStore(), brand="acme")
+    windows = gate.plans.default.windows
+
+    assert not run(gate.organizations.is_known("org_1"))
+    run(gate.store.hit("org_1", windows, 1))
+    run(gate.store.acquire("org_2", "job", "owner", 2, 60_000_000))
+    run(gate.keys.create("org_3", "ci"))
+    run(gate.organizations.place("org_4", "free"))
+    for number in range(1, 5):
+        assert run(gate.organizations.is_known(f"org_{number}"))
+    assert not run(gate.organizations.is_known("org_5"))
 
 
 def test_placing_again_replaces_plan_and_limits() -> None:
@@ -52,7 +68,7 @@ def test_placing_again_replaces_plan_and_limits() -> None:
         ("org_1", "free", {"rpm": True}, "True"),
     ],
 )
-def test_what_does_not_fit_is_said(
+def test_an_invalid_plan_id_or_limit_is_refused(
     id: str, plan: str, limits: dict[str, int | None], said: str
 ) -> None:
     store = MemoryStore()
@@ -62,14 +78,16 @@ def test_what_does_not_fit_is_said(
 
 
 class Broken(MemoryStore):
-    async def put_organization(self, organization: Organization) -> None:
+    async def put_organization(
+        self, organization: Organization, now: int | None = None, **options: Any
+    ) -> None:
         raise TimeoutError
 
     async def organization(self, id: str) -> Organization | None:
         raise ConnectionResetError
 
 
-def test_a_store_that_fails_is_503_and_told() -> None:
+def test_a_store_that_fails_is_503_and_an_event() -> None:
     told: list[Event] = []
     flow = organizations(Broken(), told)
     with pytest.raises(StoreUnavailable):

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from lockgate import Event, Gate, Organization, Plan, PlanBook
 from lockgate.migrations import upgrade
+from lockgate.options import StoreOptions
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
@@ -55,7 +56,7 @@ class Host:
         """The gate of another process."""
         self.stores.append(SqlStore(self.database, resolver=self.plan_of))
         pair = CachedStore(self.stores[-1], RedisStore(self.redis))
-        return Gate(pair, brand="acme", deadline=30, plans=_NO_LIMITS)
+        return Gate(pair, brand="acme", store_options=StoreOptions(deadline=30), plans=_NO_LIMITS)
 
 
 @pytest.fixture(params=["postgresql", "mysql"])
@@ -133,10 +134,10 @@ def test_an_unknown_plan_is_an_error_in_the_log_once(
 def test_a_custom_plan_without_numbers_is_reported_like_an_unknown_one() -> None:
     book, told = PlanBook(), list[str]()
     book.watch(told.append)
-    assert book.plan_of(Organization("org_1", "enterprise")).name == "free"
+    assert book.plan_of(Organization("org_1", "enterprise"), 0).name == "free"
     partly = Organization("org_1", "enterprise", (("rpm", 9),))
     for _ in range(2):
-        assert book.plan_of(partly).rpm == 9
-        assert book.plan_of(Organization("org_1", "nonsense")).name == "free"
-    assert book.plan_of(book.place("org_1", "creator", {"rpm": 9})).rpm == 9
+        assert book.plan_of(partly, 0).rpm == 9
+        assert book.plan_of(Organization("org_1", "nonsense"), 0).name == "free"
+    assert book.plan_of(book.place("org_1", "creator", {"rpm": 9}), 0).rpm == 9
     assert told == ["enterprise", "nonsense"]

@@ -8,6 +8,7 @@ import pytest
 
 from lockgate import Event, MemoryStore, run
 from lockgate.core.digests import Peppers
+from lockgate.core.limits import LimitWindows
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
@@ -26,7 +27,12 @@ class Recording(MemoryStore):
         self.failing = False
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         if self.failing:
             raise OSError
@@ -38,7 +44,7 @@ def quota(store: MemoryStore, clock: HandClock | None = None, purpose: str = "te
     return Quota(store, PEPPERS, purpose, "day", DAY, 3, clock, Events(None))
 
 
-def test_it_admits_so_many_in_every_span_to_the_microsecond() -> None:
+def test_a_quota_admits_its_limit_in_every_span_to_the_microsecond() -> None:
     clock = HandClock()
     start = clock.now
     mine = quota(MemoryStore(), clock)
@@ -61,7 +67,7 @@ def test_it_admits_so_many_in_every_span_to_the_microsecond() -> None:
     assert caught.value.retry_after == HOUR // SECOND
 
 
-def test_looking_counts_nothing() -> None:
+def test_peeking_at_a_quota_counts_nothing() -> None:
     mine = quota(MemoryStore())
     for _ in range(9):
         run(mine.peek("ada"))
@@ -96,7 +102,7 @@ def test_an_owners_name_is_hashed_with_the_oldest_pepper() -> None:
     assert all(len(name) == 128 for name in (*names, *others))
 
 
-def test_a_store_that_fails_lets_nobody_through() -> None:
+def test_no_quota_admits_while_the_store_fails() -> None:
     store = Recording()
     store.failing = True
     told: list[Event] = []

@@ -18,8 +18,10 @@ from sqlalchemy import create_engine
 from lockgate import ConfigurationError, Gate, MemoryStore, Refusal, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.key_format import Token
+from lockgate.core.limits import Limit
 from lockgate.core.plans import PlanBook
 from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import Admission, IoMode
 from lockgate.stores.sql import SqlStore
@@ -91,7 +93,7 @@ async def test_ready_in_an_event_loop(tmp_path: Path) -> None:
     await gate.close()
 
 
-def test_ready_says_what_to_do_about_missing_tables(tmp_path: Path) -> None:
+def test_ready_names_the_remedy_for_missing_tables(tmp_path: Path) -> None:
     store = SqlStore(create_engine(f"sqlite:///{tmp_path}/keys.db"))
     with pytest.raises(ConfigurationError, match="lockgate db upgrade"):
         run(Gate(store, brand="acme").ready())
@@ -162,17 +164,23 @@ def slow_store() -> Shared:
         io: IoMode = "async"
 
         async def admit(
-            self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+            self,
+            token: Token,
+            cost: int,
+            plans: PlanBook,
+            now: int | None = None,
+            address: str | None = None,
+            limits: tuple[Limit, ...] = (),
         ) -> Admission:
             await asyncio.sleep(self.slow)
-            return await super().admit(token, cost, plans, now)
+            return await super().admit(token, cost, plans, now, address)
 
     return Slow()
 
 
 async def test_requests_may_take_longer_just_after_a_start(slow_store: Shared) -> None:
     slow_store.enforces_deadline = False
-    gate = Gate(slow_store, brand="acme", deadline=0.05)
+    gate = Gate(slow_store, brand="acme", store_options=StoreOptions(deadline=0.05))
     key = (await gate.keys.create("org_1", "ci")).text
     slow_store.slow = 0.5
     with pytest.raises(StoreUnavailable):
@@ -215,6 +223,36 @@ async def test_an_asgi_server_starts_although_its_store_is_away(
     assert not gate.readiness.is_ready
 
 
+@pytest.mark.parametrize("mode", ["local", "open"])
+async def test_a_pair_without_its_redis_is_ready_if_it_serves(
+    tmp_path: Path, mode: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc redis://127.0.0.1:1"
+    gate = Gate(
+        url,
+        brand="acme",
+        store_options=StoreOptions(deadline=20, on_failure=mode),
+    )
+    assert await probe(gate, "/health/ready") == (200, {"status": "ok"})
+    assert "Redis did not answer at the start: until it does, the database" in caplog.text
+    key = await gate.keys.create("org_1", "a key")
+    assert (await gate.authenticate(key.text)).organization == "org_1"
+    await gate.close()
+
+
+async def test_a_pair_that_refuses_without_its_redis_is_not_ready_without_it(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc redis://127.0.0.1:1"
+    gate = Gate(
+        url,
+        brand="acme",
+        store_options=StoreOptions(deadline=20, on_failure="closed"),
+    )
+    assert (await probe(gate, "/health/ready"))[0] == 503
+    await gate.close()
+
+
 async def probe(gate: Gate, path: str) -> tuple[int, dict[str, object]]:
     async def nothing(limit: int) -> bytes:
         return b""
@@ -227,7 +265,9 @@ async def probe(gate: Gate, path: str) -> tuple[int, dict[str, object]]:
     return reply.status, json.loads(reply.body)
 
 
-async def test_probes(slow_store: Shared, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_liveness_probe_succeeds_and_the_readiness_probe_follows_the_store(
+    slow_store: Shared, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.ERROR)
     slow_store.away = True
     gate = Gate(slow_store, brand="acme")
@@ -242,7 +282,10 @@ async def test_probes(slow_store: Shared, caplog: pytest.LogCaptureFixture) -> N
     assert slow_store.prepared == 2
 
 
-async def test_a_probe_tells_a_mistake_to_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_probe_reports_a_configuration_error_to_the_log_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     gate = Gate(brand="acme", sessions=SignedCookie([SECRET]))
-    assert await probe(gate, "/health/ready") == (503, StoreUnavailable().body())
-    assert "public_url" in caplog.text
+    for _ in range(3):
+        assert await probe(gate, "/health/ready") == (503, StoreUnavailable().body())
+    assert sum("The gate verifies sessions" in line for line in caplog.messages) == 1

@@ -16,6 +16,7 @@ from lockgate.core.accounts import Account, AccountDraft
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import HandleTaken, InvalidRequest, RateLimitExceeded, StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.services.registration import Registered
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
@@ -52,7 +53,7 @@ def test_d13_an_organization_a_key_and_a_token() -> None:
     assert office.told[0].fields == {"organization": organization, "type": "personal"}
 
 
-def test_a_company() -> None:
+def test_a_company_registers_with_an_unverified_name() -> None:
     office = Office()
     flow = office.accounts.register("bot", EMAIL, "company", " Ada & Co ", address=ADDRESS)
     account = run(flow).account
@@ -72,7 +73,7 @@ def test_a_company() -> None:
         ((" ", "@", "company", " "), ["agent_name", "billing_email", "company_name"]),
     ],
 )
-def test_d14_what_is_refused_is_told_by_field_and_not_counted(
+def test_d14_invalid_registrations_name_their_fields_and_are_not_counted(
     arguments: tuple[Any, ...], fields: list[str]
 ) -> None:
     office = Office(per_address=1, per_email=1)
@@ -175,7 +176,7 @@ def test_w7_a_registration_that_any_budget_refuses_costs_nothing_in_the_others()
 
     def counted() -> int:
         """How often the whole service was charged."""
-        window = office.accounts._service
+        window = office.accounts._budgets._service
         assert window is not None
         reading = run(store.peek(window._owner("all"), window._windows, now.now))
         return reading.used[0]
@@ -283,16 +284,16 @@ class Failing(MemoryStore):
         self.drafts: list[tuple[AccountDraft, KeyDraft]] = []
 
     async def register(
-        self, account: AccountDraft, key: KeyDraft, now: int | None = None
+        self, account: AccountDraft, key: KeyDraft, now: int | None = None, **options: Any
     ) -> tuple[Account, ApiKey]:
         self.drafts.append((account, key))
-        return await super().register(account, key, now)
+        return await super().register(account, key, now, **options)
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
         if name != "verb" and name == self.verb:
 
-            async def fail(*arguments: Any) -> Any:
+            async def fail(*arguments: Any, **_: Any) -> Any:
                 if self.after:
                     await found(*arguments)
                 raise OSError(f"lost: {arguments}")
@@ -303,7 +304,7 @@ class Failing(MemoryStore):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("verb", ["peek", "hit", "register"])
-def test_r1_whatever_fails_leaves_all_or_nothing(verb: str, after: bool) -> None:
+def test_r1_a_failure_leaves_a_whole_account_or_none(verb: str, after: bool) -> None:
     store = Failing(verb, after=after)
     office = Office(store)
     with pytest.raises(StoreUnavailable) as caught:
@@ -319,7 +320,7 @@ def test_r1_whatever_fails_leaves_all_or_nothing(verb: str, after: bool) -> None
 
 
 @pytest.mark.parametrize("mode", ["local", "open", "closed"])
-def test_d28_while_the_windows_are_away_nobody_registers(mode: Fallback) -> None:
+def test_d28_no_registration_succeeds_while_the_windows_are_away(mode: Fallback) -> None:
     """Whatever becomes of limits elsewhere."""
 
     class Away(MemoryStore):
@@ -337,7 +338,7 @@ def test_d28_while_the_windows_are_away_nobody_registers(mode: Fallback) -> None
         sessions=SignedCookie([SECRET]),
         public_url=ORIGIN,
         registration=Registration(session_secrets=[SECRET]),
-        on_store_failure=mode,
+        store_options=StoreOptions(on_failure=mode),
     )
     assert registering.accounts is not None
     with pytest.raises(StoreUnavailable):
@@ -351,12 +352,12 @@ def test_r1_a_handle_that_is_taken_is_drawn_again() -> None:
         refusals = 3
 
         async def register(
-            self, account: AccountDraft, key: KeyDraft, now: int | None = None
+            self, account: AccountDraft, key: KeyDraft, now: int | None = None, **options: Any
         ) -> tuple[Account, ApiKey]:
             if self.refusals:
                 self.refusals -= 1
                 raise HandleTaken
-            return await super().register(account, key, now)
+            return await super().register(account, key, now, **options)
 
     office = Office(Crowded())
     made = office.register()
@@ -364,7 +365,7 @@ def test_r1_a_handle_that_is_taken_is_drawn_again() -> None:
 
 
 @pytest.mark.parametrize("failing", [None, "", "javascript:x", OSError(), 3])
-def test_d13_registration_succeeds_whatever_billing_does(failing: Any) -> None:
+def test_d13_registration_succeeds_although_billing_fails(failing: Any) -> None:
     class Provider:
         def billing_url(self, account: Account) -> str:
             if isinstance(failing, Exception):
@@ -378,7 +379,7 @@ def test_d13_registration_succeeds_whatever_billing_does(failing: Any) -> None:
     assert office.names() == ["registered", "billing_failed"]
 
 
-def test_where_it_is_funded_comes_from_the_provider() -> None:
+def test_billing_url_comes_from_the_provider() -> None:
     class Provider:
         async def billing_url(self, account: Account) -> str:
             return f"https://pay.example.com/{account.organization}"
@@ -430,7 +431,7 @@ def test_r2_the_store_is_asked_the_same_of_both() -> None:
 
 
 @pytest.mark.campaign
-def test_r2_the_time_tells_nothing() -> None:
+def test_r2_the_time_does_not_reveal_a_known_email() -> None:
     office = Office(per_address=10**6, per_email=10**6)
     for _ in range(200):
         office.register()
@@ -454,7 +455,7 @@ def gate(**fields: Any) -> Gate:
     return Gate(brand="acme", **fields)
 
 
-def test_it_is_never_on_by_accident() -> None:
+def test_registration_is_off_unless_it_is_configured() -> None:
     assert gate(sessions=SignedCookie([SECRET]), public_url=ORIGIN).accounts is None
 
 
@@ -476,7 +477,9 @@ def test_it_is_never_on_by_accident() -> None:
         ({"registration": Registration(session_secrets=["short"])}, "token_urlsafe"),
     ],
 )
-def test_what_does_not_fit_together_is_told(fields: dict[str, Any], said: str) -> None:
+def test_contradicting_settings_of_registration_are_refused(
+    fields: dict[str, Any], said: str
+) -> None:
     whole = {
         "registration": Registration(session_secrets=[SECRET]),
         "sessions": SignedCookie([SECRET]),
@@ -495,7 +498,7 @@ def test_what_does_not_fit_together_is_told(fields: dict[str, Any], said: str) -
         *BUDGETS,
     ],
 )
-def test_numbers_that_let_nobody_in_are_refused(name: str, number: float) -> None:
+def test_limits_that_admit_no_registration_are_refused(name: str, number: float) -> None:
     wrong: dict[str, Any] = {name: number}
     with pytest.raises(ConfigurationError, match=name):
         Registration(session_secrets=[SECRET], **wrong)

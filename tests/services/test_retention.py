@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from random import Random
 from time import monotonic, sleep
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, run
 from lockgate.core.timestamps import DAY
 from lockgate.errors import NotFound, StoreUnavailable
+from lockgate.events import Events
+from lockgate.options import KeyOptions
+from lockgate.services.retention import Retention
 from lockgate.stores.base import Removal
 from tests.stores.making import HandClock
 
@@ -26,7 +30,7 @@ class Service:
         self.gate = Gate(
             self.store,
             brand="acme",
-            key_retention_days=days,
+            key_options=KeyOptions(retention_days=days),
             clock=self.clock,
             observer=self.told.append,
         )
@@ -39,7 +43,7 @@ class Service:
         return ids
 
 
-def test_an_ended_key_is_there_for_400_days_and_then_gone() -> None:
+def test_an_ended_key_is_kept_for_400_days_and_then_removed() -> None:
     service = Service()
     (id,) = service.revoked()
     live = run(service.gate.keys.create("org_1", "live")).key
@@ -69,11 +73,11 @@ def test_without_a_retention_keys_are_kept_for_ever() -> None:
 
 @pytest.mark.parametrize("days", [0, -1, 0.99, float("nan"), float("inf")])
 def test_a_retention_of_less_than_a_day_is_a_mistake(days: float) -> None:
-    with pytest.raises(ConfigurationError, match="key_retention_days"):
+    with pytest.raises(ConfigurationError, match="retention_days"):
         Service(days)
 
 
-def test_a_store_that_fails_is_told_by_whoever_asked() -> None:
+def test_remove_ended_raises_when_the_store_fails() -> None:
     class Broken(MemoryStore):
         async def remove_ended(
             self, age: int, now: int | None = None, cursor: str | None = None
@@ -116,7 +120,7 @@ async def eventually(seen: Callable[[], bool], wait: Callable[[float], Awaitable
 
 
 @pytest.mark.parametrize("in_a_loop", [True, False], ids=["loop", "thread"])
-def test_whoever_uses_keys_removes_old_ones_in_steps_and_waits_for_none(
+def test_using_keys_removes_old_ones_in_background_steps(
     monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
 ) -> None:
     hurried(monkeypatch)
@@ -162,8 +166,33 @@ def test_a_walk_is_begun_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(work())
 
 
-def test_a_process_that_ends_soon_begins_no_walk() -> None:
+def test_a_process_begins_its_first_walk_after_a_random_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A minute on average: so a process that ends soon mostly begins none."""
+    drawn, present = iter([0.5, 2.0]), 1_000.0
+    monkeypatch.setattr("lockgate.services.retention.expovariate", lambda _: next(drawn))
+    monkeypatch.setattr("lockgate.services.retention.monotonic", lambda: present)
     service = Service(store=(store := Watched()))
-    service.revoked(3)
-    assert not service.gate._retention._upkeep._timers
+    retention = service.gate._retention
+    for wait, begins in ((29.9, False), (0.2, True)):
+        present += wait
+        service.revoked(3)
+        assert bool(retention._upkeep._timers) is begins
     assert store.steps == []
+    run(service.gate.close())
+    retention.forked()  # In a child, which draws for itself.
+    assert retention._next == present + 120
+
+
+def test_workers_that_live_for_seconds_begin_walks_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    present, begun = 0.0, 0
+    monkeypatch.setattr("lockgate.services.retention.expovariate", Random(1).expovariate)
+    monkeypatch.setattr("lockgate.services.retention.monotonic", lambda: present)
+    for _ in range(600):
+        retention = Retention(MemoryStore(), 1, None, Events(None))
+        present += 6
+        begun += present >= retention._next
+    assert 30 <= begun <= 90  # An hour of work, as of one process that begins 60.

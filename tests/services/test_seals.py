@@ -12,6 +12,7 @@ from lockgate.core.accounts import Account
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import checksum
 from lockgate.errors import ClaimRefused, KeyNotFound, NoOrganization, TokenNotAccepted
+from lockgate.options import KeyOptions
 from lockgate.services.acting_organization import acting
 from lockgate.services.new_keys import CreatedKey
 from lockgate.sessions import Session
@@ -57,7 +58,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def test_a_plain_digest_opens_nothing_beside_peppers(
+def test_a_plain_digest_is_refused_beside_peppers(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     created = Service(store).create()
@@ -69,7 +70,7 @@ def test_a_plain_digest_opens_nothing_beside_peppers(
     assert created.text not in said
 
 
-def test_a_wrong_secret_tells_nothing_of_a_plain_row(store: MemoryStore) -> None:
+def test_a_wrong_secret_does_not_report_a_plain_row(store: MemoryStore) -> None:
     """Or anyone could use up the one line that is written of it."""
     created, other = Service(store).create(), Service(MemoryStore()).create()
     service = Service(store, NEW)
@@ -79,11 +80,11 @@ def test_a_wrong_secret_tells_nothing_of_a_plain_row(store: MemoryStore) -> None
     assert service.told == []
 
 
-def test_plain_keys_are_accepted_where_that_is_asked_for_and_said_loudly(
+def test_accept_plain_admits_plain_keys_and_logs_warnings(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     created = Service(store).create()
-    service = Service(store, NEW, accept_plain=True)
+    service = Service(store, NEW, key_options=KeyOptions(accept_plain=True))
     assert "accept_plain=True" in caplog.text
     assert caplog.records[-1].levelno == logging.WARNING
     caplog.clear()
@@ -112,7 +113,7 @@ def test_a_pepper_that_is_missing_is_named(store: MemoryStore) -> None:
     ("url", "peppers", "warned"),
     [("memory://", [], False), ("sqlite", [], True), ("sqlite", [NEW], False)],
 )
-def test_a_gate_without_peppers_warns_unless_it_forgets_all(
+def test_a_gate_without_peppers_warns_unless_its_store_is_memory(
     url: str, peppers: list[bytes], warned: bool, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"sqlite:///{tmp_path}/keys.db?mode=rwc" if url == "sqlite" else url
@@ -146,7 +147,7 @@ def test_k9_a_row_without_a_seal_is_sealed_when_it_is_used(
 ) -> None:
     created = Service(store, NEW).create()
     unsealed(store, created)
-    moving = Service(store, NEW, accept_unsealed=True)
+    moving = Service(store, NEW, key_options=KeyOptions(accept_unsealed=True))
     assert "accept_unsealed=True" in caplog.text
     assert moving.admit(created.text).seal == created.key.seal
     assert moving.names() == ["key_sealed"]
@@ -161,7 +162,7 @@ def test_k9_rows_without_a_seal_are_sealed_by_one_call(store: MemoryStore) -> No
     for one in created[:3]:
         unsealed(store, one)
     assert run(service.gate.keys.seal()) == (0, 3)
-    moving = Service(store, NEW, accept_unsealed=True)
+    moving = Service(store, NEW, key_options=KeyOptions(accept_unsealed=True))
     assert run(moving.gate.keys.seal(at_once=1)) == (3, 0)
     assert moving.told[-1] == Event("rows_sealed", {"sealed": 3, "refused": 0})
     assert run(moving.gate.keys.seal()) == (0, 0)
@@ -186,7 +187,7 @@ def test_k9_a_pepper_that_rotates_reseals_on_use_and_by_one_call(store: MemorySt
     assert Service(store, NEW).admit(created[1].text).id == created[1].key.id
 
 
-def test_what_was_forged_is_not_sealed(store: MemoryStore) -> None:
+def test_a_forged_row_is_not_sealed(store: MemoryStore) -> None:
     service = Service(store, NEW, OLD)
     created = Service(store, OLD).create()
     row = store._rows[created.key.handle]
@@ -241,7 +242,7 @@ def acts(office: Office, session: Session, wanted: str | None) -> Session:
     return run(acting(office.store, office.gate.events, office.gate.believes, session, wanted))
 
 
-def test_a_dashboard_token_in_anothers_account_opens_nothing() -> None:
+def test_a_dashboard_token_copied_into_anothers_account_is_refused() -> None:
     """Otherwise a writer of the database could create keys for any organization."""
     office = Office()
     mine, theirs = office.register("eve@example.com"), office.register()

@@ -10,7 +10,7 @@ from lockgate import run
 from lockgate.services.shielded import Finishing
 
 
-async def test_who_is_cancelled_meanwhile_has_it_finished_undone_and_waited_for() -> None:
+async def test_a_flow_is_finished_undone_and_flushed_after_its_caller_was_cancelled() -> None:
     finishing, begun, goes_on = Finishing(), asyncio.Event(), asyncio.Event()
     done: list[str] = []
 
@@ -39,7 +39,7 @@ async def test_who_is_cancelled_meanwhile_has_it_finished_undone_and_waited_for(
     assert done == ["done", "undone", "settled"]
 
 
-def test_what_a_loop_left_when_it_ended_keeps_nobody_from_closing() -> None:
+def test_flush_does_not_wait_for_flows_of_an_ended_event_loop() -> None:
     finishing = Finishing()
     loop = asyncio.new_event_loop()
     task = loop.create_task(finishing.finish(asyncio.sleep(60)))

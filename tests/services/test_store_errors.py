@@ -51,7 +51,7 @@ def test_g7_a_bug_is_logged_with_its_frames(caplog: pytest.LogCaptureFixture) ->
     assert "secret" not in caplog.text.replace('OSError("dsn=secret")', "")
 
 
-def test_w8_an_unreadable_state_is_told_with_its_organization_and_a_remedy() -> None:
+def test_w8_an_unreadable_state_is_reported_with_its_organization_and_remedy() -> None:
     told: list[Event] = []
     with pytest.raises(StoreUnavailable), asking(Events(told.append)):
         raise UnreadableState("org_1", "its row") from ValueError("secret")

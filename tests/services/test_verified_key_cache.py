@@ -16,7 +16,7 @@ def remember(known: VerifiedKeyCache, key: NewKey) -> None:
     known.remember(shown(key), token_of(key), draft_of(key).created(NOW))
 
 
-def test_only_what_was_admitted_is_found_and_only_as_it_was_shown() -> None:
+def test_only_an_admitted_key_is_found_and_only_by_its_exact_header() -> None:
     known, key = VerifiedKeyCache(), new_key()
     assert known.find([shown(key)]) is None
     remember(known, key)
@@ -32,7 +32,7 @@ def test_only_what_was_admitted_is_found_and_only_as_it_was_shown() -> None:
     known.forget(shown(key))
 
 
-def test_what_is_found_matches_the_digest_that_was_admitted_and_no_other() -> None:
+def test_a_found_token_matches_only_the_admitted_digest() -> None:
     known, key = VerifiedKeyCache(), new_key()
     remember(known, key)
     row = draft_of(key).created(NOW)

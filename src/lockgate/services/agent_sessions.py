@@ -37,6 +37,18 @@ class SignedIn(NamedTuple):
         return f"<SignedIn {self.organization}>"
 
 
+class AgentSession(NamedTuple):
+    """The session under which an agent has opened a stream."""
+
+    organization: str
+    cookie: str
+    ends_at: int
+    """The instant at which it ends by itself, in microseconds."""
+
+    def __repr__(self) -> str:
+        return f"<AgentSession {self.organization}>"
+
+
 class Agents(SessionVerifier):
     """Begins, verifies and ends the sessions of agents, as ``gate.accounts.agents``.
 
@@ -156,6 +168,13 @@ class Agents(SessionVerifier):
         if account.sign_outs != ticket.sign_outs:
             return None
         return Session(account.organization, agent=True)
+
+    def opened(self, organization: str, cookie: str) -> AgentSession | None:
+        """Return the session of a cookie that was verified; None: it is no agent's."""
+        ticket = self._cookie.read(cookie)
+        if ticket is None:
+            return None
+        return AgentSession(organization, cookie, ticket.issued_at + self._seconds * SECOND)
 
     def verifies_offline(self, cookie: str) -> bool:
         """Return whether a cookie can be verified without a call; an agent's cookie never can."""

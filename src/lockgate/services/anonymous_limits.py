@@ -1,8 +1,5 @@
 """Budgets of client addresses, kept in this process, so that no flood reaches a store (D24)."""
 
-from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final
 
 from ..core.plans import Plan
@@ -34,7 +31,10 @@ class AnonymousLimits:
         self._lock = own_lock()
         self._windows = LocalWindows(_ADDRESSES_AT_MOST)
         self._spent = LocalWindows(_SPENT_AT_MOST)
-        self._proving = Counter[str]()
+        self._proving: dict[str, int] = {}
+        limits = [window.limit for window in plan.windows if window.limit is not None]
+        self._whole: Final = min(limits, default=None)
+        """The budget of an address without failures."""
         after_fork_in_child(self)
 
     def forked(self) -> None:
@@ -64,28 +64,61 @@ class AnonymousLimits:
             reading = self._spent.peek(address, self.plan.windows, self._clock())
         return None if reading.allowed else reading
 
-    @contextmanager
-    def proving(self, address: str) -> Generator[None]:
+    def proving(self, address: str) -> "Proof":
         """Hold one unit of an address's remaining budget while a credential is looked up.
 
         The lookup counts as a failure in the meantime: otherwise an address could start as many
         lookups as it has connections, beyond its budget.
 
-        Raises:
-            StoreUnavailable: lookups in progress already hold the remaining budget.
+        Returns:
+            A context manager for one ``with`` block, which raises StoreUnavailable when lookups in
+            progress already hold the remaining budget.
         """
+        return Proof(self, address)
+
+    def hold(self, address: str) -> None:
+        """Hold one unit of an address's remaining budget.
+
+        Raises:
+            StoreUnavailable: others hold all of it.
+        """
+        proving = self._proving
         with self._lock:
-            left = self._table(address).peek(address, self.plan.windows, self._clock())
-            if left.remaining is not None and left.remaining <= self._proving[address]:
+            held = proving.get(address, 0)
+            left = self._left(address)
+            if left is not None and left <= held:
                 raise StoreUnavailable
-            self._proving[address] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._proving[address] -= 1
-                if self._proving[address] <= 0:
-                    del self._proving[address]
+            proving[address] = held + 1
+
+    def release(self, address: str) -> None:
+        """Return one held unit."""
+        with self._lock:
+            held = self._proving.pop(address, 0) - 1  # A fork has forgotten it.
+            if held > 0:
+                self._proving[address] = held
+
+    def _left(self, address: str) -> int | None:
+        """Return the remaining budget of an address; None: it has no limit."""
+        table = self._table(address)
+        if address not in table:  # Most addresses have never failed.
+            return self._whole
+        return table.peek(address, self.plan.windows, self._clock()).remaining
 
     def _table(self, address: str) -> LocalWindows:
         return self._spent if address in self._spent else self._windows
+
+
+class Proof:
+    """Holds a unit of an address's budget in a ``with`` block."""
+
+    __slots__ = ("_address", "_limits")
+
+    def __init__(self, limits: AnonymousLimits, address: str) -> None:
+        self._limits = limits
+        self._address = address
+
+    def __enter__(self) -> None:
+        self._limits.hold(self._address)
+
+    def __exit__(self, *_: object) -> None:
+        self._limits.release(self._address)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from ..core.accounts import USER_LENGTH, Account
 from ..core.api_keys import ApiKey, Position
+from ..core.changes import Actor, current_actor, drafted_change
 from ..core.digests import Peppers
 from ..core.plans import is_id
 from ..core.row_seals import resealed_account
@@ -138,14 +139,59 @@ class Claims:
         """
         user, _ = _claimer(session)
         await self._asked.hit(user)
+        options = {"revoke_keys": revoke_keys, "keep_token": keep_token}
+        return await self._claim(user, organization, session, **options)
+
+    async def assign(
+        self,
+        organization: str,
+        user: str,
+        *,
+        revoke_keys: bool = False,
+        keep_token: bool = False,
+    ) -> Claimable:
+        """Attach an organization to a user for an operator, without a session and its e-mail.
+
+        As :meth:`claim` otherwise: an account that another user has claimed stays theirs.
+
+        Args:
+            organization: the organization's id.
+            user: the id of the user, as the identity provider's sessions have it.
+            revoke_keys: whether to revoke all keys of the organization.
+            keep_token: whether the agent may still sign in with its dashboard token (D46).
+
+        Raises:
+            ClaimRefused: another user has claimed it, or it has no account.
+            InvalidRequest: the user's id is empty or too long.
+            StoreUnavailable: the store did not answer.
+        """
+        if not 1 <= len(user) <= USER_LENGTH:
+            raise InvalidRequest([Problem("user", f"Use 1 to {USER_LENGTH} characters.")])
+        options = {"revoke_keys": revoke_keys, "keep_token": keep_token}
+        return await self._claim(user, organization, None, **options)
+
+    async def _claim(
+        self,
+        user: str,
+        organization: str,
+        session: Session | None,
+        *,
+        revoke_keys: bool,
+        keep_token: bool,
+    ) -> Claimable:
         if not is_id(organization):
             raise ClaimRefused
         now = self._clock() if self._clock else None
+        options = ("revoke_keys", revoke_keys), ("keep_token", keep_token)
+        claimer = current_actor()
+        if session is not None:
+            claimer = Actor("user", user, claimer.address)
+        change = drafted_change("account_claimed", after=(("user", user), *options), actor=claimer)
         with asking(self._events):
             claimed = None
             for _ in range(_TRIES):
                 account = await self._store.account(organization)
-                if account is None or not _may_claim(session, account):
+                if account is None or not (session is None or _may_claim(session, account)):
                     raise ClaimRefused
                 if not self._believed((account,)):
                     raise ClaimRefused
@@ -157,6 +203,7 @@ class Claims:
                     keep_token=keep_token,
                     seals=(account.seal, mine.seal),
                     now=now,
+                    change=change,
                 )
                 if claimed is None or claimed.claimed_by is not None:
                     break  # Otherwise its token has moved to another pepper: read it again.

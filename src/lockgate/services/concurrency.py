@@ -1,20 +1,12 @@
 """Concurrency slots: leases held by jobs, up to a number set by the plan (D26)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from math import inf, isfinite
 from secrets import token_hex
-from threading import Event, Thread
 from time import monotonic
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 from uuid import uuid4
 
 from ..core.key_format import KeyFormat
@@ -34,20 +26,14 @@ from ..events import Events
 from ..principal import Principal
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
-from ..sync import loop_runs, run
 from .organizations import Organizations
+from .renewed_block import BEATS, BEATS_IN_TROUBLE, Pair, RenewedBlock
 from .shielded import Finishing
 from .store_errors import asking
+from .usage_recorder import UsageRecorder
 
 Holder = Principal | str
 """The holder of a slot: a principal, with its plan, or the id of an organization."""
-
-Pair = Callable[[Literal["async", "sync"]], None]
-
-_BEATS: Final = 3
-"""Renewals in the time of one lease, while the store answers."""
-_BEATS_IN_TROUBLE: Final = 12
-"""Attempts to renew in the time of one lease, while the store does not answer."""
 
 
 class ConcurrencySlots:
@@ -68,9 +54,8 @@ class ConcurrencySlots:
         clock: Clock | None,
         events: Events,
         pair: Pair,
+        recorder: UsageRecorder | None = None,
     ) -> None:
-        if retry_after < 1:
-            raise ConfigurationError(f"slot_retry_after is {retry_after}: use at least 1 second.")
         self.pair: Final = pair
         """Checks that the store's I/O mode suits the caller that holds a slot."""
         self.lease: Final = lease
@@ -81,6 +66,7 @@ class ConcurrencySlots:
         self._retry_after = retry_after
         self._clock = clock
         self._events = events
+        self._recorder = recorder
         self.finishing: Final = Finishing()
         self._span(lease)
 
@@ -97,7 +83,8 @@ class ConcurrencySlots:
                 jobs under one id: check that each job runs once, or name an owner.
             owner: the owner of the slot, 1 to 128 characters; a slot of another owner is refused.
                 None: a new random owner, or the owner of the existing slot.
-            seconds: the duration of the lease, up to a day; None: the gate's ``slot_lease``.
+            seconds: the duration of the lease, up to a day; None: that of
+                :class:`~lockgate.options.SlotOptions`.
 
         Raises:
             ConcurrentLimitExceeded: the organization holds as many slots as its plan admits.
@@ -120,7 +107,12 @@ class ConcurrencySlots:
         if lease is None:
             assert limit is not None, "what has no limit is never full"
             self._tell("slot_refused", organization, job, limit=limit, used=held)
-            raise ConcurrentLimitExceeded(limit, held, self._retry_after)
+            refusal = ConcurrentLimitExceeded(limit, held, self._retry_after)
+            if self._recorder is not None:
+                key = holder.key if isinstance(holder, Principal) else None
+                handle = None if key is None else key.handle
+                self._recorder.refuse(organization, handle, refusal.type, refusal.code)
+            raise refusal
         if owner is not None and lease.owner != owner:
             raise JobRunning
         return lease
@@ -192,7 +184,7 @@ class ConcurrencySlots:
         return self._clock() if self._clock else None
 
 
-class ConcurrencySlot:
+class ConcurrencySlot(RenewedBlock):
     """Context manager of a slot: acquires it on entry, renews its lease, releases it on exit.
 
     An exception or a cancellation releases the slot too; if the process dies, the slot becomes free
@@ -214,11 +206,11 @@ class ConcurrencySlot:
         owner: str | None,
         seconds: float | None,
     ) -> None:
+        super().__init__("slot", slots.pair, slots.lease if seconds is None else seconds)
         self.job: Final = str(uuid4()) if job is None else job
         self.owner: Final = new_owner() if owner is None else owner
         self._slots = slots
         self._holder = holder
-        self._seconds = slots.lease if seconds is None else seconds
         self._adopts = owner is not None
         self._time: Callable[[], float] = monotonic
         self._until = -inf
@@ -226,8 +218,6 @@ class ConcurrencySlot:
         self._is_free = False
         self._timer: asyncio.Timeout | None = None
         self._beating: asyncio.Task[None] | None = None
-        self._awaited: AbstractAsyncContextManager[Self] | None = None
-        self._waited: AbstractContextManager[Self] | None = None
 
     @property
     def lost(self) -> bool:
@@ -244,34 +234,6 @@ class ConcurrencySlot:
         if self.lost:
             raise self._loss()
 
-    async def __aenter__(self) -> Self:
-        self._enter_once()
-        self._awaited = self._await()
-        return await self._awaited.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._awaited is not None, "entered before"
-        await self._awaited.__aexit__(kind, error, trace)
-
-    def __enter__(self) -> Self:
-        self._enter_once()
-        self._waited = self._wait()
-        return self._waited.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._waited is not None, "entered before"
-        self._waited.__exit__(kind, error, trace)
-
     async def free(self) -> None:
         """Give the slot back before its ``async with`` block ends, which goes on without it."""
         timer, beating = self._timer, self._beating
@@ -280,18 +242,14 @@ class ConcurrencySlot:
         self._is_free = True
         beating.cancel()
         timer.reschedule(None)
-        await self._slots.finishing.finish(self._give_back())
-
-    def _enter_once(self) -> None:
-        if self._awaited is not None or self._waited is not None:
-            raise ConfigurationError("A slot is held by one block: ask the gate for another one.")
+        await self._slots.finishing.finish(self._end())
 
     @asynccontextmanager
     async def _await(self) -> AsyncGenerator[Self]:
-        self._slots.pair("async")
+        self._pair("async")
         loop = asyncio.get_running_loop()
         self._time = loop.time
-        await self._slots.finishing.finish(self._take(), undo=self._give_back)
+        await self._slots.finishing.finish(self._take(), undo=self._end)
         self._timer = timer = asyncio.timeout_at(self._until)
         try:
             async with timer:
@@ -306,39 +264,15 @@ class ConcurrencySlot:
             raise
         finally:
             if not self._is_free:
-                await self._slots.finishing.finish(self._give_back())
-
-    @contextmanager
-    def _wait(self) -> Generator[Self]:
-        self._slots.pair("sync")
-        if loop_runs():
-            raise ConfigurationError(
-                "An event loop runs here, and this block would stop it: use 'async with'."
-            )
-        run(self._take())
-        over = Event()
-        beating = Thread(target=self._beat_apart, args=(over,), name="lockgate-slot", daemon=True)
-        try:
-            beating.start()
-            yield self
-        finally:
-            over.set()
-            run(self._give_back())
-            if beating.is_alive():
-                beating.join()
+                await self._slots.finishing.finish(self._end())
 
     async def _beat(self, timer: asyncio.Timeout) -> None:
-        pause = self._seconds / _BEATS
+        pause = self._seconds / BEATS
         while not (timer.expired() or self._told):
             await asyncio.sleep(pause)
             pause = await self._renew()
             if not timer.expired():
                 timer.reschedule(self._until)
-
-    def _beat_apart(self, over: Event) -> None:
-        pause = self._seconds / _BEATS
-        while not over.wait(pause) and not self._told:
-            pause = run(self._renew())
 
     async def _take(self) -> None:
         asked = self._time()
@@ -352,7 +286,6 @@ class ConcurrencySlot:
         self._told = False
 
     async def _renew(self) -> float:
-        """Renew the lease, and return the seconds to wait before the next renewal."""
         asked = self._time()
         try:
             await self._slots.renew(self._holder, self.job, self.owner, seconds=self._seconds)
@@ -360,12 +293,15 @@ class ConcurrencySlot:
             self._until = -inf
             self._told = True
         except StoreUnavailable:
-            return self._seconds / _BEATS_IN_TROUBLE
+            return self._seconds / BEATS_IN_TROUBLE
         else:
             self._until = asked + self._seconds
-        return self._seconds / _BEATS
+        return self._seconds / BEATS
 
-    async def _give_back(self) -> None:
+    def _needs_renewal(self) -> bool:
+        return not self._told
+
+    async def _end(self) -> None:
         if self.lost:
             self._loss()
         self._until, self._told = -inf, True

@@ -5,6 +5,9 @@ from unicodedata import is_normalized
 
 _LONGEST: Final = 320
 """The longest input, in characters: an address has at most 254, more before normalisation."""
+_LONGEST_MAILBOX: Final = 64
+"""The longest part before the ``@``, in characters, before and after normalisation (RFC 5321,
+4.5.3.1.1). From 2.3 on email-validator leaves this to its callers."""
 
 
 def read_email(value: str) -> tuple[str, list[str]]:
@@ -19,7 +22,10 @@ def read_email(value: str) -> tuple[str, list[str]]:
     try:
         if len(value) > _LONGEST:
             raise EmailNotValidError
-        found = validate_email(value, check_deliverability=False, strict=True)
+        found = validate_email(value, check_deliverability=False)
+        mailboxes = value.rpartition("@")[0], found.local_part
+        if max(map(len, mailboxes)) > _LONGEST_MAILBOX:
+            raise EmailNotValidError
     except EmailNotValidError:  # Its message may repeat the input, which may be a secret.
         return "", ["Use a plain e-mail address with a dotted domain, such as ada@example.com."]
     return found.normalized.lower(), []

@@ -1,16 +1,28 @@
 """Explain an organization or a key: its plan, its windows, and why a request would be refused."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from ..core.api_keys import ApiKey, KeyState
+from ..core.client_address import read_address
 from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
-from ..core.plans import Plan, PlanBook
+from ..core.limits import Limit, LimitWindows, bound, own_limits
+from ..core.plans import Plan, PlanBook, is_whole
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
+from ..core.scopes import Requirement
 from ..core.sliding_window import Reading, Window
-from ..errors import KeyExpired, KeyNotFound, KeyRevoked, NotFound, RateLimitExceeded
+from ..errors import (
+    AddressNotAllowed,
+    ConfigurationError,
+    InsufficientScope,
+    KeyExpired,
+    KeyNotFound,
+    KeyRevoked,
+    NotFound,
+    RateLimitExceeded,
+)
 from ..events import Events
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
@@ -45,7 +57,7 @@ class WindowExplanation:
         limit: None: no limit.
         used: counted units.
         left: units until it is full; None: no limit.
-        until: the instant in microseconds from which a full window admits a request of cost 1, or
+        until: the instant in microseconds from which a window without room admits the request, or
             at which the oldest unit of another leaves; None: no limit, or no such instant.
     """
 
@@ -54,6 +66,26 @@ class WindowExplanation:
     used: int
     left: int | None
     until: int | None
+
+
+Source = Literal["rule", "plan", "key"]
+"""What names a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitExplanation:
+    """What the windows of one named limit hold (D40).
+
+    Attributes:
+        limit: the limit.
+        windows: its windows. A full one refuses the requests that are charged for the limit.
+        source: ``rule``: requests to the rules of this process that name it are charged for it;
+            ``plan`` and ``key``: each request of the organization, or of the key.
+    """
+
+    limit: Limit
+    windows: tuple[WindowExplanation, ...]
+    source: Source = "rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +122,11 @@ class Explanation:
         assigned: the name of the plan that the store or the resolver has for it; None: it is on
             the default plan. It differs from ``plan.name`` where the gate has no numbers for it.
         at: the instant of the answer, in microseconds, by the clock of the windows.
+        cost: the units of the request that is explained.
+        requires: the scope that it needs; None: any valid key.
         windows: the windows of the plan.
+        limits: the named limits of the rules of this process, of the plan and of the key, those by
+            key only where one key is explained.
         slots: its concurrency slots.
         keys: the requested key; otherwise up to 25 keys, live keys first.
         more_keys: whether the organization has more keys than these.
@@ -102,7 +138,10 @@ class Explanation:
     plan: Plan
     assigned: str | None
     at: int
+    cost: int
+    requires: Requirement | None
     windows: tuple[WindowExplanation, ...]
+    limits: tuple[LimitExplanation, ...]
     slots: SlotsExplanation
     keys: tuple[KeyExplanation, ...]
     more_keys: bool
@@ -117,6 +156,7 @@ class Explanations:
         format: reads the text of a key.
         imported: the digest schemes of imported keys that are accepted.
         plans: the plan book.
+        limits: returns the named limits of the rules of this process.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives ``store_failed``.
     """
@@ -127,6 +167,7 @@ class Explanations:
         format: KeyFormat,
         imported: frozenset[str],
         plans: PlanBook,
+        limits: Callable[[], Iterable[Limit]],
         clock: Clock | None,
         events: Events,
     ) -> None:
@@ -134,21 +175,37 @@ class Explanations:
         self._format = format
         self._schemes: Final = imported | format.peppers.digesters.keys()
         self._plans = plans
+        self._limits = limits
         self._clock = clock
         self._events = events
 
-    async def explain(self, subject: str, key: str | None) -> Explanation:
-        """Explain the text of a key, an organization, or one key of it by its id."""
+    async def explain(
+        self,
+        subject: str,
+        key: str | None,
+        address: str | None = None,
+        cost: int = 1,
+        requires: Requirement | None = None,
+    ) -> Explanation:
+        """Explain the text of a key, an organization, or one key of it by its id.
+
+        The arguments are those of :meth:`Gate.explain <lockgate.Gate.explain>`.
+        """
+        if address is not None and read_address(address) is None:
+            raise ConfigurationError(f"{address!r} is no IP address.")
+        if not is_whole(cost) or cost < 1:
+            raise ConfigurationError(f"A request costs at least 1 unit, not {cost!r}.")
+        request = _Request(address, cost, requires)
         with asking(self._events):
             if key is not None:
                 found = await self._store.get(subject, key)
                 if found is None:
                     raise NotFound
-                return await self._of_key(found)
+                return await self._of_key(found, request)
             if self._format.redact(subject) != subject:
-                return await self._of_key(await self._found(subject))
+                return await self._of_key(await self._found(subject), request)
             keys, more = await sample(self._store, subject, _KEYS_SHOWN, self._now())
-            return await self._explain(subject, keys, more=more)
+            return await self._explain(subject, keys, request, more=more)
 
     async def _found(self, text: str) -> ApiKey:
         """Return the row of a key by its text, also where this process does not accept the row."""
@@ -162,24 +219,39 @@ class Explanations:
             raise KeyNotFound
         return key
 
-    async def _of_key(self, key: ApiKey) -> Explanation:
-        found = await self._explain(key.organization, [key], more=False)
-        return replace(found, refused=found.keys[0].refused or found.refused)
+    async def _of_key(self, key: ApiKey, request: "_Request") -> Explanation:
+        found = await self._explain(key.organization, [key], request, key, more=False)
+        own, whole = found.keys[0].refused, found.refused
+        # Full windows are judged before the scope (D19).
+        first, then = (whole, own) if own and own.code == InsufficientScope.code else (own, whole)
+        return replace(found, refused=first or then)
 
     async def _explain(
-        self, organization: str, keys: Iterable[ApiKey], *, more: bool
+        self,
+        organization: str,
+        keys: Iterable[ApiKey],
+        request: "_Request",
+        key: ApiKey | None = None,
+        *,
+        more: bool,
     ) -> Explanation:
         assigned = await self._store.organization(organization)
-        plan = self._plans.plan_of(assigned)
         now = self._now()
+        plan = self._plans.plan_of(assigned, await self._store.now() if now is None else now)
         whole = await self._store.peek(organization, plan.windows, now)
         windows: list[WindowExplanation] = []
         refused: Reason | None = None
         for index in range(len(plan.windows)):
-            shown = await self._window(organization, plan.windows, index, now)
+            shown = await self._window(organization, plan.windows, index, now, request.cost)
             windows.append(shown)
-            if shown.left == 0 and (refused is None or _later(shown.until, refused.until)):
-                refused = _full(shown)
+            lacks = shown.left is not None and shown.left < request.cost
+            if lacks and (refused is None or _later(shown.until, refused.until)):
+                refused = _full(shown, request.cost)
+        named = [one async for one in self._named(organization, plan, key, now, request.cost)]
+        for limit, shown in ((one, shown) for one in named for shown in one.windows):
+            lacks = limit.source != "rule" and (shown.left or 0) < request.cost
+            if lacks and (refused is None or _later(shown.until, refused.until)):
+                refused = _full_limit(limit, shown, request.cost)
         leases = await self._store.held(organization, now)
         ends = min((lease.deadline for lease in leases), default=None)
         return Explanation(
@@ -187,33 +259,72 @@ class Explanations:
             plan,
             None if assigned is None else assigned.plan,
             whole.now,
+            request.cost,
+            request.requires,
             tuple(windows),
+            tuple(named),
             SlotsExplanation(plan.concurrent, len(leases), ends),
-            tuple(self._key(key, whole.now) for key in keys),
+            tuple(self._key(one, whole.now, request) for one in keys),
             more,
             refused,
         )
 
     async def _window(
-        self, organization: str, windows: tuple[Window, ...], index: int, now: int | None
+        self, organization: str, windows: tuple[Window, ...], index: int, now: int | None, cost: int
     ) -> WindowExplanation:
-        """Read one window, by a peek at which the others have no limit."""
-        alone = tuple(w if i == index else w._replace(limit=None) for i, w in enumerate(windows))
+        """Read one window, by a peek at which the others have no limit.
+
+        A peek waits for a request of cost 1, so the window has room for the further units of a
+        larger one taken away.
+        """
+        window = windows[index]
+        limit = None if window.limit is None else max(0, window.limit - cost + 1)
+        alone = tuple(
+            w._replace(limit=limit if i == index else None) for i, w in enumerate(windows)
+        )
         reading: Reading = await self._store.peek(organization, alone, now)
-        window, used = windows[index], reading.used[index]
+        used = reading.used[index]
         if window.limit is None:
             return WindowExplanation(window.name, None, used, None, None)
         left = max(0, window.limit - used)
-        until = reading.now + reading.wait if left == 0 else reading.reset
-        shown = until if used and window.limit else None
+        until = reading.now + reading.wait if left < cost else reading.reset
+        shown = until if used and window.limit >= cost else None
         return WindowExplanation(window.name, window.limit, used, left, shown)
 
-    def _key(self, key: ApiKey, now: int) -> KeyExplanation:
+    async def _named(
+        self, organization: str, plan: Plan, key: ApiKey | None, now: int | None, cost: int
+    ) -> AsyncIterator[LimitExplanation]:
+        """Read each window of the named limits by a peek of its own, for its wait."""
+        id, own = (None, ()) if key is None else (key.id, key.limits)
+        sources: dict[Limit, Source] = {
+            **dict.fromkeys(self._limits(), "rule"),
+            **dict.fromkeys(plan.limits, "plan"),
+        }
+        found: list[tuple[Limit, LimitWindows | None, Source]] = [
+            (limit, bound((limit,), id), source) for limit, source in sources.items()
+        ]
+        for limit, pair in zip(own_limits(own), own, strict=True):
+            found.append((limit, bound((), id, (pair,)), "key"))
+        for limit, named, source in found:
+            if named is None:
+                continue
+            windows: list[WindowExplanation] = []
+            for field, window in zip(named.fields, named.windows, strict=True):
+                most = window.limit or 0
+                room = window._replace(limit=max(0, most - cost + 1))  # A peek has the cost 1.
+                alone = LimitWindows((limit.name,), (field,), (room,))
+                reading = await self._store.peek(organization, (), now, alone)
+                left = max(0, most - reading.used[0])
+                until = reading.now + reading.wait if left < cost <= most else None
+                windows.append(WindowExplanation(window.name, most, reading.used[0], left, until))
+            yield LimitExplanation(limit, tuple(windows), source)
+
+    def _key(self, key: ApiKey, now: int, request: "_Request") -> KeyExplanation:
         state = key.state(now)
         if (why := self._rejected(key)) is not None:
             return KeyExplanation(key, state, Reason(KeyNotFound.code, None, REMEDIES[why]))
         if state is KeyState.ACTIVE:
-            return KeyExplanation(key, state, None)
+            return KeyExplanation(key, state, request.refused(key))
         refusal = KeyRevoked if state is KeyState.REVOKED else KeyExpired
         advice = f"The key is {state.value} for good: create another one."
         return KeyExplanation(key, state, Reason(refusal.code, None, advice))
@@ -228,12 +339,62 @@ class Explanations:
         return self._clock() if self._clock else None
 
 
+class _Request(NamedTuple):
+    """The request that is explained."""
+
+    address: str | None
+    cost: int
+    requires: Requirement | None
+
+    def refused(self, key: ApiKey) -> Reason | None:
+        """Return why a live key is refused whatever the windows hold."""
+        if self.address is not None and key.details and not key.details.allows(self.address):
+            advice = (
+                f"The key is for {' '.join(key.addresses)} only, and the client is {self.address}: "
+                "call from there, or allow this address by 'lockgate keys update --address'."
+            )
+            return Reason(AddressNotAllowed.code, None, advice)
+        lacking = None if self.requires is None else self.requires.lacking(key.scopes)
+        if lacking is None:
+            return None
+        advice = (
+            f"The request needs the scope {lacking}, and the key has {' '.join(key.scopes)}: use "
+            "another key, or give it the scope by 'lockgate keys update --scope'."
+        )
+        return Reason(InsufficientScope.code, None, advice)
+
+
 def _later(one: int | None, other: int | None) -> bool:
     return one is None or (other is not None and one > other)
 
 
-def _full(window: WindowExplanation) -> Reason:
-    advice = f"{window.used} of {window.limit} units of the last {window.name} are used."
-    if window.limit == 0:
-        advice = f"The plan admits no request: its limit by the {window.name} is 0."
+def _full_limit(one: LimitExplanation, window: WindowExplanation, cost: int) -> Reason:
+    name, remedy = one.limit.name, "raise it in the plan book of the service"
+    if one.source == "key":
+        remedy = "give the key another by 'lockgate keys update --limit'"
+    has = f"The limit {name!r} of the {one.source} has {window.left} of {window.limit} units left"
+    wait = "wait until then, or " if window.until is not None else ""
+    advice = f"{has} in the last {window.name}, and the request costs {cost}: {wait}{remedy}."
+    return Reason(RateLimitExceeded.code, window.until, advice)
+
+
+def _full(window: WindowExplanation, cost: int) -> Reason:
+    assert window.limit is not None, "what has no limit is never full"
+    name, limit = window.name, window.limit
+    option = f"--rp{name[0]}"
+    if limit < cost:
+        cause = (
+            "The plan admits no request" if not limit else f"A request of cost {cost} never fits"
+        )
+        advice = (
+            f"{cause}: the limit of the {name} is {limit}. Raise it by 'lockgate orgs limits "
+            f"ORGANIZATION {option}', or put the organization on another plan."
+        )
+    else:
+        needed = "" if cost == 1 else f", and the request costs {cost}"
+        advice = (
+            f"{window.used} of {limit} units of the last {name} are used{needed}: wait until then, "
+            f"or give it more by 'lockgate orgs limits ORGANIZATION {option} "
+            f"+{max(cost, limit // 2)} --until 2h'."
+        )
     return Reason(RateLimitExceeded.code, window.until, advice)

@@ -43,8 +43,7 @@ class HostCalls:
 
         def work() -> None:
             try:
-                answer = function()
-                future.set_result(asyncio.run(_awaited(answer)) if isawaitable(answer) else answer)
+                future.set_result(result_of(function))
             except Exception as failure:
                 future.set_exception(failure)
             except BaseException as failure:  # Such as SystemExit: it fails this call only.
@@ -58,6 +57,12 @@ class HostCalls:
             self._free.release()
             raise
         return future
+
+
+def result_of(function: Callable[[], object]) -> object:
+    """Return a function's result, in a thread without an event loop; an awaitable is awaited."""
+    answer = function()
+    return asyncio.run(_awaited(answer)) if isawaitable(answer) else answer
 
 
 async def _awaited(answer: Awaitable[object]) -> object:

@@ -1,28 +1,56 @@
 """Imported keys: adopt another system's keys, and move their digests to lockgate's on use."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 from uuid import uuid4
 
-from ..core.api_keys import ApiKey, KeyDraft, read_name
+from ..core.api_keys import NEVER, ApiKey, KeyDraft, KeyHistory, KeyState, read_name
+from ..core.changes import drafted_change, key_fields
 from ..core.digests import Digest, Peppers
 from ..core.imported_keys import SLOW, ImportedKeyFormat, ImportedToken
 from ..core.key_format import PREFIX_LENGTH
 from ..core.row_seals import resealed_key, sealed_draft
 from ..core.scopes import Catalogue
-from ..core.timestamps import MINUTE, SECOND
+from ..core.timestamps import MINUTE
 from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
 from ..sync import outcome
-from .new_keys import checked
+from .new_keys import check_new_key
 from .password_checks import PasswordChecks
 from .password_hashes import PasswordHashes
 from .store_errors import asking
 
 _LONGEST_HANDLE: Final = 256
+_SHOWN_OF_TEXT: Final = 8
+"""Characters of a key's text that are shown where the other system shows none."""
+_AHEAD_AT_MOST: Final = 5 * MINUTE
+"""How far the clock of the other system may be ahead."""
+
+
+class OldKey(NamedTuple):
+    """A key as another system stored it. Naive times are in UTC."""
+
+    system: str
+    """The name of its :class:`~lockgate.ImportedKeyFormat`."""
+    organization: str
+    name: str
+    handle: str | None = None
+    digest: str | None = None
+    text: str | None = None
+    """The whole key, where the other system stored it in plain text; None: handle and digest."""
+    scopes: Sequence[str] = ("*",)
+    prefix: str | None = None
+    expires_at: datetime | None = None
+    created_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+    request_count: int = 0
+
+    def __repr__(self) -> str:
+        return f"OldKey(system={self.system!r}, name={self.name!r})"
 
 
 class ImportedKeys:
@@ -69,19 +97,29 @@ class ImportedKeys:
         self._clock = clock
         self._events = events
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the formats."""
+        return [*self._systems]
+
     async def adopt(
         self,
         system: str,
         *,
         organization: str,
         name: str,
-        handle: str,
-        digest: str,
+        handle: str | None = None,
+        digest: str | None = None,
+        text: str | None = None,
         scopes: Sequence[str] = ("*",),
-        expires_at: datetime | None = None,
         prefix: str | None = None,
+        expires_at: datetime | None = None,
+        created_at: datetime | None = None,
+        revoked_at: datetime | None = None,
+        last_used_at: datetime | None = None,
+        request_count: int = 0,
     ) -> ApiKey:
-        """Adopt a key of another system: the gate accepts it from now on.
+        """Adopt a key of another system: the gate accepts it from now on, if it is live.
 
         Args:
             system: the name of its :class:`~lockgate.ImportedKeyFormat`.
@@ -90,42 +128,104 @@ class ImportedKeys:
             handle: the handle of the key, as its pattern finds it.
             digest: the system's digest of the key: a fast digest in hexadecimal or base64, or a
                 password hash as passlib, Django or the hash's own library writes it.
+            text: the whole key instead of both, if the system stored it; only lockgate's digest
+                is kept.
             scopes: the scopes of the key, 1 to 50 of the catalogue.
-            expires_at: the expiry, with a time zone; None: never.
             prefix: the beginning of the key, by which people recognise it, without control
-                characters; the first 15 characters are kept. None: its handle.
+                characters; the first 15 characters are kept. None: its handle, or the first 8
+                characters of ``text``.
+            expires_at: the expiry; None: never, as is one after the year 2255.
+            created_at: when it was created; None: now.
+            revoked_at: when it was revoked; None: it is not.
+            last_used_at: its last use; None: unknown.
+            request_count: the requests that it made.
+
+        Times without a time zone are in UTC.
 
         Raises:
             InvalidRequest: arguments are invalid; names all of them.
             HandleTaken: a key of that system with that handle exists already, in any state.
-            KeyLimitReached: the organization already has its maximum of live keys.
+            KeyLimitReached: the key is live, and the organization has its maximum of live keys.
             StoreUnavailable: the store did not answer.
         """
-        legacy = self._systems.get(system)
-        kept = None if legacy is None else self._read_digest(legacy, digest)
-        now = self._clock() if self._clock else None
+        given = OldKey(
+            *(system, organization, name, handle, digest, text, scopes, prefix),
+            *(expires_at, created_at, revoked_at, last_used_at, request_count),
+        )
+        return await self.insert(self.draft(given, await self.present()), system)
+
+    async def present(self) -> int:
+        """Return the present in microseconds, by the gate's clock or else by the store's."""
+        if self._clock is not None:
+            return self._clock()
         with asking(self._events):
-            present = await self._store.now() if now is None else now
-        expires, of_expiry = _read_expiry(expires_at, present)
-        others = {**_problems(legacy, handle, prefix, kept), "expires_at": of_expiry}
-        name, scopes = checked(organization, name, scopes, self._catalogue, others)
-        assert legacy is not None and kept is not None, "or there was a problem"
+            return await self._store.now()
+
+    def draft(self, old: OldKey, now: int) -> KeyDraft:
+        """Check a key of another system at an instant, and return it as it is inserted.
+
+        Raises:
+            InvalidRequest: as :meth:`adopt`.
+        """
+        legacy = self._systems.get(old.system)
+        handle, kept, of_digest = self._read_secret(legacy, old)
+        shown = old.prefix or old.handle or (old.text or "")[:_SHOWN_OF_TEXT]
+        times, of_times = _read_times(old, now)
+        _, of_shown = read_name(shown[:PREFIX_LENGTH].strip() or "-")
+        others = {
+            "system": [] if legacy else ["The gate has no legacy system of this name."],
+            "prefix": of_shown,
+            **of_digest,
+            **of_times,
+        }
+        name, scopes = check_new_key(
+            old.organization, old.name, old.scopes, self._catalogue, others
+        )
+        assert kept is not None, "or there was a problem"
+        created_at, expires, revoked_at, last_used_at = times
         draft = KeyDraft(
             id=str(uuid4()),
-            handle=legacy.kept_handle(handle),
-            organization=organization,
+            handle=handle,
+            organization=old.organization,
             name=name,
-            prefix=(handle if prefix is None else prefix)[:PREFIX_LENGTH],
+            prefix=shown[:PREFIX_LENGTH],
             scopes=scopes,
             scheme=kept.scheme,
             digest=kept.value,
             seal=None,
             expires_at=expires,
+            history=KeyHistory(created_at or now, revoked_at, old.request_count, last_used_at),
         )
+        return sealed_draft(draft, self._peppers)
+
+    async def insert(self, draft: KeyDraft, system: str) -> ApiKey:
+        """Insert a key of :meth:`draft`, which another system issued.
+
+        Raises:
+            HandleTaken, KeyLimitReached, StoreUnavailable: as :meth:`adopt`.
+        """
+        now = await self.present()
+        is_live = draft.created(now).state(now) is KeyState.ACTIVE
+        after = *key_fields(draft), ("system", system)
+        change = drafted_change("key_imported", draft.id, after=after)
         with asking(self._events):
-            key = await self._store.insert(sealed_draft(draft, self._peppers), self._cap, now)
-        self._events.emit("key_adopted", organization=organization, id=key.id)
+            key = await self._store.insert(
+                draft,
+                self._cap if is_live else None,
+                now if self._clock else None,
+                change=change,
+            )
+        self._events.emit("key_adopted", organization=key.organization, id=key.id)
         return key
+
+    async def stored(self, draft: KeyDraft) -> ApiKey | None:
+        """Return the stored key with the handle of a draft.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        with asking(self._events):
+            return await self._store.find(draft.handle)
 
     async def upgrade(self, token: ImportedToken, address: str) -> None:
         """Verify an imported key by its slow password hash, and move its row to lockgate's digest.
@@ -164,6 +264,30 @@ class ImportedKeys:
         if self._checks is not None:
             self._checks.close()
 
+    def _read_secret(
+        self, legacy: ImportedKeyFormat | None, old: OldKey
+    ) -> tuple[str, Digest | None, dict[str, list[str]]]:
+        """Return the stored handle and digest of a key, and their problems by argument."""
+        if old.text is not None:
+            token = legacy.read(old.text, self._peppers) if legacy else None
+            both = old.handle is not None or old.digest is not None
+            problem = (
+                "Give the text, or handle and digest, not both."
+                if both
+                else ("It has not the format of the system's keys.")
+            )
+            if token is None or both:
+                return "", None, {"text": [] if legacy is None else [problem]}
+            return token.handle, token.fresh_digest(), {}
+        handle, digest = old.handle or "", old.digest or ""
+        fits = 1 <= len(handle) <= _LONGEST_HANDLE
+        problems = {"handle": [] if fits else [f"Use 1 to {_LONGEST_HANDLE} characters."]}
+        if legacy is None:
+            return "", None, problems
+        kept = self._read_digest(legacy, digest)
+        problems["digest"] = [] if kept else ["It is of none of the system's schemes."]
+        return legacy.kept_handle(handle), kept, problems
+
     def _read_digest(self, legacy: ImportedKeyFormat, digest: str) -> Digest | None:
         fast = legacy.read_fast(digest)
         if fast is not None or self._hashes is None:
@@ -172,29 +296,32 @@ class ImportedKeys:
         return None if scheme is None else legacy.keep_slow(scheme, digest)
 
 
-def _problems(
-    legacy: ImportedKeyFormat | None, handle: str, prefix: str | None, kept: Digest | None
-) -> dict[str, list[str]]:
-    """Return the problems of the arguments of :meth:`ImportedKeys.adopt`, by argument."""
-    fits = 1 <= len(handle) <= _LONGEST_HANDLE
-    shown = handle if prefix is None else prefix
-    _, of_shown = read_name(shown[:PREFIX_LENGTH].strip() or "-")
-    return {
-        "system": [] if legacy else ["The gate has no legacy system of this name."],
-        "handle": [] if fits else [f"Use 1 to {_LONGEST_HANDLE} characters."],
-        "prefix": of_shown,
-        "digest": [] if kept or not legacy else ["It is of none of the system's schemes."],
-    }
+def _read_times(old: OldKey, now: int) -> tuple[list[int | None], dict[str, list[str]]]:
+    """Return creation, expiry, revocation and last use in microseconds, and their problems."""
+    names = "created_at", "expires_at", "revoked_at", "last_used_at"
+    times: list[int | None] = []
+    problems: dict[str, list[str]] = {}
+    for name in names:
+        given: datetime | None = getattr(old, name)
+        at = None if given is None else _instant(given)
+        if at is not None and at <= 0:
+            problems[name] = ["Use a time after 1970."]
+        elif at is not None and name == "expires_at":
+            at = None if at >= NEVER else at
+        elif at is not None:
+            if at > now + _AHEAD_AT_MOST:
+                problems[name] = ["It lies in the future."]
+            at = min(at, now)
+        times.append(at)
+    if not 0 <= old.request_count <= NEVER:
+        problems["request_count"] = ["Use a whole number from 0 to 2**53 - 1."]
+    return times, problems
 
 
-def _read_expiry(expires_at: datetime | None, now: int) -> tuple[int | None, list[str]]:
-    """Return the expiry in microseconds, and its problems."""
-    if expires_at is None:
-        return None, []
-    if expires_at.tzinfo is None:
-        return None, ["Say in which time zone: use datetime(..., tzinfo=UTC)."]
-    instant = int(expires_at.timestamp() * SECOND)
-    if instant <= now:
-        return instant, ["It has expired already: leave it where it is."]
-    soon = instant - now < MINUTE
-    return instant, ["It expires within a minute: leave it where it is."] if soon else []
+def _instant(at: datetime) -> int:
+    """Convert a time, in UTC unless it has a time zone, to microseconds."""
+    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

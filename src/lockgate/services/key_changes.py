@@ -5,30 +5,35 @@ unchanged since. Without the verification a forged row, with scopes that were ne
 get a valid seal. If the row has changed in the meantime, it is read again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ..core.allowed_addresses import read_addresses
 from ..core.api_keys import (
     DAYS_AT_MOST,
     NEVER,
     ApiKey,
     KeyDetails,
     KeyState,
+    Labels,
     read_lifetime,
     read_name,
     read_overlap,
     read_scopes,
 )
+from ..core.changes import drafted_change, key_differences
 from ..core.key_format import KeyFormat
+from ..core.labels import check_creator, read_labels
+from ..core.limits import OwnLimits, read_own_limits
 from ..core.row_seals import judge_seal, rejected_by_seal, resealed_key
 from ..core.scopes import Catalogue
-from ..core.timestamps import DAY, MILLISECOND
+from ..core.timestamps import DAY, MILLISECOND, iso8601
 from ..errors import InvalidRequest, KeyNotLive, KeyRotated, NotFound, Problem
 from ..events import Events
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
-from .new_keys import drafted, drawn
+from .new_keys import draft_key, refuse_problems, retry_taken_handles
 from .rejected_rows import RejectedRows
 from .retention import Retention
 from .store_errors import asking
@@ -68,22 +73,43 @@ class _Changes(NamedTuple):
     scopes: tuple[str, ...] | None
     lifetime: int | Unchanged | None
     """In microseconds from now; None: it never expires."""
+    labels: Labels | None
+    addresses: tuple[str, ...] | None
+    limits: OwnLimits | None
+    max_age: int | None
+    """In microseconds from the creation of the key; None: no maximum."""
 
     def of(self, key: ApiKey, now: int) -> ApiKey:
         """Return a live key with these changes.
 
         Raises:
-            InvalidRequest: a rotated key would expire later than before.
+            InvalidRequest: the key would outlive its maximum age, or a rotated key would expire
+                later than before.
         """
         name = key.name if self.name is None else self.name
         scopes = key.scopes if self.scopes is None else self.scopes
+        details = key.details or KeyDetails()
+        if self.labels is not None:
+            details = details._replace(labels=self.labels)
+        if self.addresses is not None:
+            details = details._replace(addresses=self.addresses)
+        if self.limits is not None:
+            details = details._replace(limits=self.limits)
         expires_at = key.expires_at
         if not isinstance(self.lifetime, Unchanged):
             expires_at = None if self.lifetime is None else now + self.lifetime
+            if self.max_age is not None:
+                expires_at = key.created_at + self.max_age if expires_at is None else expires_at
+                if expires_at <= now or key._replace(expires_at=expires_at).outlives(self.max_age):
+                    latest = iso8601(key.created_at + self.max_age)
+                    problem = f"By its maximum age it works until {latest} at most: rotate it."
+                    raise InvalidRequest([Problem("expires_in_days", problem)])
             if key.successor is not None and (expires_at or NEVER) > (key.expires_at or NEVER):
                 problem = "The key was rotated: it can only end sooner."
                 raise InvalidRequest([Problem("expires_in_days", problem)])
-        return key._replace(name=name, scopes=scopes, expires_at=expires_at)
+        return key._replace(
+            name=name, scopes=scopes, expires_at=expires_at, details=details.or_none()
+        )
 
 
 class KeyChanges:
@@ -99,6 +125,7 @@ class KeyChanges:
         events: Events,
         retention: Retention,
         rejections: RejectedRows,
+        max_age: int | None = None,
     ) -> None:
         self._store = store
         self._format = format
@@ -108,6 +135,8 @@ class KeyChanges:
         self._events = events
         self._retention = retention
         self._rejections = rejections
+        self.max_age: Final = max_age
+        """The maximum age of new keys, in microseconds; None: no maximum."""
 
     async def get(self, organization: str, id: str) -> ApiKey:
         """Return one key of the organization.
@@ -151,7 +180,8 @@ class KeyChanges:
 
     async def _revoke(self, organization: str, id: str) -> ApiKey | None:
         with asking(self._events):
-            key = await self._store.revoke_if_live(organization, id, self._now())
+            change = drafted_change("key_revoked", id)
+            key = await self._store.revoke_if_live(organization, id, self._now(), change=change)
         if key is not None:
             self._events.emit("key_revoked", organization=organization, id=id)
         return key
@@ -164,18 +194,27 @@ class KeyChanges:
         name: str | None = None,
         scopes: Sequence[str] | None = None,
         expires_in_days: float | Unchanged | None = UNCHANGED,
+        labels: Mapping[str, str] | None = None,
+        addresses: Sequence[str] | None = None,
+        limits: Mapping[str, str] | None = None,
     ) -> ApiKey:
         """Change a live key, and return it. Its secret stays the same (D43).
 
-        Once this has returned, no process applies the previous scopes or expiry to a request.
+        Once this has returned, no process applies the previous scopes, expiry, addresses or limits
+        to a request.
 
         Args:
             organization: its id.
             id: the key's.
             name: as for :meth:`~lockgate.services.keys.Keys.create`; None: unchanged.
             scopes: as for ``create``, replacing all previous scopes; None: unchanged.
-            expires_in_days: days from now, as for ``create``; None: it never expires. The expiry of
-                a rotated key can only become earlier.
+            expires_in_days: days from now, as for ``create``; None: it never expires, or with
+                the gate's ``max_age_days`` at that age. The expiry of a rotated key can only
+                become earlier.
+            labels: as for ``create``, replacing all previous labels; None: unchanged.
+            addresses: as for ``create``, replacing all previous addresses; None: unchanged.
+            limits: as for ``create``, replacing all previous limits; None: unchanged. A window that
+                a limit has before and after keeps what is counted (W13).
 
         Raises:
             NotFound: the organization has no such key, or its row has no valid seal.
@@ -183,24 +222,31 @@ class KeyChanges:
             KeyNotLive: the key was revoked or has expired.
             StoreUnavailable: the store did not answer.
         """
-        changes = self._check(name, scopes, expires_in_days)
+        changes = self._check(name, scopes, expires_in_days, labels, addresses, limits)
         for _ in range(_ATTEMPTS):
             old, now = await self._live(organization, id)
             new = changes.of(old, now)
             if new == old:
                 return old
             new = resealed_key(new, self._format.peppers)
+            change = drafted_change("key_updated", id, *key_differences(old, new))
             with asking(self._events):
-                is_done = await self._store.update_if(old, new, self._now())
+                is_done = await self._store.update_if(old, new, self._now(), change=change)
             if is_done:
                 self._events.emit("key_updated", organization=organization, id=id)
                 return new
         raise _too_often(id)
 
     async def rotate(
-        self, organization: str, id: str, *, overlap_days: float = OVERLAP_DAYS
+        self,
+        organization: str,
+        id: str,
+        *,
+        overlap_days: float = OVERLAP_DAYS,
+        created_by: str | None = None,
     ) -> RotatedKey:
-        """Replace a live key by a successor with the same name, scopes and lifetime (D43).
+        """Replace a live key by a successor with the same name, scopes, lifetime, labels,
+        addresses and limits, which count anew (D43).
 
         The old key works until the overlap ends, or until its own expiry if that is earlier.
         Responses to it then carry ``Deprecation`` (RFC 9745) and ``Sunset`` (RFC 8594). Both keys
@@ -210,10 +256,11 @@ class KeyChanges:
             organization: its id.
             id: the key's.
             overlap_days: 0 to 90; 0 revokes the old key in the same step.
+            created_by: the creator of the successor, as for ``create``.
 
         Raises:
             NotFound: the organization has no such key, or its row has no valid seal.
-            InvalidRequest: the overlap is out of range.
+            InvalidRequest: the overlap is out of range, or the creator too long.
             KeyNotLive: the key was revoked or has expired.
             KeyRotated: the key has a successor already.
             KeyLimitReached: the organization already has its maximum of live keys (D8).
@@ -221,41 +268,54 @@ class KeyChanges:
             StoreUnavailable: the store did not answer. If its reply was lost, the key may have been
                 rotated, and the successor's text is lost: rotate the successor.
         """
-        overlap, problems = read_overlap(overlap_days)
-        if problems:
-            raise InvalidRequest(Problem("overlap_days", text) for text in problems)
+        overlap, of_overlap = read_overlap(overlap_days)
+        refuse_problems({"overlap_days": of_overlap, "created_by": check_creator(created_by)})
 
         async def attempt() -> RotatedKey:
             for _ in range(_ATTEMPTS):
-                rotated = await self._rotate(organization, id, overlap)
+                rotated = await self._rotate(organization, id, overlap, created_by)
                 if rotated is not None:
                     return rotated
             raise _too_often(id)
 
-        rotated = await drawn(attempt)
+        rotated = await retry_taken_handles(attempt)
         successor = rotated.successor.id
         self._events.emit("key_rotated", organization=organization, id=id, successor=successor)
         self._retention.used()
         return rotated
 
-    async def _rotate(self, organization: str, id: str, overlap: int) -> RotatedKey | None:
+    async def _rotate(
+        self, organization: str, id: str, overlap: int, created_by: str | None
+    ) -> RotatedKey | None:
         """Rotate a key once; return None if it was changed in the meantime."""
         old, now = await self._live(organization, id)
         if old.successor is not None:
             raise KeyRotated(old.successor)
-        expires_at = None
+        lifetime = self.max_age
         if old.expires_at is not None:
-            begins_at = now - now % MILLISECOND  # created_at has milliseconds, too.
-            expires_at = begins_at + min(old.expires_at - old.created_at, _LONGEST)
-        draft, text = drafted(self._format, organization, old.name, old.scopes, expires_at)
-        new = old._replace(details=KeyDetails(now, draft.id))
+            lifetime = min(old.expires_at - old.created_at, self.max_age or _LONGEST)
+        # created_at has milliseconds, too.
+        expires_at = None if lifetime is None else now - now % MILLISECOND + lifetime
+        details = old.details or KeyDetails()
+        draft, text = draft_key(
+            self._format,
+            organization,
+            old.name,
+            old.scopes,
+            expires_at,
+            details._replace(created_by=created_by).or_none(),
+        )
+        new = old._replace(details=details._replace(rotated_at=now, successor=draft.id))
         if overlap:
             new = new._replace(expires_at=min(old.expires_at or NEVER, now + overlap))
         else:
             new = new._replace(revoked_at=now)
         new = resealed_key(new, self._format.peppers)
+        change = drafted_change("key_rotated", id, *key_differences(old, new))
         with asking(self._events):
-            successor = await self._store.rotate_if(old, new, draft, self._cap, self._now())
+            successor = await self._store.rotate_if(
+                old, new, draft, self._cap, self._now(), change=change
+            )
         return None if successor is None else RotatedKey(new, successor, text)
 
     async def _live(self, organization: str, id: str) -> tuple[ApiKey, int]:
@@ -278,23 +338,31 @@ class KeyChanges:
         name: str | None,
         scopes: Sequence[str] | None,
         expires_in_days: float | Unchanged | None,
+        labels: Mapping[str, str] | None,
+        addresses: Sequence[str] | None,
+        limits: Mapping[str, str] | None,
     ) -> "_Changes":
         """Check the arguments of an update."""
-        of_name: list[str] = []
-        of_scopes: list[str] = []
-        of_days: list[str] = []
-        kept: tuple[str, ...] | None = None
+        problems: dict[str, list[str]] = {}
+        distinct: tuple[str, ...] | None = None
         lifetime: int | Unchanged | None = UNCHANGED
+        sorted_labels: Labels | None = None
+        networks: tuple[str, ...] | None = None
+        own_limits: OwnLimits | None = None
         if name is not None:
-            name, of_name = read_name(name)
+            name, problems["name"] = read_name(name)
         if scopes is not None:
-            kept, of_scopes = read_scopes(scopes, self._catalogue)
+            distinct, problems["scopes"] = read_scopes(scopes, self._catalogue)
         if not isinstance(expires_in_days, Unchanged):
-            lifetime, of_days = read_lifetime(expires_in_days)
-        found = {"name": of_name, "scopes": of_scopes, "expires_in_days": of_days}
-        if any(found.values()):
-            raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
-        return _Changes(name, kept, lifetime)
+            lifetime, problems["expires_in_days"] = read_lifetime(expires_in_days)
+        if labels is not None:
+            sorted_labels, problems["labels"] = read_labels(labels)
+        if addresses is not None:
+            networks, problems["addresses"] = read_addresses(addresses)
+        if limits is not None:
+            own_limits, problems["limits"] = read_own_limits(limits)
+        refuse_problems(problems)
+        return _Changes(name, distinct, lifetime, sorted_labels, networks, own_limits, self.max_age)
 
     async def now(self) -> int:
         """Return the present, by which keys are live or expired, in microseconds."""

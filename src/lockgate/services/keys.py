@@ -1,25 +1,40 @@
 """Keys: create and list them, remove and seal rows (spec 4.1, 4.2); see also key_changes.py."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from heapq import merge
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from heapq import merge, nsmallest
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ..core.api_keys import ApiKey, KeyState, Position, read_lifetime
+from ..core.allowed_addresses import read_addresses
+from ..core.api_keys import ApiKey, KeyDetails, KeyState, Position, read_lifetime
+from ..core.changes import drafted_change, key_fields
+from ..core.key_search import matches
+from ..core.labels import check_creator, has_labels, read_labels
+from ..core.limits import read_own_limits
 from ..core.row_seals import UNSEALED_ROWS, judge_seal, resealed_account, resealed_key, sealed_by
-from ..errors import ConfigurationError, InvalidRequest, Problem
+from ..errors import ConfigurationError
 from ..stores.base import PAGE_AT_MOST, Page, Store
 from ..sync import pause
-from .cursors import read_cursor, write_cursor
+from .cursors import check_limit, read_cursor, write_cursor
 from .key_changes import KeyChanges
-from .new_keys import CreatedKey, checked, drafted, drawn
+from .key_search import KeysFound, find, of_user
+from .new_keys import (
+    CreatedKey,
+    check_new_key,
+    draft_key,
+    refuse_problems,
+    retry_taken_handles,
+)
 from .store_errors import asking
 
 LISTED_BY_DEFAULT: Final = 100
 ENDED_SHOWN: Final = 1000
 """Revoked and expired keys in an overview: the newest (D45)."""
+_SCANNED_AT_ONCE: Final = 500
+_ENDING_SHOWN: Final = 10
 _READ_AT_ONCE: Final = 100
-"""Keys that one call of the store returns: decoding them takes about 3 ms."""
+"""Keys that one call of the store returns on a walk through all keys: decoding them takes about
+3 ms."""
 
 
 class KeyPage(NamedTuple):
@@ -28,6 +43,17 @@ class KeyPage(NamedTuple):
     keys: list[ApiKey]
     cursor: str | None
     """The cursor of the next page; None: this is the last page."""
+
+
+class KeyAges(NamedTuple):
+    """The result of :meth:`Keys.ages`."""
+
+    ending: int
+    """Live keys without a successor that end within 14 days."""
+    first: tuple[ApiKey, ...]
+    """Up to ten of these, the first to end first."""
+    too_old: int
+    """Live keys that outlive the maximum age: they were created before there was one."""
 
 
 class Sealing(NamedTuple):
@@ -57,6 +83,11 @@ class Keys(KeyChanges):
         name: str,
         scopes: Sequence[str] = ("*",),
         expires_in_days: float | None = None,
+        *,
+        created_by: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        addresses: Sequence[str] = (),
+        limits: Mapping[str, str] | None = None,
     ) -> CreatedKey:
         """Create a key for an organization.
 
@@ -64,17 +95,30 @@ class Keys(KeyChanges):
             organization: its id, 1 to 128 characters; it need not be known before.
             name: 1 to 100 characters for a person to know the key by (D8).
             scopes: what the key may do, 1 to 50 of the catalogue.
-            expires_in_days: at least 1/1440 (a minute), at most 36,500; None never expires (D7).
+            expires_in_days: at least 1/1440 (a minute), at most 36,500 and the gate's
+                ``max_age_days``; None: that maximum, or without one it never expires (D7).
+            created_by: the creator, for people: 1 to 300 characters; the operation of a session
+                writes ``user:<id>`` or ``agent``. It never changes.
+            labels: up to 16 names with values, to find the key by.
+            addresses: up to 32 IPv4 or IPv6 addresses and networks that may use the key; none:
+                any address may.
+            limits: up to 4 named limits that each request of the key is charged for, beside the
+                plan of its organization: their rates by name, as ``{"export": "3/hour"}``, in the
+                grammar of :class:`~lockgate.Limit` (D40).
 
         Raises:
             InvalidRequest: arguments are invalid; names all of them.
             KeyLimitReached: the organization already has its maximum of live keys (D8).
             StoreUnavailable: the store did not answer.
         """
-        lifetime, of_days = read_lifetime(expires_in_days)
-        name, scopes = checked(
-            organization, name, scopes, self._catalogue, {"expires_in_days": of_days}
-        )
+        problems: dict[str, list[str]] = {}
+        lifetime, problems["expires_in_days"] = read_lifetime(expires_in_days, self.max_age)
+        problems["created_by"] = check_creator(created_by)
+        sorted_labels, problems["labels"] = read_labels(labels or {})
+        networks, problems["addresses"] = read_addresses(addresses)
+        own_limits, problems["limits"] = read_own_limits(limits or {})
+        name, scopes = check_new_key(organization, name, scopes, self._catalogue, problems)
+        details = KeyDetails(None, None, created_by, sorted_labels, networks, own_limits).or_none()
 
         now = self._now()
         with asking(self._events):
@@ -85,16 +129,26 @@ class Keys(KeyChanges):
                 expires_at = now + lifetime
 
             async def insert() -> CreatedKey:
-                draft, text = drafted(self._format, organization, name, scopes, expires_at)
-                return CreatedKey(await self._store.insert(draft, self._cap, now), text)
+                draft, text = draft_key(
+                    self._format, organization, name, scopes, expires_at, details
+                )
+                change = drafted_change("key_created", draft.id, after=key_fields(draft))
+                key = await self._store.insert(draft, self._cap, now, change=change)
+                return CreatedKey(key, text)
 
-            created = await drawn(insert)
+            created = await retry_taken_handles(insert)
         self._events.emit("key_created", organization=organization, id=created.key.id)
         self._retention.used()
         return created
 
     async def list(
-        self, organization: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
+        self,
+        organization: str,
+        *,
+        limit: int = LISTED_BY_DEFAULT,
+        cursor: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        matching: str = "",
     ) -> KeyPage:
         """Return a page of the organization's keys in any state, newest first (D10).
 
@@ -102,27 +156,73 @@ class Keys(KeyChanges):
             organization: its id.
             limit: the number of keys, 1 to 1,000.
             cursor: the ``cursor`` of the previous page; None: the first page.
+            labels: only keys with all of these labels. Other keys are read as well, until the page
+                is full.
+            matching: only keys whose name contains this text, in any case, or whose displayed
+                prefix begins with it; other keys are read, likewise.
+
+        Raises:
+            InvalidRequest: the limit is out of range, or the cursor or a label is malformed.
+            StoreUnavailable: the store did not answer.
+        """
+        check_limit(limit)
+        wanted, problems = read_labels(labels or {})
+        refuse_problems({"labels": problems})
+        after = None if cursor is None else read_cursor(cursor)
+        chosen = bool(wanted or matching)
+        keys: Page = []
+        with asking(self._events):
+            while len(keys) <= limit:  # The extra key shows whether there is another page.
+                asked = _READ_AT_ONCE if chosen else min(limit + 1 - len(keys), PAGE_AT_MOST)
+                page = await self._store.list(organization, asked, after)
+                keys += [key for key in page if has_labels(key, wanted) and matches(key, matching)]
+                if len(page) < asked:
+                    break
+                after = _position(page[-1])
+                if chosen:
+                    await pause()
+        self._retention.used()
+        more = len(keys) > limit
+        return KeyPage(keys[:limit], write_cursor(_position(keys[limit - 1])) if more else None)
+
+    async def find(
+        self, text: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
+    ) -> KeysFound:
+        """Find keys of any organization and state, for an operator (never for a caller: K6).
+
+        Counts nothing. One call does a bounded part of the search, so a page may be empty although
+        it is not the last.
+
+        Args:
+            text: the id of a key; or its beginning, as lists and pages show it
+                (``acme_live_51c0a...``), shorter, but beyond its environment, or longer; or its
+                whole text, alone or within another text, which is verified.
+            limit: about the number of keys, 1 to 1,000.
+            cursor: the ``cursor`` of the previous page; None: the first page.
 
         Raises:
             InvalidRequest: the limit is out of range, or the cursor is malformed.
             StoreUnavailable: the store did not answer.
         """
-        if type(limit) is not int or not 1 <= limit <= PAGE_AT_MOST:
-            raise InvalidRequest([Problem("limit", f"Use 1 to {PAGE_AT_MOST}.")])
-        after = None if cursor is None else read_cursor(cursor)
-        keys: Page = []
-        wanted = limit + 1  # The extra key shows whether there is another page.
         with asking(self._events):
-            while wanted:
-                asked = min(wanted, _READ_AT_ONCE)
-                page = await self._store.list(organization, asked, after)
-                keys += page
-                if len(page) < asked:
-                    break
-                wanted, after = wanted - asked, _position(page[-1])
-        self._retention.used()
-        more = len(keys) > limit
-        return KeyPage(keys[:limit], write_cursor(_position(keys[limit - 1])) if more else None)
+            return await find(self._store, self._format, text, limit, cursor)
+
+    async def of_user(
+        self, user: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
+    ) -> KeysFound:
+        """Return keys, in any state, of the organizations whose accounts a user has claimed.
+
+        Args:
+            user: the id of the user, as the identity provider's sessions have it.
+            limit: the number of keys, 1 to 1,000.
+            cursor: the ``cursor`` of the previous page; None: the first page.
+
+        Raises:
+            InvalidRequest: the limit is out of range, or the cursor is malformed.
+            StoreUnavailable: the store did not answer.
+        """
+        with asking(self._events):
+            return await of_user(self._store, user, limit, cursor)
 
     async def overview(
         self, organization: str, pause: Callable[[], Awaitable[None]] = pause
@@ -192,11 +292,14 @@ class Keys(KeyChanges):
         """
         return await self._retention.walk()
 
-    async def census(self) -> dict[str, int]:
+    async def census(self, progress: Callable[[int], object] | None = None) -> dict[str, int]:
         """Return the number of live keys by digest scheme.
 
         A pepper without keys can be dropped (K9). ``seal:<pepper id>`` counts keys whose seal needs
         another pepper than their digest does, and ``unsealed`` keys without a seal.
+
+        Args:
+            progress: called after each step with the number of keys and tokens so far.
         """
         counts: dict[str, int] = {}
         cursor = None
@@ -205,17 +308,44 @@ class Keys(KeyChanges):
                 step = await self._store.census(self._now(), cursor)
             for scheme, number in step.counts.items():
                 counts[scheme] = counts.get(scheme, 0) + number
+            if progress is not None:
+                progress(sum(counts.values()))
             if (cursor := step.cursor) is None:
                 if not self._format.peppers.seals:
                     counts.pop(UNSEALED_ROWS, None)
                 return counts
             await pause()
 
+    async def ages(self) -> KeyAges:
+        """Return the live keys of all organizations that end soon, and those past the maximum age.
+
+        Reads every key once, in steps.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        now, cursor, max_age = await self.now(), None, self.max_age
+        ending: dict[str, ApiKey] = {}  # A scan may return a key twice.
+        too_old: set[str] = set()
+        while True:
+            with asking(self._events):
+                step = await self._store.scan(cursor, _SCANNED_AT_ONCE)
+            for key in step.keys:
+                if key.ends_soon(now):
+                    ending[key.id] = key
+                lives = key.state(now) is KeyState.ACTIVE
+                if lives and max_age is not None and key.outlives(max_age):
+                    too_old.add(key.id)
+            if (cursor := step.cursor) is None:
+                first = nsmallest(_ENDING_SHOWN, ending.values(), key=lambda key: key.ends_at)
+                return KeyAges(len(ending), tuple(first), len(too_old))
+            await pause()
+
     async def seal(self, *, at_once: int = 500) -> Sealing:
         """Seal, with the newest pepper, all rows of keys and accounts that are not sealed with it.
 
         Rows without a seal are sealed, with their present content, only if the gate accepts them
-        (``Gate(accept_unsealed=True)``). Rows under an older pepper are sealed if their seal
+        (``KeyOptions(accept_unsealed=True)``). Rows under an older pepper are sealed if their seal
         verifies. Idempotent; any process may call it while others serve. Rows in use are sealed
         without this call.
 

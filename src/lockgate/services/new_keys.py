@@ -1,20 +1,34 @@
-"""New keys: check their arguments, then draw, digest and seal them (D1, D7, D8)."""
+"""New keys: check the arguments, draw the key, digest its secret and seal its record (D1, D7, D8).
+
+Two requests can draw the same handle, and only the store knows which handles are taken. So a caller
+draws and inserts in one function, which :func:`retry_taken_handles` repeats with another key.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from uuid import uuid4
 
-from ..core.api_keys import ApiKey, KeyDraft, read_name, read_scopes
+from ..core.api_keys import ApiKey, KeyDetails, KeyDraft, read_name, read_scopes
 from ..core.key_format import KeyFormat
 from ..core.plans import ID_MAX_LENGTH, is_id
 from ..core.row_seals import sealed_draft
 from ..core.scopes import Catalogue
 from ..errors import HandleTaken, InvalidRequest, Problem
+from ..sessions import Session
 
 T = TypeVar("T")
 
+AGENT: Final = "agent"
+"""``created_by`` of a key that an agent created, by registering or in its session."""
 _DRAWS_AT_MOST: Final = 10
+
+
+def creator_of(session: Session | None) -> str | None:
+    """Return ``created_by`` of a key that a session creates; None: the session names no user."""
+    if session is None or session.agent:
+        return None if session is None else AGENT
+    return None if session.user is None else f"user:{session.user}"
 
 
 class CreatedKey(NamedTuple):
@@ -27,14 +41,24 @@ class CreatedKey(NamedTuple):
         return f"<CreatedKey {self.key!r}>"
 
 
-def drafted(
+def draft_key(
     format: KeyFormat,
     organization: str,
     name: str,
     scopes: tuple[str, ...] = ("*",),
     expires_at: int | None = None,
+    details: KeyDetails | None = None,
 ) -> tuple[KeyDraft, str]:
-    """Draw a key for an organization; return its record and its text."""
+    """Draw a random key; return its sealed record, without the secret, and its full text.
+
+    Args:
+        format: draws the key, and has the peppers of its digest and seal.
+        organization: the id of its organization.
+        name: its display name, checked.
+        scopes: its scopes, checked.
+        expires_at: the instant of its expiry, in microseconds; None: it never expires.
+        details: its creator, labels and addresses; None: it has none of them.
+    """
     new = format.generate()
     digest = format.digest(new)
     draft = KeyDraft(
@@ -48,29 +72,33 @@ def drafted(
         digest=digest.value,
         seal=None,
         expires_at=expires_at,
+        details=details,
     )
     return sealed_draft(draft, format.peppers), new.text
 
 
-async def drawn(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an attempt until its random handle is free.
+async def retry_taken_handles(insert: Callable[[], Awaitable[T]]) -> T:
+    """Insert a new key; if its random handle is taken, insert another one.
 
     The probability that a handle is taken is 10**-14 for each existing key.
+
+    Args:
+        insert: draws a key and inserts it; raises :class:`~lockgate.errors.HandleTaken`.
     """
     for _ in range(_DRAWS_AT_MOST):
         with suppress(HandleTaken):
-            return await attempt()
+            return await insert()
     raise RuntimeError("every handle drawn is taken: is the random source random?")
 
 
-def checked(
+def check_new_key(
     organization: str,
     name: str,
     scopes: Sequence[str],
     catalogue: Catalogue,
     others: Mapping[str, Sequence[str]],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the trimmed name and the distinct scopes of a new key.
+    """Check the arguments of a new key; return its trimmed name and its distinct scopes.
 
     Args:
         organization: the id of its organization.
@@ -82,10 +110,24 @@ def checked(
     Raises:
         InvalidRequest: arguments are invalid; names all of them.
     """
-    name, of_name = read_name(name)
-    scopes, of_scopes = read_scopes(scopes, catalogue)
-    of_id = [] if is_id(organization) else [f"Use a text of 1 to {ID_MAX_LENGTH} characters."]
-    found = {"organization": of_id, "name": of_name, "scopes": of_scopes, **others}
-    if any(found.values()):
-        raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
+    problems: dict[str, Sequence[str]] = {}
+    if not is_id(organization):
+        problems["organization"] = [f"Use a text of 1 to {ID_MAX_LENGTH} characters."]
+    name, problems["name"] = read_name(name)
+    scopes, problems["scopes"] = read_scopes(scopes, catalogue)
+    refuse_problems({**problems, **others})
     return name, scopes
+
+
+def refuse_problems(problems: Mapping[str, Sequence[str]]) -> None:
+    """Raise if any argument has a problem.
+
+    Args:
+        problems: by the name of an argument, sentences that say what to change.
+
+    Raises:
+        InvalidRequest: with every problem.
+    """
+    found = [Problem(name, text) for name, texts in problems.items() for text in texts]
+    if found:
+        raise InvalidRequest(found)

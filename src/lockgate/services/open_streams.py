@@ -4,6 +4,9 @@ A request is admitted once, and a stream may go on for days. So the keys of open
 at again whenever the store's change counter has moved, or a key's time is over: by one background
 task of the process, twice a second while any stream is open. A stream that was opened since the
 last look is always looked at, as its key may have been revoked just before that.
+
+The session of an agent is looked at like a key. That of a person is not: its cookie may be renewed
+every minute while its user is signed in, and only the identity provider knows when that ends.
 """
 
 from collections.abc import Sequence
@@ -11,12 +14,13 @@ from logging import INFO
 from typing import Final
 
 from ..core.api_keys import ApiKey, KeyState
-from ..errors import KeyExpired, KeyRevoked, StoreUnavailable, Unauthenticated
+from ..errors import KeyExpired, KeyRevoked, SessionInvalid, StoreUnavailable, Unauthenticated
 from ..events import Events
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
 from ..stores.runtime.background import BackgroundTask
 from ..sync import together
+from .agent_sessions import Agents, AgentSession
 from .store_errors import asking
 
 _OFTEN: Final = 2
@@ -26,16 +30,16 @@ _AT_ONCE: Final = 64
 
 
 class OpenStream:
-    """A response or a WebSocket that goes on under a key.
+    """A response or a WebSocket that goes on under a key, or under an agent's session.
 
     Attributes:
-        key: admitted it.
+        holder: the key or the session that admitted it.
         refusal: why it has to end; None: it may go on.
-        is_new: whether its key has to be read at the next look, whatever has changed.
+        is_new: whether its holder has to be read at the next look, whatever has changed.
     """
 
-    def __init__(self, key: ApiKey) -> None:
-        self.key: Final = key
+    def __init__(self, holder: ApiKey | AgentSession) -> None:
+        self.holder: Final = holder
         self.refusal: Unauthenticated | None = None
         self.is_new = True
 
@@ -43,19 +47,26 @@ class OpenStream:
         """End the stream; any thread may call this."""
         self.refusal = refusal
 
+    def over(self) -> None:
+        """Take note that the response has ended, so that :meth:`end` has no effect any more."""
+
 
 class OpenStreams:
     """The open streams of a gate in this process.
 
     Args:
         store: keeps the keys.
+        agents: verifies the sessions of agents; None: there are none.
         clock: that of the gate, for tests; None: the store's.
-        events: told ``streams_ended`` (``organization``, ``id`` of the key, ``code``, and how many
-            ``streams``).
+        events: told ``streams_ended`` (``organization``, ``id`` of the key or None for a session,
+            ``code``, and how many ``streams``).
     """
 
-    def __init__(self, store: Store, clock: Clock | None, events: Events) -> None:
+    def __init__(
+        self, store: Store, agents: Agents | None, clock: Clock | None, events: Events
+    ) -> None:
         self._store = store
+        self._agents = agents
         self._clock = clock
         self._events = events
         self._open: set[OpenStream] = set()
@@ -72,20 +83,20 @@ class OpenStreams:
         self._open.discard(stream)
 
     async def look(self) -> None:
-        """End the streams whose keys have ended."""
+        """End the streams whose keys or sessions have ended."""
         if not self._open:
             return
         try:
             version, now = await self._freshness()
             moved = version is None or version != self._version
-            by_handle: dict[str, list[OpenStream]] = {}
+            by_name: dict[str, list[OpenStream]] = {}
             for stream in list(self._open):  # Threads add theirs meanwhile.
-                if moved or stream.is_new or stream.key.state(now) is not KeyState.ACTIVE:
-                    by_handle.setdefault(stream.key.handle, []).append(stream)
+                if moved or stream.is_new or _is_over(stream.holder, now):
+                    by_name.setdefault(_name_of(stream.holder), []).append(stream)
             self._version = version
-            of_keys = list(by_handle.values())
-            for first in range(0, len(of_keys), _AT_ONCE):
-                some = of_keys[first : first + _AT_ONCE]
+            of_holders = list(by_name.values())
+            for first in range(0, len(of_holders), _AT_ONCE):
+                some = of_holders[first : first + _AT_ONCE]
                 await together(self._check(streams, now) for streams in some)
         finally:
             if self._open:
@@ -105,29 +116,52 @@ class OpenStreams:
         return version, self._clock() if self._clock else now
 
     async def _check(self, streams: Sequence[OpenStream], now: int) -> None:
-        """End the streams of one key if it has ended."""
-        known = streams[0].key
+        """End the streams of one key or session if it has ended."""
+        holder = streams[0].holder
         for stream in streams:  # Until the store has answered.
             stream.is_new = True
         try:
             with asking(self._events):
-                key = await self._store.find(known.handle)
+                refusal = await self._refusal(holder, now)
         except StoreUnavailable:
             return
-        state = KeyState.REVOKED if key is None else key.state(now)
-        if state is KeyState.ACTIVE:
+        if refusal is None:
             for stream in streams:
                 stream.is_new = False
             return
-        refusal = KeyExpired if state is KeyState.EXPIRED else KeyRevoked
         for stream in streams:
             self._open.discard(stream)
             stream.end(refusal())
         self._events.emit(
             "streams_ended",
             INFO,
-            organization=known.organization,
-            id=known.id,
+            organization=holder.organization,
+            id=holder.id if isinstance(holder, ApiKey) else None,
             code=refusal.code,
             streams=len(streams),
         )
+
+    async def _refusal(
+        self, holder: ApiKey | AgentSession, now: int
+    ) -> type[Unauthenticated] | None:
+        """Return why a key or a session has ended; None: it has not."""
+        if isinstance(holder, ApiKey):
+            key = await self._store.find(holder.handle)
+            state = KeyState.REVOKED if key is None else key.state(now)
+            if state is KeyState.ACTIVE:
+                return None
+            return KeyExpired if state is KeyState.EXPIRED else KeyRevoked
+        session = None if self._agents is None else await self._agents.verify(holder.cookie)
+        return SessionInvalid if session is None else None
+
+
+def _name_of(holder: ApiKey | AgentSession) -> str:
+    """Return what all streams of one key or session have in common."""
+    return holder.handle if isinstance(holder, ApiKey) else holder.cookie
+
+
+def _is_over(holder: ApiKey | AgentSession, now: int) -> bool:
+    """Return whether the time of a key or a session is over."""
+    if isinstance(holder, ApiKey):
+        return holder.state(now) is not KeyState.ACTIVE
+    return now >= holder.ends_at

@@ -1,20 +1,71 @@
-"""Organizations: put them on plans, and look up the plan of each (D25)."""
+"""Organizations: list them, put them on plans, and look up the plan of each (D25)."""
 
 import logging
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeVar
 
-from ..core.plans import ID_MAX_LENGTH, Organization, Plan, PlanBook, is_id
-from ..errors import ConfigurationError
+from ..core.changes import drafted_change, plan_fields
+from ..core.plans import ID_MAX_LENGTH, LIMITS, Organization, Plan, PlanBook, is_id
+from ..core.temporary_limits import TemporaryLimit, told_apart
+from ..core.timestamps import SECOND
+from ..errors import ConfigurationError, InvalidRequest, Problem
 from ..events import Events
-from ..stores.base import Store
+from ..stores.base import OrganizationSummary, Store, UnreadableState
+from ..stores.memory.windows import Clock
+from ..sync import pause
+from .cursors import check_limit, read_step, using_cursor, write_step
 from .store_errors import asking
+
+V = TypeVar("V")
+
+LISTED_BY_DEFAULT: Final = 100
+_STEPS_AT_MOST: Final = 100
+"""Steps of a walk that one call makes, so that its time is bounded."""
+
+
+class ListedOrganization(NamedTuple):
+    """An organization in a list."""
+
+    id: str
+    plan: Plan
+    """The plan that applies, with the organization's own limits."""
+    assigned: str | None
+    """The name of the plan that was assigned to it; None: it is on the default plan."""
+    live_keys: int
+    last_used_at: int | None
+    """The latest use of its live keys, in microseconds; None: never used, or no live key."""
+
+
+class OrganizationPage(NamedTuple):
+    """Some organizations, in an order of the store."""
+
+    organizations: list[ListedOrganization]
+    cursor: str | None
+    """The cursor of the next page, which may be empty; None: this is the last page."""
+
+
+class OwnLimits(NamedTuple):
+    """The limits of an organization."""
+
+    plan: Plan
+    """The plan that applies, with the organization's own limits."""
+    assigned: str | None
+    """The name of the plan that was assigned to it; None: it is on the default plan."""
+    own: Mapping[str, int | None]
+    """The limits that it has instead of the plan's, by name; None: no limit."""
+    temporary: Mapping[str, TemporaryLimit] = MappingProxyType({})
+    """The limits that it has instead of these, each until its end, by name."""
 
 
 class Organizations:
     """The organizations of a gate, as ``gate.organizations``."""
 
-    def __init__(self, store: Store, plans: PlanBook, events: Events) -> None:
+    def __init__(self, store: Store, plans: PlanBook, clock: Clock | None, events: Events) -> None:
         self._store = store
         self._plans = plans
+        self._clock = clock
         self._events = events
         plans.watch(self._report)
 
@@ -37,10 +88,186 @@ class Organizations:
             raise ConfigurationError(
                 f"An organization's id is a text of 1 to {ID_MAX_LENGTH} characters."
             )
-        organization = self._plans.place(id, plan, overrides)
+        return await self._place(id, plan, overrides, {})
+
+    async def _place(
+        self,
+        id: str,
+        plan: str,
+        own: Mapping[str, int | None],
+        temporary: Mapping[str, TemporaryLimit],
+    ) -> Organization:
+        organization = self._plans.place(id, plan, own, temporary)
+        change = drafted_change("plan_assigned", after=plan_fields(organization))
+        now = self._clock() if self._clock else None
         with asking(self._events):
-            await self._store.put_organization(organization)
+            await self._store.put_organization(organization, now, change=change)
         return organization
+
+    async def create(self, id: str, plan: str | None = None, **overrides: int | None) -> None:
+        """Put a new organization on a plan, as :meth:`place` does, unless it is known already.
+
+        Args:
+            id: the organization, 1 to 128 characters.
+            plan: a plan of the gate's book; None: the default plan, which is then assigned.
+            overrides: as of :meth:`place`.
+
+        Raises:
+            InvalidRequest: it has a key or a plan.
+            ConfigurationError, StoreUnavailable: as :meth:`place`.
+        """
+        with asking(self._events):
+            known = is_id(id) and (
+                await self._store.organization(id) is not None or await self._store.list(id, 1)
+            )
+        if known:
+            raise InvalidRequest([Problem("organization", "It has a key or a plan already.")])
+        await self.place(id, plan or self._plans.default.name, **overrides)
+
+    async def is_known(self, id: str) -> bool:
+        """Return whether an organization has a plan, a key, an account, usage or a running job.
+
+        Any other one has the default plan and may begin at any time: an operator asks this to find
+        a mistyped id.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        store = self._store
+        now = self._clock() if self._clock else None
+        with asking(self._events):
+            if await store.organization(id) or await store.list(id, 1) or await store.account(id):
+                return True
+            try:
+                reading = await store.peek(id, self._plans.default.windows, now)
+                return any(reading.used) or bool(await store.held(id, now))
+            except UnreadableState:
+                return True
+
+    async def limits(self, id: str) -> OwnLimits:
+        """Return the limits of an organization: its plan's, and its own."""
+        with asking(self._events):
+            placed = await self._store.organization(id)
+            now = await self._instant(placed)
+        if placed is None:
+            return OwnLimits(self._plans.default, None, {})
+        own, temporary = told_apart(placed.overrides)
+        still = {name: limit for name, limit in temporary.items() if now < limit.until}
+        return OwnLimits(self._plans.plan_of(placed, now), placed.plan, own, still)
+
+    async def set_limits(
+        self,
+        id: str,
+        *,
+        until: datetime | None = None,
+        clear: Collection[str] = (),
+        **limits: int | None,
+    ) -> None:
+        """Give an organization some limits of its own; the others stay.
+
+        Not atomic: of two concurrent changes to one organization, the later one counts.
+
+        Args:
+            id: the organization. On the default plan, that plan is assigned to it.
+            until: the instant, with its time zone, from which on the limits hold that it has
+                besides these, or the plan's; None: they hold until they are cleared.
+            clear: names of limits to clear in the same step, as by :meth:`clear_limits`.
+            limits: ``rpm``, ``rph``, ``rpd``, ``concurrent``; None: no limit.
+
+        Raises:
+            ConfigurationError: no such limit, its number is out of range, or ``until`` is past or
+                has no time zone.
+            StoreUnavailable: the store did not answer.
+        """
+        _check_names(clear)
+        end = None if until is None else await self._end(until)
+        found = await self.limits(id)
+        name = found.assigned or self._plans.default.name
+        own, temporary = _without(found.own, clear), _without(found.temporary, {*clear, *limits})
+        if end is None:
+            own |= limits
+        else:
+            temporary |= {name: TemporaryLimit(limit, end) for name, limit in limits.items()}
+        await self._place(id, name, own, temporary)
+
+    async def _end(self, until: datetime) -> int:
+        """Return the instant at which temporary limits end."""
+        if until.tzinfo is None:
+            raise ConfigurationError(f"until={until} has no time zone: give it one, such as UTC.")
+        end = int(until.timestamp() * SECOND)
+        with asking(self._events):
+            if end <= await self._now():
+                raise ConfigurationError(f"until={until} is past, so the limits would never hold.")
+        return end
+
+    async def clear_limits(self, id: str, *names: str) -> None:
+        """Take limits of its own from an organization: the plan's apply again.
+
+        Args:
+            id: the organization.
+            names: ``rpm``, ``rph``, ``rpd``, ``concurrent``; without any, all of them.
+
+        Raises:
+            ConfigurationError: no such limit, or the plan has no numbers of its own.
+            StoreUnavailable: the store did not answer.
+        """
+        _check_names(names)
+        found = await self.limits(id)
+        if found.assigned is not None and (found.own or found.temporary):
+            gone = names or LIMITS
+            kept = _without(found.own, gone), _without(found.temporary, gone)
+            await self._place(id, found.assigned, *kept)
+
+    async def reset(self, id: str) -> None:
+        """Empty the windows of an organization, so that it may use its limits anew.
+
+        Its slots, the usage of its keys and its plan stay. Processes that remember a refusal forget
+        it within a second.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        with asking(self._events):
+            await self._store.reset(id, change=drafted_change("windows_reset"))
+        self._events.emit("windows_reset", organization=id)
+
+    async def list(
+        self,
+        *,
+        limit: int = LISTED_BY_DEFAULT,
+        cursor: str | None = None,
+        plan: str | None = None,
+    ) -> OrganizationPage:
+        """Return a page of the organizations that have a key, in any state, or an assigned plan.
+
+        One call does a bounded part of the walk, so a page may be empty although it is not the
+        last. An organization that exists during the whole walk is in at least one page.
+
+        Args:
+            limit: about the number of organizations, 1 to 1,000.
+            cursor: the ``cursor`` of the previous page; None: the first page.
+            plan: return only organizations to which this plan applies; None: all.
+
+        Raises:
+            InvalidRequest: the limit is out of range, or the cursor is malformed.
+            StoreUnavailable: the store did not answer.
+        """
+        check_limit(limit)
+        step = read_step(cursor)
+        found: dict[str, ListedOrganization] = {}
+        for _ in range(_STEPS_AT_MOST):
+            with asking(self._events), using_cursor(cursor):
+                # With a filter the steps are long, without it a page is as long as it should be.
+                at_once = limit - len(found) if plan is None else LISTED_BY_DEFAULT
+                some, step = await self._store.organizations(at_once, cursor=step)
+                depends = any(one.placed and one.placed.has_temporary_limits for one in some)
+                now = await self._now() if depends else 0
+            listed = (self._listed(one, now) for one in some)
+            found.update((one.id, one) for one in listed if plan in (None, one.plan.name))
+            if step is None or len(found) >= limit:
+                break
+            await pause()
+        return OrganizationPage([*found.values()], write_step(step))
 
     async def changed(self, id: str) -> None:
         """Take over the plan of an organization from a plan resolver, after its plan has changed.
@@ -60,7 +287,25 @@ class Organizations:
     async def plan(self, id: str) -> Plan:
         """Return an organization's plan, with the organization's own limits applied."""
         with asking(self._events):
-            return self._plans.plan_of(await self._store.organization(id))
+            placed = await self._store.organization(id)
+            return self._plans.plan_of(placed, await self._instant(placed))
+
+    async def _instant(self, placed: Organization | None) -> int:
+        """Return the present if the organization's plan depends on it, otherwise 0."""
+        return 0 if placed is None or not placed.has_temporary_limits else await self._now()
+
+    async def _now(self) -> int:
+        return self._clock() if self._clock else await self._store.now()
+
+    def _listed(self, found: OrganizationSummary, now: int) -> ListedOrganization:
+        placed = found.placed
+        return ListedOrganization(
+            found.id,
+            self._plans.plan_of(placed, now),
+            None if placed is None else placed.plan,
+            found.live_keys,
+            found.last_used_at,
+        )
 
     def _report(self, plan: str) -> None:
         """Report that organizations are on a plan that the gate's book has no numbers for."""
@@ -73,3 +318,12 @@ class Organizations:
             "this process, with numbers, or have the plan resolver return all limits of a custom "
             "plan; or place these organizations on another plan.",
         )
+
+
+def _check_names(names: Iterable[str]) -> None:
+    if unknown := set(names).difference(LIMITS):
+        raise ConfigurationError(f"There is no limit {min(unknown)!r}: choose from {LIMITS}.")
+
+
+def _without(limits: Mapping[str, V], names: Collection[str]) -> dict[str, V]:
+    return {name: limit for name, limit in limits.items() if name not in names}

@@ -7,6 +7,10 @@ from typing import Any, Final
 from ..errors import ConfigurationError
 
 _BCRYPT: Final = re.compile(r"\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}")
+_PLAIN_BCRYPT: Final = {"bcrypt", "django_bcrypt"}
+"""The schemes that give the key itself to bcrypt."""
+_BCRYPT_BYTES: Final = 72
+"""All that bcrypt reads: its library before version 5 accepts every key that begins with them."""
 
 
 class PasswordHashes:
@@ -50,11 +54,11 @@ class PasswordHashes:
     def verify(self, scheme: str, hashed: bytes, digest: str) -> bool:
         """Return whether a digest is the hash of these bytes."""
         try:
+            if scheme in _PLAIN_BCRYPT and len(hashed) > _BCRYPT_BYTES:
+                return False
             if scheme != "bcrypt":
                 return bool(self._context.verify(hashed, digest))
             assert self._bcrypt is not None, "the scheme was declared"
             return bool(self._bcrypt.checkpw(hashed, digest.encode()))
-        except ValueError:
-            # The digest is malformed, or the hash cannot take the key: bcrypt reads 72 bytes, and
-            # truncation would accept every key with the same first 72 bytes.
+        except ValueError:  # The digest is malformed, or the hash cannot take the key.
             return False

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from ..core.limits import LimitWindows
 from ..core.plans import Plan
 from ..core.sliding_window import Reading
 
@@ -21,6 +22,25 @@ class Status(NamedTuple):
     """Usage by window: ``minute``, ``hour``, ``day``."""
     at: int
     """The instant of the reading, in microseconds."""
+
+
+class LimitUsage(NamedTuple):
+    """What is counted in one window of a named limit."""
+
+    name: str
+    """The name of the limit."""
+    type: str
+    """The window, as ``limits.type`` of a refusal names it."""
+    used: int
+    limit: int
+
+
+def limit_usage(limits: LimitWindows, reading: Reading) -> tuple[LimitUsage, ...]:
+    """Return the usage of named limits from a reading of them alone."""
+    return tuple(
+        LimitUsage(name, window.name, used, window.limit or 0)
+        for name, window, used in zip(limits.names, limits.windows, reading.used, strict=True)
+    )
 
 
 def status_of(plan: Plan, reading: Reading) -> Status:

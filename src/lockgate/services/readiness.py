@@ -9,13 +9,15 @@ from ..errors import ConfigurationError, LockgateError, StoreUnavailable
 from ..events import Events, logger
 from ..stores.base import Store
 from ..stores.resilience.deadlines import STARTING
+from ..stores.runtime.log_hints import MinutelyLog
 from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 from ..sync import run
 from .store_errors import unavailable
 
 _NO_ORIGIN: Final = (
     "The gate verifies sessions and has no origin, so no page can write with one: give it the "
-    "origin of your pages, as Gate(public_url='https://console.example.com') or allowed_origins."
+    "origin of your pages, as Gate(public_url='https://console.example.com') or "
+    "WebOptions(allowed_origins=[...])."
 )
 
 
@@ -33,6 +35,7 @@ class Readiness:
         self._events = events
         self._lacks_origin = lacks_origin
         self._lock = own_lock()
+        self._mistakes = MinutelyLog()
         self.forked()
         after_fork_in_child(self)
 
@@ -93,6 +96,10 @@ class Readiness:
         except StoreUnavailable:
             logger.log(logging.ERROR, "%s", _STARTED_WITHOUT_STORE)
 
+    def tell(self, mistake: ConfigurationError) -> None:
+        """Log a mistake in the configuration, at most once a minute: probes come every second."""
+        self._mistakes.error(str(mistake))
+
     def try_once(self) -> None:
         """Prepare in the first request of a process, for which its other threads wait.
 
@@ -108,6 +115,6 @@ class Readiness:
 
 
 _STARTED_WITHOUT_STORE: Final = (
-    "The store did not answer at the start: requests get 503 until it does. The reason stands in "
-    "the line 'store_failed' above."
+    "The store did not answer at the start: requests get 503 until it does. The lines above say "
+    "why, and what to do."
 )

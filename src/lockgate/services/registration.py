@@ -1,22 +1,22 @@
 """Accounts: agents register themselves and get a key, all or nothing (spec 4.5, D13, D14)."""
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from random import expovariate
 from time import monotonic
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from ..core.accounts import Account, AccountDraft, AccountType, read_company
-from ..core.api_keys import ApiKey, read_name
-from ..core.client_address import network_of
+from ..core.api_keys import ApiKey, KeyDetails, read_name
+from ..core.changes import LOCKGATE, Actor, drafted_change
 from ..core.key_format import DASHBOARD, KeyFormat
 from ..core.row_seals import sealed_account_draft
-from ..core.timestamps import DAY, HOUR, SECOND
-from ..errors import ConfigurationError, InvalidRequest, Problem, RateLimitExceeded
+from ..core.timestamps import DAY, SECOND
+from ..errors import ConfigurationError
 from ..events import Events
-from ..sessions import SessionVerifier
+from ..sessions import SESSION_COOKIE, SessionVerifier
 from ..sessions.agent_cookie import AgentCookie
 from ..stores.base import Store
 from ..stores.memory.windows import Clock
@@ -26,17 +26,16 @@ from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
 from .email_addresses import read_email
-from .new_keys import drafted, drawn
-from .quotas import Quota
+from .new_keys import AGENT, draft_key, refuse_problems, retry_taken_handles
+from .registration_budgets import RegistrationBudgets
 from .rejected_rows import RejectedRows
 from .store_errors import asking
 
 _DAYS_AT_MOST: Final = 36_500
 _REMOVED_AT_ONCE: Final = 100
 _REMOVED_EVERY: Final = 60.0
-"""Seconds between two removals of one process."""
-_WARNED_EVERY: Final = 60.0
-"""Seconds between two warnings of a process that the budget of the service is spent."""
+"""Seconds between two removals of one process; of its first, the mean of an exponential
+distribution, so that workers that live for seconds remove accounts too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +126,7 @@ class AgentAccounts:
     Attributes:
         agents: begins, verifies and ends the sessions of agents.
         claims: attaches accounts to the logins of people.
+        cookie: the name of the cookie of an agent's session.
         development: whether the cookie of an agent may travel over plain ``http``.
 
     Raises:
@@ -143,19 +143,10 @@ class AgentAccounts:
         clock: Clock | None,
         events: Events,
         rejections: RejectedRows,
+        max_age: int | None = None,
+        cookie: str | None = None,
     ) -> None:
-        dashboard_url = registration.dashboard_url or public_url
-        if dashboard_url is None:
-            raise ConfigurationError(
-                "Registration tells each agent where its owner connects the workspace: give "
-                "Registration(dashboard_url='https://...'), or the gate a public_url."
-            )
-        try:
-            web_address(dashboard_url)
-        except ValueError:
-            raise ConfigurationError(
-                f"The dashboard_url {dashboard_url!r} is no web address: write 'https://host/path'."
-            ) from None
+        self.dashboard_url: Final = _dashboard_url(registration, public_url)
         if people is None:
             raise ConfigurationError(
                 "What agents register is claimed by people who have signed in: give the gate a "
@@ -166,38 +157,34 @@ class AgentAccounts:
                 f"Keys of the environment {DASHBOARD!r} would look like dashboard tokens: "
                 "call it otherwise."
             )
-        self.dashboard_url: Final = dashboard_url
         self.development: Final = registration.development
+        self.cookie: Final = cookie or SESSION_COOKIE
         self._store = store
         self._format = format
         self._tokens = KeyFormat(format.brand, DASHBOARD, format.peppers)
         self._clock = clock
         self._events = events
+        self._max_age = max_age
         self._billing = Billing(
-            registration.billing, registration.billing_timeout, dashboard_url, events
+            registration.billing, registration.billing_timeout, self.dashboard_url, events
         )
         approve = registration.approve
         self._approval = (
             Approval(approve, registration.approve_timeout, events) if approve else None
         )
-
-        def quota(purpose: str, name: str, span: int, limit: int | None) -> Quota | None:
-            if limit is None:
-                return None
-            windows = f"register:{purpose}", name, span, limit
-            return Quota(store, format.peppers, *windows, clock, events)
-
-        self._addresses: Final = quota("address", "hour", HOUR, registration.per_address)
-        self._networks: Final = quota("network", "hour", HOUR, registration.per_network)
-        self._emails: Final = quota("email", "day", DAY, registration.per_email)
-        self._service: Final = quota("service", "hour", HOUR, registration.per_service)
+        self._budgets: Final = RegistrationBudgets(
+            *(store, format.peppers, clock, events),
+            per_address=registration.per_address,
+            per_network=registration.per_network,
+            per_email=registration.per_email,
+            per_service=registration.per_service,
+        )
         days = registration.remove_unclaimed_after_days
         # A session of the last sign-in may have been used until its expiry.
         session = registration.session_seconds * SECOND
         self._idle = None if days is None else int(days * DAY) + session
         self._removal: Final = BackgroundTask(self._remove_some)
-        self._next_removal = monotonic() + _REMOVED_EVERY
-        self._next_warning = monotonic()
+        self._next_removal = monotonic() + expovariate(1) * _REMOVED_EVERY
         self.trusts_provider: Final = registration.trust_provider_organizations
         self.agents: Final = Agents(
             store,
@@ -245,33 +232,57 @@ class AgentAccounts:
             RegistrationUnavailable: ``approve`` failed; no account was registered.
             StoreUnavailable: the store did not answer; no account was registered.
         """
-        agent_name, of_name = read_name(agent_name)
-        email, of_email = read_email(billing_email)
-        company, of_company = read_company(account_type, company_name)
-        of_proof = read_proof(proof, asked_for=self.asks_for_proof)
-        found = {
-            "agent_name": of_name,
-            "billing_email": of_email,
-            "proof": of_proof,
-            **of_company,
-        }
-        if any(found.values()):
-            raise InvalidRequest(Problem(f, text) for f, texts in found.items() for text in texts)
+        of_proof = {"proof": read_proof(proof, asked_for=self.asks_for_proof)}
+        agent_name, email, company = _read(
+            agent_name, billing_email, account_type, company_name, of_proof
+        )
         kind: AccountType = "personal" if company is None else "company"
-        asked = RegistrationRequest(agent_name, email, kind, company, address, proof)
-        await self._admit(asked)
+        await self._admit(RegistrationRequest(agent_name, email, kind, company, address, proof))
+        return await self._register(agent_name, email, company, Actor("agent", None, address))
 
+    async def create(
+        self,
+        agent_name: str,
+        billing_email: str,
+        account_type: str = "personal",
+        company_name: str | None = None,
+    ) -> Registered:
+        """Register an account for an operator: without the budgets and the host's approval.
+
+        The arguments, and the other errors, are those of :meth:`register`.
+
+        Raises:
+            InvalidRequest: arguments are invalid; names all of them.
+            StoreUnavailable: the store did not answer; no account was registered.
+        """
+        agent_name, email, company = _read(agent_name, billing_email, account_type, company_name)
+        return await self._register(agent_name, email, company)
+
+    async def _register(
+        self, agent_name: str, email: str, company: str | None, actor: Actor | None = None
+    ) -> Registered:
         async def register() -> tuple[Account, ApiKey, str, str]:
-            organization = f"org_{uuid4().hex}"
-            key, text = drafted(self._format, organization, agent_name)
+            organization, now = f"org_{uuid4().hex}", self._now()
+            expires_at = None
+            if self._max_age is not None:
+                now = await self._store.now() if now is None else now
+                expires_at = now + self._max_age
+            details = KeyDetails(created_by=None if actor is None else AGENT).or_none()
+            key, text = draft_key(
+                self._format, organization, agent_name, expires_at=expires_at, details=details
+            )
             token = self._tokens.generate()
             digest = self._tokens.digest(token)
             draft = AccountDraft(organization, agent_name, email, company, token.handle, *digest)
             draft = sealed_account_draft(draft, self._format.peppers)
-            return *(await self._store.register(draft, key, self._now())), text, token.text
+            kind = "personal" if company is None else "company"
+            after = ("key", key.id), ("agent_name", agent_name), ("account_type", kind)
+            change = drafted_change("account_registered", after=after, actor=actor)
+            made = await self._store.register(draft, key, now, change=change)
+            return *made, text, token.text
 
         with asking(self._events):
-            account, key, text, token = await drawn(register)
+            account, key, text, token = await retry_taken_handles(register)
         self._events.emit(
             "registered", organization=account.organization, type=account.account_type
         )
@@ -295,8 +306,11 @@ class AgentAccounts:
         """
         if self._idle is None:
             return []
+        change = drafted_change("account_removed", actor=LOCKGATE)
         with asking(self._events):
-            removed = await self._store.remove_unclaimed(self._idle, limit, self._now())
+            removed = await self._store.remove_unclaimed(
+                self._idle, limit, self._now(), change=change
+            )
         for organization in removed:
             self._events.emit("account_removed", organization=organization)
         return list(removed)
@@ -315,44 +329,53 @@ class AgentAccounts:
         await self.remove_unclaimed()
 
     async def _admit(self, asked: RegistrationRequest) -> None:
-        """Check a registration against all budgets and the host's approval, and count it.
-
-        All budgets are read before the first is charged, and charged from the narrowest to the
-        widest, so that a refusal by one budget charges no other. Concurrent registrations may still
-        charge a narrower budget and be refused by a wider one. The reads have no local fallback:
-        while the store is away, no registration succeeds (D28).
-
-        Address and network are charged before ``approve`` is called, which bounds its calls. The
-        e-mail and the service are charged after it: without a valid proof, no stranger can spend
-        the budget of an owner's e-mail or of the whole service.
-        """
-        address, email = asked.address, asked.billing_email
-        network = network_of(address)
-        if network is not None and self._networks is not None:
-            await self._networks.peek(network)
-        if self._emails is not None:
-            await self._emails.peek(email)
-        await self._of_service("peek")
-        if self._addresses is not None:
-            await self._addresses.hit(address)
-        if network is not None and self._networks is not None:
-            await self._networks.hit(network)
+        """Count a registration in every budget, and ask for the host's approval."""
+        await self._budgets.check(asked)
+        await self._budgets.charge_client(asked)
         if self._approval is not None:
             await self._approval.ask(asked)
-        if self._emails is not None:
-            await self._emails.hit(email)
-        await self._of_service("hit")
-
-    async def _of_service(self, verb: Literal["peek", "hit"]) -> None:
-        if self._service is None:
-            return
-        try:
-            await (self._service.peek("all") if verb == "peek" else self._service.hit("all"))
-        except RateLimitExceeded as refusal:
-            if monotonic() >= self._next_warning:
-                self._next_warning = monotonic() + _WARNED_EVERY
-                self._events.emit("registrations_exhausted", logging.WARNING, limit=refusal.limit)
-            raise
+        await self._budgets.charge_account(asked)
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
+
+
+def _dashboard_url(registration: Registration, public_url: str | None) -> str:
+    """Return the URL where an owner connects the workspace of an agent.
+
+    Raises:
+        ConfigurationError: none is configured, or it is no web address.
+    """
+    url = registration.dashboard_url or public_url
+    if url is None:
+        raise ConfigurationError(
+            "Registration tells each agent where its owner connects the workspace: give "
+            "Registration(dashboard_url='https://...'), or the gate a public_url."
+        )
+    try:
+        web_address(url)
+    except ValueError:
+        raise ConfigurationError(
+            f"The dashboard_url {url!r} is no web address: write 'https://host/path'."
+        ) from None
+    return url
+
+
+def _read(
+    agent_name: str,
+    billing_email: str,
+    account_type: str,
+    company_name: str | None,
+    others: Mapping[str, list[str]] = {},
+) -> tuple[str, str, str | None]:
+    """Return agent name, e-mail and company of a registration, normalised.
+
+    Raises:
+        InvalidRequest: they have problems, or ``others`` names some by field.
+    """
+    problems: dict[str, list[str]] = {}
+    agent_name, problems["agent_name"] = read_name(agent_name)
+    email, problems["billing_email"] = read_email(billing_email)
+    company, of_company = read_company(account_type, company_name)
+    refuse_problems({**problems, **others, **of_company})
+    return agent_name, email, company

@@ -17,8 +17,8 @@ _BY_SCHEME: Final = {Rejection.PLAIN, Rejection.PEPPER, Rejection.SCHEME}
 REMEDIES: Final = {
     Rejection.PLAIN: (
         "Digests without a pepper are refused once peppers are configured. If such keys are from "
-        "before the first pepper, give Gate(accept_plain=True) until they have moved; if not, "
-        "another writer of the database made this row."
+        "before the first pepper, give KeyOptions(accept_plain=True) until they have moved; if "
+        "not, another writer of the database made this row."
     ),
     Rejection.PEPPER: (
         "Another process uses a pepper that this one does not know. Before a new pepper is used, "
@@ -31,8 +31,8 @@ REMEDIES: Final = {
     ),
     Rejection.UNSEALED: (
         "Rows without a seal are refused once peppers are configured. If such rows are from before "
-        "that, give Gate(accept_unsealed=True) and call gate.keys.seal(); if not, another writer "
-        "of the database made this row."
+        "that, give KeyOptions(accept_unsealed=True) and call gate.keys.seal(); if not, another "
+        "writer of the database made this row."
     ),
     Rejection.SEAL: (
         "This row was changed or copied by another writer than lockgate. Find out who writes to "

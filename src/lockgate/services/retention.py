@@ -1,19 +1,21 @@
 """Retention: remove keys that ended long ago, in bounded steps (D45)."""
 
+from random import expovariate
 from time import monotonic
 from typing import Final
 
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import Removal, Store
 from ..stores.memory.windows import Clock
 from ..stores.runtime.background import BackgroundTask
+from ..stores.runtime.process_hooks import after_fork_in_child
 from ..sync import pause
 from .store_errors import asking
 
 _FIRST: Final = MINUTE // SECOND
-"""Seconds after which a process begins its first walk: scripts and restarts begin none."""
+"""Mean seconds until a process begins its first walk, drawn from an exponential distribution: so
+workers that live for seconds begin some together, and restarts begin few."""
 _INTERVAL: Final = HOUR // SECOND
 """Seconds from the end of a walk to the next one of the same process."""
 
@@ -26,28 +28,27 @@ class Retention:
 
     Args:
         store: keeps the keys.
-        days: the retention; None: forever.
+        days: the retention, at least a day since caches hold a copy of a key for an hour; None:
+            forever.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives ``keys_removed``.
-
-    Raises:
-        ConfigurationError: less than a day. A cache may hold a copy of a key for an hour.
     """
 
     def __init__(
         self, store: Store, days: float | None, clock: Clock | None, events: Events
     ) -> None:
-        if days is not None and not 1 <= days < float("inf"):
-            raise ConfigurationError(
-                f"key_retention_days is {days}: use at least 1, or None to keep keys for ever."
-            )
         self._store = store
         self._age = None if days is None else int(days * DAY)
         self._clock = clock
         self._events = events
         self._upkeep = BackgroundTask(self._go_on)
+        self.forked()
+        after_fork_in_child(self)
+
+    def forked(self) -> None:
+        """Draw when the first walk of this process is due, apart from those of its siblings."""
         self._cursor: str | None = None
-        self._next = monotonic() + _FIRST
+        self._next = monotonic() + expovariate(1) * _FIRST
 
     def used(self) -> None:
         """Schedule the next step of a walk within a second, if one is due."""

@@ -1,0 +1,104 @@
+"""The change log of organizations, for auditors (D44)."""
+
+from typing import Final, NamedTuple
+
+from ..core.api_keys import Position
+from ..core.changes import Change
+from ..errors import InvalidRequest, Problem
+from ..events import Events
+from ..stores.base import PAGE_AT_MOST, Store
+from .cursors import read_cursor, write_cursor
+from .store_errors import asking
+
+CHANGES_BY_DEFAULT: Final = 100
+_READ_AT_ONCE: Final = 250
+_KIND: Final = "change"
+"""Distinguishes the cursors of the change log from those of other lists."""
+
+
+class ChangePage(NamedTuple):
+    """Some records of the change log of an organization, newest first."""
+
+    changes: list[Change]
+    cursor: str | None
+    """The cursor of the next page; None: this is the last page."""
+
+
+class Changes:
+    """The change log of a gate, as ``gate.changes``.
+
+    Args:
+        store: keeps the records.
+        events: receives failures of the store.
+    """
+
+    def __init__(self, store: Store, events: Events) -> None:
+        self._store = store
+        self._events = events
+
+    async def list(
+        self,
+        organization: str,
+        *,
+        key: str | None = None,
+        limit: int = CHANGES_BY_DEFAULT,
+        cursor: str | None = None,
+    ) -> ChangePage:
+        """Return a page of the changes to the keys, plan and account of an organization.
+
+        Newest first. Grants no access by itself: whether the caller may read it is up to the host.
+
+        Args:
+            organization: its id.
+            key: the id of a key, to return only the changes that concern it; None: all changes.
+            limit: the number of records, 1 to 1,000.
+            cursor: the ``cursor`` of the previous page; None: the first page.
+
+        Raises:
+            InvalidRequest: the limit is out of range, or the cursor is malformed.
+            StoreUnavailable: the store did not answer.
+        """
+        if type(limit) is not int or not 1 <= limit <= PAGE_AT_MOST:
+            raise InvalidRequest([Problem("limit", f"Use 1 to {PAGE_AT_MOST}.")])
+        before = None if cursor is None else _read_number(cursor)
+        found: list[Change] = []
+        while len(found) <= limit:  # The extra record shows whether there is another page.
+            with asking(self._events):
+                page = await self._store.change_log(organization, _READ_AT_ONCE, before)
+            found += [change for change in page if key is None or change.concerns(key)]
+            if len(page) < _READ_AT_ONCE:
+                break
+            before = page[-1].number
+        more = len(found) > limit
+        last = found[limit - 1].number if more else 0
+        return ChangePage(found[:limit], write_cursor(Position(last, _KIND)) if more else None)
+
+    async def creation(self, organization: str, key: str) -> Change | None:
+        """Return the record of the creation of a key: made, imported, rotated into, or registered.
+
+        None: the organization has no such key, or its log has dropped the record.
+
+        Args:
+            organization: its id.
+            key: the id of the key.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        before: int | None = None
+        while True:
+            with asking(self._events):
+                page = await self._store.change_log(organization, _READ_AT_ONCE, before)
+            for change in page:
+                if change.creates(key):
+                    return change
+            if len(page) < _READ_AT_ONCE:
+                return None
+            before = page[-1].number
+
+
+def _read_number(cursor: str) -> int:
+    number, kind = read_cursor(cursor)
+    if kind != _KIND:
+        raise InvalidRequest([Problem("cursor", "This cursor is of another list.")])
+    return number

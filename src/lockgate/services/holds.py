@@ -1,0 +1,267 @@
+"""Holds of a gate: take units now, settle them when their number is known (D41)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import Final, Literal, NamedTuple
+
+from ..core.hold_ids import HoldId
+from ..core.holds import HoldAction, HoldAnswer, Renew, Settle, Take, budgets, name_of
+from ..core.limits import Limit, LimitWindows, bound, check_limits, check_names
+from ..core.plans import ID_MAX_LENGTH, is_id, is_whole
+from ..core.sliding_window import LARGEST
+from ..core.timestamps import SECOND, whole_seconds
+from ..errors import (
+    ConfigurationError,
+    InvalidRequest,
+    Problem,
+    RateLimitExceeded,
+)
+from ..events import Events
+from ..options import HoldOptions
+from ..principal import Principal
+from ..stores.base import Store
+from ..stores.memory.windows import Clock
+from .hold_block import Hold, Used, used_of
+from .shielded import Finishing
+from .store_errors import asking
+from .usage_recorder import UsageRecorder
+
+Caller = Principal | str
+"""The caller that holds units: a principal, or the id of an organization."""
+
+LONGEST: Final = 3600.0
+"""The most seconds until a deadline. Idle budgets are kept for a day longer than their window."""
+_NO_WINDOWS: Final = LimitWindows((), (), ())
+
+
+class TakenHold(NamedTuple):
+    """A hold that :meth:`Holds.take` took."""
+
+    id: str
+    """A text by which any process can renew and settle it."""
+    units: Mapping[str, int]
+    """The units held, by the name of their limit."""
+    seconds: float
+    """Until the deadline, from the taking on."""
+
+
+class Holds:
+    """The holds of a gate, as ``gate.holds``.
+
+    Units of named limits are taken before work whose cost is not known, as the most that it can
+    use, and settled when it is. A hold that is neither settled nor renewed by its deadline counts
+    as used in full: so what a dead worker held is never used twice.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        options: HoldOptions,
+        clock: Clock | None,
+        events: Events,
+        pair: Callable[[Literal["async", "sync"]], None],
+        recorder: UsageRecorder | None,
+        rules: Callable[[], Iterable[Limit]],
+    ) -> None:
+        self.pair: Final = pair
+        """Checks that the store's I/O mode suits the caller that holds units."""
+        self.seconds: Final = options.seconds
+        """The default seconds until a deadline."""
+        self.finishing: Final = Finishing()
+        self._store = store
+        self._at_most = options.at_most
+        self._clock = clock
+        self._events = events
+        self._recorder = recorder
+        self._rules = rules
+        self._limits: Mapping[str, Limit] = {}
+
+    async def take(
+        self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
+    ) -> TakenHold:
+        """Take units of several limits, all or none, until they are settled.
+
+        Args:
+            caller: the calling principal, or the organization's id. A limit by key counts for the
+                principal's key, and is left out where there is none.
+            units: the most that the work can use, by limit: 1 to 2**53 - 1 each.
+            seconds: until the deadline, up to an hour; None: that of
+                :class:`~lockgate.options.HoldOptions`.
+
+        Raises:
+            RateLimitExceeded: the units do not fit a limit, or as many holds are out as may be.
+            InvalidRequest: the organization's id is malformed.
+            ConfigurationError: the limits, the units or the seconds are not as above, or a rule has
+                a limit of the same name.
+            StoreUnavailable: the store did not answer.
+        """
+        lasts = self._lasts(seconds)
+        self._check(units)
+        organization = caller if isinstance(caller, str) else caller.organization
+        key = None if isinstance(caller, str) else caller.key
+        if not is_id(organization):
+            problem = f"Use 1 to {ID_MAX_LENGTH} characters."
+            raise InvalidRequest([Problem("organization", problem)])
+        found = bound(tuple(units), None if key is None else key.id)
+        named = _NO_WINDOWS if found is None else budgets(found)
+        by_name = {limit.name: number for limit, number in units.items()}
+        asked = tuple(by_name[name] for name in named.names)
+        id = HoldId.new(organization, named.fields)
+        action = Take(id.secret, named, asked, int(lasts * SECOND), self._at_most)
+        answer = await self._ask(id, action)
+        if not answer.done:
+            refusal = _refusal(named, asked, answer)
+            name = refusal.limit_name
+            self._events.emit(
+                "hold_refused", organization=organization, limit=name, units=refusal.cost
+            )
+            if self._recorder is not None:
+                handle = None if key is None else key.handle
+                self._recorder.refuse(organization, handle, refusal.type, refusal.code)
+            raise refusal
+        return TakenHold(str(id), {name: by_name[name] for name in named.names}, lasts)
+
+    async def settle(self, id: str, used: Used = None) -> bool:
+        """Replace a hold by the units that were used; the rest is free at once.
+
+        Args:
+            id: of the hold, in any process.
+            used: as :data:`Used` says. More than was held is counted too, and reported by the event
+                ``hold_overrun``. A limit that is not held, as one by key of a session, is passed
+                over.
+
+        Returns:
+            Whether this call settled it. False, without a change: it was settled before, or it was
+            used in full at its deadline.
+
+        Raises:
+            InvalidRequest: the id is malformed.
+            ConfigurationError: a number is not 0 to 2**53 - 1, or one is given for several limits.
+            StoreUnavailable: the store did not answer: at its deadline the hold is used in full.
+        """
+        hold = _read(id)
+        spent = used_of([name_of(field) for field in hold.fields], used)
+        answer = await self._ask(hold, Settle(hold.secret, hold.fields, spent))
+        if answer.done:
+            self._tell_overruns(hold, spent, answer)
+        return answer.done
+
+    async def renew(self, id: str, *, seconds: float | None = None) -> bool:
+        """Move the deadline of a hold to ``seconds`` from now; False: it has ended.
+
+        Raises:
+            InvalidRequest: the id is malformed.
+            StoreUnavailable: the store did not answer: the hold lasts until its deadline.
+        """
+        lasts, hold = self._lasts(seconds), _read(id)
+        return (await self._ask(hold, Renew(hold.secret, hold.fields, int(lasts * SECOND)))).done
+
+    def hold(
+        self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
+    ) -> Hold:
+        """Return the context manager of :meth:`Gate.hold <lockgate.Gate.hold>`."""
+        names = {limit.name for limit in units}
+
+        async def begin() -> str:
+            return (await self.take(caller, units, seconds=seconds)).id
+
+        return Hold(self, begin, names, self._lasts(seconds), is_new=True)
+
+    def resume(self, id: str, *, seconds: float | None = None) -> Hold:
+        """Return a context manager for a hold that :meth:`take` took, in this process or another.
+
+        The hold is renewed while the block runs, and settled at its end. It need not be out any
+        more: then all its units are used, the block runs, and :attr:`Hold.lost` says so.
+
+        Raises:
+            InvalidRequest: the id is malformed.
+            ConfigurationError: the seconds are not up to an hour.
+        """
+        names = {name_of(field) for field in _read(id).fields}
+
+        async def begin() -> str:
+            return id
+
+        return Hold(self, begin, names, self._lasts(seconds), is_new=False)
+
+    def lose(self, id: str) -> None:
+        """Report that a hold has ended before its block."""
+        self._events.emit("hold_lost", organization=_read(id).organization)
+
+    async def _ask(self, hold: HoldId, action: HoldAction) -> HoldAnswer:
+        if not hold.fields:  # No limit binds the caller.
+            return HoldAnswer(done=True, now=0, deadline=0, used=(), units=())
+        with asking(self._events):
+            return await self._store.hold(hold.organization, action, self._now())
+
+    def _check(self, units: Mapping[Limit, int]) -> None:
+        """Check limits and units, and that no limit has the name of another."""
+        check_limits(tuple(units))
+        if not units:
+            raise ConfigurationError("A hold takes units: write gate.hold(caller, {TOKENS: 4096}).")
+        for limit, number in units.items():
+            if not limit.is_inside:
+                raise ConfigurationError(
+                    f"A hold has the limit {limit}: it takes units by organization or by key."
+                )
+            if not is_whole(number) or not 1 <= number <= LARGEST:
+                raise ConfigurationError(
+                    f"A hold takes {number!r} units of {limit.name!r}: use 1 to 2**53 - 1."
+                )
+        if any(self._limits.get(limit.name) is not limit for limit in units):
+            ours = check_names((*self._limits.values(), *units))
+            for rule in self._rules():
+                if rule.name in ours:
+                    raise ConfigurationError(
+                        f"A rule is charged for the limit {rule.name!r}, which would count apart "
+                        "from the holds of that name: rename one."
+                    )
+            self._limits = ours
+
+    def _lasts(self, seconds: float | None) -> float:
+        seconds = self.seconds if seconds is None else seconds
+        if not isfinite(seconds) or not 1 / SECOND <= seconds <= LONGEST:
+            raise ConfigurationError(f"A hold lasts up to an hour, not {seconds} seconds.")
+        return seconds
+
+    def _tell_overruns(
+        self, hold: HoldId, spent: tuple[int | None, ...], answer: HoldAnswer
+    ) -> None:
+        over = {
+            name_of(field): (held, used)
+            for field, held, used in zip(hold.fields, answer.units, spent, strict=True)
+            if used is not None and used > held
+        }
+        for name, (held, used) in over.items():
+            owner = hold.organization
+            self._events.emit("hold_overrun", organization=owner, limit=name, held=held, used=used)
+
+    def _now(self) -> int | None:
+        return self._clock() if self._clock else None
+
+
+def _read(id: object) -> HoldId:
+    """Return the parts of an id.
+
+    Raises:
+        InvalidRequest: it is malformed.
+    """
+    try:
+        return HoldId.read(id)
+    except ValueError:
+        raise InvalidRequest([Problem("id", "This is no id of a hold.")]) from None
+
+
+def _refusal(named: LimitWindows, asked: tuple[int, ...], answer: HoldAnswer) -> RateLimitExceeded:
+    """Return the refusal of a hold; units above a limit are never admitted (D39)."""
+    index = answer.refused_by
+    assert index is not None, "only a refusal has a refusing window"
+    for place, (window, units) in enumerate(zip(named.windows, asked, strict=True)):
+        if window.limit is not None and window.limit < units:
+            index = place
+    window = named.windows[index]
+    assert window.limit is not None, "each window of a named limit has one"
+    wait = window.span if window.limit < asked[index] else answer.wait
+    retry_after = max(1, whole_seconds(wait))
+    told = window.limit, answer.used[index], retry_after, asked[index]
+    return RateLimitExceeded(window.name, *told, named.names[index])

@@ -1,0 +1,295 @@
+"""Count what keys and organizations use and are refused, and write it about once a second.
+
+Counting takes a lock and an addition. A flood of requests or refusals of one key is still one write
+of its history in a second. A process that is killed loses the counts of its last second; one that
+ends in any other way loses none.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import islice
+from time import monotonic, sleep
+from typing import Final, TypeVar, cast
+
+from ..core.client_address import budget_of
+from ..core.timestamps import MINUTE
+from ..core.usage_history import UsageHistory
+from ..errors import ConfigurationError, RateLimitExceeded, Refusal
+from ..events import Events, logger
+from ..principal import Principal
+from ..stores.base import HistoryOwner, Store
+from ..stores.memory.windows import Clock, wall_clock
+from ..stores.resilience.failures import is_outage, may_have_counted, traceback_of
+from ..stores.resilience.store import PATIENCE, ResilientStore
+from ..stores.resilience.wrapping import Wrapper
+from ..stores.runtime.background import BackgroundTask
+from ..stores.runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
+from ..sync import loop_runs, run
+
+Client = TypeVar("Client")
+
+OWNERS_AT_MOST: Final = 10_000
+"""The most keys and organizations with counts that are not written. Further keys are counted for
+their organization only, and further organizations not at all (event ``usage_lost``)."""
+_WRITTEN_AT_ONCE: Final = 50
+_PAUSE: Final = 0.002
+"""Seconds between two looks at whether another write has ended."""
+
+
+class _Tally:
+    """What one owner used since the latest write."""
+
+    __slots__ = ("history", "owner", "since", "units", "until")
+
+    def __init__(self, owner: HistoryOwner) -> None:
+        self.owner = owner
+        self.since = self.until = 0
+        self.units = 0
+        """Admitted units of the present minute, which are not in the history yet."""
+        self.history = UsageHistory()
+
+    def settle(self) -> None:
+        """Move the units of the minute into the history."""
+        if self.units:
+            self.history.admit(self.since, self.units)
+            self.units = 0
+
+
+class UsageRecorder:
+    """The counts of one process.
+
+    Args:
+        store: keeps the histories.
+        events: receives ``usage_lost``.
+        clock: returns the present in microseconds, for refusals without a reading; None: the
+            machine's clock.
+        addresses: whether to record client addresses.
+
+    Raises:
+        ConfigurationError: the store keeps no histories.
+    """
+
+    def __init__(
+        self, store: Store, events: Events, clock: Clock | None, *, addresses: bool
+    ) -> None:
+        if not store.keeps_history:
+            raise ConfigurationError(
+                "The store keeps no usage over time: leave usage_history=False, or override "
+                "add_history() and history() of the store and set its keeps_history."
+            )
+        self._store: Final = store
+        self._events: Final = events
+        self._clock: Final = clock or wall_clock
+        self._addresses: Final = addresses
+        self._background: Final = BackgroundTask(self.write)
+        self._has_warned = False
+        self._lock = own_lock()
+        self.forked()
+        after_fork_in_child(self)
+        at_process_end(self)
+
+    def forked(self) -> None:
+        """Drop the counts in a child process: the parent writes them."""
+        self._tallies: dict[str, _Tally] = {}
+        """By the handle of the key; by a blank and the organization's id for sessions."""
+        self._owing: dict[HistoryOwner, UsageHistory] = {}
+        """What could not be written."""
+        self._writing: set[object] = set()
+        """A mark for each write under way."""
+
+    def admitted(
+        self,
+        principal: Principal,
+        cost: int,
+        address_of: Callable[[Client], str],
+        client: Client,
+    ) -> None:
+        """Count an admission."""
+        key, now = principal.key, principal.reading.now
+        name = f" {principal.organization}" if key is None else key.handle
+        with self._lock:
+            tally = self._tallies.get(name)
+            if tally is not None and tally.since <= now < tally.until:
+                tally.units += cost
+                return
+        # Once for each key between two writes, and in each minute.
+        address = address_of(client) if self._addresses else ""
+        with self._lock:
+            tally = self._tally(principal.organization, None if key is None else key.handle)
+            if tally is not None:
+                tally.settle()
+                tally.since = now - now % MINUTE
+                tally.until = tally.since + MINUTE
+                tally.units = cost
+                if address:
+                    tally.history.seen(budget_of(address), now)
+        self._background.used()
+
+    def refused(self, refusal: Refusal, address: str = "") -> None:
+        """Count a refusal of a key or session of a known organization."""
+        if refusal.organization is None:
+            return
+        handle, measured = refusal.handle, refusal.measured
+        principal = cast(Principal | None, refusal.principal)
+        if principal is not None and principal.key is not None:
+            handle = principal.key.handle
+        kind = refusal.code
+        if isinstance(refusal, RateLimitExceeded):
+            kind = refusal.type if refusal.limit_name is None else "limit"
+        at = self._clock() if measured is None or principal is None else measured[1].now
+        self.refuse(refusal.organization, handle, kind, refusal.code, address, at)
+
+    def refuse(
+        self,
+        organization: str,
+        handle: str | None,
+        kind: str,
+        code: str,
+        address: str = "",
+        at: int | None = None,
+    ) -> None:
+        """Count a refusal.
+
+        Args:
+            organization: the organization's id.
+            handle: the handle of the key; None: a session, or the organization as a whole.
+            kind: the full window, or the error code.
+            code: the error code.
+            address: the client's address, if known.
+            at: the instant in microseconds; None: now.
+        """
+        at = self._clock() if at is None else at
+        with self._lock:
+            tally = self._tally(organization, handle)
+            if tally is not None:
+                tally.history.refuse(at, kind)
+                tally.history.failed(code, at)
+                if address and self._addresses:
+                    tally.history.seen(budget_of(address), at)
+        self._background.used()
+
+    def _tally(self, organization: str, handle: str | None) -> _Tally | None:
+        """Return the tally of an owner, a new one if necessary; None beyond the maximum."""
+        name = f" {organization}" if handle is None else handle
+        tally = self._tallies.get(name)
+        if tally is None and len(self._tallies) >= OWNERS_AT_MOST and handle is not None:
+            return self._tally(organization, None)
+        if tally is None and len(self._tallies) >= 2 * OWNERS_AT_MOST:
+            self._events.emit("usage_lost", owners=1)
+            return None
+        if tally is None:
+            tally = self._tallies[name] = _Tally(HistoryOwner(organization, handle))
+        return tally
+
+    async def write(self) -> None:
+        """Write all counts.
+
+        Raises:
+            Exception: the store failed; counts that it has certainly not added are written with the
+                next ones.
+        """
+        await self._background.finish(self._write())
+
+    async def settled(self) -> None:
+        """Write all counts, and wait for writes that were under way before, for some seconds."""
+        earlier, until = self._writing.copy(), monotonic() + PATIENCE
+        await self.write()
+        while earlier & self._writing and monotonic() < until:
+            await (asyncio.sleep(_PAUSE) if loop_runs() else _sleep())
+
+    async def _write(self) -> None:
+        mark = object()
+        self._writing.add(mark)
+        try:
+            await self._add(self._take())
+        finally:
+            self._writing.discard(mark)
+
+    async def _add(self, additions: dict[HistoryOwner, UsageHistory]) -> None:
+        for some in _parts(additions):
+            try:
+                await self._store.add_history(some)
+            except ConfigurationError as mistake:
+                self._warn(mistake)
+            except BaseException as failure:
+                # If the outcome is unknown, these count once or not at all (D33).
+                is_unknown = not isinstance(failure, Exception) or may_have_counted(failure)
+                for owner in some if is_unknown else ():
+                    del additions[owner]
+                self._owe(additions)
+                raise
+            for owner in some:
+                del additions[owner]
+
+    async def flush(self) -> None:
+        """Write all counts before the process stops. Never raises."""
+        try:
+            await self.write()
+        except Exception as failure:
+            if not is_outage(failure):
+                logger.error("%s", traceback_of(failure))
+
+    async def close(self) -> None:
+        """Start no more writes, and make the last one."""
+        await self._background.close()
+        await self.flush()
+
+    def ended(self) -> None:
+        """Write the counts of a process that ends without closing the gate.
+
+        At interpreter exit no thread can start, so deadlines cannot be enforced: skip this if the
+        store has been failing.
+        """
+        self._background.stop()
+        store = self._store
+        while isinstance(store, Wrapper):
+            if isinstance(store, ResilientStore) and store.breaker.failures:
+                return
+            store = store.inner
+        # An async store's connections belong to event loops that have ended.
+        if store.io != "async":
+            for some in _parts(self._take()):
+                run(store.add_history(some))
+
+    def _take(self) -> dict[HistoryOwner, UsageHistory]:
+        """Return all counts by owner, those of keys also under their organizations, and start
+        anew."""
+        with self._lock:
+            tallies, self._tallies = self._tallies, {}
+            additions, self._owing = self._owing, {}
+        for tally in tallies.values():
+            tally.settle()
+            for owner in {tally.owner, tally.owner._replace(handle=None)}:
+                additions.setdefault(owner, UsageHistory()).merge(tally.history)
+        return additions
+
+    def _owe(self, additions: dict[HistoryOwner, UsageHistory]) -> None:
+        """Keep counts for the next write, of a bounded number of owners."""
+        with self._lock:
+            lost = 0
+            for owner, addition in additions.items():
+                if owner not in self._owing and len(self._owing) >= 2 * OWNERS_AT_MOST:
+                    lost += 1
+                else:
+                    self._owing.setdefault(owner, UsageHistory()).merge(addition)
+        if lost:
+            self._events.emit("usage_lost", owners=lost)
+        self._background.used()
+
+    def _warn(self, mistake: ConfigurationError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("usage over time is not written: %s", mistake)
+
+
+def _parts(
+    additions: dict[HistoryOwner, UsageHistory],
+) -> Iterator[dict[HistoryOwner, UsageHistory]]:
+    """Yield the additions of each call of the store."""
+    owners = iter([*additions])
+    while some := {owner: additions[owner] for owner in islice(owners, _WRITTEN_AT_ONCE)}:
+        yield some
+
+
+async def _sleep() -> None:
+    sleep(_PAUSE)

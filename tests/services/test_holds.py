@@ -1,0 +1,442 @@
+"""Holds of a gate: as blocks in both I/O modes, and by id across processes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from lockgate import ConfigurationError, Event, Gate, Limit, MemoryStore, Principal, run
+from lockgate.core.hold_ids import HoldId
+from lockgate.core.holds import HoldAction, HoldAnswer
+from lockgate.core.timestamps import HOUR, MINUTE, SECOND
+from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
+from lockgate.options import HoldOptions, StoreOptions
+from lockgate.stores.resilience.local_limits import Fallback
+from tests.patience import SECONDS
+
+TOKENS = Limit("tokens", "100/minute")
+INPUT, OUTPUT = Limit("input", "100/minute;150/hour"), Limit("output", "50/minute")
+BY_KEY = Limit("by-key", "10/minute", by="key")
+NOW = 1_700_000_000 * SECOND
+
+
+class Bench:
+    """A gate over memory, with a clock that stands still and the events that it emitted."""
+
+    def __init__(self, store: MemoryStore | None = None, **options: Any) -> None:
+        self.now = NOW
+        self.told: list[Event] = []
+        self.store = store or MemoryStore()
+        self.gate = Gate(
+            self.store,
+            brand="acme",
+            clock=lambda: self.now,
+            observer=self.told.append,
+            **options,
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [event.name for event in self.told]
+
+    def fits(self, units: int, limit: Limit = TOKENS, caller: Principal | str = "org_1") -> bool:
+        try:
+            taken = run(self.gate.holds.take(caller, {limit: units}))
+        except RateLimitExceeded:
+            return False
+        assert run(self.gate.holds.settle(taken.id, 0))
+        return True
+
+    def caller(self) -> Principal:
+        key = run(self.gate.keys.create("org_1", "ci", scopes=["*"]))
+        return run(self.gate.authenticate(key.text))
+
+
+def test_what_a_block_used_is_counted_and_the_rest_is_free() -> None:
+    bench = Bench()
+    with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+        assert not bench.fits(1)
+        hold.used(30)
+    assert bench.fits(70)
+    assert not bench.fits(71)
+
+
+async def test_an_asynchronous_block_does_the_same() -> None:
+    bench = Bench()
+    async with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+        hold.used(10)
+        hold.used(30)
+    taken = await bench.gate.holds.take("org_1", {TOKENS: 70})
+    assert taken.units == {"tokens": 70}
+    with pytest.raises(RateLimitExceeded):
+        await bench.gate.holds.take("org_1", {TOKENS: 1})
+
+
+@pytest.mark.parametrize(("used", "left"), [(None, 0), (25, 75)])
+def test_an_exception_settles_what_was_named_or_all(used: int | None, left: int) -> None:
+    bench = Bench()
+
+    def work() -> None:
+        with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+            if used is not None:
+                hold.used(used)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        work()
+    assert not bench.fits(left + 1)
+    assert left == 0 or bench.fits(left)
+
+
+def test_several_limits_are_held_and_settled_together() -> None:
+    bench = Bench()
+    with bench.gate.hold("org_1", {INPUT: 90, OUTPUT: 50}) as hold:
+        with pytest.raises(RateLimitExceeded) as found:
+            run(bench.gate.holds.take("org_1", {INPUT: 10, OUTPUT: 1}))
+        hold.used({"output": 20})
+    assert found.value.limit_name == "output"
+    assert not bench.fits(11, INPUT)
+    assert bench.fits(10, INPUT)
+    assert bench.fits(30, OUTPUT)
+
+
+def test_a_refusal_names_the_limit_and_tells_how_long_to_wait_H5() -> None:
+    bench = Bench()
+    taken = run(bench.gate.holds.take("org_1", {TOKENS: 60}))
+    with pytest.raises(RateLimitExceeded) as found:
+        run(bench.gate.holds.take("org_1", {TOKENS: 41}))
+    assert found.value.body()["limits"] == {
+        "type": "minute",
+        "limit": 100,
+        "used": 60,
+        "name": "tokens",
+    }
+    assert found.value.retry_after == 120
+    told = {"organization": "org_1", "limit": "tokens", "units": 41}
+    assert bench.told == [Event("hold_refused", told)]
+    bench.now += 120 * SECOND
+    assert bench.fits(41)
+    assert not run(bench.gate.holds.settle(taken.id))
+
+
+def test_units_above_the_limit_are_never_taken() -> None:
+    with pytest.raises(RateLimitExceeded, match="never admitted for 'input'") as found:
+        run(Bench().gate.holds.take("org_1", {INPUT: 101, OUTPUT: 1}))
+    assert (found.value.retry_after, found.value.type) == (60, "minute")
+
+
+def test_a_hold_is_settled_once_by_its_id_in_any_process_H3() -> None:
+    bench = Bench()
+    id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
+    other = Gate(bench.store, brand="acme", clock=lambda: bench.now)
+    assert run(other.holds.settle(id, {"input": 30, "output": 10}))
+    assert not run(bench.gate.holds.settle(id, {"input": 0, "output": 0}))
+    assert bench.fits(70, INPUT)
+    assert not bench.fits(71, INPUT)
+
+
+def test_a_hold_that_is_renewed_outlives_its_deadline_H2() -> None:
+    bench = Bench(hold_options=HoldOptions(seconds=30))
+    id = run(bench.gate.holds.take("org_1", {TOKENS: 100})).id
+    for _ in range(3):
+        bench.now += 20 * SECOND
+        assert run(bench.gate.holds.renew(id))
+    assert run(bench.gate.holds.settle(id, 0))
+    assert not run(bench.gate.holds.renew(id))
+    assert bench.fits(100)
+
+
+def test_an_overrun_is_counted_and_reported() -> None:
+    bench = Bench()
+    with bench.gate.hold("org_1", {TOKENS: 10}) as hold:
+        hold.used(250)
+    told = {"organization": "org_1", "limit": "tokens", "held": 10, "used": 250}
+    assert bench.told == [Event("hold_overrun", told)]
+    assert not bench.fits(1)
+
+
+def test_a_block_whose_hold_ended_says_so_once() -> None:
+    bench = Bench()
+    with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+        bench.now += MINUTE
+        hold.used(1)
+        lost_inside = hold.lost
+    assert (lost_inside, hold.lost) == (False, True)
+    assert bench.told == [Event("hold_lost", {"organization": "org_1"})]
+    assert not bench.fits(1)
+
+
+def test_another_process_resumes_a_hold_and_settles_it() -> None:
+    bench = Bench()
+    id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
+    bench.now += 50 * SECOND
+    other = Gate(bench.store, brand="acme", clock=lambda: bench.now)
+    with other.holds.resume(id) as hold:
+        bench.now += 50 * SECOND
+        hold.used({"input": 30, "output": 10})
+    assert not hold.lost
+    assert bench.fits(70, INPUT)
+    assert not bench.fits(71, INPUT)
+
+
+async def test_resuming_a_hold_that_has_ended_says_so() -> None:
+    bench = Bench()
+    id = (await bench.gate.holds.take("org_1", {TOKENS: 80})).id
+    assert await bench.gate.holds.settle(id, 70)
+    async with bench.gate.holds.resume(id) as hold:
+        assert hold.lost
+        hold.used(0)
+    assert bench.told == [Event("hold_lost", {"organization": "org_1"})]
+    with pytest.raises(RateLimitExceeded):
+        await bench.gate.holds.take("org_1", {TOKENS: 31})
+
+
+async def test_a_cancelled_block_settles_what_was_used() -> None:
+    bench, began = Bench(), asyncio.Event()
+
+    async def work() -> None:
+        async with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+            hold.used(40)
+            began.set()
+            await asyncio.sleep(SECONDS)
+
+    task = asyncio.create_task(work())
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await bench.gate.flush()
+    assert (await bench.gate.holds.take("org_1", {TOKENS: 60})).units == {"tokens": 60}
+
+
+async def test_a_running_block_renews_its_hold() -> None:
+    """Renewals go by the time that passes, and deadlines by the clock, which stands still."""
+    gate = Bench(hold_options=HoldOptions(seconds=0.3)).gate
+    renewed, renew = asyncio.Event(), gate.holds.renew
+
+    async def count(id: str, *, seconds: float | None = None) -> bool:
+        done = await renew(id, seconds=seconds)
+        renewed.set()
+        return done
+
+    gate.holds.renew = count  # type: ignore[method-assign]
+    async with gate.hold("org_1", {TOKENS: 100}) as hold:
+        await asyncio.wait_for(renewed.wait(), SECONDS)
+        hold.used(5)
+    assert not hold.lost
+
+
+def test_a_running_block_in_a_thread_renews_its_hold() -> None:
+    gate = Bench(hold_options=HoldOptions(seconds=0.3)).gate
+    renewed, renew = threading.Event(), gate.holds.renew
+
+    async def count(id: str, *, seconds: float | None = None) -> bool:
+        done = await renew(id, seconds=seconds)
+        renewed.set()
+        return done
+
+    gate.holds.renew = count  # type: ignore[method-assign]
+    with gate.hold("org_1", {TOKENS: 100}) as hold:
+        assert renewed.wait(SECONDS)
+        hold.used(5)
+    assert not hold.lost
+
+
+def test_a_limit_by_key_counts_for_the_key_and_leaves_out_callers_without_one() -> None:
+    bench = Bench()
+    one, two = bench.caller(), bench.caller()
+    run(bench.gate.holds.take(one, {BY_KEY: 10}))
+    assert not bench.fits(1, BY_KEY, one)
+    assert bench.fits(10, BY_KEY, two)
+    with bench.gate.hold("org_1", {BY_KEY: 11, TOKENS: 5}) as hold:
+        hold.used({"tokens": 5, "by-key": 99})
+    with bench.gate.hold("org_1", {BY_KEY: 11}) as hold:
+        hold.used(3)
+    assert not hold.lost
+    assert not {"hold_lost", "hold_overrun"} & {*bench.names}
+
+
+def test_the_number_of_holds_is_bounded() -> None:
+    bench = Bench(hold_options=HoldOptions(at_most=2))
+    ids = [run(bench.gate.holds.take("org_1", {TOKENS: 1})).id for _ in range(2)]
+    assert not bench.fits(1)
+    run(bench.gate.holds.settle(ids[0]))
+    assert bench.fits(1)
+
+
+def test_a_gate_in_threads_has_blocking_verbs() -> None:
+    bench = Bench()
+    taken = bench.gate.sync.holds.take("org_1", {TOKENS: 5}, seconds=7)
+    assert taken.seconds == 7
+    assert bench.gate.sync.holds.renew(taken.id)
+    assert bench.gate.sync.holds.settle(taken.id, 5)
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ({}, "A hold takes units"),
+        ({TOKENS: 0}, "A hold takes 0 units of 'tokens'"),
+        ({TOKENS: True}, "A hold takes True units"),
+        ({TOKENS: 2**53}, "use 1 to 2"),
+        ({TOKENS: 1, Limit("tokens", "9/hour"): 1}, "Two limits are called 'tokens'"),
+        ({Limit("export", "3/hour"): 1}, "A rule is charged for the limit 'export'"),
+    ],
+)
+def test_a_mistake_in_units_is_told(units: Mapping[Limit, int], message: str) -> None:
+    bench = Bench()
+    bench.gate.know_limits([Limit("export", "3/hour")])
+    with pytest.raises(ConfigurationError, match=message):
+        run(bench.gate.holds.take("org_1", units))
+
+
+@pytest.mark.parametrize("used", [-1, 1.5, {"input": 1}, {"tokens": None}, 2**53, True], ids=str)
+def test_a_mistake_in_what_was_used_is_told(used: Any) -> None:
+    bench = Bench()
+    with bench.gate.hold("org_1", {TOKENS: 9}) as hold:
+        with pytest.raises(ConfigurationError):
+            hold.used(used)
+        if used == {"input": 1}:
+            return
+        with pytest.raises(ConfigurationError):
+            run(bench.gate.holds.settle(hold.id, used))
+
+
+def test_one_number_for_two_limits_is_a_mistake() -> None:
+    with (
+        Bench().gate.hold("org_1", {INPUT: 1, OUTPUT: 1}) as hold,
+        pytest.raises(ConfigurationError, match="several limits"),
+    ):
+        hold.used(1)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 3601, float("nan"), float("inf")])
+def test_a_hold_lasts_up_to_an_hour(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match="up to an hour"):
+        run(Bench().gate.holds.take("org_1", {TOKENS: 1}, seconds=seconds))
+
+
+@pytest.mark.parametrize("options", [{"seconds": 0}, {"seconds": 3601}, {"at_most": 0}])
+def test_a_mistake_in_the_options_is_told(options: Mapping[str, int]) -> None:
+    with pytest.raises(ConfigurationError):
+        HoldOptions(**options)
+
+
+@pytest.mark.parametrize(
+    "id",
+    ["", "x", "%%%", "a" * 5000, "bnVsbA", "WzEsMl0", 7, None, str(HoldId("0" * 31, "org", ()))],
+)
+def test_a_malformed_id_is_an_invalid_request(id: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        run(Bench().gate.holds.settle(id))
+
+
+@pytest.mark.parametrize(
+    "fields", [("tokens",), ("Tokens 60",), ("tokens 0",), ("tokens 999999",), ("a 1",) * 9]
+)
+def test_an_id_with_other_fields_is_malformed(fields: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="id"):
+        HoldId.read(str(HoldId("0" * 32, "org", fields)))
+
+
+@pytest.mark.parametrize(
+    "organization", ["org", "\ud83d\ude00", "\U0001f600", "a\0b", '"]', "\ud800"]
+)
+def test_an_id_names_any_organization(organization: str) -> None:
+    id = HoldId.new(organization, ("hold:tokens 60", "hold:by-key 60 7c-1"))
+    assert HoldId.read(str(id)) == id
+
+
+def test_a_block_is_entered_once_and_not_in_an_event_loop() -> None:
+    bench = Bench()
+    hold = bench.gate.hold("org_1", {TOKENS: 1})
+    with hold:
+        pass
+    with pytest.raises(ConfigurationError, match="one block"):
+        hold.__enter__()
+
+    async def enter() -> None:
+        with bench.gate.hold("org_1", {TOKENS: 1}):
+            pass
+
+    with pytest.raises(ConfigurationError, match="async with"):
+        asyncio.run(enter())
+
+
+class Away(MemoryStore):
+    """A store that can be taken away."""
+
+    io = "sync"
+    away = False
+
+    async def hold(
+        self, organization: str, action: HoldAction, now: int | None = None
+    ) -> HoldAnswer:
+        if self.away:
+            raise OSError
+        return await super().hold(organization, action, now)
+
+
+def away(on_failure: Fallback, fleet: int = 1) -> tuple[Bench, Away]:
+    store = Away()
+    options = StoreOptions(on_failure=on_failure, fleet=fleet)
+    return Bench(store, store_options=options), store
+
+
+def test_while_the_store_is_away_a_process_holds_its_share_W15() -> None:
+    bench, store = away("local", fleet=4)
+    store.away = True
+    with bench.gate.hold("org_1", {TOKENS: 20}) as hold:
+        assert not bench.fits(6)
+        hold.used(10)
+    assert bench.fits(15)
+    assert not bench.fits(16)
+    assert bench.names.count("limits_fell_back") == 1
+
+
+def test_while_the_store_is_away_its_latest_answer_still_counts() -> None:
+    bench, store = away("local")
+    run(bench.gate.holds.take("org_1", {TOKENS: 90}))
+    store.away = True
+    assert not bench.fits(11)
+    assert bench.fits(10)
+
+
+def test_a_local_hold_is_settled_here_when_the_store_is_back() -> None:
+    bench, store = away("local")
+    store.away = True
+    id = run(bench.gate.holds.take("org_1", {TOKENS: 100})).id
+    store.away = False
+    assert run(bench.gate.holds.renew(id))
+    assert run(bench.gate.holds.settle(id, 100))
+    assert not run(bench.gate.holds.settle(id, 100))
+    assert bench.fits(100)
+
+
+def test_a_hold_of_the_store_cannot_be_settled_while_it_is_away() -> None:
+    bench, store = away("local")
+    with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+        store.away = True
+        hold.used(1)
+    store.away = False
+    assert not hold.lost
+    assert not bench.fits(1)
+    bench.now += MINUTE + HOUR
+    assert bench.fits(100)
+    store.away = True
+    with pytest.raises(StoreUnavailable):
+        run(bench.gate.holds.settle(hold.id, 1))
+
+
+def test_open_and_closed_mean_for_holds_what_they_mean_for_requests() -> None:
+    bench, store = away("open")
+    store.away = True
+    assert bench.fits(10**9)
+    bench, store = away("closed")
+    store.away = True
+    with pytest.raises(StoreUnavailable):
+        bench.fits(1)
