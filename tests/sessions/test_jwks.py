@@ -108,7 +108,7 @@ def test_only_keys_in_memory_are_at_hand(idp: Provider) -> None:
 
 
 @pytest.mark.parametrize("face", [by_asgi, by_wsgi])
-def test_d24_a_session_comes_in_from_a_spent_address_once_the_keys_are_at_hand(
+def test_d24_a_session_is_admitted_from_a_spent_address_once_the_keys_are_cached(
     idp: Provider, face: Face
 ) -> None:
     verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
@@ -361,7 +361,7 @@ async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
     assert time.monotonic() - started < 10
 
 
-def test_a_fetch_whose_thread_is_gone_is_abandoned(
+def test_a_fetch_without_its_thread_is_abandoned(
     idp: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a process that was forked while its parent fetched."""
@@ -375,6 +375,8 @@ def test_a_fetch_whose_thread_is_gone_is_abandoned(
         desk.find()
     later = time.monotonic() + 100
     monkeypatch.setattr(time, "monotonic", lambda: later)
+    for waiting in (desk.keys, desk.keys._keys):  # This fetch is real: a busy machine may be slow.
+        monkeypatch.setattr(waiting, "_timeout", 20)
     assert desk.find() == "ec"
 
 
@@ -470,7 +472,7 @@ def lockgate_app(gate: Gate) -> Any:
     return Starlette(routes=operations(gate))
 
 
-def test_a_failure_is_logged_without_what_was_answered(
+def test_a_failure_is_logged_without_the_providers_answer(
     idp: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     idp.answers(b'{"keys": "canary"}')

@@ -247,7 +247,7 @@ def test_a_short_rsa_key_verifies_no_token() -> None:
 
 
 def test_urls_in_a_token_are_never_fetched() -> None:
-    """Its key is its own, its kid is that of a good one, and the address would answer."""
+    """The key is the attacker's, with the kid of a good key, and the URL would answer."""
     mine = ECKey.generate_key("P-256", parameters={"kid": "ec"})
     public = jwks(mine)["keys"][0]
     headers: list[dict[str, Any]] = [
@@ -323,7 +323,7 @@ def test_garbage_in_segments_is_no_session(header: bytes, payload: bytes, signat
     [b"", b"[]", b"null", b"1", b'"x"', b"{", b"\xff", b"[" * 2000, b"9" * 2000],
     ids=["empty", "list", "null", "number", "text", "cut", "bytes", "deep", "large number"],
 )  # fmt: skip
-def test_a_good_signature_over_garbage(payload: bytes) -> None:
+def test_a_good_signature_over_a_malformed_payload_is_refused(payload: bytes) -> None:
     assert verify(sign(payload)) is None
     deep = f"{segment(payload)}.{segment(claims())}.AAAA"
     assert verify(deep) is None
@@ -458,9 +458,10 @@ def test_it_is_a_session_verifier_and_shows_no_key() -> None:
     assert sessions("https://idp.example/jwks").io == "both"
 
 
-def test_a_missing_library_is_named_with_its_extra() -> None:
+@pytest.mark.parametrize("library", ["jwt", "cryptography"])
+def test_a_missing_library_is_named_with_its_extra(library: str) -> None:
     """``pip install jwt`` would bring another package."""
-    script = "import sys; sys.modules['jwt'] = None; import lockgate.sessions.jwt"
+    script = f"import sys; sys.modules['{library}'] = None; import lockgate.sessions.jwt"
     ran = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )

@@ -40,7 +40,7 @@ def test_any_text_survives_the_trip(
     assert run(sessions().verify(sessions().issue(session))) == session
 
 
-def test_the_value_fits_a_cookie_as_it_is() -> None:
+def test_the_value_has_only_characters_of_cookies() -> None:
     value = sessions().issue(Session("o" * 128, "u;=, \n\"'", "\u00e9@example.com"))
     assert set(value) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
@@ -76,7 +76,7 @@ def test_an_oversized_value_is_no_session_even_if_well_signed() -> None:
     assert run(sessions().verify(padded)) is None
 
 
-def test_another_secret_or_another_salt_signs_nothing_here() -> None:
+def test_a_cookie_signed_with_another_secret_or_salt_is_refused() -> None:
     assert run(sessions().verify(sessions(NEWER).issue(SESSION))) is None
     for salt in ("itsdangerous", "lockgate.token", "lockgate.session2", ""):
         forged = URLSafeTimedSerializer([SECRET], salt=salt).dumps(list(SESSION))
@@ -104,7 +104,7 @@ def test_secrets_rotate_as_a_list_the_newest_first() -> None:
     assert run(sessions(NEWER).verify(old)) is None
 
 
-def test_a_session_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_is_refused_after_its_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
     now = int(time.time())
     value = sessions().issue(SESSION)
     issued = now

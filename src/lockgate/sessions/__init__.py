@@ -1,6 +1,7 @@
 """Sessions and their verifiers; :mod:`lockgate.sessions.jwt` (extra ``jwt``) verifies tokens."""
 
 from .claim_map import ClaimMap
+from .options import SessionOptions, StepUp, StepUpRequest
 from .session import (
     SESSION_COOKIE,
     OfflineVerifier,
@@ -16,8 +17,11 @@ __all__ = [
     "ClaimMap",
     "OfflineVerifier",
     "Session",
+    "SessionOptions",
     "SessionVerifier",
     "SignedCookie",
+    "StepUp",
+    "StepUpRequest",
     "session_cookie",
     "verifies_offline",
 ]

@@ -1,7 +1,8 @@
 """Read a :class:`~lockgate.sessions.Session` from the claims of a token."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from math import isfinite
+from typing import Any, NamedTuple, cast
 
 from ..core.accounts import USER_LENGTH
 from ..core.plans import is_id
@@ -22,6 +23,11 @@ class ClaimMap(NamedTuple):
     user: Claim = "sub"
     email: Claim = "email"
     email_verified: Claim = "email_verified"
+    role: Claim | None = None
+    """None: the tokens tell no role. A token without the claim has the empty role."""
+    authenticated_at: Claim = "auth_time"
+    acr: Claim = "acr"
+    amr: Claim = "amr"
 
     def session(self, claims: Claims) -> Session | None:
         """Return the session of a token's claims; None without a valid user.
@@ -36,7 +42,16 @@ class ClaimMap(NamedTuple):
             return None
         email = find(claims, self.email)
         verified = isinstance(email, str) and email and find(claims, self.email_verified) is True
-        return Session(organization, user, str(email) if verified else None)
+        session = Session(
+            *(organization, user, str(email) if verified else None),
+            authenticated_at=_instant(find(claims, self.authenticated_at)),
+            acr=_text(find(claims, self.acr)),
+            amr=_texts(find(claims, self.amr)),
+        )
+        if self.role is None:
+            return session
+        role = find(claims, self.role)
+        return session._replace(role=role if isinstance(role, str) else "")
 
 
 def find(claims: Claims, claim: Claim) -> object:
@@ -59,3 +74,17 @@ def _follow(claims: Claims, path: str) -> object:
     for step in path.split("."):
         value = value.get(step) if hasattr(value, "get") else None
     return value
+
+
+def _instant(value: object) -> int | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return int(cast(float, value)) if is_number else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    values = cast(list[object], value) if isinstance(value, list) else []
+    return tuple(text for text in values if isinstance(text, str))

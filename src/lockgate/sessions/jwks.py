@@ -12,11 +12,11 @@ import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
 from contextlib import closing, suppress
+from functools import partial
 from http.client import HTTPConnection, HTTPSConnection
 from ipaddress import ip_address
-from threading import Thread, Timer
+from threading import Timer
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -25,13 +25,7 @@ from jwt import PyJWK
 from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import IoMode
-from ..stores.runtime.process_hooks import own_lock
-from ..sync import outcome
-
-_RETRY: Final = 5.0
-"""Seconds between failed fetches while the cached keys are too old to use."""
-_LOST: Final = 60.0
-"""Seconds after which a fetch is abandoned; its thread may have been lost in a fork."""
+from ..stores.runtime.shared_fetch import NothingFetched, SharedFetch, Withdrawn
 
 _LARGEST: Final = 256 * 1024
 """The largest accepted JWKS, in bytes."""
@@ -42,10 +36,6 @@ Keys = tuple[PyJWK, ...]
 
 class NoSigningKeys(OSError):
     """A token cannot be verified: the fetch of the provider's keys failed, and none are cached."""
-
-
-class Withdrawn(ValueError):
-    """A set of public keys without one for these algorithms."""
 
 
 def read_keys(document: Any, algorithms: Collection[str]) -> Keys:
@@ -143,9 +133,7 @@ class GivenKeys(SigningKeys):
 class FetchedKeys(SigningKeys):
     """Keys fetched from the provider's JWKS URL, and cached.
 
-    One fetch runs at a time, in its own thread, and all callers wait for it. An unknown ``kid`` may
-    belong to a new key, so it causes a fetch, at most one per cool-down, since anyone can send an
-    unknown ``kid``.
+    An unknown ``kid`` may belong to a new key, so it causes a fetch, at most one per cool-down.
 
     Args:
         url: ``https://...``; ``http://`` for this machine only.
@@ -174,89 +162,38 @@ class FetchedKeys(SigningKeys):
     ) -> None:
         self._address: Address = read_address(url)
         self._algorithms = algorithms
-        self._max_age = max_age
-        self._stale_for = stale_for
-        self._cool_down = cool_down
         self._timeout = timeout
         self._events = events
-        self._clock = clock
-        self._lock = own_lock()
-        self._keys: Keys = ()
-        self._fetched_at: float | None = None
-        self._started_at: float | None = None
-        self._give_up_at = 0.0
-        self._fetching: Future[None] | None = None
-        self._failed = False
+        self._keys = SharedFetch(
+            self._fetch,
+            thread="lockgate-jwks",
+            max_age=max_age,
+            stale_for=stale_for,
+            cool_down=cool_down,
+            timeout=timeout,
+            clock=clock,
+        )
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        age = self._age()
-        fresh = age is not None and age < self._max_age
-        key = pick(self._keys, kid, algorithm)
-        if fresh and (key is not None or kid is None):
-            return key
-        fetching = self._fetch_if_due(fresh=fresh)
-        # A provider that hangs delays callers once, not once per cool-down.
-        at_hand = key is not None and self._failed and self._usable()
-        if fetching is not None and not at_hand:
-            try:
-                await outcome(fetching, self._patience())
-            except TimeoutError:
-                self._failed = True
-        if not self._usable():
-            raise NoSigningKeys
-        return pick(self._keys, kid, algorithm)
+        part = partial(pick, kid=kid, algorithm=algorithm)
+        try:
+            return await self._keys.find(part, renews=kid is not None)
+        except NothingFetched:
+            raise NoSigningKeys from None
 
     def at_hand(self, kid: str | None, algorithm: str) -> bool:
-        return self._usable() and pick(self._keys, kid, algorithm) is not None
+        return self._keys.peek(partial(pick, kid=kid, algorithm=algorithm)) is not None
 
-    def _age(self) -> float | None:
-        return None if self._fetched_at is None else self._clock() - self._fetched_at
-
-    def _patience(self) -> float:
-        """Return the seconds to wait for the running fetch; a hanging one delays callers once."""
-        return max(0.0, self._give_up_at - time.monotonic())
-
-    def _usable(self) -> bool:
-        age = self._age()
-        return age is not None and age < self._max_age + self._stale_for
-
-    def _fetch_if_due(self, *, fresh: bool) -> "Future[None] | None":
-        """Return the running fetch, or start one; None during the cool-down."""
-        with self._lock:
-            if self._fetching is not None and time.monotonic() < self._give_up_at + _LOST:
-                return self._fetching
-            now = self._clock()
-            rest = min(self._cool_down, _RETRY) if self._failed and not fresh else self._cool_down
-            if self._started_at is not None and now - self._started_at < rest:
-                return None
-            self._started_at = now
-            self._give_up_at = time.monotonic() + self._timeout
-            fetching: Future[None] = Future()
-            fetching.set_running_or_notify_cancel()
-            thread = Thread(target=self._fetch, args=[fetching], name="lockgate-jwks", daemon=True)
-            thread.start()
-            self._fetching = fetching
-            return fetching
-
-    def _fetch(self, fetching: "Future[None]") -> None:
-        keys: Keys = ()
-        withdrawn = False
+    def _fetch(self) -> Keys:
         try:
             keys = read_keys(json.loads(fetch(self._address, self._timeout)), self._algorithms)
-        except Exception as failure:  # Any failure must reach the waiting callers.
+        except Exception as failure:
             # Only the type: the message may contain the server's answer.
             error = type(failure).__qualname__
-            withdrawn = isinstance(failure, Withdrawn)
             self._events.emit("signing_keys_failed", logging.WARNING, error=error)
-        else:
-            self._events.emit("signing_keys_fetched", keys=len(keys))
-        with self._lock:
-            if self._fetching is fetching:  # Otherwise it was abandoned for a later one.
-                self._failed = not keys
-                if keys or withdrawn:  # A failed fetch keeps the cached keys.
-                    self._keys, self._fetched_at = keys, self._clock() if keys else None
-                self._fetching = None
-        fetching.set_result(None)
+            raise
+        self._events.emit("signing_keys_fetched", keys=len(keys))
+        return keys
 
 
 class NotFetched(Exception):

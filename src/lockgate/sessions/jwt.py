@@ -9,7 +9,8 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final
 
 try:
-    from jwt import InvalidTokenError, PyJWT, get_unverified_header
+    from jwt import PyJWT, get_unverified_header
+    from jwt.algorithms import has_crypto
     from jwt.exceptions import PyJWTError
 except ImportError as missing:  # Another package is named jwt too.
     raise ImportError("JSON Web Tokens need PyJWT: pip install 'lockgate[jwt]'.") from missing
@@ -21,11 +22,18 @@ from .claim_map import ClaimMap, Claims
 from .jwks import FetchedKeys, GivenKeys, SigningKeys
 from .session import LONGEST_COOKIE, Session
 
+if not has_crypto:  # PyJWT then verifies none of the algorithms below.
+    raise ImportError("JSON Web Tokens need cryptography: pip install 'lockgate[jwt]'.")
+
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
 """The supported algorithms, all asymmetric."""
 
 _TYPES: Final = frozenset({"jwt", "at+jwt"})
 """The accepted ``typ`` values, unlike ``logout+jwt`` (RFC 8725, 3.11)."""
+
+_MALFORMED: Final = (PyJWTError, TypeError, RecursionError)
+"""What PyJWT raises for a token; before 2.15 it leaves claims of another type, and JSON that is
+nested too deeply, to Python."""
 
 LiveCheck = Callable[[Claims], bool | Awaitable[bool]]
 """Return by a token's claims (``sid``, ``jti``) whether its session is not signed out.
@@ -148,7 +156,7 @@ class JwtSessions:
             return None
         try:
             header = get_unverified_header(token)
-        except InvalidTokenError:
+        except _MALFORMED:
             return None
         algorithm, kind = header.get("alg"), header.get("typ", "JWT")
         if algorithm not in self._allowed or not isinstance(kind, str):
@@ -174,7 +182,7 @@ class JwtSessions:
                 audience=self._audiences,
                 leeway=self._leeway,
             )
-        except PyJWTError:
+        except _MALFORMED:
             return None
         party: object = claims.get("azp")
         if self._parties and not (isinstance(party, str) and party in self._parties):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import SessionInvalid
@@ -10,8 +11,6 @@ from ..stores.base import IoMode
 SESSION_COOKIE: Final = "__session"
 LONGEST_COOKIE: Final = 4096
 """Characters of a session cookie: browsers store no longer ones (RFC 6265, 6.1)."""
-_SESSION: Final = re.compile(rb"(?:^|;)\s*" + SESSION_COOKIE.encode() + rb"\s*=([^;]*)")
-"""A regular expression, ten times as fast as a loop for a header with thousands of pairs."""
 
 
 class Session(NamedTuple):
@@ -26,6 +25,17 @@ class Session(NamedTuple):
     """The user's e-mail, if the identity provider states that it is verified; otherwise None."""
     agent: bool = False
     """Whether an agent began the session with a dashboard token; other verifiers never set it."""
+    role: str | None = None
+    """The user's role, a name of ``SessionOptions(roles=...)``; empty: the user has none. None: the
+    verifier knows of no roles, and ``scopes`` holds."""
+    scopes: tuple[str, ...] = ("*",)
+    """The scopes of the role, which the gate fills in."""
+    authenticated_at: int | None = None
+    """When the user last authenticated, in seconds since 1970 (``auth_time``); None: unknown."""
+    acr: str | None = None
+    """The class of that authentication, as the identity provider names it; None: unknown."""
+    amr: tuple[str, ...] = ()
+    """The methods of that authentication, such as a one-time password (RFC 8176)."""
 
 
 class SessionVerifier(Protocol):
@@ -65,13 +75,14 @@ def verifies_offline(verifier: SessionVerifier, cookie: str) -> bool:
     return verifier.io == "none"
 
 
-def session_cookie(cookies: Sequence[bytes]) -> str | None:
+def session_cookie(cookies: Sequence[bytes], name: str = SESSION_COOKIE) -> str | None:
     """Return the session cookie in the ``Cookie`` values of a request; None if absent or empty.
 
     Raises:
         SessionInvalid: the cookie occurs twice, or is not ASCII.
     """
-    found = [value for header in cookies for value in _SESSION.findall(header)]
+    pairs = _pairs(name)
+    found = [value for header in cookies for value in pairs.findall(header)]
     if len(found) > 1:
         raise SessionInvalid
     value = found[0].strip() if found else b""
@@ -79,3 +90,13 @@ def session_cookie(cookies: Sequence[bytes]) -> str | None:
         return value.decode("ascii") or None
     except UnicodeDecodeError:
         raise SessionInvalid from None
+
+
+@lru_cache(maxsize=64)
+def _pairs(name: str) -> re.Pattern[bytes]:
+    """Return a pattern of a cookie's pairs: ten times as fast as a loop for thousands of pairs.
+
+    Only spaces and tabs may surround a name: browsers strip these, and no others, before they
+    apply the rules of a prefix such as ``__Host-`` to it.
+    """
+    return re.compile(rb"(?:^|;)[ \t]*" + re.escape(name.encode()) + rb"[ \t]*=([^;]*)")

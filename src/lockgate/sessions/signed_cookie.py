@@ -1,12 +1,21 @@
 """Sessions in a signed cookie, for development and hosts that sign users in themselves (D12)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
 from ..core.weak_secrets import refuse_weak
 from ..stores.base import IoMode
 from .session import LONGEST_COOKIE, Session
+
+_MORE: Final[Mapping[str, object]] = {
+    name: default
+    for name, default in Session._field_defaults.items()
+    if name not in {"user", "verified_email", "agent"}
+}
+"""Fields that a cookie holds only if they differ from these defaults, so that it stays short and
+older processes read it. They refuse a cookie that holds one."""
 
 
 class SignedCookie:
@@ -26,18 +35,26 @@ class SignedCookie:
 
     def issue(self, session: Session) -> str:
         """Return the cookie value for a session."""
-        fields = session.organization, session.user, session.verified_email
-        return str(self._serializer.dumps(list(fields)))
+        fields: list[object] = [session.organization, session.user, session.verified_email]
+        more = {
+            name: getattr(session, name)
+            for name, default in _MORE.items()
+            if getattr(session, name) != default
+        }
+        return str(self._serializer.dumps([*fields, more] if more else fields))
 
     async def verify(self, cookie: str) -> Session | None:
         """Return the session of a cookie; None if it is forged or too old."""
         if len(cookie) > LONGEST_COOKIE:
             return None
         try:
-            organization, user, email = self._serializer.loads(cookie, max_age=self._max_age)
+            fields: list[Any] = self._serializer.loads(cookie, max_age=self._max_age)
+            organization, user, email, *rest = fields
+            (more,) = rest or [{}]
+            session = Session(organization, user, email, **more)
+            return session._replace(scopes=tuple(session.scopes), amr=tuple(session.amr))
         except (BadData, TypeError, ValueError):
             return None
-        return Session(organization, user, email)
 
 
 def oldest_first(secrets: Sequence[str]) -> list[str]:
