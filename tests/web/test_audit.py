@@ -1,4 +1,4 @@
-"""The audit lists every route and says what somebody should look at."""
+"""The audit lists every route and reports problems of rules and routes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lockgate import PUBLIC, ConfigurationError, Rule
 from lockgate.starlette import operations, requires
 from lockgate.web.audit import Audit, audit_routes, report
 from lockgate.web.guard import Guard
+from lockgate.web.shadow import Shadow
 from lockgate.web.starlette_routes import routes_of
 
 from .driving import Bench
@@ -45,7 +46,7 @@ def audited(routes: list[Any], rules: dict[str, Any], **fields: Any) -> Audit:
     return audit_routes(Guard(bench.gate, rules, **fields), routes_of(Starlette(routes=routes)))
 
 
-def test_every_route_is_listed_with_what_it_requires() -> None:
+def test_every_route_is_listed_with_its_requirements() -> None:
     routes = [
         Route("/health", page),
         Route("/jobs", page, methods=["GET", "POST"]),
@@ -140,7 +141,7 @@ def test_an_endpoint_class_is_audited_by_its_methods() -> None:
     assert [route.path for route in report.unguarded] == ["/x"]
 
 
-def test_a_mounted_application_that_anybody_may_read_is_unguarded() -> None:
+def test_a_mounted_application_under_a_public_rule_is_listed_as_unguarded() -> None:
     report = audited([Mount("/static", raw)], {"GET /static/{file:path}": PUBLIC})
     assert [route.path for route in report.unguarded] == ["/static/{path:path}"]
     assert not [problem for problem in report.problems if "names no route" in problem]
@@ -152,10 +153,19 @@ def test_a_mounted_application_with_one_rule_for_all_methods() -> None:
     assert [route.path for route in report.unguarded] == ["/static/{path:path}"]
 
 
-def test_shadow_mode_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, shadow="all")
+@pytest.mark.parametrize(
+    ("shadow", "told"),
+    [
+        ("limits", "no limit is enforced."),
+        ("all", "the gate refuses no request, only endpoints that need a caller do,"),
+    ],
+)
+def test_shadow_mode_is_logged_with_what_is_still_refused(
+    shadow: Shadow, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, shadow=shadow)
     report(guard, routes_of(Starlette(routes=[Route("/a", page)])), strict=True)
-    assert "Shadow mode is on: nothing is refused." in caplog.text
+    assert f"Shadow mode is on: {told}" in caplog.text
 
 
 def test_a_route_that_is_bound_to_a_host_needs_a_rule_for_this_host() -> None:
@@ -167,7 +177,7 @@ def test_a_route_that_is_bound_to_a_host_needs_a_rule_for_this_host() -> None:
     assert audited(routes, {"GET /": PUBLIC, "GET admin.example/": "jobs:read"}).problems == []
 
 
-def test_a_method_that_no_rule_names_is_told() -> None:
+def test_a_method_that_no_rule_names_is_a_problem() -> None:
     found = audited([Route("/a", page, methods=["GET", "POST"])], {"GET /a": "jobs:read"})
     assert found.problems == [
         "No rule names POST for /a: it is answered with 405. Put requires() at its endpoint, or "
@@ -176,13 +186,13 @@ def test_a_method_that_no_rule_names_is_told() -> None:
     assert "405" in str(found)
 
 
-def test_d31_a_cost_above_the_smallest_limit_is_told() -> None:
+def test_d31_a_cost_above_the_smallest_limit_is_a_problem() -> None:
     found = audited([Route("/a", page)], {"GET /a": Rule("jobs:read", cost=1001)})
     (problem,) = found.problems
     assert "costs 1001" in problem and "1000" in problem
 
 
-def test_d31_a_scope_that_does_not_exist_is_told_at_the_endpoint() -> None:
+def test_d31_an_unknown_scope_at_an_endpoint_is_an_error() -> None:
     async def typed(request: Request) -> Response:
         return PlainTextResponse("ok")
 
@@ -190,7 +200,7 @@ def test_d31_a_scope_that_does_not_exist_is_told_at_the_endpoint() -> None:
         audited([Route("/a", requires("jobs:raed")(typed))], {"GET /a": Rule()})
 
 
-def test_d31_a_function_that_is_served_without_its_decorator_is_told() -> None:
+def test_d31_a_function_that_is_served_without_its_decorator_is_an_error() -> None:
     async def undecorated(request: Request) -> Response:
         return PlainTextResponse("ok")
 
@@ -207,7 +217,7 @@ def test_a_function_may_be_served_with_and_without_its_decorator() -> None:
     assert audited(routes, {"GET /a": Rule(), "GET /b": Rule()}).problems == []
 
 
-def test_a_strict_audit_fails_for_what_another_one_tells() -> None:
+def test_a_strict_audit_raises_the_problems_that_others_log() -> None:
     guard = Guard(Bench().gate, {"GET /aa": "jobs:read"})
     routes = routes_of(Starlette(routes=[Route("/a", page)]))
     with pytest.raises(ConfigurationError) as caught:
@@ -217,19 +227,19 @@ def test_a_strict_audit_fails_for_what_another_one_tells() -> None:
     report(guard, routes, strict=False)
 
 
-def test_a_gate_for_one_host_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_audit_names_the_one_host_of_a_gate(caplog: pytest.LogCaptureFixture) -> None:
     guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, host="api.example")
     with caplog.at_level("INFO", "lockgate"):
         report(guard, [], strict=True)
     assert "for the host api.example alone" in caplog.text
 
 
-def test_what_has_no_routes_to_list() -> None:
+def test_an_application_without_listable_routes_has_no_problems() -> None:
     assert routes_of(raw) == []
     assert audit_routes(Guard(Bench().gate, {"GET /a": "jobs:read"}), []).problems == []
 
 
-def test_operations_below_another_prefix_are_told_with_what_to_do() -> None:
+def test_operations_below_another_prefix_are_reported_with_the_remedy() -> None:
     """They are closed to sessions there: the rules name them at the root."""
     bench = Bench()
     at_root = Starlette(routes=operations(bench.gate))
@@ -244,3 +254,17 @@ def test_operations_below_another_prefix_are_told_with_what_to_do() -> None:
     assert (problems["root"], problems["other"]) == ([], [])
     (told,) = problems["mounted"]
     assert "below '/shop'" in told
+
+
+def test_a_route_whose_other_reading_takes_no_such_method_is_named() -> None:
+    routes = [Route("/orders/", page, methods=["POST"]), Route("/{name}", page)]
+    rules = {"POST /orders/": Rule(), "GET /{name}": Rule()}
+    (problem,) = audited(routes, rules).problems
+    assert problem.startswith("POST /orders/ is always answered with 405")
+    assert not audited(routes, {"POST /orders/": Rule(), "* /{name}": Rule()}).problems
+
+
+def test_a_general_route_beside_a_special_one_is_no_problem() -> None:
+    routes = [Route("/users/{id}", page), Route("/users/me", page, methods=["PUT"])]
+    rules = {"GET /users/{id}": Rule(), "PUT /users/me": Rule()}
+    assert not audited(routes, rules).problems

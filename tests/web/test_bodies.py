@@ -31,7 +31,7 @@ def problems(body: bytes) -> list[tuple[str, str]]:
     return [(problem.field, problem.message) for problem in caught.value.problems]
 
 
-def test_a_good_body() -> None:
+def test_a_valid_body_is_read() -> None:
     assert read_body(b' {"number": 3, "names": ["a"]}\n', Wanted) == Wanted(number=3, names=["a"])
 
 
@@ -55,7 +55,7 @@ def test_a_good_body() -> None:
         (b"[" * 100_000, ""),
     ],
 )
-def test_what_is_wrong_is_said_by_field(body: bytes, field: str) -> None:
+def test_a_problem_names_its_field_in_a_sentence(body: bytes, field: str) -> None:
     ((found, message),) = problems(body)
     assert found == field
     assert message.endswith(".")
@@ -94,7 +94,7 @@ def test_any_json_is_a_value_or_the_refusal(value: Any) -> None:
     "types",
     [[b"application/json"], [b"Application/JSON; charset=utf-8"], [b" application/json ;x"]],
 )
-def test_declared_as_json(types: list[bytes]) -> None:
+def test_a_body_declared_as_json_is_accepted(types: list[bytes]) -> None:
     require_json(types)
 
 
@@ -121,8 +121,8 @@ KEYSHIELD = r"ak-(?P<handle>[0-9a-f]{16})-(?P<secret>[A-Za-z0-9]{64})"
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_k2_no_part_of_a_key_comes_back(foreign: bool) -> None:
-    """A problem shows the first letters of what was sent: those of a key are blotted out before."""
+def test_k2_no_part_of_a_key_is_in_an_error(foreign: bool) -> None:
+    """A problem shows the first letters of the value; a key is redacted before."""
     gate = Gate(
         "memory://",
         brand="acme",
@@ -141,8 +141,8 @@ def test_k2_no_part_of_a_key_comes_back(foreign: bool) -> None:
     assert "'jobs:raed'" in str(refused.value.body())
 
 
-def test_thousands_of_unknown_fields_are_told_by_the_first_ones() -> None:
-    """Without a problem for each: that takes some 20 ms, and anybody may register an agent."""
+def test_of_thousands_of_unknown_fields_only_the_first_are_named() -> None:
+    """A problem for each would take some 20 ms, in an operation without a credential."""
     numbered = {f"{number:x}": 1 for number in range(8000)}
     body = json.dumps(numbered | {"number": "3"}, separators=(",", ":")).encode()
     told = ("number", "Input should be a valid integer.")

@@ -1,4 +1,4 @@
-"""A refusal that is given again is the one that would have been given anew."""
+"""A refusal from the cache equals the refusal that the store would give."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def ok(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class Service:
-    """A gate before an application, two keys of one organization and one that ends tomorrow."""
+    """A gate before an application, two keys of one organization and a key that ends tomorrow."""
 
     def __init__(self, **fields: Any) -> None:
         self.bench = Bench(plans=PlanBook([FREE, MORE, SHUT]), **fields)
@@ -99,7 +99,9 @@ LOWERED = [
 @example([*LOWERED, ("wait", 500_000), ONCE])
 @example([("wait", DAY - 500_000), *[SHORT] * 5, ("wait", 500_000), SHORT])
 @example([*FULL, TWICE, ("ask", 0, "/one", "HEAD"), ("ask", 1, "/all", "GET")])
-async def test_every_answer_is_that_of_a_gate_that_forgets(steps: list[tuple[Any, ...]]) -> None:
+async def test_every_answer_equals_that_of_a_gate_without_a_cache(
+    steps: list[tuple[Any, ...]],
+) -> None:
     """The same traffic to a gate that has an observer: that one answers each request anew."""
     remembering, forgetful = Service(observer=None), Service()
     for step in steps:
@@ -124,7 +126,7 @@ async def test_an_observer_hears_of_every_refusal() -> None:
     assert service.bench.names().count("refused") == 6
 
 
-async def test_shadow_mode_remembers_nothing() -> None:
+async def test_shadow_mode_caches_no_refusal() -> None:
     service = Service(observer=None)
     service.app = GateMiddleware(ok, service.gate, RULES, shadow="all")
     assert {(await service.call(0, "/one"))[0] for _ in range(9)} == {200}
@@ -141,7 +143,7 @@ async def test_a_store_that_does_not_see_every_change_is_asked_each_time(
     assert service.app.guard.denials.known == {}
 
 
-async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_cached_refusals_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_refusals, "_AT_MOST", 2)
     service = Service(observer=None)
     for key in (0, 1, 2):

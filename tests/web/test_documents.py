@@ -21,7 +21,9 @@ from lockgate import Gate, Plan, Registration, run
 from lockgate.asgi import GateMiddleware
 from lockgate.demo.applications import fastapi_application, flask_application, starlette_application
 from lockgate.demo.service import Service
+from lockgate.demo.sign_in import SignIn
 from lockgate.fastapi import error_handlers, operations
+from lockgate.options import KeyOptions
 from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie(["a session secret of the tests"])
@@ -48,7 +50,7 @@ def gate() -> Gate:
             per_address=10**9,
         ),
         anonymous=plenty,
-        key_cap=None,
+        key_options=KeyOptions(cap=None),
     )
     limits = {"rpm": 10**9, "rph": 10**9, "rpd": 10**9, "concurrent": 100}
     run(made.organizations.place("org_1", "enterprise", **limits))
@@ -71,13 +73,14 @@ FACES: dict[str, Any] = {
 
 
 def hold(face: str, cases: int) -> None:
-    """Ask so many things of a face, with a key, a session and nothing, and check each answer."""
+    """Send ``cases`` requests to an adapter, with and without credentials; check each answer."""
     make, load = FACES[face]
     behind = gate()
     key = run(behind.keys.create("org_1", "a key")).text
     bearer = {"Authorization": f"Bearer {key}"}
     cookie = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada', 'ada@example.com'))}"}
-    schema = load("/openapi.json", make(Service(behind)), headers=bearer)
+    service = Service(behind, SignIn("http://127.0.0.1", behind, sessions, is_local=True))
+    schema = load("/openapi.json", make(service), headers=bearer)
     operations = [found.ok() for found in schema.get_all_operations()]
     credentials = st.sampled_from([bearer, cookie, {}])
 

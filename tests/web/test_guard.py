@@ -1,4 +1,4 @@
-"""What every face does with a request: sessions, budgets, what is charged to whom."""
+"""The guard, which all adapters share: sessions, budgets, and the owner of each charge."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from lockgate.core.digests import Digest
 from lockgate.core.rule_book import RouteRules, RuleBook
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import InsufficientScope, MissingAuth, NotFound, SessionRequired
+from lockgate.options import WebOptions
 from lockgate.sessions import Session
 from lockgate.stores.base import Admission, IoMode
 from lockgate.web.guard import Guard
@@ -54,6 +55,9 @@ class Asking:
         values = found if isinstance(found, list) else [found]
         return [value.encode("latin-1") for value in values]
 
+    def whole(self, name: bytes) -> list[bytes]:
+        return self.header(name)
+
     def has_any(self, names: frozenset[bytes]) -> bool:
         return any(self.header(name) for name in names)
 
@@ -62,7 +66,7 @@ class Asking:
 
 
 def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal | None]:
-    """The code of the refusal, or "in", and who came in."""
+    """Return the code of the refusal, or "in", and the principal."""
     guard = Guard(bench.gate, fields.pop("rules", None), **fields)
     try:
         entry = run(guard.enter(caller))
@@ -124,7 +128,7 @@ def test_a_session_is_for_lockgates_own_operations_only() -> None:
     assert enter(bench, caller)[0] == "MISSING_AUTH"
 
 
-def test_an_application_may_accept_sessions_by_a_rule_of_its_own() -> None:
+def test_an_application_may_accept_sessions_by_its_own_rule() -> None:
     bench = Bench()
     rules = {"POST /x": Rule("jobs:write", accepts=("key", "session"), cost=3)}
     caller = Asking("POST", "/x", cookie=f"__session={bench.session()}", origin=ORIGIN)
@@ -137,7 +141,7 @@ def test_an_application_may_accept_sessions_by_a_rule_of_its_own() -> None:
     assert enter(bench, Asking("POST", "/x"), rules=rules)[0] == "MISSING_AUTH"
 
 
-def test_sessions_where_nobody_verifies_them() -> None:
+def test_a_session_is_refused_by_a_gate_without_a_verifier() -> None:
     bench = Bench(sessions=None)
     rules = {"POST /x": Rule(accepts=("session",))}
     caller = Asking("POST", "/x", cookie="__session=x")
@@ -202,7 +206,7 @@ def test_d24_a_spent_address_is_refused_before_its_session_is_verified(io: IoMod
     assert enter(bench, Asking(cookie="__session=org_1"))[0] == "in"
 
 
-def test_d24_a_session_that_is_verified_without_a_store_comes_in_from_a_spent_address() -> None:
+def test_d24_a_session_that_is_verified_offline_is_admitted_from_a_spent_address() -> None:
     """Otherwise one client locks every other one at its address out of revoking a leaked key."""
     bench = Bench(anonymous=2)
     spend(bench)
@@ -217,7 +221,7 @@ def test_d24_a_session_that_is_verified_without_a_store_comes_in_from_a_spent_ad
     assert bench.used() == 3
 
 
-def test_d24_a_verifier_tells_for_each_cookie_whether_it_needs_a_store() -> None:
+def test_d24_a_verifier_decides_for_each_cookie_whether_it_needs_a_store() -> None:
     sessions = Sorting("both")
     bench = Bench(sessions=sessions, anonymous=2)
     spend(bench)
@@ -244,7 +248,7 @@ def test_d24_public_routes_and_failures_have_a_budget_each() -> None:
 
 def test_d24_a_probe_is_admitted_from_a_spent_address() -> None:
     """Behind a proxy that is not configured, all clients share the address of the orchestrator."""
-    bench = Bench(anonymous=2, health="/health")
+    bench = Bench(anonymous=2, web_options=WebOptions(health="/health"))
     run(bench.gate.readiness.prepare())
     for path in ("/health/live", "/health/ready"):
         codes = [enter(bench, Asking(path=path))[0] for _ in range(5)]
@@ -266,14 +270,19 @@ def test_d24_a_spent_address_is_spent_for_all_public_routes_but_probes(
     method: str, path: str
 ) -> None:
     registration = Registration(session_secrets=[SECRET])
-    bench = Bench(anonymous=2, health="/health", registration=registration, public_url=ORIGIN)
+    bench = Bench(
+        anonymous=2,
+        web_options=WebOptions(health="/health"),
+        registration=registration,
+        public_url=ORIGIN,
+    )
     rules = {"GET /{p:path}": PUBLIC}
     codes = [enter(bench, Asking(method, path), rules=rules)[0] for _ in range(3)]
     assert codes == ["in", "in", "RATE_LIMIT_EXCEEDED"]
 
 
 def test_d24_a_refusal_for_another_reason_is_its_own_from_a_spent_address() -> None:
-    """A key that was admitted lately is told what its plan and its scopes say, as ever."""
+    """A recently admitted key gets the refusals of its plan and scopes, as from any address."""
     bench = Bench(rpm=3, anonymous=2)
     rules = {"GET /y": "jobs:read"}
     key = f"Bearer {bench.key('models:read')}"
@@ -314,7 +323,7 @@ def test_d24_a_key_that_was_refused_and_is_known_later_shows_its_plan() -> None:
     assert dict(bench.gate.headers(*measured))[b"x-ratelimit-limit"] == b"7"
 
 
-def test_d24_a_known_key_whose_digest_moved_comes_in_from_a_spent_address() -> None:
+def test_d24_a_known_key_with_a_moved_digest_is_admitted_from_a_spent_address() -> None:
     """Another process has moved it to a newer pepper since it was admitted here (K9)."""
     store, old, new = MemoryStore(), b"an old pepper of the tests", b"a new pepper of the tests"
     bench = Bench(store=store, peppers=[old, new], anonymous=2)
@@ -341,8 +350,8 @@ def test_d24_a_known_key_that_was_revoked_asks_the_store_once_more_only() -> Non
     assert store.admissions == asked
 
 
-def test_d24_a_cross_site_write_with_a_good_session_is_nobodys_failure() -> None:
-    """A page elsewhere spends no budget of its visitor's address, and learns nothing of it."""
+def test_d24_a_cross_site_write_with_a_good_session_is_charged_to_no_budget() -> None:
+    """A page of another origin spends no budget of its visitor's address, and does not see it."""
     bench = Bench(anonymous=2)
     evil = {"cookie": f"__session={bench.session()}", "origin": "https://evil.example"}
     codes = [enter(bench, Asking("POST", **evil))[0] for _ in range(4)]
@@ -355,7 +364,7 @@ def test_d24_a_cross_site_write_with_a_good_session_is_nobodys_failure() -> None
     assert bench.used() == 0
 
 
-def test_d24_a_session_without_an_organization_fails_by_itself() -> None:
+def test_d24_a_session_without_an_organization_is_charged_to_its_user() -> None:
     """It was verified, so its address is not charged; and no flood of it reaches a store."""
     bench = Bench(anonymous=2)
     homeless = {
@@ -400,12 +409,12 @@ def test_an_ipv6_client_counts_by_its_network() -> None:
         ({"DELETE /api/v1/api-keys/{x}": PUBLIC}, "contradict"),
     ],
 )
-def test_rules_that_do_not_fit_are_said(rules: dict[str, Any], said: str) -> None:
+def test_contradicting_or_unreadable_rules_are_refused(rules: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Guard(Bench().gate, rules)
 
 
-def test_the_rule_of_an_operation_is_held_against_whoever_is_in() -> None:
+def test_the_rule_of_an_operation_is_checked_against_the_principal() -> None:
     bench = Bench()
     by_key = run(bench.gate.authenticate(bench.key("models:read")))
     with pytest.raises(MissingAuth):
@@ -451,7 +460,7 @@ def test_made_up_methods_are_not_looked_up_one_by_one(monkeypatch: pytest.Monkey
     assert len(looked_up) <= 8
 
 
-def test_an_operation_is_closed_whoever_lets_somebody_in() -> None:
+def test_an_operation_checks_its_own_rule_behind_any_other_rule() -> None:
     """Also where no guard knew the rule: the operation holds its own against the caller."""
     bench = Bench()
     by_key = run(bench.gate.authenticate(bench.key("models:read")))
@@ -472,7 +481,7 @@ def test_an_operation_is_closed_whoever_lets_somebody_in() -> None:
 
 
 def test_d25_no_header_is_invented_for_an_organization_without_limits() -> None:
-    """Nor are those of its address put in their place when its key lacks a scope."""
+    """The headers of its address do not replace them when its key lacks a scope."""
     bench = Bench(rpm=None)
     guard = Guard(bench.gate, {"GET /x": "jobs:read"})
     key = bench.key("models:read")
@@ -481,7 +490,7 @@ def test_d25_no_header_is_invented_for_an_organization_without_limits() -> None:
     assert caught.value.rate == ()
 
 
-def test_a_known_key_comes_in_when_its_digest_has_moved_elsewhere() -> None:
+def test_a_known_key_is_admitted_after_another_process_moved_its_digest() -> None:
     """Another process may have moved it to a newer pepper: then it is looked at anew (K9)."""
     bench = Bench()
     text = bench.key()
@@ -520,7 +529,7 @@ def test_a_known_key_that_is_revoked_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("path", ["/jobs/7", "/elsewhere"])
-def test_a_refusal_tells_the_route_and_how_long_to_wait(path: str) -> None:
+def test_the_event_of_a_refusal_has_the_route_and_the_wait(path: str) -> None:
     bench = Bench(rpm=1)
     guard = Guard(bench.gate, {"GET /jobs/{id}": "jobs:read"})
     asking = Asking("GET", path, authorization=f"Bearer {bench.key()}")

@@ -84,7 +84,7 @@ class Nested:
 
     @property
     def rate(self) -> list[int]:
-        """The limits and what remains, as often as they are told."""
+        """Every value of the headers of limits and remaining units, in order."""
         names = "x-ratelimit-limit", "x-ratelimit-remaining"
         return [int(value) for name, value in self.headers if name in names]
 
@@ -131,7 +131,7 @@ def test_a_public_gate_between_two_others_changes_no_charge(face: str) -> None:
     assert bench.used() == 5
 
 
-async def test_a_slot_of_another_gate_is_none_of_this_gates_D26() -> None:
+async def test_an_inner_gate_does_not_share_the_slot_of_another_gate_D26() -> None:
     outer, inner = Bench(), Bench()
     credentials = [outer.key(), inner.key()]
     held: list[int] = []
@@ -203,7 +203,7 @@ async def test_a_gate_around_another_gate_charges_its_own_requests_once(slot: bo
     assert other.used() == 1
 
 
-def test_what_the_inner_gate_costs_more_is_refused_where_a_window_is_full(face: str) -> None:
+def test_the_further_cost_of_an_inner_gate_is_refused_by_a_full_window(face: str) -> None:
     bench = Bench(rpm=9)
     nested = Nested(face, bench, {"POST /jobs": Rule()}, {"POST /jobs": Rule(cost=5)})
     bearer = f"Bearer {bench.key()}"
@@ -228,7 +228,7 @@ def test_a_store_that_fails_at_the_inner_gate_is_503(
     nested = Nested(face, bench, {"POST /jobs": Rule()}, {"POST /jobs": Rule(cost=5)})
     bearer = f"Bearer {bench.key()}"
 
-    async def fail(*_: object) -> Any:
+    async def fail(*_: object, **__: object) -> Any:
         raise OSError("gone")
 
     monkeypatch.setattr(type(bench.gate.store), "hit", fail)
@@ -245,7 +245,7 @@ def test_a_store_that_fails_at_the_inner_gate_is_503(
         (({"POST /jobs": PUBLIC}, {"POST /jobs": PUBLIC}), [[7, 6], [7, 5]]),
     ],
 )
-def test_the_headers_are_those_of_the_innermost_gate_that_measured(
+def test_the_rate_headers_come_from_the_innermost_gate_that_measured(
     face: str, rules: tuple[Rules, ...], told: list[list[int]]
 ) -> None:
     bench = Bench(rpm=3, anonymous=7)
@@ -255,7 +255,7 @@ def test_the_headers_are_those_of_the_innermost_gate_that_measured(
         assert nested.rate == limit_and_remaining, status
 
 
-def test_an_inner_gate_in_shadow_mode_lets_on_who_is_in(face: str) -> None:
+def test_an_inner_gate_in_shadow_mode_passes_admitted_requests_on(face: str) -> None:
     bench = Bench(rpm=3)
     inner = {"POST /jobs": Rule("jobs:write", cost=5)}
     nested = Nested(face, bench, {"POST /jobs": Rule()}, inner, shadow="all")
@@ -344,10 +344,10 @@ def both_in_turn(face: str, first: Any, second: Any) -> Any:
 )
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_gate_beside_another_one_admits_by_itself_D26(
+def test_a_gate_beside_another_gate_admits_independently_D26(
     face: str, late: bool, inside: bool, first: Rule, ran: int, charged: int
 ) -> None:
-    """What the first gate admitted is over: its slot and its cost say nothing to the second."""
+    """The admission by the first gate has ended: its slot and cost do not count at the second."""
     bench = Bench()
     application = Nested(face, bench)
     application.late = late

@@ -19,12 +19,15 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from werkzeug.test import Client
 
-from lockgate import Gate, asgi, run, wsgi
-from lockgate.errors import KeyExpired, KeyRevoked
+from lockgate import Gate, Registration, Rule, asgi, run, wsgi
+from lockgate.core.timestamps import DAY
+from lockgate.errors import KeyExpired, KeyRevoked, SessionInvalid
+from lockgate.options import WebOptions
 from lockgate.services.open_streams import OpenStream, OpenStreams
+from lockgate.sessions import Session
 from tests.servers import free_port
 
-from .driving import Bench, Line, body_messages, http_scope, websocket_scope
+from .driving import ORIGIN, SECRET, Bench, Line, body_messages, http_scope, websocket_scope
 
 SERVICE = "tests.web.streaming_service"
 ROOT = Path(__file__).parents[2]
@@ -134,7 +137,7 @@ def test_the_streams_of_a_revoked_key_end_under_wsgi(server: str, owner: tuple[O
 
 
 class Endless:
-    """An ASGI application whose response, or WebSocket, goes on."""
+    """An ASGI application with an endless response or WebSocket."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.whole = whole
@@ -205,7 +208,7 @@ async def test_a_websocket_is_closed_by_the_reason_of_its_key(how: str) -> None:
     assert line.sent[-1] == {"type": "websocket.close", "code": 1008, "reason": code}
 
 
-async def test_a_background_task_goes_on_although_the_key_is_revoked() -> None:
+async def test_a_background_task_continues_although_the_key_is_revoked() -> None:
     bench = Bench()
     key = bench.key()
     endless = Endless(whole=True)
@@ -260,8 +263,8 @@ async def test_gates_inside_one_another_watch_a_stream_once() -> None:
     assert [message["type"] for message in line.sent] == ["websocket.accept", "websocket.close"]
 
 
-async def test_streams_outlive_their_key_where_the_gate_is_told_so() -> None:
-    bench = Bench(end_streams=False)
+async def test_streams_outlive_their_key_with_end_streams_off() -> None:
+    bench = Bench(web_options=WebOptions(end_streams=False))
     key = bench.key()
     endless = Endless()
     app = asgi.GateMiddleware(endless, bench.gate)
@@ -270,6 +273,117 @@ async def test_streams_outlive_their_key_where_the_gate_is_told_so() -> None:
     assert bench.gate.streams is None
     endless.go_on.set()
     await task
+
+
+RULES = {"GET /x": Rule(accepts=("session",))}
+
+
+class Agency:
+    """A gate that registers agents, and one of them signed in."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(registration=Registration(session_secrets=[SECRET]))
+        self.gate = self.bench.gate
+        assert self.gate.accounts is not None
+        self.agents = self.gate.accounts.agents
+        made = run(
+            self.gate.accounts.register(
+                agent_name="an agent", billing_email="ada@example.com", address="1.2.3.4"
+            )
+        )
+        self.organization = made.account.organization
+        self.token = made.dashboard_token
+        self.cookie = self.sign_in()
+
+    def sign_in(self) -> str:
+        return run(self.agents.sign_in(self.token, address="1.2.3.4")).cookie
+
+    def end(self, how: str) -> None:
+        assert self.gate.accounts is not None
+        if how == "signed out":
+            run(self.agents.sign_out(self.organization))
+        elif how == "claimed":
+            ada = Session(None, "ada", "ada@example.com")
+            run(self.gate.accounts.claims.claim(ada, self.organization))
+        else:
+            self.bench.clock.now += 8 * DAY
+
+
+def with_session(cookie: str, kind: str = "http") -> Scope:
+    headers = [("cookie", f"__session={cookie}"), ("origin", ORIGIN)]
+    scope = http_scope if kind == "http" else websocket_scope
+    return scope(path="/x", headers=headers)
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize("how", ["signed out", "claimed", "expired"])
+async def test_the_streams_of_an_agents_session_end_with_it(how: str, kind: str) -> None:
+    agency = Agency()
+    endless = Endless()
+    app = asgi.GateMiddleware(endless, agency.gate, RULES)
+    task, line = await begin(app, endless, with_session(agency.cookie, kind))
+    assert agency.gate.streams is not None
+    await agency.gate.streams.look()
+    await agency.gate.streams.look()
+    assert not task.done()
+    agency.end(how)
+    await asyncio.wait_for(task, 60)
+    if kind == "websocket":
+        close = {"type": "websocket.close", "code": 1008, "reason": "SESSION_INVALID"}
+        assert line.sent[-1] == close
+    ended = [event.fields for event in agency.bench.told if event.name == "streams_ended"]
+    wanted = {"organization": agency.organization, "id": None, "streams": 1}
+    assert ended == [{**wanted, "code": "SESSION_INVALID"}]
+    assert agency.cookie not in repr(agency.bench.told)
+
+
+async def test_the_stream_of_another_agents_session_goes_on() -> None:
+    agency = Agency()
+    assert agency.gate.accounts is not None
+    made = await agency.gate.accounts.register(
+        agent_name="another", billing_email="bob@example.com", address="1.2.3.4"
+    )
+    running = []
+    for cookie in (
+        agency.cookie,
+        (await agency.agents.sign_in(made.dashboard_token, address="1.2.3.4")).cookie,
+        agency.bench.session(),
+    ):
+        endless = Endless()
+        app = asgi.GateMiddleware(endless, agency.gate, RULES)
+        running.append((endless, *await begin(app, endless, with_session(cookie))))
+    agency.end("signed out")
+    await asyncio.wait_for(running[0][1], 60)
+    assert agency.gate.streams is not None
+    await agency.gate.streams.look()
+    for endless, task, _ in running[1:]:
+        assert not task.done()
+        endless.go_on.set()
+        await task
+
+
+def test_a_wsgi_stream_of_an_agents_session_ends_with_it() -> None:
+    agency = Agency()
+
+    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        while True:
+            yield b"part"
+
+    for cookie, ends in ((agency.cookie, True), (agency.bench.session(), False)):
+        client = Client(wsgi.GateMiddleware(app, agency.gate, RULES), use_cookies=False)
+        answer = client.get("/x", headers={"Cookie": f"__session={cookie}"}, buffered=False)
+        parts = answer.iter_encoded()
+        assert next(parts) == b"part"
+        agency.end("signed out")
+        assert agency.gate.streams is not None
+        run(agency.gate.streams.look())
+        if ends:
+            with pytest.raises(SessionInvalid):
+                next(parts)
+        else:
+            assert next(parts) == b"part"
+        answer.close()
 
 
 def test_a_wsgi_stream_sends_no_part_after_its_key_was_revoked() -> None:
@@ -319,7 +433,7 @@ async def test_a_store_that_fails_is_asked_again_about_a_key() -> None:
     row = await bench.gate.store.find(token.handle)
     assert row is not None
     failing = Failing(bench)
-    streams = OpenStreams(cast(Any, failing), None, bench.gate.events)
+    streams = OpenStreams(cast(Any, failing), None, None, bench.gate.events)
     stream = OpenStream(row)
     streams.add(stream)
     bench.revoke(key)

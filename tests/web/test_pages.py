@@ -21,6 +21,7 @@ from werkzeug.serving import make_server
 from lockgate import PUBLIC, run
 from lockgate.asgi import GateMiddleware
 from lockgate.flask import protect
+from lockgate.options import WebOptions
 from lockgate.starlette import operations
 from tests.blackbox.browser import Browser
 
@@ -41,7 +42,7 @@ def origin_at(address: tuple[str, int]) -> str:
 
 @contextmanager
 def page() -> Iterator[str]:
-    """Serve an empty page on an origin of its own, and give that origin."""
+    """Serve an empty page on a separate origin, and yield that origin."""
 
     async def empty(_: Request) -> Response:
         return HTMLResponse("<!doctype html><title>page</title>")
@@ -147,7 +148,7 @@ def test_a_page_of_a_listed_origin_writes_and_another_does_not(serve: Serve) -> 
     seen: Seen = []
     with ExitStack() as stack:
         console, evil = (stack.enter_context(page()) for _ in range(2))
-        bench = Bench(allowed_origins=[console])
+        bench = Bench(web_options=WebOptions(allowed_origins=[console]))
         service = stack.enter_context(serve(bench, [console, evil], seen))
         browser = stack.enter_context(Browser())
 
@@ -178,7 +179,7 @@ def test_a_page_of_a_listed_origin_writes_and_another_does_not(serve: Serve) -> 
         assert "__session=" in seen[-1][1]["cookie"]
         status, refused = write("DELETE", f"{KEYS}/{created['id']}")
         assert (status, refused["code"]) == (403, "CROSS_SITE_REQUEST")
-        # What needs no preflight: the page learns nothing, and nothing happens.
+        # A request without a preflight: the page sees no answer, and no key is made.
         body = json.dumps(json.dumps({"name": "by a simple request"}))
         kind = browser.run(BLIND.format(url=json.dumps(service + KEYS), body=body))
         assert (kind, seen[-1][1]["origin"]) == ("opaque", evil)

@@ -74,7 +74,9 @@ SERVERS = pytest.mark.parametrize("server", ["asgi", "wsgi"])
 
 @SERVERS
 @pytest.mark.parametrize(("path", "status"), [("/jobs", 200), ("/models", 403), ("/missing", 404)])
-def test_each_answer_to_the_old_key_tells_when_it_ends(server: str, path: str, status: int) -> None:
+def test_each_answer_to_the_old_key_has_deprecation_and_sunset(
+    server: str, path: str, status: int
+) -> None:
     rotated = Rotated()
     for _ in range(2):
         got, headers = rotated.ask(server, path, rotated.old)
@@ -87,7 +89,7 @@ def test_each_answer_to_the_old_key_tells_when_it_ends(server: str, path: str, s
 
 
 @SERVERS
-def test_a_refusal_that_is_repeated_from_memory_tells_it_too(server: str) -> None:
+def test_a_refusal_from_the_cache_has_the_sunset_header_too(server: str) -> None:
     rotated = Rotated(rpm=1)
     answers = [rotated.ask(server, "/jobs", rotated.old) for _ in range(4)]
     assert [status for status, _ in answers] == [200, 429, 429, 429]

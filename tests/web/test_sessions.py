@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket
 from lockgate import Rule
 from lockgate.asgi import GateMiddleware
 from lockgate.flask import protect
+from lockgate.options import WebOptions
 from lockgate.starlette import operations
 
 from .driving import ORIGIN, Bench, Line, ask, websocket_scope
@@ -107,7 +108,7 @@ FACES = pytest.mark.parametrize("face", [by_asgi, by_wsgi])
         ([JSON, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-origin")], 403),
         ([JSON, ("referer", "https://evil.example/"), ("origin", "null")], 403),
         ([JSON, ("x-http-method-override", "GET"), ("origin", "https://evil.example")], 403),
-        # What a form or a simple request of another site can declare.
+        # Content types that a form or a simple request of another site can declare.
         ([], 415),
         ([("content-type", "")], 415),
         ([("content-type", "text/plain")], 415),
@@ -123,8 +124,10 @@ FACES = pytest.mark.parametrize("face", [by_asgi, by_wsgi])
     ],
     ids=repr,
 )
-def test_who_may_create_a_key(face: Face, headers: Headers, status: int) -> None:
-    bench = Bench(allowed_origins=[CONSOLE])
+def test_only_own_and_listed_origins_create_a_key(
+    face: Face, headers: Headers, status: int
+) -> None:
+    bench = Bench(web_options=WebOptions(allowed_origins=[CONSOLE]))
     cookie = ("cookie", f"__session={bench.session()}")
     assert face(bench, "POST", KEYS, [cookie, *headers], BODY) == status
     created = [event for event in bench.told if event.name == "key_created"]
@@ -134,7 +137,7 @@ def test_who_may_create_a_key(face: Face, headers: Headers, status: int) -> None
 
 @FACES
 @pytest.mark.parametrize("method", ["DELETE", "delete", "PUT", "PATCH", "TRACE", "PURGE"])
-def test_nobody_revokes_a_key_from_elsewhere(face: Face, method: str) -> None:
+def test_no_page_of_another_origin_revokes_a_key(face: Face, method: str) -> None:
     bench = Bench()
     bench.key()
     (key,) = asyncio.run(bench.gate.keys.list("org_1")).keys
@@ -148,10 +151,8 @@ def test_nobody_revokes_a_key_from_elsewhere(face: Face, method: str) -> None:
 
 @FACES
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_page_elsewhere_may_ask_and_is_told_nothing_by_its_browser(
-    face: Face, method: str
-) -> None:
-    """Reading changes nothing, and no answer says that other origins may read it."""
+def test_a_page_of_another_origin_gets_no_cors_headers_for_a_read(face: Face, method: str) -> None:
+    """A read changes no state, and no answer lets another origin read it."""
     bench = Bench()
     headers = [("cookie", f"__session={bench.session()}"), ("origin", "https://evil.example")]
     assert face(bench, method, KEYS, headers, BODY) == 200
@@ -204,7 +205,7 @@ async def test_no_page_elsewhere_opens_a_socket(headers: Headers, status: int | 
     else:
         assert opened == []
         assert line.sent[0]["status"] == status
-    # A key is nobody's to borrow: no browser sends one by itself.
+    # No browser sends a key by itself, so a page cannot borrow one.
     with_key = Line([{"type": "websocket.connect"}])
     scope = websocket_scope("/live", key=bench.key(), headers=sent)
     await app(scope, with_key.receive, with_key.send)

@@ -1,4 +1,4 @@
-"""Shadow mode: what is only watched, what is enforced beside it, and how it is told."""
+"""Shadow mode: watched and enforced decisions, and their events."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ def test_credentials_scopes_and_methods_are_enforced_while_limits_are_watched(
         assert ask("/open")[::2] == (200, "nobody")
 
 
-def test_all_is_only_watched_and_a_good_caller_stays_known(served: Callable[..., Ask]) -> None:
+def test_shadow_all_admits_every_request_and_keeps_the_principal(
+    served: Callable[..., Ask],
+) -> None:
     bench = Bench(rpm=1)
     ask, narrow = served(bench, "all"), bench.key("models:read")
     assert [ask(key=narrow)[2] for _ in range(3)] == ["org_1 free"] * 3
@@ -134,7 +136,7 @@ def test_another_mode_is_refused(shadow: Any, served: Callable[..., Ask]) -> Non
         served(Bench(), shadow)
 
 
-def test_a_minute_of_it_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_shadow_mode_logs_one_summary_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     told: list[Event] = []
     now = [1000.0]
     watch = Watch(Events(told.append), lambda: now[0])

@@ -180,7 +180,7 @@ async def test_a_view_runs_by_no_path_without_its_rule(
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_a_path_with_a_rule_of_its_own_runs_the_view_by_that(
+async def test_a_path_with_its_own_rule_runs_the_shared_view_by_that_rule(
     framework: Callable[..., Any],
 ) -> None:
     bench = Bench()
@@ -197,7 +197,7 @@ async def test_a_more_general_rule_that_asks_for_as_much_is_enough() -> None:
     assert (await ask(app, path="/models.json", key=bench.key("models:read"))).status == 200
 
 
-async def test_shadow_mode_runs_the_view_and_tells() -> None:
+async def test_shadow_mode_runs_the_shared_view_and_emits_route_mismatch() -> None:
     bench = Bench()
     app = starlette(bench, NAMED, shadow="all")
     assert (await ask(app, path="/models.json")).status == 200
@@ -299,7 +299,7 @@ def test_flask_runs_a_class_by_no_path_without_its_rule() -> None:
     assert app.test_client().get("/v2/models").status_code == 404
 
 
-def test_the_audit_names_a_path_whose_view_has_a_rule_elsewhere() -> None:
+def test_the_audit_names_a_path_with_a_view_that_has_a_rule_elsewhere() -> None:
     rules: Rules = {**NAMED, "GET /static/{name:path}": PUBLIC}
     problems = audit(protect(flask(), Bench().gate, rules=rules)).problems
     assert len(problems) == 2
@@ -307,7 +307,7 @@ def test_the_audit_names_a_path_whose_view_has_a_rule_elsewhere() -> None:
         assert f"GET {path} runs the same view as /models, whose rule it does not have" in problem
 
 
-def test_strict_refuses_such_a_path() -> None:
+def test_a_strict_protect_refuses_a_path_that_shares_a_guarded_view() -> None:
     with pytest.raises(ConfigurationError, match="runs the same view"):
         protect(flask(), Bench().gate, rules=NAMED, strict=True)
 

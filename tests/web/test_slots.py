@@ -32,6 +32,7 @@ from lockgate.fastapi import error_handlers
 from lockgate.fastapi import requires as fastapi_requires
 from lockgate.flask import protect
 from lockgate.flask import requires as flask_requires
+from lockgate.options import SlotOptions
 from lockgate.starlette import requires
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 
@@ -125,8 +126,8 @@ async def test_a_slot_is_free_with_the_last_byte_or_after_background_tasks(
     assert bench.names() == []
 
 
-async def test_a_background_task_loses_nothing_although_its_slot_is_free() -> None:
-    bench = Bench(slot_lease=0.06)
+async def test_a_background_task_runs_to_its_end_after_its_slot_is_free() -> None:
+    bench = Bench(slot_options=SlotOptions(lease=0.06))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -144,7 +145,7 @@ async def test_a_background_task_loses_nothing_although_its_slot_is_free() -> No
 
 
 async def test_a_websocket_that_loses_its_slot_is_closed_with_1013() -> None:
-    bench = Bench(slot_lease=0.06)
+    bench = Bench(slot_options=SlotOptions(lease=0.06))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.accept"})
@@ -205,7 +206,7 @@ async def test_an_exception_and_a_cancellation_give_the_slot_back(bench: Bench) 
     assert held(bench) == 0
 
 
-async def test_a_client_that_goes_away_gives_the_slot_back(bench: Bench) -> None:
+async def test_the_slot_of_a_disconnected_client_is_freed(bench: Bench) -> None:
     """As Starlette does it: the body is cancelled, within a scope that cancels every await."""
     begun = asyncio.Event()
 
@@ -235,7 +236,7 @@ async def test_a_client_that_goes_away_gives_the_slot_back(bench: Bench) -> None
     assert held(bench) == 0
 
 
-def test_l7_a_real_client_that_goes_away_gives_the_slot_back(bench: Bench) -> None:
+def test_l7_the_slot_of_a_disconnected_client_is_freed_over_a_socket(bench: Bench) -> None:
     begun = threading.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -267,7 +268,7 @@ async def lose(bench: Bench) -> None:
 
 
 async def test_a_job_that_loses_its_slot_is_stopped() -> None:
-    bench = Bench(slot_lease=0.06)
+    bench = Bench(slot_options=SlotOptions(lease=0.06))
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["lockgate.entry"].slot.lost is False
@@ -284,7 +285,7 @@ async def test_a_job_that_loses_its_slot_is_stopped() -> None:
 
 
 async def test_a_response_that_has_begun_is_broken_off() -> None:
-    bench = Bench(slot_lease=0.06)
+    bench = Bench(slot_options=SlotOptions(lease=0.06))
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -381,7 +382,7 @@ def test_a_body_holds_its_slot_until_it_is_closed(bench: Bench, app: Any) -> Non
     assert held(bench) == 0
 
 
-def test_what_fails_under_wsgi_gives_the_slot_back(bench: Bench) -> None:
+def test_a_failing_wsgi_application_frees_its_slot(bench: Bench) -> None:
     def failing(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         raise ZeroDivisionError
 
@@ -402,7 +403,7 @@ def test_what_fails_under_wsgi_gives_the_slot_back(bench: Bench) -> None:
 
 
 def test_a_wsgi_job_that_has_lost_its_slot_is_refused() -> None:
-    bench = Bench(slot_lease=0.06)
+    bench = Bench(slot_options=SlotOptions(lease=0.06))
 
     def checking(environ: WSGIEnvironment, start_response: StartResponse) -> Iterator[bytes]:
         run(lose(bench))
@@ -523,7 +524,7 @@ async def test_a_rule_and_an_endpoint_hold_one_slot(
 async def test_an_endpoint_that_loses_its_slot_is_stopped(
     make: Callable[[Bench], ASGIApp],
 ) -> None:
-    bench = Bench(slot_lease=0.06)
+    bench = Bench(slot_options=SlotOptions(lease=0.06))
     answer = await ask(make(bench), "POST", "/losing", key=bench.key())
     assert (answer.status, answer.code) == (503, "SLOT_LOST")
     assert answer.rate == (1000, 999, answer.rate[2])
@@ -572,7 +573,7 @@ async def test_g6_the_refusal_is_the_same_everywhere() -> None:
         seen.append((refused.status_code, headers, refused.data))
     for status, headers, body in seen:
         assert (status, body) == (429, TAKEN)
-        # What a request costs is said at the Flask view.
+        # The cost of a request is declared at the Flask view.
         one, expected = (
             [header for header in each if header[0] != "x-ratelimit-remaining"]
             for each in (headers, seen[0][1])

@@ -1,1 +1,1 @@
-"""Top floor: the faces. Thin; what they decide is decided in :mod:`lockgate.web.guard`."""
+"""The adapters of web frameworks. Decisions are made in :mod:`lockgate.web.guard`."""

@@ -60,6 +60,10 @@ class AsgiRequest:
         """
         return [value.strip(b" \t") for key, value in self._headers if key == name]
 
+    def whole(self, name: bytes) -> list[bytes]:
+        """Every value of a header: a server joins none."""
+        return self.header(name)
+
     def has_any(self, names: frozenset[bytes]) -> bool:
         """Return whether the request has a header of one of these lower-case names."""
         for name, _ in self._headers:  # noqa: SIM110 - a generator takes twice as long
@@ -68,7 +72,7 @@ class AsgiRequest:
         return False
 
     async def pause(self) -> None:
-        """Let what else the event loop serves go on."""
+        """Let other tasks of the event loop run."""
         await pause()
 
 

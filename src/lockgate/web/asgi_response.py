@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Final
 
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
@@ -12,20 +12,25 @@ from ..core.api_keys import ApiKey
 from ..core.deprecation import SUNSET_HEADERS
 from ..core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
 from ..errors import Header, Refusal, TryAgain, Unauthenticated
-from ..services.concurrency import ConcurrencySlot
+from ..gate import Gate
+from ..services.agent_sessions import AgentSession
 from ..services.open_streams import OpenStream
-from .entry import ENTRY, Entry, mark_rated
+from .asgi_request import AsgiRequest
+from .entry import Entry, gate_in, mark_rated
 from .operations.operation import Reply
 from .operations.table import refused
+from .sessions import agent_session
 
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _OURS_AND_CACHES: Final = OURS | {b"cache-control"}
+_NOTICED: Final = OURS | {b"content-length"}
 _DENIAL: Final = "websocket.http.response"
 _POLICY_VIOLATION: Final = 1008
 _TRY_AGAIN_LATER: Final = 1013
 _STARTS: Final = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
 )
+_CLOSE: Final = "websocket.close"
 _ENDS: Final = frozenset(
     {
         "http.response.body",
@@ -39,8 +44,8 @@ _ENDS: Final = frozenset(
 class _Stream(OpenStream):
     """A stream that ends by the cancellation of the task that runs the application."""
 
-    def __init__(self, key: ApiKey, task: "asyncio.Task[object]") -> None:
-        super().__init__(key)
+    def __init__(self, holder: ApiKey | AgentSession, task: "asyncio.Task[object]") -> None:
+        super().__init__(holder)
         self._task = task
         self._is_over = self._is_cancelled = False
 
@@ -64,157 +69,157 @@ class _Stream(OpenStream):
         self.was_cut()
 
 
-class Response:
-    """Passes the messages of an application on, from the admission of its request to its end.
+def answer(  # noqa: PLR0912 - each call more costs as much as twenty lines
+    entry: Entry, task: "asyncio.Task[object] | None", scope: Scope, send: Send, message: Message
+) -> Awaitable[None]:
+    """Send a message of the application; the first one with the rate headers (G2, D38).
 
     Args:
         entry: the record of the admission.
+        task: runs the application: a response that may go on after its key has ended is watched,
+            so one of unknown length, one of several parts, a WebSocket; None: none is.
         scope: of the request.
         send: of the server.
+        message: of the application, which keeps it.
     """
-
-    __slots__ = ("_entry", "_has_ended", "_scope", "_send", "_slot", "_task", "stream")
-
-    def __init__(self, entry: Entry, scope: Scope, send: Send) -> None:
-        self._entry = entry
-        self._scope = scope
-        self._send = send
-        self._slot: ConcurrencySlot | None = None
-        self._has_ended = False
-        self.stream: _Stream | None = None
-        """The response as a stream that ends with its key; None: it is none so far."""
-        self._task: asyncio.Task[object] | None = None
-        """The task of the application, where the response may become a stream."""
-        principal = entry.principal
-        if principal is not None and principal.key is not None and entry.guard.streams is not None:
-            self._task = asyncio.current_task()
-
-    def answer(  # noqa: PLR0912 - each call more costs here
-        self, message: Message
-    ) -> Awaitable[None]:
-        """Send a message of the application."""
-        kind, entry = message["type"], self._entry
-        if entry.has_started:
-            if kind in _ENDS and not message.get("more_body"):
-                self._has_ended = True
-                if self._slot is not None or self.stream is not None:
-                    return self._end(message)
-            elif self._task is not None and self.stream is None:
-                self._watch(self._task)
-            return self._send(message)
-        if kind not in _STARTS and kind != "websocket.close":
-            return self._send(message)
-        guard, measured = entry.guard, entry.measured
-        rate = () if measured is None else guard.gate.headers(*measured)
-        if kind == "websocket.close":
-            mark_rated(entry.outer)
-            return _decline(message, rate, self._scope, self._send)
-        entry.has_started = True
-        if self._task is not None:
-            for name, _ in message.get("headers", ()) if kind != "websocket.accept" else ():
-                if name == b"content-length":
-                    break
+    kind = message["type"]
+    if entry.has_started:
+        if kind in _ENDS and not message.get("more_body"):
+            if entry.slot is not None or entry.stream is not None:
+                return _end(entry, message, send)
+            entry.has_ended = True
+        elif task is not None and entry.stream is None and not entry.has_ended:
+            _watch(entry, task, scope)
+        return send(message)
+    if kind not in _STARTS:
+        return send(message) if kind != _CLOSE else _decline(entry, message, scope, send)
+    entry.has_started = True
+    guard, measured = entry.guard, entry.measured
+    headers = [*message.get("headers", ())]  # They may come only once.
+    has_length = has_ours = False
+    for name, _ in headers:
+        name = name.lower()  # noqa: PLW2901 - another name takes longer
+        if name in _NOTICED:
+            if name == b"content-length":
+                has_length = True
             else:
-                self._watch(self._task)
-        if entry.is_rated:  # A gate inside this one has written its own.
-            return self._send(message)
-        if guard.shadow is not None and not entry.rule.own:
-            return self._send(_beside(message, shadowed(rate)))
-        if rate and entry.outer is not None:
-            mark_rated(entry.outer)
-        principal = entry.principal
-        if principal is not None and principal.key is not None and principal.key.details:
-            return self._send(_with_sunset(message, rate, entry.ending))
-        return self._send(_with_rate(message, rate))
-
-    async def hold_slot(self, app: ASGIApp, receive: Receive) -> None:
-        """Run the application while the request holds its slot, also past the last message where
-        the rule says so.
-        """
-        slot = self._entry.own_slot
-        if slot is None:
-            await app(self._scope, receive, self.answer)
-            return
-        if not self._entry.rule.background:
-            self._slot = slot
-        async with slot:
-            await app(self._scope, receive, self.answer)
-
-    async def refuse(self, refusal: Refusal) -> None:
-        """Answer with a refusal that the application raised, or that ended its slot.
-
-        Raises:
-            Refusal: a response that has begun is broken off; a WebSocket is closed instead.
-        """
-        entry = self._entry
-        if not entry.has_started:
-            entry.gate.attach_rate_headers(refusal, entry.measured)
-            refusal.rate += entry.ending
-            mark_rated(entry.outer)
-            await refuse(refusal, self._scope, self._send)
-        elif self._scope["type"] == "websocket":
-            await self._close(refusal)
-        else:
-            raise refusal
-
-    def was_cut(self) -> bool:
-        """Return whether the application was cancelled to end its stream, and for nothing else."""
-        return self.stream is not None and self.stream.was_cut()
-
-    async def cut(self) -> None:
-        """End a stream: close a WebSocket; a response stays incomplete, so the server cuts it."""
-        if self.stream is not None and self.stream.refusal is not None:
-            await self._close(self.stream.refusal)
-
-    def forget(self, stream: _Stream) -> None:
-        """Let a stream go on, and its task: it is over for us."""
-        stream.over()
-        if self._entry.guard.streams is not None:
-            self._entry.guard.streams.discard(stream)
-
-    def _watch(self, task: "asyncio.Task[object]") -> None:
-        """Have the stream end with its key, unless a gate outside this one does so already."""
-        self._task = None
-        entry = self._entry
-        principal, streams = entry.principal, entry.guard.streams
-        if entry.within(entry.gate) is not None or streams is None:
-            return
-        assert principal is not None and principal.key is not None, "or there is no task"
-        self.stream = _Stream(principal.key, task)
-        streams.add(self.stream)
-
-    async def _end(self, message: Message) -> None:
-        if self.stream is not None:
-            self.forget(self.stream)
-        await self._send(message)
-        if self._slot is not None:
-            await self._slot.free()
-
-    async def _close(self, refusal: Refusal) -> None:
-        if self._scope["type"] != "websocket" or self._has_ended:
-            return
-        code = _TRY_AGAIN_LATER if isinstance(refusal, TryAgain) else _POLICY_VIOLATION
-        with suppress(OSError, RuntimeError):  # The client may have left meanwhile.
-            await self._send({"type": "websocket.close", "code": code, "reason": refusal.code})
+                has_ours = True
+    if task is not None and not has_length:
+        _watch(entry, task, scope)
+    if entry.is_rated:  # A gate inside this one has written its own.
+        return send(message)
+    # Both arguments by name: a call with ``*`` makes a frame outside the interpreter's loop.
+    rate = () if measured is None else guard.gate.headers(measured[0], measured[1])
+    if guard.shadow is not None and not entry.rule.own:
+        headers += shadowed(rate)
+        return send({**message, "headers": headers})
+    if rate and entry.outer is not None:
+        mark_rated(entry.outer)
+    ending: tuple[Header, ...] = ()
+    principal = entry.principal
+    key = None if principal is None else principal.key
+    if key is not None and key.details is not None and key.details.rotated_at is not None:
+        ending = entry.ending
+    not_to_store = message.get("status") in NOT_TO_STORE
+    if has_ours or not_to_store or ending:
+        headers = _kept(headers, ending, not_to_store=not_to_store)
+        rate += ending
+    headers += rate
+    return send({**message, "headers": headers})
 
 
-async def refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
-    """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32)."""
-    reply = refused(refusal)
+async def hold_slot(entry: Entry, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run an application while its request holds the slot that was taken for it.
+
+    The slot is freed with the last message, or with the end of the application if the rule says so.
+    """
+    async with entry.own_slot or nullcontext():
+        await app(scope, receive, send)
+
+
+async def refuse_late(entry: Entry, refusal: Refusal, scope: Scope, send: Send) -> None:
+    """Answer with a refusal that the application raised, or that ended its slot.
+
+    Raises:
+        Refusal: a response that has begun is broken off; a WebSocket is closed instead.
+    """
+    if not entry.has_started:
+        entry.gate.attach_rate_headers(refusal, entry.measured)
+        refusal.rate += entry.ending
+        mark_rated(entry.outer)
+        await refuse(refusal, scope, send)
+    elif scope["type"] == "websocket":
+        await _close(entry, refusal, send)
+    else:
+        raise refusal
+
+
+def was_cut(entry: Entry) -> bool:
+    """Return whether the application was cancelled to end its stream, and for nothing else."""
+    return isinstance(entry.stream, _Stream) and entry.stream.was_cut()
+
+
+async def cut(entry: Entry, scope: Scope, send: Send) -> None:
+    """End a stream: close a WebSocket; a response stays incomplete, so the server cuts it."""
+    stream = entry.stream
+    if scope["type"] == "websocket" and stream is not None and stream.refusal is not None:
+        await _close(entry, stream.refusal, send)
+
+
+def _watch(entry: Entry, task: "asyncio.Task[object]", scope: Scope) -> None:
+    """Have a response end with its key or session, unless a gate outside does so already."""
+    principal, streams = entry.principal, entry.guard.streams
+    if entry.within(entry.gate) is not None or streams is None:
+        return
+    assert principal is not None, "or there is no task"
+    holder = principal.key or agent_session(entry.gate, principal, AsgiRequest(scope))
+    if holder is not None:
+        entry.stream = _Stream(holder, task)
+        streams.add(entry.stream)
+
+
+async def _end(entry: Entry, message: Message, send: Send) -> None:
+    """Send the last message, and free what the response held."""
+    entry.has_ended = True
+    entry.forget_stream()
+    await send(message)
+    slot = entry.own_slot
+    if slot is not None and not entry.rule.background:
+        await slot.free()
+
+
+async def _close(entry: Entry, refusal: Refusal, send: Send) -> None:
+    """Close a WebSocket that the application has not closed."""
+    if entry.has_ended:
+        return
+    code = _TRY_AGAIN_LATER if isinstance(refusal, TryAgain) else _POLICY_VIOLATION
+    with suppress(OSError, RuntimeError):  # The client may have left meanwhile.
+        await send({"type": _CLOSE, "code": code, "reason": refusal.code})
+
+
+async def refuse(refusal: Refusal, scope: Scope, send: Send, gate: Gate | None = None) -> None:
+    """Answer with a refusal: an HTTP response, or the denial of a WebSocket handshake (D32).
+
+    Args:
+        gate: the gate that refuses; None: the gate that admitted the request.
+    """
+    reply = refused(refusal, gate or gate_in(scope))
     if scope["type"] == "http":
         await respond(reply, scope, send)
     elif _denies(scope):
         await respond(reply, scope, send, prefix="websocket.")
     else:
-        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal.code})
+        await send({"type": _CLOSE, "code": _POLICY_VIOLATION, "reason": refusal.code})
 
 
-async def _decline(message: Message, rate: tuple[Header, ...], scope: Scope, send: Send) -> None:
+async def _decline(entry: Entry, message: Message, scope: Scope, send: Send) -> None:
     """Pass on that the application declines a handshake, with the rate headers if they can go.
 
     A server answers such a close with a bare 403, so a response that says the same can carry more.
     """
+    mark_rated(entry.outer)
     if _denies(scope):
+        rate = () if entry.measured is None else entry.gate.headers(*entry.measured)
         await respond(Reply(403, (_NO_STORE, *rate), b""), scope, send, prefix="websocket.")
     else:
         await send(message)
@@ -234,39 +239,16 @@ async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> N
     await send({"type": f"{prefix}http.response.body", "body": body})
 
 
-def introduce(scope: Scope, entry: Entry) -> None:
-    """Give the application the caller: as ``request.state.principal``, ``user`` and ``auth``."""
-    scope[ENTRY] = entry
-    principal = scope.setdefault("state", {})["principal"] = entry.principal
-    if principal is not None:
-        scope["user"] = scope["auth"] = principal
-    else:
-        scope.setdefault("user", UnauthenticatedUser())
-        scope.setdefault("auth", AuthCredentials())
+def set_unauthenticated_user(scope: Scope) -> None:
+    """Set Starlette's ``user`` and ``auth`` for no key, unless an outer layer has set them."""
+    scope.setdefault("user", UnauthenticatedUser())
+    scope.setdefault("auth", AuthCredentials())
 
 
-def _with_rate(message: Message, rate: tuple[Header, ...]) -> Message:
-    """The start of a response with our headers in place of any that it set itself (G2, D38)."""
-    not_to_store = message.get("status") in NOT_TO_STORE
+def _kept(headers: list[Header], ending: tuple[Header, ...], *, not_to_store: bool) -> list[Header]:
+    """Return an application's headers but for those that ours replace (G2, D38, D43)."""
     replaced = _OURS_AND_CACHES if not_to_store else OURS
-    headers: list[Header] = []
-    for header in message.get("headers", ()):  # A comprehension is a call of its own.
-        if header[0].lower() not in replaced:
-            headers.append(header)
-    if not_to_store:
-        headers.append(_NO_STORE)
-    headers += rate
-    return {**message, "headers": headers}  # It is the application's to send again.
-
-
-def _with_sunset(message: Message, rate: tuple[Header, ...], ending: tuple[Header, ...]) -> Message:
-    """The same for a key that was rotated, whose own end replaces that of an endpoint."""
     if ending:
-        kept = [one for one in message.get("headers", ()) if one[0].lower() not in SUNSET_HEADERS]
-        message = {**message, "headers": kept}
-    return _with_rate(message, rate + ending)
-
-
-def _beside(message: Message, rate: tuple[Header, ...]) -> Message:
-    """The start of a response with further headers beside its own."""
-    return {**message, "headers": [*message.get("headers", ()), *rate]}
+        replaced |= SUNSET_HEADERS
+    kept = [header for header in headers if header[0].lower() not in replaced]
+    return [*kept, _NO_STORE] if not_to_store else kept

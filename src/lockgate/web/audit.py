@@ -1,4 +1,4 @@
-"""The audit of an application's routes: what each one requires, and what is left undecided."""
+"""The audit of an application's routes: the requirement of each, and the undecided ones."""
 
 import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -13,6 +13,7 @@ from ..gate import Gate
 from .guard import Guard
 from .operations.table import endpoints
 from .requirements import declared
+from .shadow import Shadow
 
 logger = logging.getLogger("lockgate")
 
@@ -29,7 +30,7 @@ class ServedRoute(NamedTuple):
     host: str | None = None
     """The host that the route is bound to; None: any."""
     requires: Rule | None = None
-    """What the endpoint itself asks for, where it says so with ``requires``."""
+    """The demand of the endpoint itself, where it declares one with ``requires``."""
 
     view: Hashable = None
     """Tells the view that runs from others; None: it is a framework's own, or not known."""
@@ -42,6 +43,11 @@ class ServedRoute(NamedTuple):
         return f"{self.host or ''}{self.path}"
 
 
+_SHADOWED: Final[Mapping[Shadow, str]] = {
+    "limits": "no limit is enforced",
+    "all": "the gate refuses no request, only endpoints that need a caller do, as by FastAPI's "
+    "requires, and lockgate's own operations",
+}
 _FRAMEWORKS: Final = frozenset(
     {"django", "fastapi", "flask", "litestar", "quart", "rest_framework", "starlette", "werkzeug"}
 )
@@ -89,7 +95,7 @@ def _is_hashable(value: object) -> TypeGuard[Hashable]:
 
 
 class AuditedRoute(NamedTuple):
-    """One route and what it requires."""
+    """One route and its requirement."""
 
     method: str
     path: str
@@ -103,7 +109,7 @@ class AuditedRoute(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What an application's routes require, and what is left undecided."""
+    """The requirements of an application's routes, and the undecided routes."""
 
     routes: list[AuditedRoute]
     problems: list[str]
@@ -116,6 +122,14 @@ class Audit(NamedTuple):
     def __str__(self) -> str:
         unguarded = ", ".join(f"{route.method} {route.path}" for route in self.unguarded)
         return "\n".join([*map(str, self.routes), f"guarded by nothing: {unguarded or 'none'}"])
+
+
+class StrictAuditFailed(ConfigurationError):
+    """Tell that a strict audit found something; ``found`` has it, and the routes."""
+
+    def __init__(self, found: Audit) -> None:
+        super().__init__("\n".join(["The audit is strict, and found:", *found.problems]))
+        self.found: Final = found
 
 
 def audit_routes(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
@@ -156,10 +170,12 @@ def audit_routes(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
         and not any(_names(guard, method, path, route) for route in served)
     ]
     problems += _views(guard, served)
+    problems += _unreachable(guard, served)
     problems += _costs(guard)
     problems += [
         f"lockgate's operations are served below {prefix!r}, where their rules do not reach: "
-        "sessions are refused there. Serve them at the root, and move them by Gate(prefix=...)."
+        "sessions are refused there. Serve them at the root, and move them by "
+        "WebOptions(prefix=...)."
         for prefix in _prefixes({path for _, path, _ in own}, {route.path for route in served})
     ]
     return Audit(audited, problems)
@@ -169,21 +185,20 @@ def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None
     """Log what every route requires, once, when an application starts.
 
     Raises:
-        ConfigurationError: in strict mode, for anything that the audit finds; and always for a
-            requirement that no key can satisfy.
+        StrictAuditFailed: strict mode, and the audit finds anything.
+        ConfigurationError: no key can satisfy a requirement.
     """
     found = audit_routes(guard, routes)
     logger.info("routes and what they require:\n%s", found)
     if guard.shadow is not None:
-        refused = "no limit is enforced" if guard.shadow == "limits" else "nothing is refused"
-        logger.warning("Shadow mode is on: %s.", refused)
+        logger.warning("Shadow mode is on: %s.", _SHADOWED[guard.shadow])
     if guard.book.host is not None:
         logger.info(
             "The rules are for the host %s alone: on others every path needs a key.",
             guard.book.host,
         )
     if strict and found.problems:
-        raise ConfigurationError("\n".join(["The audit is strict, and found:", *found.problems]))
+        raise StrictAuditFailed(found)
     for problem in found.problems:
         logger.warning("%s", problem)
 
@@ -207,9 +222,10 @@ def _audited(guard: Guard, route: ServedRoute) -> Iterator[AuditedRoute]:
 
 def _check_scopes(guard: Guard, served: Iterable[ServedRoute]) -> None:
     for route in served:
-        if route.requires is not None and route.requires.requires is not None:
+        rule = route.requires
+        if rule is not None and rule.requires is not None and not rule.own:
             try:
-                guard.gate.catalogue.check_requirement(route.requires.requires)
+                guard.gate.catalogue.check_requirement(rule.requires)
             except ConfigurationError as problem:
                 raise ConfigurationError(f"{route.method} {route.target}: {problem}") from None
 
@@ -233,6 +249,13 @@ def _costs(guard: Guard) -> Iterator[str]:
                 f"The rule '{method} {path}' costs {rule.cost}: the smallest limit of a plan is "
                 f"{smallest}, so such a plan never admits it."
             )
+        for limit in rule.limits:
+            least = min(window.limit or 0 for window in limit.windows)
+            if rule.cost > least:
+                yield (
+                    f"The rule '{method} {path}' costs {rule.cost}: the limit {limit.name!r} "
+                    f"admits {least}, so it is never admitted."
+                )
 
 
 def _views(guard: Guard, served: Iterable[ServedRoute]) -> Iterator[str]:
@@ -244,6 +267,27 @@ def _views(guard: Guard, served: Iterable[ServedRoute]) -> Iterator[str]:
                     f"{route.method} {route.target} runs the same view as {path}, whose rule it "
                     "does not have: it is answered with 404. Name it by a rule of its own."
                 )
+
+
+def _unreachable(guard: Guard, served: Iterable[ServedRoute]) -> Iterator[str]:
+    """Yield the routes with a rule whose every request is refused, by the rules of other readings.
+
+    A path holds to the rules of all its readings (D31), so with and without a slash at its end.
+    """
+    for route in served:
+        own = guard.book.for_route(route.method, route.path, route.host).own
+        if route.method == ANY_METHOD or own.allow is not None or "{" in (route.host or ""):
+            continue
+        sample = Pattern.of_route(route.path).sample
+        hosts = [route.host.encode()] if route.host else []
+        charged = guard.book.match(route.method, sample, sample.encode(), hosts)
+        if charged.allow:
+            named = ", ".join(charged.allow)
+            yield (
+                f"{route.method} {route.target} is always answered with 405: its path with or "
+                f"without a slash at the end is that of a rule for {named} only. "
+                "Write that rule for every method ('* /path'), or move one of the two routes."
+            )
 
 
 def _prefixes(own: set[str], served: set[str]) -> list[str]:

@@ -65,7 +65,7 @@ def read_body(body: bytes, model: type[Model], gate: Gate | None = None) -> Mode
 
 
 def written(body: object) -> bytes:
-    """A JSON body as bytes; what is no character at all (a lone surrogate) becomes ``?``."""
+    """A JSON body as bytes; a lone surrogate, which is no character, becomes ``?``."""
     try:
         return to_json(body)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Answers to keys over their limit, ready to be given again: a flood costs less than service would.
+"""Whole 429 responses, kept for stores in this process: a flood costs less than an admission.
 
-This is for stores that keep everything in this process, where each change is seen at once. One that
-is shared remembers refusals behind its own face
-(:class:`~lockgate.stores.resilience.refusal_cache.RefusalCache`).
+Such a store's ``local_version`` changes with every key and plan, so a response that was kept under
+another version is never sent. Shared stores have a cache of their own, by the change counter:
+:class:`~lockgate.stores.resilience.refusal_cache.RefusalCache`.
 """
 
 from typing import Final, NamedTuple
@@ -12,6 +12,8 @@ from ..core.bounded_dict import BoundedDict
 from ..core.key_format import Token
 from ..errors import RateLimitExceeded
 from ..gate import Gate
+from ..metrics import Tally
+from ..principal import Principal
 from .operations.operation import Reply
 from .operations.table import Repeated, refused
 from .shadow import Kind, kind_of
@@ -22,20 +24,23 @@ _AT_MOST: Final = 10_000
 class _CachedRefusal(NamedTuple):
     since: int
     until: int
+    """Instants between which the response stays valid, in microseconds; ``until`` is excluded."""
     local_version: object
-    """The store's before it refused: after another one, it is asked."""
+    """The store's version before it refused the request."""
     answer: Reply
     kind: Kind
-    """How it is counted."""
+    tally: Tally
+    """Counts the refusals of this kind."""
+    organization: str
 
 
 class CachedRefusals:
-    """What was answered to requests of cost 1, by the handle of the key, while it holds.
+    """Responses to refused requests of cost 1 without named limits, by the handle of the key.
 
-    Nobody is let in by it, and the key's secret was recognised before.
+    The cache only refuses. A key is looked up after its secret was verified.
 
     Args:
-        gate: tells the time, whether anybody hears of refusals, and what its store has seen.
+        gate: has the clock, the events, and the store with its ``local_version``.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -43,37 +48,48 @@ class CachedRefusals:
         self.known: Final = BoundedDict[str, _CachedRefusal](_AT_MOST)
 
     async def peek(self, token: Token, rule: Rule) -> None:
-        """Refuse a key as before, if nothing has changed but the time, and that does not show.
+        """Repeat the response to a key, if it is still valid; an observer gets a new refusal.
 
         Raises:
-            Repeated: nothing has.
+            Repeated: with the response.
         """
-        known = self.known.get(token.handle)
-        if known is None or rule.cost > 1 or self._gate.events.heard:
+        known, gate = self.known.get(token.handle), self._gate
+        if known is None or not rule.shares_refusals or gate.events.heard:
             return
-        now = await self._gate.now()
-        if (
-            known.local_version is self._gate.store.local_version
-            and known.since <= now < known.until
-        ):
-            self._gate.metrics.refuse(known.kind.code, known.kind.plan, known.kind.window)
+        now = await gate.now()
+        if known.local_version is gate.store.local_version and known.since <= now < known.until:
+            known.tally.number += 1
+            recorder = gate.recorder
+            if recorder is not None:
+                kind, owner = known.kind, (known.organization, token.handle)
+                recorder.refuse(*owner, kind.window or kind.code, kind.code, at=now)
             raise Repeated(known.answer)
         self.known.pop(token.handle, None)
 
     def remember(
         self, token: Token, rule: Rule, refusal: RateLimitExceeded, local_version: object
     ) -> None:
-        """Remember a refusal for as long as it stands.
+        """Keep the response to a refusal until the seconds in its headers change.
 
         Args:
             token: the key that was refused.
-            rule: what the request had to bring.
-            refusal: the answer.
-            edition: the store's, read before it refused; None: it does not see every change.
+            rule: the access rule of the request.
+            refusal: the refusal.
+            local_version: the store's, read before it refused; None: the store is shared.
         """
-        if local_version is None or rule.cost > 1 or refusal.until <= refusal.since:
+        organization = refusal.organization
+        if local_version is None or not rule.shares_refusals or refusal.until <= refusal.since:
             return
-        answer = refused(refusal)
+        principal = refusal.principal
+        if isinstance(principal, Principal) and principal.key and principal.key.addresses:
+            return  # The answer depends on the client.
+        assert organization is not None, "a key was refused"
+        answer = refused(refusal, self._gate)
+        kind = kind_of(refusal)
+        tally = self._gate.metrics.tally(kind.code, kind.plan, kind.window)
+        until = refusal.until
+        if refusal.measured is not None:  # A temporary limit may be the lower one.
+            until = int(min(until, refusal.measured[0].until))
         self.known[token.handle] = _CachedRefusal(
-            refusal.since, refusal.until, local_version, answer, kind_of(refusal)
+            refusal.since, until, local_version, answer, kind, tally, organization
         )

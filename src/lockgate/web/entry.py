@@ -19,6 +19,7 @@ from ..errors import Header
 from ..gate import Gate
 from ..principal import Principal
 from ..services.concurrency import ConcurrencySlot
+from ..services.open_streams import OpenStream
 
 if TYPE_CHECKING:
     from .guard import Guard
@@ -41,23 +42,29 @@ class Entry:
         measured: what the response tells of its limits.
         slot: the slot that the request holds at this gate; None: it holds none.
         spent: the units that this gate charged, at all guards that the request passed.
+        limits: the named limits that they were charged for.
         outer: the record of the gate outside this one.
         is_rated: whether the rate headers are in the response: a gate inside has written its own.
         has_started: whether the response has begun, so that no refusal can replace it.
+        has_ended: whether its last message was sent.
         has_length: whether a WSGI response tells how long it is.
+        stream: the response as a stream that ends with its key; None: it is none so far.
     """
 
     __slots__ = (
         "guard",
+        "has_ended",
         "has_length",
         "has_started",
         "is_rated",
+        "limits",
         "measured",
         "outer",
         "principal",
         "rule",
         "slot",
         "spent",
+        "stream",
     )
 
     def __init__(
@@ -68,9 +75,11 @@ class Entry:
         self.principal = principal
         self.measured = measured
         self.spent = rule.cost
+        self.limits = rule.limits
         self.slot: ConcurrencySlot | None = None
         self.outer: Entry | None = None
-        self.is_rated = self.has_started = self.has_length = False
+        self.stream: OpenStream | None = None
+        self.is_rated = self.has_started = self.has_ended = self.has_length = False
 
     @property
     def gate(self) -> Gate:
@@ -103,6 +112,24 @@ class Entry:
             entry = entry.outer
         return entry
 
+    def spent_budget(self) -> Measured | None:
+        """Return the spent budget of an address, here or at a gate outside, that the endpoint of a
+        public rule has to tell; None: none is spent, or limits are only watched."""
+        entry: Entry | None = self
+        while entry is not None:
+            measured = entry.measured
+            if entry.rule.answers_refusals and measured is not None and not measured[1].allowed:
+                return None if entry.guard.shadow else measured
+            entry = entry.outer
+        return None
+
+    def forget_stream(self) -> None:
+        """Let the response go on, whatever becomes of its key: it is over for the gate."""
+        stream, streams = self.stream, self.guard.streams
+        if stream is not None and streams is not None:
+            stream.over()
+            streams.discard(stream)
+
     def leave(self, held: MutableMapping[str, Any]) -> None:
         """Take the record out of a scope or environment: the application has answered.
 
@@ -125,6 +152,12 @@ def entry_in(held: Mapping[str, Any]) -> Entry | None:
     """Return the record of the innermost gate in a scope or environment."""
     entry: Entry | None = held.get(ENTRY)
     return entry
+
+
+def gate_in(held: Mapping[str, Any]) -> Gate | None:
+    """Return the innermost gate that admitted a scope or environment."""
+    entry = entry_in(held)
+    return None if entry is None else entry.gate
 
 
 def principal_of(held: Mapping[str, Any]) -> Principal | None:

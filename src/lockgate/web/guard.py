@@ -1,16 +1,18 @@
 """What every face does with a request, framework-free: find the rule, admit, give the headers."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from logging import WARNING
 from typing import Final, cast
 
 from ..core.access_rule import ANY_KEY, Rule
+from ..core.limits import Limit, bound, of_plan_alone
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.request_paths import Pattern
 from ..core.rule_book import RouteRules, RuleBook, Served
 from ..errors import (
+    AddressNotAllowed,
     ConfigurationError,
     InsufficientScope,
     MethodNotAllowed,
@@ -27,13 +29,21 @@ from ..principal import Principal
 from ..services.acting_organization import acting
 from ..services.concurrency import ConcurrencySlot
 from ..services.store_errors import asking
-from ..sessions import session_cookie, verifies_offline
+from ..sessions import verifies_offline
 from .cached_refusals import CachedRefusals
 from .entry import Entry
 from .operations import table
-from .request import RequestView, address_of
-from .sessions import verified, wanted_organization
+from .request import RequestView, address_of, client_of
+from .sessions import (
+    Presented,
+    presented,
+    session_by,
+    token_of,
+    wanted_organization,
+    with_role,
+)
 from .shadow import Shadow, Watch, kind_of, shadow_mode
+from .subjects import Counted, subjects_of, user_of
 
 PREFLIGHT: Final = Rule(public=True)
 """Charged for a CORS preflight, which no handler may see: an application's CORS middleware answers
@@ -81,6 +91,7 @@ class Guard:
         """The rules without those that endpoints declare."""
         self.book = self.given
         """The rules that hold."""
+        gate.know_limits(self.given.limits.values())
         self._declared: dict[str, Rule] = {}
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
@@ -90,14 +101,16 @@ class Guard:
         """Whether the routes of the application are known."""
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
         self._methods = {"HEAD", *(method for method, *_ in self.book)}
-        """Those that rules and routes name."""
+        """The methods that rules and routes name."""
         self._served: set[Served] = set()
         self._views: list[tuple[str, str, str | None, Hashable]] = []
-        self._address_of: Final = partial(address_of, gate)
+        self._address_of: Final = partial(client_of, gate)
         self._known: Final = gate.known
         self._store: Final = gate.store
 
-    async def enter(self, caller: RequestView) -> Entry:
+    async def enter(  # noqa: PLR0912 - each further coroutine costs a microsecond
+        self, caller: RequestView
+    ) -> Entry:
         """Admit a request.
 
         Raises:
@@ -111,8 +124,14 @@ class Guard:
                 rule = book.match(method, caller.path, caller.raw_path)
         except Refusal as refusal:
             return self._refused(refusal, caller, ANY_KEY)
-        if rule.public:
-            return self._anonymous(caller, rule)
+        if rule.asks_first:
+            if rule.public:
+                return (
+                    await self._public(caller, rule)
+                    if rule.outside
+                    else self._anonymous(caller, rule)
+                )
+            await self._charge_first(caller, rule, rule.outside)
         authorizations = caller.authorizations
         try:
             if not rule.takes_key or (rule.takes_session and not authorizations):
@@ -125,7 +144,14 @@ class Guard:
                 local_version = self._store.local_version
                 try:
                     principal = await gate.admit_header(
-                        authorizations, token, rule.requires, rule.cost, self._address_of, caller
+                        authorizations,
+                        token,
+                        rule.requires,
+                        rule.cost,
+                        self._address_of,
+                        caller,
+                        None,
+                        rule.charged,
                     )
                 except RateLimitExceeded as refusal:
                     if not self.shadow:
@@ -135,15 +161,14 @@ class Guard:
             raise
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
-        # A principal's last two fields are the plan and the reading.
-        entry = Entry(self, rule, principal, principal[3:])
+        entry = Entry(self, rule, principal, (principal.plan, principal.reading))
         return entry if rule.plain else self._admitted(caller, entry)
 
     async def enter_inside(self, outer: Entry, caller: RequestView) -> Entry | None:
         """Admit a request that this gate has admitted already, by the rules of this guard.
 
-        Only the units that the rule costs beyond those charged so far are charged. A slot that the
-        request holds at this gate serves here as well.
+        Only the units that the rule costs beyond those charged so far are charged, and the named
+        limits that were not. A slot that the request holds at this gate serves here as well.
 
         Args:
             outer: the record of the gate just outside this one.
@@ -165,6 +190,10 @@ class Guard:
             return None
         entry = Entry(self, rule, principal, None)
         entry.slot, entry.spent = held.slot, max(spent, rule.cost)
+        entry.limits = tuple(dict.fromkeys((*held.limits, *rule.limits)))
+        if rule.outside:
+            more = tuple(limit for limit in rule.outside if limit not in held.limits)
+            await self._charge_first(caller, rule, more)
         if principal is None or rule.public:
             entry.spent = spent
             return entry
@@ -174,7 +203,11 @@ class Guard:
             if principal.key is not None and not rule.takes_key:
                 raise SessionRequired
             if rule.cost > spent:
-                entry.principal = principal = await self._charge(principal, rule.cost - spent)
+                entry.principal = principal = await self._charge(
+                    principal, rule.cost - spent, caller
+                )
+            if len(entry.limits) > len(held.limits):
+                await self._charge_limits(principal, rule, held.limits)
             table.check(rule, principal)
             self._check_method(rule, principal)
         except Refusal as refusal:
@@ -267,6 +300,7 @@ class Guard:
         if rules != self._declared:
             everything = {**self._rules, **rules}
             self.book = RuleBook(everything, self.gate.catalogue, self.given.host)
+            self.gate.know_limits(self.book.limits.values())
             self._declared = dict(rules)
             self._routes.clear()
 
@@ -318,16 +352,38 @@ class Guard:
         entry.slot = self._slot(rule, principal)
         return entry
 
-    async def _charge(self, principal: Principal, cost: int) -> Principal:
+    async def _charge(self, principal: Principal, cost: int, caller: RequestView) -> Principal:
         """Charge a principal's organization; return the principal with the new reading."""
         gate, plan = self.gate, principal.plan
         now = gate.clock() if gate.clock else None
+        key = principal.key
+        named = bound(plan.limits, None if key is None else key.id, key.limits if key else ())
+        charged = () if named is None else (named,)
         with asking(gate.events):
-            reading = await self._store.hit(principal.organization, plan.windows, cost, now)
+            reading = await self._store.hit(
+                principal.organization, plan.windows, cost, now, *charged
+            )
+        principal = principal._replace(reading=of_plan_alone(reading, plan.windows))
         if not reading.allowed:
-            refusal = rate_limit_exceeded(plan.windows, reading, cost)
-            raise gate.refused(refusal, principal._replace(reading=reading))
-        return principal._replace(reading=reading)
+            raise gate.refused(rate_limit_exceeded(plan.windows, reading, cost, named), principal)
+        gate.meter(principal, cost, self._address_of, caller)
+        return principal
+
+    async def _charge_limits(
+        self, principal: Principal, rule: Rule, charged: tuple[Limit, ...]
+    ) -> None:
+        """Charge a principal for the named limits of a rule that no gate outside has charged."""
+        gate, key = self.gate, principal.key
+        more = tuple(limit for limit in rule.charged if limit not in charged)
+        named = bound(more, None if key is None else key.id)
+        if named is None:
+            return
+        now = gate.clock() if gate.clock else None
+        with asking(gate.events):
+            reading = await self._store.hit(principal.organization, (), rule.cost, now, named)
+        if not reading.allowed:
+            refusal = rate_limit_exceeded((), reading, rule.cost, named)
+            raise gate.refused(refusal, principal)
 
     def _check_method(self, rule: Rule, principal: Principal) -> None:
         if rule.allow is not None and self.shadow != "all":
@@ -340,27 +396,35 @@ class Guard:
     async def _look_up(
         self, caller: RequestView, rule: Rule, authorizations: list[bytes]
     ) -> Principal:
-        """Admit a key that this process has not verified lately, at its address's expense."""
+        """Admit a key that this process has not verified lately, at its address's expense.
+
+        Where sessions are accepted, the credential may be the token of one.
+        """
+        if rule.takes_session and (token := token_of(self.gate, caller)) is not None:
+            return await self._enter_by_session(caller, rule, token)
         failures, address = self.gate.failures, address_of(self.gate, caller)
         self._refuse_spent(rule, address)
         enforced = not self.shadow or rule.own
         with failures.proving(address) if enforced else nullcontext():
-            return await self.gate.admit_header(
-                authorizations, None, rule.requires, rule.cost, self._address_of, caller
-            )
+            asked = rule.requires, rule.cost, self._address_of, caller, None, rule.charged
+            return await self.gate.admit_header(authorizations, None, *asked)
 
-    async def _enter_by_session(self, caller: RequestView, rule: Rule) -> Principal:
+    async def _enter_by_session(
+        self, caller: RequestView, rule: Rule, shown: Presented | None = None
+    ) -> Principal:
         gate = self.gate
         if not rule.takes_session:
             raise NotFound
-        cookie = session_cookie(caller.header(b"cookie"))
-        if cookie is None:
+        shown = shown or presented(gate, caller)
+        if shown is None:
             raise MissingAuth if rule.takes_key else SessionRequired
-        self._refuse_spent(rule, address_of(gate, caller), cookie)
-        session = await verified(gate, caller, cookie)
+        self._refuse_spent(rule, address_of(gate, caller), shown)
+        session = await session_by(gate, caller, shown)
         # A verified session fails by itself: others at its address have their budget.
         holder = f"session {session.user or session.organization}"
         self._refuse_spent(rule, holder)
+        if rule.outside:
+            await self._charge_subjects(user_of(session, rule.outside), caller, rule)
         try:
             accounts = gate.accounts
             if accounts is not None:
@@ -375,10 +439,73 @@ class Guard:
                 )
             elif session.organization is not None:  # Another process may take registrations.
                 session = await acting(gate.store, gate.events, gate.believes, session, None)
-            return await gate.admit_session(session, rule.cost)
+            session = await with_role(gate, session)
+            if rule.free_for_sessions:
+                self._count_read(holder)
+            charged = not rule.free_for_sessions
+            return await gate.admit_session(
+                session, rule.cost, rule.requires, charged=charged, limits=rule.charged
+            )
         except NoOrganization as refusal:
             gate.attach_rate_headers(refusal, (gate.failures.plan, gate.failures.charge(holder)))
             raise
+
+    def _count_read(self, holder: str) -> None:
+        """Count a read that costs its organization nothing, on a budget of its session.
+
+        Raises:
+            RateLimitExceeded: the budget is spent.
+        """
+        reads = self.gate.anonymous
+        reading = reads.charge(holder)
+        if not reading.allowed:
+            refusal = rate_limit_exceeded(reads.plan.windows, reading)
+            self.gate.attach_rate_headers(refusal, (reads.plan, reading))
+            raise refusal
+
+    async def _charge_first(
+        self, caller: RequestView, rule: Rule, limits: tuple[Limit, ...]
+    ) -> None:
+        """Charge limits by address and by functions, before a credential is verified.
+
+        Raises:
+            RateLimitExceeded: a window is full.
+            StoreUnavailable: the store did not answer, and local limits do not apply.
+        """
+        try:
+            await self._charge_subjects(subjects_of(self.gate, caller, limits), caller, rule)
+        except Refusal as refusal:
+            if rule.public:
+                anonymous = self.gate.anonymous
+                reading = anonymous.peek(address_of(self.gate, caller))
+                self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
+            self._refused(refusal, caller, rule)
+
+    async def _charge_subjects(
+        self, subjects: Iterable[Counted], caller: RequestView, rule: Rule
+    ) -> None:
+        """Charge limits of subjects outside of any organization, one subject after another.
+
+        Where a later subject, the credential or the plan refuses, they stay charged: so they count
+        attempts with wrong credentials, and admit no more than they say (D40).
+        """
+        for kind, subject, limits in subjects:
+            try:
+                await self.gate.subjects.charge(kind, subject, limits, rule.cost)
+            except RateLimitExceeded as refusal:
+                if not self._watches(refusal, rule):
+                    raise
+                self._tell(refusal, caller, rule, watched=True)
+
+    async def _public(self, caller: RequestView, rule: Rule) -> Entry:
+        """Admit a request that needs no key, and charge the limits of its rule.
+
+        An address that has spent its budget in this process causes no call of a store.
+        """
+        address = address_of(self.gate, caller)
+        if self.gate.anonymous.peek(address).allowed:
+            await self._charge_first(caller, rule, rule.outside)
+        return self._anonymous(caller, rule)
 
     def _anonymous(self, caller: RequestView, rule: Rule) -> Entry:
         """Admit a request that needs no key, counted by its address."""
@@ -389,10 +516,14 @@ class Guard:
             return Entry(self, rule, None, (anonymous.plan, reading))
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
         self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
-        return self._refused(refusal, caller, rule)
+        if not rule.answers_refusals:
+            return self._refused(refusal, caller, rule)
+        with suppress(RateLimitExceeded):
+            self._refused(refusal, caller, rule)
+        return Entry(self, rule, None, (anonymous.plan, reading))
 
     def _is_free_probe(self, caller: RequestView) -> bool:
-        """Return whether a request is a probe of ``Gate(health=)`` that asks no store.
+        """Return whether a request is a probe of ``WebOptions(health=)`` that asks no store.
 
         An orchestrator that is answered with 429 ends the process. Behind a proxy that is not
         configured its address is that of all clients, which could so bring that about.
@@ -412,7 +543,7 @@ class Guard:
         verified.
         """
         gate, failures = self.gate, self.gate.failures
-        if isinstance(refusal, Unauthenticated):
+        if isinstance(refusal, Unauthenticated | AddressNotAllowed):
             reading = failures.charge(address_of(gate, caller))
             if not reading.allowed and not self._watches_limits(rule):
                 refusal = rate_limit_exceeded(failures.plan.windows, reading)
@@ -452,6 +583,8 @@ class Guard:
         events, redact = self.gate.events, self.gate.format.redact
         kind = kind_of(refusal)
         self.gate.metrics.refuse(kind.code, kind.plan, kind.window, shadowed=watched)
+        if self.gate.recorder is not None and not watched:
+            self.gate.recorder.refused(refusal, address_of(self.gate, caller))
         if watched:
             self.watch.count(kind)
         if events.heard:
@@ -464,19 +597,20 @@ class Guard:
                 organization=refusal.organization,
                 route=self.book.route_of(rule),
                 wait=getattr(refusal, "retry_after", None),
+                reason="address" if isinstance(refusal, AddressNotAllowed) else None,
             )
 
-    def _refuse_spent(self, rule: Rule, address: str, cookie: str | None = None) -> None:
+    def _refuse_spent(self, rule: Rule, address: str, shown: Presented | None = None) -> None:
         """Refuse an address that has spent its budget of failures, before any store is asked.
 
         Not for a session that is verified without a store: another client at the address may have
         spent the budget.
         """
-        failures, sessions = self.gate.failures, self.gate.sessions
+        failures = self.gate.failures
         reading = failures.refuses(address)
         if reading is None or self._watches_limits(rule):
             return
-        if cookie is not None and sessions is not None and verifies_offline(sessions, cookie):
+        if shown is not None and verifies_offline(shown.verifier, shown.text):
             return
         refusal = rate_limit_exceeded(failures.plan.windows, reading)
         self.gate.attach_rate_headers(refusal, (failures.plan, reading))

@@ -8,12 +8,15 @@ from ..core.access_rule import PUBLIC, Rule
 from ..errors import ConfigurationError
 from ..gate import Gate
 from .audit import Audit
+from .guard import Guard
 
 EXTENSION: Final = "lockgate"
 """The name under which ``extensions`` or ``state`` of an application holds its gate middleware."""
 
 
 class _Audited(Protocol):
+    guard: Guard
+
     def audit(self) -> Audit: ...
 
 
@@ -66,11 +69,27 @@ def audit(app: object) -> Audit:
         ConfigurationError: the application has no gate, or its endpoints and its rules contradict
             each other.
     """
+    return _middleware(app).audit()
+
+
+def guard_of(app: object) -> Guard:
+    """Return the guard of a protected application, which knows its gate and rules.
+
+    Args:
+        app: what ``protect`` returned.
+
+    Raises:
+        ConfigurationError: the application has no gate.
+    """
+    return _middleware(app).guard
+
+
+def _middleware(app: object) -> _Audited:
     extensions: Mapping[str, object] = getattr(app, "extensions", {})
     state: object = getattr(app, "state", None)
     for found in (app, extensions.get(EXTENSION), getattr(state, EXTENSION, None)):
         if callable(getattr(found, "audit", None)):
-            return cast(_Audited, found).audit()
+            return cast(_Audited, found)
     raise ConfigurationError("No gate is before this application: audit what protect() returned.")
 
 

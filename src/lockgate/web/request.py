@@ -31,6 +31,9 @@ def below(root: str, raw: bytes) -> bytes:
 class RequestView(Protocol):
     """A request, as an adapter shows it to the guard."""
 
+    authorizations: list[bytes]
+    """Every value of ``Authorization``; :class:`~lockgate.web.key_header.KeyHeaderGuard` adds."""
+
     @property
     def method(self) -> str:
         """The HTTP method; a WebSocket handshake is a GET."""
@@ -52,11 +55,6 @@ class RequestView(Protocol):
         ...
 
     @property
-    def authorizations(self) -> list[bytes]:
-        """Every value of ``Authorization``."""
-        ...
-
-    @property
     def hosts(self) -> list[bytes]:
         """Every value of ``Host`` as it came, with white space around it if a server leaves it."""
         ...
@@ -70,6 +68,10 @@ class RequestView(Protocol):
         """Every value of a header, by its lower-case name."""
         ...
 
+    def whole(self, name: bytes) -> list[bytes]:
+        """Every value of a header, those that a WSGI server has joined by commas as one."""
+        ...
+
     def has_any(self, names: frozenset[bytes]) -> bool:
         """Return whether the request has a header of one of these lower-case names."""
         ...
@@ -79,18 +81,31 @@ class RequestView(Protocol):
         ...
 
 
+def client_of(gate: Gate, caller: RequestView) -> str:
+    """Return the whole address of a client, for the allow-lists of keys."""
+    forwarded = caller.header(b"x-forwarded-for") if gate.addresses.trusts_any else ()
+    return gate.addresses.client(caller.peer, forwarded)
+
+
 def address_of(gate: Gate, caller: RequestView) -> str:
     """Return the address of a client, to count by (D24).
 
-    Also report a forwarded header that is ignored, until one has been reported.
+    Also report a forwarded header that is ignored, or that a configured proxy does not send, until
+    one has been reported.
     """
-    forwarding = gate.forwarding
-    if (
-        forwarding.unreported
-        and caller.has_any(FORWARDED_HEADERS)
-        and not gate.addresses.trusts(caller.peer)
-    ):
+    forwarding, addresses, peer = gate.forwarding, gate.addresses, caller.peer
+    if forwarding.unreported and caller.has_any(FORWARDED_HEADERS) and not addresses.trusts(peer):
         values = [value for name in FORWARDED_HEADERS for value in caller.header(name)]
-        forwarding.ignored(caller.peer, values)
-    forwarded = caller.header(b"x-forwarded-for") if gate.addresses.trusts_any else ()
-    return gate.addresses.find(caller.peer, forwarded)
+        forwarding.ignored(peer, values)
+    if not addresses.trusts_any:
+        return addresses.find(peer, ())
+    forwarded = caller.header(b"x-forwarded-for")
+    if forwarding.unproven and addresses.trusts(peer) and not _is_probe(gate, caller):
+        named = addresses.client(peer, forwarded) != addresses.client(peer, ())
+        forwarding.from_proxy(peer, names_client=named)
+    return addresses.find(peer, forwarded)
+
+
+def _is_probe(gate: Gate, caller: RequestView) -> bool:
+    """Return whether a request is a probe of ``WebOptions(health=)``, which passes no proxy."""
+    return gate.health is not None and caller.path.startswith(f"{gate.health}/")

@@ -16,6 +16,9 @@ REQUIRES: Final = "__lockgate_rule__"
 """The attribute of an endpoint, or of a dependency, that holds the rule it declares."""
 OPERATIONS: Final = "__lockgate_operations__"
 """The attribute of an endpoint of lockgate's own operations that holds their gate."""
+AT_MOUNT: Final = "__lockgate_at_mount__"
+"""The attribute of an endpoint below a mount to which the mount's path leads even without its
+slash; the rule of both is the same."""
 _GUARDED: Final = "__lockgate_guarded__"
 """The attribute of a function that holds its decorated form, which must be served instead."""
 _SERVED: Final = "__lockgate_served__"
@@ -29,16 +32,21 @@ def mark(function: Callable[..., Any], guarded: Callable[..., Any], rule: Rule) 
         setattr(function, _GUARDED, guarded)
 
 
-def required(endpoint: object, method: str) -> Rule | None:
+def required(endpoint: object, method: str, function: str | None = None) -> Rule | None:
     """Return the rule that an endpoint declares; None: it declares none.
 
-    The rule of a class, or of a view made of a class, is that of its method.
+    The rule of a class, or of a view made of a class, is that of its function for the method.
+
+    Args:
+        endpoint: a function, a class, or a view that a framework made of a class.
+        method: the method of HTTP.
+        function: the name of the class's function for it; None: the method in lower case.
     """
     rule: Rule | None = getattr(endpoint, REQUIRES, None)
     if rule is not None:
         return rule
     kind = endpoint if isinstance(endpoint, type) else getattr(endpoint, "view_class", None)
-    return getattr(getattr(kind, method.lower(), None), REQUIRES, None)
+    return getattr(getattr(kind, function or method.lower(), None), REQUIRES, None)
 
 
 def check_decorators(endpoints: Iterable[tuple[str, object]]) -> None:
@@ -82,8 +90,8 @@ def declared(
         Rules by ``"METHOD /path"``, with the key of a given rule that they replace.
 
     Raises:
-        ConfigurationError: a given rule makes such an endpoint public, or a rule with a cost or a
-            slot is declared for a path that no rule can name.
+        ConfigurationError: a given rule makes such an endpoint public, or a rule with a cost, a
+            slot or a limit is declared for a path that no rule can name.
     """
     found: dict[str, Rule] = {}
     for method, path, host, rule in routes:
@@ -110,14 +118,14 @@ def admitted(rule: Rule, held: Mapping[str, Any], endpoint: object) -> Caller:
     Args:
         rule: the one that the endpoint declares.
         held: the scope or environment of the request.
-        endpoint: its name, or the function itself, for a message.
+        endpoint: its name, the function itself, or a request with the name, for a message.
 
     Returns:
         The caller, whose ``key`` is never None.
 
     Raises:
         ConfigurationError: no gate is before the application, or the gate did not charge the cost
-            or take the slot.
+            and the limits or take the slot.
         MissingAuth: the request came without a key, by a public rule or in shadow mode.
         InsufficientScope: the scopes of the key do not cover that of the rule.
     """
@@ -127,12 +135,14 @@ def admitted(rule: Rule, held: Mapping[str, Any], endpoint: object) -> Caller:
     if principal is None or principal.key is None:
         raise MissingAuth
     lost = rule.slot and entry.slot is None and shadow is None
+    if rule.limits and not set(rule.limits) <= set(entry.limits):
+        lost = True
     if shadow != "all" and (entry.spent < rule.cost or lost):
-        name = getattr(endpoint, "__name__", endpoint)
+        name = getattr(endpoint, "endpoint", getattr(endpoint, "__name__", endpoint))
         raise ConfigurationError(
             f"The endpoint {name!r} requires {rule!r}, and the gate charged {entry.rule!r}: put "
             "@requires directly below the route, and use functools.wraps in decorators above it; "
-            "where the gate cannot see the routes, write the cost and the slot into rules=."
+            "where the gate cannot see the routes, write cost, slot and limits into rules=."
         )
     return Caller._make(principal)
 
@@ -172,10 +182,10 @@ def _can_be_named(path: str, rule: Rule) -> bool:
     try:
         Pattern.of(path)
     except ConfigurationError:
-        if rule.cost > 1 or rule.slot:
+        if rule.cost > 1 or rule.slot or rule.limits:
             raise ConfigurationError(
-                f"No rule can name {path!r}, so its endpoint can have no cost and no slot: let "
-                "'{name:path}' be the whole last segment."
+                f"No rule can name {path!r}, so its endpoint can have no cost, no slot and no "
+                "limit: let '{name:path}' be the whole last segment."
             ) from None
         return False
     return True

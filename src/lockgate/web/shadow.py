@@ -6,7 +6,7 @@ from logging import INFO
 from time import monotonic
 from typing import Final, Literal, NamedTuple
 
-from ..errors import ConfigurationError, RateLimitExceeded, Refusal
+from ..errors import AddressNotAllowed, ConfigurationError, RateLimitExceeded, Refusal
 from ..events import Events
 from ..principal import Principal
 
@@ -42,17 +42,21 @@ class Kind(NamedTuple):
     plan: str | None
     window: str | None
     """The window that is full; None: the refusal is not of a limit."""
+    limit: str | None
+    """The name of the limit that has the window; None: the plan has it."""
 
 
 def kind_of(refusal: Refusal) -> Kind:
     """What a refusal says about its caller, without a credential."""
     principal = refusal.principal if isinstance(refusal.principal, Principal) else None
     key = principal and principal.key
+    elsewhere = refusal.key if isinstance(refusal, AddressNotAllowed) else None
     return Kind(
         refusal.code,
-        key.id if key else None,
+        key.id if key else elsewhere,
         principal.plan.name if principal else None,
         refusal.type if isinstance(refusal, RateLimitExceeded) else None,
+        refusal.limit_name if isinstance(refusal, RateLimitExceeded) else None,
     )
 
 
@@ -96,5 +100,5 @@ class Watch:
 
 
 def _line(kind: Kind, number: int) -> str:
-    named = zip(("key", "plan", "window"), kind[1:], strict=True)
+    named = zip(("key", "plan", "window", "limit"), kind[1:], strict=True)
     return " ".join([f"{number} x {kind.code}", *(f"{n}={v}" for n, v in named if v is not None)])

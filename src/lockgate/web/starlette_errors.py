@@ -12,16 +12,18 @@ from starlette.types import ExceptionHandler
 from starlette.websockets import WebSocket
 
 from ..errors import LockgateError, MethodNotAllowed, NotFound, Refusal
+from ..gate import Gate
 from .asgi_response import refuse
+from .entry import gate_in
 from .operations.table import refused
 
 _LAYERS_AT_MOST: Final = 50
 _ANY_REFUSAL: Final = (Refusal, LockgateError)
 
 
-def response_to(refusal: Refusal) -> Response:
-    """Turn a refusal into a response."""
-    reply = refused(refusal)
+def response_to(refusal: Refusal, gate: Gate | None) -> Response:
+    """Turn a refusal of a gate into a response."""
+    reply = refused(refusal, gate)
     response = Response(reply.body, reply.status)
     response.raw_headers += reply.headers
     return response
@@ -33,20 +35,21 @@ async def answer_refusal(connection: "HTTPConnection[Any]", error: Exception) ->
     if isinstance(connection, WebSocket):
         await refuse(error, connection.scope, connection.send)
         return None
-    return response_to(error)
+    return response_to(error, gate_in(connection.scope))
 
 
-async def from_the_router(_: "HTTPConnection[Any]", error: Exception) -> Response:
+async def from_the_router(connection: "HTTPConnection[Any]", error: Exception) -> Response:
     """Answer the 404 and 405 of the router as lockgate does, any other error as Starlette does."""
     assert isinstance(error, HTTPException), "registered for HTTPException"
+    gate = gate_in(connection.scope)
     if error.status_code == NotFound.status:
         own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
-        response = response_to(NotFound(own_words))
+        response = response_to(NotFound(own_words), gate)
         response.headers.update(error.headers or {})
         return response
     if error.status_code == MethodNotAllowed.status:
         allowed = (error.headers or {}).get("Allow", "")
-        return response_to(MethodNotAllowed(filter(None, allowed.split(", "))))
+        return response_to(MethodNotAllowed(filter(None, allowed.split(", "))), gate)
     bodyless = error.status_code in {204, 304}
     return PlainTextResponse("" if bodyless else error.detail, error.status_code, error.headers)
 

@@ -23,7 +23,7 @@ from .asgi_response import refuse
 from .audit import ServedRoute, view_of
 from .entry import ENTRY, entry_in
 from .guard import Guard
-from .requirements import OPERATIONS, REQUIRES, check_decorators, required
+from .requirements import AT_MOUNT, OPERATIONS, REQUIRES, check_decorators, required
 from .starlette_errors import answer_refusals, starlette_in
 
 _METHODS: Final = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
@@ -177,8 +177,10 @@ def _served(router: Router) -> Iterator[ServedRoute]:
             asked = [required(endpoint, method), *_dependencies(route)]
             view = view_of(endpoint)
             gate = getattr(endpoint, OPERATIONS, None)
-            for rule in asked:
-                yield ServedRoute(method, place.path, place.host, rule, view, gate)
+            bare = place.path.removesuffix("/{path:path}") if hasattr(endpoint, AT_MOUNT) else ""
+            for path in filter(None, (place.path, bare)):
+                for rule in asked:
+                    yield ServedRoute(method, path, place.host, rule, view, gate)
 
 
 def _dependencies(route: BaseRoute) -> Iterator[Rule]:
@@ -214,11 +216,22 @@ def _walk(
         elif isinstance(route, Mount | Host):
             at = prefix + route.path if isinstance(route, Mount) else prefix
             there = host if isinstance(route, Mount) else _PORT.sub("", route.host).lower()
-            # Starlette keeps a mounted application without the middleware of its mount.
-            inside = list(_walk_router(getattr(route, "_base_app", route.app), at, there))
+            inside = list(_walk_mounted(route, at, there))
             yield from inside or [(route, _Place(f"{at}/{{path:path}}", there, ("*",)))]
         else:
             yield from _walk_included(route, prefix, host)
+
+
+def _walk_mounted(
+    mount: Mount | Host, prefix: str, host: str | None
+) -> Iterator[tuple[BaseRoute, _Place]]:
+    """Every route of a mounted application, also behind middleware of the mount itself."""
+    router = router_in(mount.app)
+    # An application that only wraps another one may serve other paths than that one.
+    if router is None or router.routes is not mount.routes:
+        yield from _walk(mount.routes, prefix, host)
+    else:
+        yield from _walk_router(router, prefix, host)
 
 
 def _walk_included(

@@ -58,6 +58,11 @@ class WsgiRequest:
         """
         return _values(self._environ.get(_variable(name)))
 
+    def whole(self, name: bytes) -> list[bytes]:
+        """The value of a header as the server gives it."""
+        value: str | None = self._environ.get(_variable(name))
+        return [] if value is None else [value.encode("latin-1")]
+
     def has_any(self, names: frozenset[bytes]) -> bool:
         """Return whether the request has a header of one of these lower-case names."""
         return any(_variable(name) in self._environ for name in names)

@@ -1,4 +1,4 @@
-"""The operations of accounts over ASGI: who may ask, what comes back, and what never does."""
+"""The operations of accounts over ASGI: credentials, answers, and texts that no answer has."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_spec_4_5_registering(mounted: str) -> None:
         ({"agent_name": 1, "billing_email": "x", "x": 1}, ["agent_name", "billing_email", "x"]),
     ],
 )
-async def test_g3_bad_input_is_told_by_field_and_registers_nothing(
+async def test_g3_bad_input_is_refused_by_field_and_registers_no_account(
     change: Mapping[str, object], fields: list[str]
 ) -> None:
     desk = Desk(per_address=1)
@@ -170,7 +170,7 @@ async def test_d14_the_limits_are_answered_with_their_window() -> None:
     assert desk.names().count("registration_refused") == 2
 
 
-async def test_d24_whoever_has_spent_the_anonymous_budget_registers_nothing() -> None:
+async def test_d24_an_address_with_a_spent_anonymous_budget_registers_no_account() -> None:
     desk = Desk(rpm=3)
     for _ in range(3):
         await desk.register()
@@ -198,7 +198,7 @@ async def test_other_methods_and_a_gate_without_registration_are_closed() -> Non
         assert (await ask(app, "POST", path, json_body=BODY)).status == 401
 
 
-async def test_a_store_that_fails_registers_nobody() -> None:
+async def test_no_account_is_registered_while_the_store_fails() -> None:
     class Failing(MemoryStore):
         async def register(self, *_: Any, **__: Any) -> Any:
             raise OSError("parameters: ada@example.com")
@@ -297,7 +297,7 @@ async def test_g3_sign_in_bodies_that_are_none(body: object) -> None:
     assert answer.status == 400
 
 
-async def test_a_token_that_is_none_is_401_and_an_event() -> None:
+async def test_an_invalid_dashboard_token_is_401_and_an_event() -> None:
     desk = Desk()
     answer = await ask(desk.app, "POST", SIGN_IN, json_body={"dashboard_token": "x"})
     assert (answer.status, answer.json()["code"]) == (401, "TOKEN_NOT_ACCEPTED")
@@ -308,7 +308,7 @@ async def test_a_token_that_is_none_is_401_and_an_event() -> None:
 # --- claiming -------------------------------------------------------------------------------
 
 
-async def test_d15_claiming_and_acting_for_what_was_claimed() -> None:
+async def test_d15_an_owner_claims_an_organization_and_acts_for_it() -> None:
     desk = Desk()
     made = await desk.register()
     nobody = person()
@@ -335,7 +335,7 @@ async def test_d15_claiming_and_acting_for_what_was_claimed() -> None:
     assert desk.names().count("claimed") == 2
 
 
-async def test_d24_an_owner_revokes_what_they_claimed_from_a_spent_address() -> None:
+async def test_d24_an_owner_revokes_a_claimed_key_from_a_spent_address() -> None:
     """The session names no organization: which one they claimed, the store says."""
     desk = Desk(rpm=4)
     made = await desk.register()
@@ -405,7 +405,7 @@ async def test_g5_others_are_served_while_thousands_of_keys_are_shown() -> None:
 
 
 async def turns_while(asked: Coroutine[Any, Any, Answer]) -> int:
-    """How often others in the event loop have their turn while somebody is answered."""
+    """Count the turns of other tasks in the event loop during a request."""
     answering = asyncio.create_task(asked)
     await asyncio.sleep(0)  # It begins.
     turns = 0
@@ -459,7 +459,9 @@ async def test_the_header_chooses_among_ones_own_organizations() -> None:
     ids=["none", "forged", "unverified"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_who_may_not_claim(method: str, cookie: str | None, code: str) -> None:
+async def test_claims_without_a_session_or_a_verified_email_are_refused(
+    method: str, cookie: str | None, code: str
+) -> None:
     desk = Desk()
     body = {"organizationId": "org_1"} if method == "POST" else None
     answer = await ask(desk.app, method, CLAIM, session=cookie, json_body=body)
@@ -467,7 +469,7 @@ async def test_who_may_not_claim(method: str, cookie: str | None, code: str) -> 
     assert header(answer, "cache-control") == "no-store"
 
 
-async def test_a_key_claims_nothing() -> None:
+async def test_a_key_cannot_claim() -> None:
     desk = Desk()
     key = (await desk.register())["api_key"]
     answer = await ask(desk.app, "POST", CLAIM, key=key, json_body={"organizationId": "x"})
@@ -500,10 +502,12 @@ async def test_no_key_of_an_agents_session_survives_a_claim_that_comes_between(
         claim: Any = None
         made: ApiKey | None = None
 
-        async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+        async def insert(
+            self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
+        ) -> ApiKey:
             if self.claim is not None:
                 await self.claim()
-            self.made = await super().insert(draft, cap, now)
+            self.made = await super().insert(draft, cap, now, **options)
             return self.made
 
     store = Slow()
@@ -549,7 +553,7 @@ async def test_d46_a_claimer_may_keep_the_token() -> None:
     assert answer.status == 201
 
 
-async def test_an_identity_providers_organization_of_the_same_id_opens_nothing() -> None:
+async def test_an_identity_providers_organization_of_the_same_id_gives_no_access() -> None:
     """Nor does a session of a host's verifier that names no user: an agent's comes by its token."""
     desk = Desk()
     made = await desk.register()
@@ -670,7 +674,7 @@ async def test_g7_a_hook_that_raises_is_no_fault_of_the_store() -> None:
     assert set(desk.names()) == {"approval_failed", "registration_refused"}
 
 
-async def test_the_document_tells_of_a_proof_where_one_is_asked_for() -> None:
+async def test_the_openapi_document_has_the_proof_where_the_service_asks_for_one() -> None:
     for desk, shown in ((Desk(), False), (Desk(approve=lambda _: True), True)):
         document = describe(desk.gate, "A service")
         content = document["paths"][REGISTER]["post"]["requestBody"]["content"]

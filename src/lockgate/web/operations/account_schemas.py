@@ -128,7 +128,7 @@ class Claimed(Out):
 
     @classmethod
     async def of(cls, found: Claimable, now: int, caller: RequestView, events: Events) -> "Claimed":
-        """An account as it is at an instant."""
+        """The state of an account at an instant."""
         account = found.account
         return cls(
             organization_id=account.organization,
@@ -144,7 +144,7 @@ class Claimed(Out):
 
 
 class ClaimList(Out):
-    """What the caller has claimed, latest first, and then what they may claim, oldest first."""
+    """The accounts that the caller has claimed, latest first, then the claimable, oldest first."""
 
     data: list[Claimed]
     next_cursor: str | None = Field(

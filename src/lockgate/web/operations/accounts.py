@@ -7,7 +7,6 @@ from ...errors import AgentsOnly, Header
 from ...gate import Gate
 from ...services.claims import LISTED, LISTED_AT_MOST
 from ...services.registration import AgentAccounts
-from ...sessions import SESSION_COOKIE
 from ..bodies import read_body
 from ..queries import Parameter, read_number, read_query
 from ..request import address_of
@@ -55,7 +54,7 @@ async def bot_sign_in(call: Call) -> AgentSignedIn:
     signed_in = await accounts.agents.sign_in(
         wanted.dashboard_token, address=address_of(call.gate, call.caller)
     )
-    call.headers.append(_cookie(accounts, signed_in.cookie, signed_in.seconds))
+    call.headers.append(session_header(accounts, signed_in.cookie, signed_in.seconds))
     return AgentSignedIn(organization_id=signed_in.organization, expires_in=signed_in.seconds)
 
 
@@ -66,13 +65,13 @@ async def bot_sign_out(call: Call) -> AgentSignedOut:
         raise AgentsOnly
     accounts = _accounts(call)
     await accounts.agents.sign_out(call.principal.organization)
-    call.headers.append(_cookie(accounts, "", 0))
+    call.headers.append(session_header(accounts, "", 0))
     return AgentSignedOut()
 
 
 async def list_claims(call: Call) -> ClaimList:
     """What the caller has claimed and may claim, page by page, with their keys (D15, D46)."""
-    session = await session_of(call.gate, call.caller)
+    session = await session_of(call.gate, call.caller, "account:read")
     query = read_query(call.caller.query, _PAGE, call.gate)
     limit = read_number(query, "limit", LISTED, LISTED_AT_MOST)
     page = await _accounts(call).claims.list(session, limit, query.get("cursor"))
@@ -83,7 +82,7 @@ async def list_claims(call: Call) -> ClaimList:
 
 async def claim(call: Call) -> ClaimDetail:
     """Attach an organization to the caller's login; its dashboard token ends unless it is kept."""
-    session = await session_of(call.gate, call.caller)
+    session = await session_of(call.gate, call.caller, "account:write")
     wanted = read_body(call.body, Claim, call.gate)
     claimed = await _accounts(call).claims.claim(
         session,
@@ -115,11 +114,11 @@ def account_endpoints(gate: Gate) -> tuple[Endpoint, ...]:
     return (first._replace(request=registration_body(gate)), *others)
 
 
-def _cookie(accounts: AgentAccounts, value: str, seconds: int) -> Header:
+def session_header(accounts: AgentAccounts, value: str, seconds: int) -> Header:
     """The session's cookie, by the rules of ``__Host-`` ones (RFC 6265bis, 4.1.3.2)."""
     secure = "" if accounts.development else "; Secure"
     kept = f"Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"
-    return (b"set-cookie", f"{SESSION_COOKIE}={value}; {kept}".encode())
+    return (b"set-cookie", f"{accounts.cookie}={value}; {kept}".encode())
 
 
 _ANYBODY = Rule(public=True, own=True)

@@ -6,7 +6,6 @@ from pydantic import BaseModel
 
 from ...core.access_rule import Rule
 from ...errors import ConfigurationError, StoreUnavailable
-from ...events import logger
 from .operation import Call, Endpoint
 
 
@@ -32,7 +31,7 @@ async def ready(call: Call) -> Health:
         try:
             await readiness.prepare()
         except ConfigurationError as mistake:
-            logger.error("%s", mistake)
+            readiness.tell(mistake)
             raise StoreUnavailable from mistake
     return Health()
 
@@ -42,4 +41,4 @@ HEALTH: Final = (
     Endpoint("GET", "/live", _RULE, live, "Probe liveness", Health),
     Endpoint("GET", "/ready", _RULE, ready, "Probe readiness", Health),
 )
-"""Public operations, by paths below ``Gate(health=...)``."""
+"""Public operations, by paths below ``WebOptions(health=...)``."""

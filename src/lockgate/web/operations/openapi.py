@@ -3,15 +3,16 @@
 import re
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from ...core.access_rule import Rule
+from ...core.access_rule import Credential, Rule
+from ...core.limits import Limit
 from ...core.rule_book import RuleBook
+from ...core.timestamps import SECOND
 from ...gate import Gate
-from ...sessions import SESSION_COOKIE
 from ..queries import Parameter
 from .schemas import Error
 from .table import endpoints_of
@@ -32,7 +33,7 @@ _OTHER_HEADERS: Final = {
 _ERRORS: Final = {
     400: "The request is not valid.",
     401: "No credential, or one that is not accepted.",
-    403: "The scopes, or the site that asks, do not allow this.",
+    403: "The scopes, the client's address, or the site that asks, do not allow this.",
     404: "There is nothing here.",
     405: "The path does not take this method.",
     409: "The organization has as many live keys as it may, or the job is running already.",
@@ -46,10 +47,8 @@ _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST"
 _KEY_REFUSALS: Final = (400, 401, 403, 429, 503)
 _PUBLIC_REFUSALS: Final = (400, 429)
 _FASTAPI_INVALID: Final = _REF.format(model="HTTPValidationError")
-_SCHEMES: Final[dict[str, dict[str, str]]] = {
-    "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
-    "session": {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
-}
+_KEY_HEADER: Final = "keyHeader"
+"""The scheme of ``WebOptions(key_header=)``."""
 
 Described = tuple[str, str, Rule, str]
 """Another operation to describe: method, path, rule, summary."""
@@ -86,15 +85,26 @@ def parameters(path: str, query: Iterable[Parameter] = ()) -> list[dict[str, Any
     ]
 
 
-def add_access(document: dict[str, Any], book: RuleBook) -> None:
+def _limit(limit: Limit) -> dict[str, Any]:
+    """Return a named limit as an extension of an operation has it."""
+    windows = [
+        {"type": window.name, "limit": window.limit, "seconds": window.span // SECOND}
+        for window in limit.windows
+    ]
+    return {"name": limit.name, "by": limit.subject, "windows": windows}
+
+
+def add_access(document: dict[str, Any], book: RuleBook, gate: Gate) -> None:
     """Add to an OpenAPI document what each operation requires, and how it is refused.
 
-    Operations with a ``security`` or a response of their own keep them. FastAPI's 422 becomes 400,
+    Named limits are under ``x-rate-limits``, an extension of lockgate's. Operations with a
+    ``security`` or a response of their own keep them. FastAPI's 422 becomes 400,
     the status of :class:`~lockgate.errors.InvalidRequest`.
 
     Args:
         document: as the framework describes the application; it is changed.
         book: the rules that hold.
+        gate: takes the keys.
     """
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for path, operations in document.get("paths", {}).items():
@@ -111,18 +121,53 @@ def add_access(document: dict[str, Any], book: RuleBook) -> None:
             for status in statuses:
                 response = _response(_ERRORS[status], _headers(status), Error)
                 responses.setdefault(str(status), response)
+            if rule.limits:
+                operation.setdefault("x-rate-limits", [_limit(limit) for limit in rule.limits])
             if not rule.public:
                 scopes = [rule.requires.scope] if rule.requires else []
-                operation.setdefault("security", [{name: scopes} for name in rule.accepts])
+                offered = schemes_of(rule.accepts, gate)
+                operation.setdefault("security", [{name: scopes} for name in offered])
                 schemes = document["components"].setdefault("securitySchemes", {})
-                for credential in rule.accepts:
-                    schemes.setdefault(credential, _SCHEMES[credential])
+                for name, scheme in offered.items():
+                    schemes.setdefault(name, scheme)
     if "HTTPValidationError" in schemas and _FASTAPI_INVALID not in str(document["paths"]):
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
     _, own = models_json_schema([(Error, "serialization")], ref_template=_REF)
     for name, schema in own["$defs"].items():
         schemas.setdefault(name, schema)
+    _offer_key_header(document, gate)
+
+
+def schemes_of(credentials: Iterable[Credential], gate: Gate) -> dict[str, dict[str, str]]:
+    """Return the security schemes by which a request can present one of some credentials."""
+    offered: dict[str, dict[str, str]] = {}
+    access = gate.session_access
+    for credential in credentials:
+        if credential == "key":
+            offered["key"] = {"type": "http", "scheme": "bearer", "description": "An API key."}
+            continue
+        if access.cookie is not None:
+            offered["session"] = {"type": "apiKey", "in": "cookie", "name": access.cookie}
+        if access.bearer is not None:
+            offered["sessionToken"] = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+    return offered
+
+
+def _offer_key_header(document: dict[str, Any], gate: Gate) -> None:
+    """Describe ``WebOptions(key_header=)`` beside ``Authorization``, wherever a key is taken."""
+    if gate.key_header is None:
+        return
+    name = gate.key_header.decode().title()
+    schemes = document["components"].setdefault("securitySchemes", {})
+    schemes[_KEY_HEADER] = {"type": "apiKey", "in": "header", "name": name}
+    for operations in document.get("paths", {}).values():
+        for method, operation in operations.items():
+            if method.upper() not in _METHODS:
+                continue
+            security = cast(list[dict[str, Any]], operation.get("security", []))
+            if not any(_KEY_HEADER in needed for needed in security):
+                security += [{_KEY_HEADER: needed["key"]} for needed in security if "key" in needed]
 
 
 def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[str, Any]:
@@ -136,46 +181,68 @@ def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[s
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in own:
         operation = _operation(
-            endpoint.path, endpoint.rule, endpoint.summary, endpoint.status, endpoint.response
+            *(gate, endpoint.path, endpoint.rule),
+            *(endpoint.summary, endpoint.status, endpoint.response),
         )
         scopes = [endpoint.rule.requires.scope] if endpoint.rule.requires else []
-        operation["security"] = [{name: scopes} for name in endpoint.credentials]
+        operation["security"] = [{name: scopes} for name in schemes_of(endpoint.credentials, gate)]
         operation["parameters"] = parameters(endpoint.path, endpoint.query)
         if endpoint.request is not None:
             content = _content(endpoint.request.__name__)
             operation["requestBody"] = {"required": True, "content": content}
         paths.setdefault(gate.prefix + endpoint.path, {})[endpoint.method.lower()] = operation
     for method, path, rule, summary in others:
-        operation = _operation(path, rule, summary, 200, None)
+        operation = _operation(gate, path, rule, summary, 200, None)
         operation["responses"]["2XX"] = operation["responses"].pop("200")
         plain = _PARAMETER.sub(r"{\1}", path)
         paths.setdefault(plain, {})[method.lower()] = operation
-    return {
+    document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version("lockgate")},
         "paths": paths,
         "components": {
             "schemas": schemas["$defs"],
             "securitySchemes": {
+                **schemes_of(("session",), gate),
                 "key": {
                     "type": "http",
                     "scheme": "bearer",
                     "bearerFormat": f"{gate.format.brand}_{gate.format.environment}_...",
                 },
-                "session": {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
             },
         },
     }
+    _offer_key_header(document, gate)
+    return document
+
+
+def body_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON schema of a body, its definitions written out where they are used."""
+    schema = model.model_json_schema()
+    definitions: dict[str, Any] = schema.pop("$defs", {})
+
+    def inlined(node: Any) -> Any:
+        if isinstance(node, list):
+            return [inlined(item) for item in node]  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(node, dict):
+            return node
+        found = cast(dict[str, Any], node)
+        if "$ref" in found:
+            return inlined(definitions[found["$ref"].rpartition("/")[2]])
+        return {name: inlined(value) for name, value in found.items()}
+
+    return cast(dict[str, Any], inlined(schema))
 
 
 def _operation(
-    path: str, rule: Rule, summary: str, status: int, model: type[BaseModel] | None
+    gate: Gate, path: str, rule: Rule, summary: str, status: int, model: type[BaseModel] | None
 ) -> dict[str, Any]:
     scopes = [rule.requires.scope] if rule.requires else []
+    offered = () if rule.public else schemes_of(rule.accepts, gate)
     return {
         "summary": summary,
         "parameters": parameters(path),
-        "security": [] if rule.public else [{name: scopes} for name in rule.accepts],
+        "security": [{name: scopes} for name in offered],
         "responses": {str(s): _response(**reply) for s, reply in answers(status, model).items()},
     }
 

@@ -1,4 +1,4 @@
-"""What one of lockgate's own operations is made of, framework-free."""
+"""The parts of lockgate's own operations, framework-free."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from ...core.access_rule import Credential, Rule
 from ...errors import Header
 from ...gate import Gate
 from ...principal import Principal
+from ..bodies import BODY_LIMIT
 from ..queries import Parameter
 from ..request import RequestView
 
@@ -17,7 +18,7 @@ ReadBody = Callable[[int], Awaitable[bytes]]
 
 
 class Call(NamedTuple):
-    """What a handler works on."""
+    """The input of a handler."""
 
     gate: Gate
     caller: RequestView
@@ -26,7 +27,7 @@ class Call(NamedTuple):
     params: Mapping[str, str]
     body: bytes
     headers: list[Header]
-    """Takes what the answer is to carry beside what every answer does."""
+    """Takes the further headers of the answer."""
 
     @property
     def principal(self) -> Principal:
@@ -66,6 +67,10 @@ class Endpoint(NamedTuple):
     reads_session: bool = False
     """Whether the handler itself asks who has signed in, by a public rule: such a caller may have
     no organization yet, so there is none to count on."""
+    body_limit: int = BODY_LIMIT
+    """The most bytes of a body that it reads."""
+    before_body: Callable[[Gate, RequestView], None] | None = None
+    """Raises the refusal of a request whose body is not to be read."""
     tells: str | None = None
     """The event that tells of a refusal, whatever its reason; None: none does."""
 

@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from ...core.api_keys import ApiKey, KeyState, count_scopes, read_lifetime, read_name, read_scopes
+from ...core.plans import LIMITS
 from ...core.timestamps import iso8601
 from ...errors import StoreUnavailable
 from ...events import Events
@@ -30,9 +31,7 @@ class In(BaseModel):
 class Out(BaseModel):
     """A body that is written."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True
-    )
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 def fail(problems: list[str]) -> None:
@@ -63,8 +62,10 @@ def _scopes(values: list[str], info: ValidationInfo) -> list[str]:
     return list(scopes)
 
 
-def _days(value: float | None) -> float | None:
-    fail(read_lifetime(value)[1])
+def _days(value: float | None, info: ValidationInfo) -> float | None:
+    gate = info.context
+    assert isinstance(gate, Gate), "read_body passes it on"
+    fail(read_lifetime(value, gate.keys.max_age)[1])
     return value
 
 
@@ -219,6 +220,15 @@ class Usage(Out):
     day: WindowUsage
 
 
+class NamedUsage(Out):
+    """The usage of one window of a named limit."""
+
+    name: str
+    type: str
+    used: int
+    limit: int
+
+
 class RateLimitStatus(Out):
     """The rate limit status (spec 2.6)."""
 
@@ -228,17 +238,23 @@ class RateLimitStatus(Out):
     timestamp: str
 
     @classmethod
-    def of(cls, status: Status) -> "RateLimitStatus":
+    def of(cls, status: Status) -> Self:
         """A status as it is written."""
         plan = status.plan
         return cls(
             plan=plan.name,
-            limits=Limits(rpm=plan.rpm, rph=plan.rph, rpd=plan.rpd, concurrent=plan.concurrent),
+            limits=Limits.model_validate({name: getattr(plan, name) for name in LIMITS}),
             usage=Usage.model_validate(
                 {name: usage._asdict() for name, usage in status.usage.items()}
             ),
             timestamp=iso8601(status.at),
         )
+
+
+class NamedRateLimitStatus(RateLimitStatus):
+    """The rate limit status of a service with named limits (D40)."""
+
+    named: list[NamedUsage] = []
 
 
 class Detail(Out):
@@ -254,6 +270,7 @@ class RefusedLimits(Out):
     type: str
     limit: int
     used: int
+    name: str = Field(default="", description="Of a named limit only: its name.")
 
 
 class Error(Out):
@@ -270,13 +287,16 @@ async def rendered(value: BaseModel, caller: RequestView) -> bytes:
     """Return a body as JSON; a list some entries at a time, as there may be thousands (G5)."""
     data: object = getattr(value, "data", None)
     if not isinstance(data, list):
-        return value.model_dump_json().encode()
+        return value.model_dump_json(by_alias=True).encode()
     entries = cast(list[BaseModel], data)
     parts: list[bytes] = []
     for start in range(0, len(entries), _AT_ONCE):
         await caller.pause()
-        parts += [entry.model_dump_json().encode() for entry in entries[start : start + _AT_ONCE]]
-    others = value.model_dump_json(exclude={"data"}).encode()
+        parts += [
+            entry.model_dump_json(by_alias=True).encode()
+            for entry in entries[start : start + _AT_ONCE]
+        ]
+    others = value.model_dump_json(exclude={"data"}, by_alias=True).encode()
     end = b"}" if others == b"{}" else b"," + others[1:]
     return b'{"data":[' + b",".join(parts) + b"]" + end
 

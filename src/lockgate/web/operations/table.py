@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...core.access_rule import Rule
+from ...core.changes import Actor, acting
 from ...errors import (
     ConfigurationError,
     Header,
@@ -18,11 +19,15 @@ from ...errors import (
 )
 from ...gate import Gate
 from ...principal import Principal
+from ...services.new_keys import creator_of
 from ...services.rate_limit_status import status_of
-from ..bodies import BODY_LIMIT, read_body, require_json, written
+from ...services.store_errors import asking
+from ..bodies import read_body, require_json
+from ..error_bodies import error_body
 from ..request import SAFE_METHODS, RequestView, address_of
 from .accounts import account_endpoints
 from .health import HEALTH
+from .leak_reports import LEAK_REPORTS
 from .operation import Call, Endpoint, ReadBody, Reply
 from .schemas import (
     CreateKey,
@@ -31,6 +36,8 @@ from .schemas import (
     KeyInDetail,
     KeyList,
     KeyRevoked,
+    NamedRateLimitStatus,
+    NamedUsage,
     RateLimitStatus,
     listed,
     rendered,
@@ -48,13 +55,23 @@ async def list_keys(call: Call) -> KeyList:
 
 
 async def create_key(call: Call) -> KeyCreated:
-    """Create a key; sessions only (spec 4.2)."""
+    """Create a key; sessions only (spec 4.2), of a role that may write."""
+    call.principal.need("account:write")
     wanted = read_body(call.body, CreateKey, call.gate)
     gate, organization = call.gate, call.principal.organization
-    created = await gate.keys.create(
-        organization, wanted.name, wanted.scopes, wanted.expires_in_days
-    )
     session = call.principal.session
+    if session is not None:
+        with asking(gate.events):
+            await gate.session_access.check_new_key(
+                session, organization, wanted.name, wanted.scopes
+            )
+    created = await gate.keys.create(
+        organization,
+        wanted.name,
+        wanted.scopes,
+        wanted.expires_in_days,
+        created_by=creator_of(session),
+    )
     if gate.accounts is not None and session is not None and session.agent:
         # A claim that ended the session may have come between (D46).
         try:
@@ -82,9 +99,16 @@ async def revoke_key(call: Call) -> KeyRevoked:
 
 
 async def rate_limits(call: Call) -> RateLimitStatus:
-    """The status, this very request included (spec 4.6, D29)."""
-    principal = call.principal
-    return RateLimitStatus.of(status_of(principal.plan, principal.reading))
+    """The status, this very request included if it is one with a key (spec 4.6, D29)."""
+    principal, gate = call.principal, call.gate
+    named = await gate.named_usage(principal.organization, principal.key)
+    used = [NamedUsage.model_validate(one._asdict()) for one in named if one.used]
+    status = status_of(principal.plan, principal.reading)
+    if not used:
+        return RateLimitStatus.of(status)
+    found = NamedRateLimitStatus.of(status)
+    found.named = used
+    return found
 
 
 def _id(call: Call) -> str:
@@ -95,6 +119,8 @@ def _id(call: Call) -> str:
 
 
 _READ = Rule("account:read", accepts=("key", "session"), own=True)
+_KEY_READ = Rule("account:read", own=True)
+_FREE_READ = Rule("account:read", accepts=("key", "session"), own=True, free_for_sessions=True)
 
 ENDPOINTS: Final = (
     Endpoint("GET", "/api-keys", _READ, list_keys, "List API keys", KeyList),
@@ -120,7 +146,7 @@ ENDPOINTS: Final = (
     Endpoint(
         "GET",
         "/account/rate-limits",
-        Rule("account:read", own=True),
+        _KEY_READ,
         rate_limits,
         "Read the rate limit status",
         RateLimitStatus,
@@ -129,15 +155,27 @@ ENDPOINTS: Final = (
 
 
 def endpoints_of(gate: Gate) -> tuple[Endpoint, ...]:
-    """The operations of a gate: those of accounts only where agents may register."""
-    return ENDPOINTS if gate.accounts is None else (*ENDPOINTS, *account_endpoints(gate))
+    """Return the operations of a gate, by paths below its prefix, for those parts that it has."""
+    return (
+        *(_key_endpoints(gate) if gate.sessions is not None else ()),
+        *(account_endpoints(gate) if gate.accounts is not None else ()),
+        *(LEAK_REPORTS if gate.leaks is not None else ()),
+    )
+
+
+def _key_endpoints(gate: Gate) -> tuple[Endpoint, ...]:
+    """Return the key operations; sessions read keys and limits for free if the gate says so."""
+    if not gate.session_access.free_reads:
+        return ENDPOINTS
+    reads = {_READ, _KEY_READ}
+    return tuple(e._replace(rule=_FREE_READ) if e.rule in reads else e for e in ENDPOINTS)
 
 
 def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
     """Return the operations of a gate by full path, then by method.
 
     Raises:
-        ConfigurationError: the gate has neither a session verifier nor probes.
+        ConfigurationError: the gate has neither sessions nor probes nor reports of leaked keys.
     """
     if not gate.has_operations:
         raise ConfigurationError(
@@ -157,10 +195,9 @@ def rules(gate: Gate) -> dict[str, Rule]:
 
 def _placed(gate: Gate) -> list[tuple[str, Endpoint]]:
     """Return the operations that can be mounted, each with its full path."""
-    own = () if gate.sessions is None else endpoints_of(gate)
     probes = () if gate.health is None else HEALTH
     return [
-        *((gate.prefix + endpoint.path, endpoint) for endpoint in own),
+        *((gate.prefix + endpoint.path, endpoint) for endpoint in endpoints_of(gate)),
         *(((gate.health or "") + endpoint.path, endpoint) for endpoint in probes),
     ]
 
@@ -188,10 +225,13 @@ async def answer(
     who = None if endpoint.rule.public else check(endpoint.rule, principal)
     headers: list[Header] = []
     try:
-        body = await read(BODY_LIMIT)
+        if endpoint.before_body is not None:
+            endpoint.before_body(gate, caller)
+        body = await read(endpoint.body_limit)
         if (who is None or who.session is not None) and body and method not in SAFE_METHODS:
             require_json(caller.header(b"content-type"))
-        value = await endpoint.handler(Call(gate, caller, who, params, body, headers))
+        with acting(_actor(gate, caller, who)):
+            value = await endpoint.handler(Call(gate, caller, who, params, body, headers))
     except Refusal as refusal:
         if endpoint.tells is not None:
             address = address_of(gate, caller)
@@ -199,6 +239,12 @@ async def answer(
         raise
     always = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
     return Reply(endpoint.status, (*always, *headers), await rendered(value, caller))
+
+
+def _actor(gate: Gate, caller: RequestView, who: Principal | None) -> Actor:
+    """Return the originator of the changes that an operation makes."""
+    address = address_of(gate, caller)
+    return Actor("client", None, address) if who is None else who.actor(address)
 
 
 def check(rule: Rule, principal: Principal | None) -> Principal:
@@ -228,9 +274,9 @@ class Repeated(Refusal):
         self.answer = answer
 
 
-def refused(refusal: Refusal) -> Reply:
-    """A refusal as an answer, with the rate-limit headers that it was given."""
+def refused(refusal: Refusal, gate: Gate | None) -> Reply:
+    """Return a refusal as an answer, with its rate-limit headers and the gate's error body."""
     if isinstance(refusal, Repeated):
         return refusal.answer
     headers = ((b"content-type", b"application/json"), *refusal.headers(), *refusal.rate)
-    return Reply(refusal.status, headers, written(refusal.body()))
+    return Reply(refusal.status, headers, error_body(refusal, gate))

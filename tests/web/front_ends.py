@@ -1,0 +1,136 @@
+"""Send one request to lockgate's operations behind every framework."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any, NamedTuple
+
+import pytest
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.wsgi import WSGIHandler
+from django.test.utils import override_settings
+from fastapi import FastAPI
+from flask import Flask
+from litestar import Litestar
+from quart import Quart
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from werkzeug.test import Client
+
+from lockgate import Gate, asgi, django, fastapi, flask, litestar, quart, starlette, wsgi
+
+KEYS = "/api/v1/api-keys"
+STATUS = "/api/v1/account/rate-limits"
+CLAIM = "/api/v1/auth/claim"
+
+urlpatterns: list[Any] = []
+_DJANGO = {
+    "ROOT_URLCONF": __name__,
+    "ALLOWED_HOSTS": ["*"],
+    "MIDDLEWARE": ["lockgate.django.RouteMiddleware"],
+}
+
+
+class Response(NamedTuple):
+    """A response of any client."""
+
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+    @property
+    def code(self) -> str:
+        return str(self.body.get("code", "in"))
+
+
+def _litestar() -> Litestar:
+    checks: Any = litestar.RouteMiddleware
+    return Litestar([], middleware=[checks], openapi_config=None, logging_config=None)
+
+
+def _nothing(*_: Any) -> Any:
+    raise AssertionError("only lockgate's operations are asked for")
+
+
+APPLICATIONS: dict[str, Callable[[Gate], Any]] = {
+    "starlette": lambda gate: starlette.protect(Starlette(), gate),
+    "fastapi": lambda gate: fastapi.protect(FastAPI(), gate),
+    "litestar": lambda gate: litestar.protect(_litestar(), gate),
+    "quart": lambda gate: quart.protect(Quart("service"), gate),
+    "django-asgi": lambda gate: django.protect(ASGIHandler(), gate),
+    "asgi": lambda gate: asgi.protect(_nothing, gate),
+    "flask": lambda gate: flask.protect(Flask("service"), gate),
+    "django-wsgi": lambda gate: django.protect(WSGIHandler(), gate),
+    "wsgi": lambda gate: wsgi.protect(_nothing, gate),
+}
+WSGI = {"flask", "django-wsgi", "wsgi"}
+FRAMEWORKS = pytest.mark.parametrize("framework", APPLICATIONS)
+
+
+class FrontEnd:
+    """A client of an application of one framework."""
+
+    def __init__(self, framework: str, gate: Gate) -> None:
+        app = APPLICATIONS[framework](gate)
+        self._by_wsgi = framework in WSGI
+        self._client: Any = Client(app, use_cookies=False) if self._by_wsgi else TestClient(app)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        cookie: str | None = None,
+        bearer: str | None = None,
+        sent: object = None,
+        **headers: str,
+    ) -> Response:
+        """Send one request.
+
+        Args:
+            method: the method.
+            path: the path.
+            cookie: the whole ``Cookie`` header.
+            bearer: the credential after ``Bearer``.
+            sent: the JSON body.
+            headers: more headers, ``_`` for ``-``.
+        """
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        if cookie is not None:
+            fields["cookie"] = cookie
+        if bearer is not None:
+            fields["authorization"] = f"Bearer {bearer}"
+        body = {} if sent is None else {"json": sent}
+        if self._by_wsgi:
+            answer = self._client.open(path, method=method, headers=fields, **body)
+            return Response(answer.status_code, _lower(answer.headers), answer.json)
+        answer = self._client.request(method, path, headers=fields, **body)
+        return Response(answer.status_code, _lower(answer.headers), answer.json())
+
+
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+@contextmanager
+def django_settings() -> Iterator[None]:
+    """Let Django serve this module's empty list of views."""
+    if not settings.configured:
+        settings.configure()
+    with override_settings(**_DJANGO):
+        yield
+
+
+def over_http(address: tuple[str, int], method: str, path: str, **fields: Any) -> Response:
+    """Send one request to a server; ``fields`` are those of ``HTTPConnection.request``."""
+    connection = HTTPConnection(*address, timeout=30)
+    try:
+        connection.request(method, path, **fields)
+        answer: HTTPResponse = connection.getresponse()
+        return Response(answer.status, _lower(answer.headers), json.loads(answer.read()))
+    finally:
+        connection.close()

@@ -1,0 +1,372 @@
+"""An identity provider's token as ``Authorization: Bearer``, on every framework (D9, D12, D18)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jwt as pyjwt
+import pytest
+
+from lockgate import ConfigurationError, Gate, ImportedKeyFormat, Registration, Rule, run
+from lockgate.options import WebOptions
+from lockgate.sessions import Session, SessionOptions, SignedCookie
+from lockgate.sessions.jwt import JwtSessions
+from lockgate.stores.base import IoMode
+from lockgate.web.operations.openapi import describe
+from tests.sessions.provider import AUDIENCE, EC, ED, ISSUER, KEYS, RSA, jwks, mint
+
+from .driving import ORIGIN, SECRET, Bench
+from .front_ends import FRAMEWORKS, STATUS, FrontEnd, django_settings
+from .front_ends import KEYS as API_KEYS
+from .test_guard import Asking, enter
+
+EVIL = "https://evil.example"
+
+
+@pytest.fixture(autouse=True)
+def _django() -> Iterator[None]:
+    with django_settings():
+        yield
+
+
+def tokens() -> JwtSessions:
+    return JwtSessions(jwks(RSA, EC, ED), issuer=ISSUER, audience=AUDIENCE)
+
+
+def bench_of(**fields: Any) -> Bench:
+    """A gate that takes tokens by both ways; ``options`` are more of SessionOptions."""
+    options = {"bearer": True, **fields.pop("options", {})}
+    settings = {"sessions": tokens(), "session_options": SessionOptions(**options), **fields}
+    return Bench(**settings)
+
+
+def segment(value: object) -> str:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def public_pem() -> bytes:
+    return RSA.as_pem(private=False)
+
+
+def refused_tokens() -> dict[str, str]:
+    """Return tokens that no session stands behind, by what is wrong with them."""
+    now, good = int(time.time()), mint()
+    header, payload, signature = good.split(".")
+    confused = (
+        segment({"alg": "HS256", "typ": "JWT", "kid": "rsa"}) + "." + payload,
+        public_pem(),
+    )
+    mac = pyjwt.get_algorithm_by_name("HS256").sign(confused[0].encode(), confused[1])
+    return {
+        "expired": mint(iat=now - 7200, nbf=now - 7200, exp=now - 3600),
+        "not yet valid": mint(nbf=now + 3600),
+        "another issuer": mint(iss=EVIL),
+        "another audience": mint(aud=EVIL),
+        "no audience": mint(aud=None),
+        "none": f"{segment({'alg': 'none'})}.{payload}.",
+        "none, signed": f"{segment({'alg': 'none'})}.{payload}.{signature}",
+        "a public key as the secret": f"{confused[0]}.{segment(mac)}",
+        "another key": mint(EC, header={"kid": "rsa"}),
+        "an unknown key": mint(header={"kid": "unknown"}),
+        "changed": f"{header}.{payload}.{'A' * len(signature)}",
+        "another type": mint(header={"typ": "logout+jwt"}),
+        "huge": mint(padding="x" * 6000),
+        "not one": "a.b.c",
+        "no JSON": f"{segment(b'x')}.{segment(b'y')}.{segment(b'z')}",
+    }
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_a_token_lists_and_creates_and_revokes_keys(framework: str, algorithm: str) -> None:
+    bench = bench_of()
+    page, token = FrontEnd(framework, bench.gate), mint(KEYS[algorithm], algorithm)
+    # A browser adds no token by itself: the page may be of any site.
+    elsewhere = {"origin": EVIL, "sec_fetch_site": "cross-site"}
+    made = page.ask("POST", API_KEYS, bearer=token, sent={"name": "k"}, **elsewhere)
+    assert made.status == 201
+    (listed,) = page.ask("GET", API_KEYS, bearer=token).body["data"]
+    assert listed["id"] == made.body["id"]
+    details = run(bench.gate.keys.get("org_1", listed["id"])).details
+    assert details is not None
+    assert details.created_by == "user:user_ada"
+    assert page.ask("DELETE", f"{API_KEYS}/{listed['id']}", bearer=token, **elsewhere).status == 200
+    # The key itself is one as before.
+    used = page.ask("GET", API_KEYS, bearer=made.body["key"])
+    assert (used.status, used.code) == (401, "KEY_REVOKED")
+
+
+@FRAMEWORKS
+def test_a_bad_token_is_401_whatever_is_wrong_with_it(framework: str) -> None:
+    bench = bench_of()
+    page, cookie = FrontEnd(framework, bench.gate), f"__session={mint()}"
+    for reason, token in refused_tokens().items():
+        for method, sent in (("GET", None), ("POST", {"name": "k"})):
+            for beside in (None, cookie):
+                answer = page.ask(method, API_KEYS, bearer=token, cookie=beside, sent=sent)
+                assert (answer.status, answer.code) == (401, "SESSION_INVALID"), reason
+                assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+                assert answer.headers["cache-control"] == "no-store"
+                assert token not in str(answer.body)
+    assert run(bench.gate.keys.list("org_1")).keys == []
+    assert bench.used() == 0
+
+
+@FRAMEWORKS
+def test_a_cookie_keeps_its_check_of_the_origin(framework: str) -> None:
+    bench = bench_of()
+    page, cookie = FrontEnd(framework, bench.gate), f"__session={mint()}"
+    for origin, status in ((ORIGIN, 201), (EVIL, 403)):
+        answer = page.ask("POST", API_KEYS, cookie=cookie, sent={"name": "k"}, origin=origin)
+        assert answer.status == status
+    # An API key beside the cookie lifts nothing.
+    key = bench.key()
+    answer = page.ask("POST", API_KEYS, cookie=cookie, bearer=key, sent={"name": "k"}, origin=EVIL)
+    assert (answer.status, answer.code) == (403, "CROSS_SITE_REQUEST")
+
+
+@FRAMEWORKS
+def test_a_token_decides_alone_beside_a_cookie(framework: str) -> None:
+    bench = bench_of()
+    page = FrontEnd(framework, bench.gate)
+    made = page.ask(
+        "POST",
+        API_KEYS,
+        bearer=mint(org_id="org_token"),
+        cookie=f"__session={mint(org_id='org_cookie')}",
+        sent={"name": "k"},
+    )
+    assert made.status == 201
+    assert len(run(bench.gate.keys.list("org_token")).keys) == 1
+    assert run(bench.gate.keys.list("org_cookie")).keys == []
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize(
+    "text", ["x", "a.b", "a.b.c.d", "a.b.c.d.e", "..", "a..c", ".b.c", "a.b.c="]
+)
+def test_anything_without_three_parts_stays_an_api_key(framework: str, text: str) -> None:
+    page = FrontEnd(framework, bench_of().gate)
+    answer = page.ask("GET", API_KEYS, bearer=text)
+    assert (answer.status, answer.code) == (401, "INVALID_FORMAT")
+    answer = page.ask("POST", API_KEYS, bearer=text, sent={"name": "k"})
+    assert (answer.status, answer.code) == (401, "SESSION_REQUIRED")
+
+
+@FRAMEWORKS
+def test_without_the_option_a_token_is_a_malformed_key(framework: str) -> None:
+    bench = Bench(sessions=tokens())
+    page = FrontEnd(framework, bench.gate)
+    assert page.ask("GET", API_KEYS, bearer=mint()).code == "INVALID_FORMAT"
+    assert page.ask("POST", API_KEYS, bearer=mint(), sent={"name": "k"}).code == "SESSION_REQUIRED"
+
+
+@FRAMEWORKS
+def test_a_gate_may_take_tokens_and_no_cookie(framework: str) -> None:
+    bench = bench_of(options={"cookie": None}, public_url=None)
+    run(bench.gate.ready())  # Without a cookie, no origin is needed.
+    page, token = FrontEnd(framework, bench.gate), mint()
+    assert page.ask("POST", API_KEYS, bearer=token, sent={"name": "k"}).status == 201
+    answer = page.ask("GET", API_KEYS, cookie=f"__session={token}; None={token}")
+    assert (answer.status, answer.code) == (401, "MISSING_AUTH")
+    answer = page.ask("POST", API_KEYS, cookie=f"__session={token}", sent={"name": "k"})
+    assert (answer.status, answer.code) == (401, "SESSION_REQUIRED")
+
+
+@FRAMEWORKS
+def test_an_agent_has_no_session_by_a_token(framework: str) -> None:
+    bench = bench_of(registration=Registration(session_secrets=[SECRET]))
+    page = FrontEnd(framework, bench.gate)
+    body = {"agent_name": "bot", "billing_email": "ada@example.com"}
+    made = page.ask("POST", "/api/v1/auth/bot-register", sent=body).body
+    token = {"dashboard_token": made["dashboard_token"]}
+    signed_in = page.ask("POST", "/api/v1/auth/bot-sign-in", sent=token)
+    agent = signed_in.headers["set-cookie"].split(";")[0].partition("=")[2]
+    assert page.ask("GET", API_KEYS, cookie=f"__session={agent}").status == 200
+    # Its cookie has three parts, and its dashboard token none.
+    assert page.ask("GET", API_KEYS, bearer=agent).code == "SESSION_INVALID"
+    assert page.ask("GET", API_KEYS, bearer=made["dashboard_token"]).code == "INVALID_FORMAT"
+    # Owners claim with a token as well.
+    owner = mint(org_id=None)
+    (found,) = page.ask("GET", "/api/v1/auth/claim", bearer=owner).body["data"]
+    wanted = {"organizationId": found["organizationId"]}
+    claimed = page.ask("POST", "/api/v1/auth/claim", bearer=owner, sent=wanted, origin=EVIL)
+    assert claimed.status == 200
+    bad = page.ask("POST", "/api/v1/auth/claim", bearer=mint(aud=EVIL), sent=wanted)
+    assert (bad.status, bad.code) == (401, "SESSION_INVALID")
+
+
+# --- the guard, without a framework -------------------------------------------------------------
+
+
+def test_two_tokens_are_refused_and_so_is_one_beside_a_key() -> None:
+    bench = bench_of()
+    key = f"Bearer {bench.key()}"
+    token = f"Bearer {mint()}"
+    for both in ([token, token], [token, key], [key, token], [token, "Basic eA=="]):
+        for method in ("GET", "POST"):
+            assert enter(bench, Asking(method, authorization=both))[0] == "INVALID_FORMAT"
+
+
+def test_the_header_for_keys_of_another_system_takes_no_token() -> None:
+    from lockgate.web.key_header import KeyHeaderGuard
+
+    bench, token = bench_of(web_options=WebOptions(key_header="X-API-Key")), mint()
+    guard = KeyHeaderGuard(bench.gate)
+    from lockgate import Refusal
+
+    def code_of(caller: Asking) -> str:
+        try:
+            run(guard.enter(caller))
+        except Refusal as refusal:
+            return refusal.code
+        return "in"
+
+    assert code_of(Asking(x_api_key=token)) == "INVALID_FORMAT"
+    assert code_of(Asking("POST", x_api_key=token)) == "SESSION_REQUIRED"
+    assert code_of(Asking(x_api_key=bench.key(), authorization=f"Bearer {token}")) == (
+        "INVALID_FORMAT"
+    )
+    assert code_of(Asking(authorization=f"Bearer {token}")) == "in"
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer  "])
+def test_the_scheme_is_read_as_for_keys(scheme: str) -> None:
+    assert enter(bench_of(), Asking(authorization=f"{scheme} {mint()}"))[0] == "in"
+
+
+def test_an_application_s_own_routes_for_keys_take_no_token() -> None:
+    bench = bench_of()
+    rules = {"GET /x": Rule("jobs:read"), "GET /y": Rule(accepts=("key", "session"))}
+    token = f"Bearer {mint()}"
+    for path, code in (("/x", "INVALID_FORMAT"), ("/y", "in"), ("/z", "INVALID_FORMAT")):
+        assert enter(bench, Asking(path=path, authorization=token), rules=rules)[0] == code
+
+
+def test_bad_tokens_spend_the_budget_of_their_address_and_good_ones_pass() -> None:
+    bench = bench_of(anonymous=2)
+    bad = Asking(authorization=f"Bearer {mint(aud=EVIL)}")
+    codes = [enter(bench, bad)[0] for _ in range(3)]
+    assert codes == ["SESSION_INVALID", "SESSION_INVALID", "RATE_LIMIT_EXCEEDED"]
+    assert enter(bench, Asking(authorization=f"Bearer {mint()}"))[0] == "in"
+
+
+class Recorder:
+    """A verifier of the host that keeps what it is given."""
+
+    io: IoMode = "none"
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def verify(self, cookie: str) -> Session | None:
+        self.seen.append(cookie)
+        return Session("org_of_tokens", "ada")
+
+
+def test_tokens_may_have_a_verifier_of_their_own() -> None:
+    verifier = Recorder()
+    bench = Bench(session_options=SessionOptions(bearer=verifier))
+    _, by_token = enter(bench, Asking(authorization="Bearer a.b.c"))
+    _, by_cookie = enter(bench, Asking(cookie=f"__session={bench.session()}"))
+    assert by_token is not None
+    assert by_cookie is not None
+    assert (by_token.organization, by_cookie.organization) == ("org_of_tokens", "org_1")
+    assert verifier.seen == ["a.b.c"]
+    # A signed cookie has three parts too, and is none of its tokens.
+    cookie = SignedCookie([SECRET]).issue(Session("org_1", "ada"))
+    assert cookie.count(".") == 2
+
+
+def test_no_verifier_sees_a_huge_token() -> None:
+    verifier = Recorder()
+    bench = Bench(session_options=SessionOptions(bearer=verifier))
+    huge = f"Bearer a.{'b' * 5000}.c"
+    assert enter(bench, Asking(authorization=huge))[0] == "SESSION_INVALID"
+    assert verifier.seen == []
+
+
+OLD = ImportedKeyFormat(
+    "old", r"old\.(?P<handle>[a-z]{8})\.[a-z]{16}", schemes=["sha256"], handle="handle"
+)
+
+
+def test_keys_of_another_system_with_three_parts_stay_keys() -> None:
+    bench = bench_of(legacy=[OLD])
+    text = "old.abcdefgh.abcdefghijklmnop"
+    assert enter(bench, Asking(authorization=f"Bearer {text}"))[0] == "KEY_NOT_FOUND"
+    other = "old.abcdefgh.abcdefghijklmnopq"
+    assert enter(bench, Asking(authorization=f"Bearer {other}"))[0] == "SESSION_INVALID"
+
+
+# --- mistakes -----------------------------------------------------------------------------------
+
+
+def test_mistakes_are_told_when_the_gate_is_built() -> None:
+    def build(**options: Any) -> Gate:
+        fields = options.pop("fields", {})
+        settings = {"sessions": tokens(), "public_url": ORIGIN, **fields}
+        return Gate(brand="acme", session_options=SessionOptions(**options), **settings)
+
+    with pytest.raises(ConfigurationError, match="SignedCookie issues cookies"):
+        build(bearer=True, fields={"sessions": SignedCookie([SECRET])})
+    with pytest.raises(ConfigurationError, match="SignedCookie issues cookies"):
+        build(bearer=SignedCookie([SECRET]))
+    with pytest.raises(ConfigurationError, match="No request could present a session"):
+        build(cookie=None)
+    with pytest.raises(ConfigurationError, match="give True, or a session verifier"):
+        build(bearer="RS256")
+    agents = Registration(session_secrets=[SECRET])
+    any_text = ImportedKeyFormat("any", r"(?P<handle>\S{5})\S+", schemes=["sha256"])
+    with pytest.raises(ConfigurationError, match="Agents sign in by a cookie"):
+        build(bearer=True, cookie=None, fields={"registration": agents})
+    with pytest.raises(ConfigurationError, match="'any' also matches JSON Web Tokens"):
+        build(bearer=True, fields={"legacy": [any_text]})
+
+    class Mute:
+        async def verify(self, cookie: str) -> Session | None:
+            raise AssertionError(cookie)
+
+    with pytest.raises(ConfigurationError, match="Mute does not say whether it waits"):
+        build(bearer=Mute())
+
+
+def test_a_verifier_of_tokens_must_suit_the_adapter() -> None:
+    async def live(_: Any) -> bool:
+        return True
+
+    waiting = JwtSessions(jwks(EC), issuer=ISSUER, audience=AUDIENCE, session_is_live=live)
+    gate = Bench(session_options=SessionOptions(bearer=waiting)).gate
+    gate.pair("async")
+    with pytest.raises(ConfigurationError, match="JwtSessions needs an event loop"):
+        gate.pair("sync")
+
+
+def test_the_document_offers_the_token_where_sessions_are_taken() -> None:
+    document = describe(bench_of().gate, "x")
+    assert document["components"]["securitySchemes"]["sessionToken"] == {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+    }
+    post = document["paths"][API_KEYS]["post"]["security"]
+    assert [name for entry in post for name in entry] == ["session", "sessionToken"]
+    only = describe(bench_of(options={"cookie": None}).gate, "x")
+    assert "session" not in only["components"]["securitySchemes"]
+    assert [name for entry in only["paths"][STATUS]["get"]["security"] for name in entry] == ["key"]
+
+
+def test_fastapi_s_document_offers_the_token() -> None:
+    from fastapi import FastAPI
+
+    from lockgate import fastapi
+
+    document = fastapi.protect(FastAPI(), bench_of().gate).openapi()
+    assert document["components"]["securitySchemes"]["sessionToken"]["bearerFormat"] == "JWT"
+    post = document["paths"][API_KEYS]["post"]["security"]
+    assert [name for entry in post for name in entry] == ["session", "sessionToken"]

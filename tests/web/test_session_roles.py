@@ -1,0 +1,305 @@
+"""What the role of a session permits, on every framework (D16, D19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lockgate import Catalogue, ConfigurationError, Gate, Registration, Rule, run
+from lockgate.core.scopes import not_granted
+from lockgate.sessions import ClaimMap, Session, SessionOptions, SignedCookie
+from lockgate.sessions.jwt import JwtSessions
+from tests.sessions.provider import AUDIENCE, EC, ISSUER, jwks, mint
+
+from .driving import ORIGIN, SECRET, Bench
+from .front_ends import CLAIM, FRAMEWORKS, KEYS, FrontEnd, django_settings
+from .test_guard import Asking, enter
+
+REGISTER = {"agent_name": "bot", "billing_email": "ada@example.com"}
+
+
+@pytest.fixture(autouse=True)
+def _django() -> Iterator[None]:
+    with django_settings():
+        yield
+
+
+def bench_of(role: Any = None, roles: Any = None, **fields: Any) -> Bench:
+    options = {"role": role, **({} if roles is None else {"roles": roles})}
+    return Bench(session_options=SessionOptions(**options), **fields)
+
+
+def cookie_of(bench: Bench, **fields: Any) -> str:
+    return f"__session={bench.sessions.issue(Session('org_1', 'ada', **fields))}"
+
+
+def assert_lacks(answer: Any, scope: str) -> None:
+    assert (answer.status, answer.code) == (403, "INSUFFICIENT_SCOPE")
+    challenge = f'Bearer error="insufficient_scope", scope="{scope}"'
+    assert answer.headers["www-authenticate"] == challenge
+    assert answer.headers["cache-control"] == "no-store"
+    assert f"Your role lacks the scope '{scope}'" in answer.body["error"]
+    assert "x-ratelimit-remaining" in answer.headers
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("by", ["the verifier", "the host's function"])
+def test_a_viewer_reads_and_changes_nothing(framework: str, by: str) -> None:
+    named = {"role": "viewer"} if by == "the verifier" else {}
+    bench = bench_of(
+        None if named else lambda session: "viewer",
+        registration=Registration(session_secrets=[SECRET]),
+    )
+    page = FrontEnd(framework, bench.gate)
+    page.ask("POST", "/api/v1/auth/bot-register", sent=REGISTER)
+    bench.key()
+    (key,) = run(bench.gate.keys.list("org_1")).keys
+    viewer = cookie_of(bench, verified_email="ada@example.com", **named)
+    assert len(page.ask("GET", KEYS, cookie=viewer).body["data"]) == 1
+    assert page.ask("GET", f"{KEYS}/{key.id}", cookie=viewer).status == 200
+    (claimable,) = page.ask("GET", CLAIM, cookie=viewer).body["data"]
+    assert_lacks(page.ask("POST", KEYS, cookie=viewer, sent={"name": "k"}), "account:write")
+    # The role is told before the body is looked at.
+    assert_lacks(page.ask("POST", KEYS, cookie=viewer, sent={}), "account:write")
+    assert_lacks(page.ask("DELETE", f"{KEYS}/{key.id}", cookie=viewer), "account:write")
+    assert_lacks(page.ask("DELETE", f"{KEYS}/x", cookie=viewer), "account:write")
+    wanted = {"organizationId": claimable["organizationId"]}
+    assert_lacks(page.ask("POST", CLAIM, cookie=viewer, sent=wanted), "account:write")
+    (after,) = run(bench.gate.keys.list("org_1")).keys
+    assert (after.id, after.revoked_at) == (key.id, None)
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("role", ["admin", None])
+def test_an_admin_and_a_session_without_roles_may_do_everything(
+    framework: str, role: str | None
+) -> None:
+    bench = Bench()
+    page, cookie = FrontEnd(framework, bench.gate), cookie_of(bench, role=role)
+    made = page.ask("POST", KEYS, cookie=cookie, sent={"name": "k"}, origin=ORIGIN)
+    assert made.status == 201
+    revoked = page.ask("DELETE", f"{KEYS}/{made.body['id']}", cookie=cookie, origin=ORIGIN)
+    assert revoked.status == 200
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("role", ["", "editor", "Viewer", "*"])
+def test_an_unknown_role_permits_nothing(
+    framework: str, role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    page, cookie = FrontEnd(framework, bench.gate), cookie_of(bench, role=role)
+    for _ in range(2):
+        assert_lacks(page.ask("GET", KEYS, cookie=cookie), "account:read")
+    assert_lacks(page.ask("POST", KEYS, cookie=cookie, sent={"name": "k"}), "account:write")
+    told = [entry for entry in caplog.messages if f"the role {role!r}, which permits" in entry]
+    assert len(told) == 1
+
+
+@FRAMEWORKS
+def test_a_key_has_no_more_scopes_than_the_role_of_its_creator(framework: str) -> None:
+    roles = {"developer": ["account:*", "jobs:*", "models:read"]}
+    bench = bench_of(lambda _: "developer", roles)
+    page, cookie = FrontEnd(framework, bench.gate), cookie_of(bench)
+
+    def create(**fields: Any) -> Any:
+        return page.ask("POST", KEYS, cookie=cookie, sent={"name": "k", **fields})
+
+    assert_lacks(create(), "*")
+    assert_lacks(create(scopes=["jobs:read", "models:*"]), "models:*")
+    assert_lacks(create(scopes=["upload:write"]), "upload:write")
+    assert create(scopes=["jobs:*", "jobs:write", "models:read"]).status == 201
+    assert create(scopes=["jobs:raed"]).status == 400
+
+
+@FRAMEWORKS
+def test_a_function_of_the_host_that_fails_is_503_and_logged(
+    framework: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises(_: Session) -> str:
+        raise LookupError("the directory is away")
+
+    mistakes: list[Callable[[Session], Any]] = [raises, lambda _: 7, lambda _: ["viewer"]]
+    for role in mistakes:
+        caplog.clear()
+        bench = bench_of(role)
+        answer = FrontEnd(framework, bench.gate).ask("GET", KEYS, cookie=cookie_of(bench))
+        assert (answer.status, answer.code) == (503, "STORE_UNAVAILABLE")
+        assert bench.used() == 0
+        (told,) = [event for event in bench.told if event.name == "internal_error"]
+        assert told.fields["error"] in {"LookupError", "TypeError"}
+        assert "Traceback" in caplog.text
+
+
+# --- without a framework ------------------------------------------------------------------------
+
+
+def test_the_function_sees_the_organization_that_the_session_acts_for() -> None:
+    seen: list[Session] = []
+
+    def role(session: Session) -> str | None:
+        seen.append(session)
+        return {"org_1": "admin", "org_2": "viewer"}.get(session.organization or "")
+
+    bench = bench_of(role)
+    codes: list[str] = []
+    for organization in ("org_1", "org_2", "org_3"):
+        cookie = f"__session={bench.session(organization)}"
+        rules = {"POST /x": Rule("jobs:write", accepts=("session",))}
+        codes.append(enter(bench, Asking("POST", "/x", cookie=cookie), rules=rules)[0])
+    assert codes == ["in", "INSUFFICIENT_SCOPE", "INSUFFICIENT_SCOPE"]
+    assert [session.organization for session in seen] == ["org_1", "org_2", "org_3"]
+    assert bench.used("org_2") == 1  # As for a key, a 403 is counted (D19).
+
+
+def test_a_function_goes_before_the_role_of_the_verifier() -> None:
+    bench = bench_of(lambda session: "viewer" if session.role == "admin" else "admin")
+    _, principal = enter(bench, Asking(cookie=cookie_of(bench, role="admin")))
+    assert principal is not None
+    assert principal.session is not None
+    assert principal.session.role == "viewer"
+    assert list(principal.scopes) == ["account:read"]
+    assert not principal.may("account:write")
+
+
+async def test_an_async_function_needs_an_event_loop() -> None:
+    async def role(_: Session) -> str:
+        return "viewer"
+
+    gate = bench_of(role).gate
+    gate.pair("async")
+    session = await gate.session_access.with_role(Session("org_1", "ada"))
+    assert session.scopes == ("account:read",)
+    with pytest.raises(ConfigurationError, match=r"role=\.\.\.\) is async"):
+        gate.pair("sync")
+
+
+def test_a_hidden_async_function_is_told_and_never_a_500(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def role(_: Session) -> str:
+        return "admin"
+
+    bench = bench_of(lambda session: role(session))  # noqa: PLW0108 - it hides the kind
+    answer = FrontEnd("flask", bench.gate).ask("GET", KEYS, cookie=cookie_of(bench))
+    assert (answer.status, answer.code) == (503, "STORE_UNAVAILABLE")
+    assert "no event loop runs here" in caplog.text
+    asgi = FrontEnd("starlette", bench.gate).ask("GET", KEYS, cookie=cookie_of(bench))
+    assert asgi.status == 200
+
+
+def test_agents_have_no_role() -> None:
+    bench = bench_of(lambda _: "viewer", registration=Registration(session_secrets=[SECRET]))
+    page = FrontEnd("starlette", bench.gate)
+    made = page.ask("POST", "/api/v1/auth/bot-register", sent=REGISTER).body
+    token = {"dashboard_token": made["dashboard_token"]}
+    pair = page.ask("POST", "/api/v1/auth/bot-sign-in", sent=token).headers["set-cookie"]
+    assert page.ask("POST", KEYS, cookie=pair.split(";")[0], sent={"name": "k"}).status == 201
+
+
+@pytest.mark.parametrize(
+    ("claims", "role", "scopes"),
+    [
+        ({"org_role": "viewer"}, "viewer", ("account:read",)),
+        ({"org_role": "admin"}, "admin", ("*",)),
+        ({}, "", ()),
+        ({"org_role": ["admin"]}, "", ()),
+        ({"org_role": None}, "", ()),
+        ({"org_role": {"name": "admin"}}, "", ()),
+    ],
+    ids=repr,
+)
+def test_a_claim_may_be_the_role(
+    claims: dict[str, Any], role: str, scopes: tuple[str, ...]
+) -> None:
+    tokens = JwtSessions(
+        jwks(EC), issuer=ISSUER, audience=AUDIENCE, claims=ClaimMap(role="org_role")
+    )
+    gate = Bench(sessions=tokens).gate
+    session = run(tokens.verify(mint(**claims)))
+    assert session is not None
+    found = run(gate.session_access.with_role(session))
+    assert (found.role, found.scopes) == (role, scopes)
+
+
+def test_a_signed_cookie_keeps_role_and_scopes_and_stays_short_without() -> None:
+    people = SignedCookie([SECRET])
+    for session in (
+        Session("org_1", "ada"),
+        Session("org_1", "ada", role="viewer"),
+        Session("org_1", "ada", role=""),
+        Session("org_1", "ada", scopes=("account:read",)),
+        Session("org_1", "ada", scopes=()),
+    ):
+        assert run(people.verify(people.issue(session))) == session
+    plain = people.issue(Session("org_1", "ada", "ada@example.com"))
+    assert len(plain) < 100
+
+
+@pytest.mark.parametrize("scopes", ["*", ["*"], [1], None, {"*": 1}])
+def test_scopes_of_another_type_are_a_fault_of_the_verifier(scopes: Any) -> None:
+    class Wrong:
+        io = "none"
+
+        async def verify(self, cookie: str) -> Session | None:
+            return Session("org_1", "ada", scopes=scopes)
+
+    bench = Bench(sessions=Wrong())
+    assert enter(bench, Asking(cookie="__session=x"))[0] == "STORE_UNAVAILABLE"
+    assert "internal_error" in bench.names()
+
+
+@pytest.mark.parametrize(
+    ("granted", "wanted", "first"),
+    [
+        (["*"], ["*", "jobs:*", "jobs:read"], None),
+        (["jobs:*"], ["jobs:*", "jobs:read", "jobs:render:start", "jobs:render:*"], None),
+        (["jobs:*"], ["*"], "*"),
+        (["jobs:read"], ["jobs:*"], "jobs:*"),
+        (["jobs:render:*"], ["jobs:render"], "jobs:render"),
+        (["jobs:read", "jobs:write"], ["jobs:*"], "jobs:*"),
+        ([], ["jobs:read"], "jobs:read"),
+        ([], [], None),
+    ],
+)
+def test_which_scope_is_beyond_some_grants(
+    granted: list[str], wanted: list[str], first: str | None
+) -> None:
+    assert not_granted(granted, wanted) == first
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"roles": {"viewer": "account:read"}}, "roles gives a list of scopes"),
+        ({"roles": ["viewer"]}, "roles gives a list of scopes"),
+        ({"roles": {"": []}}, "roles gives a list of scopes"),
+        ({"roles": {1: []}}, "roles gives a list of scopes"),
+        ({"role": "viewer"}, "role is 'viewer': give a function that takes one argument"),
+        ({"role": lambda: "viewer"}, "give a function that takes one argument"),
+        ({"role": lambda one, two: "viewer"}, "give a function that takes one argument"),
+        ({"roles": {"viewer": ["acount:read"]}}, r"role 'viewer' has the scope 'acount:read'"),
+        ({"roles": {"viewer": [7]}}, "role 'viewer' has the scope 7"),
+    ],
+)
+def test_mistakes_are_told_when_the_gate_is_built(options: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        Gate(
+            brand="acme",
+            sessions=SignedCookie([SECRET]),
+            public_url=ORIGIN,
+            session_options=SessionOptions(**options),
+        )
+
+
+def test_a_catalogue_of_one_s_own_has_roles_of_its_own() -> None:
+    bench = bench_of(
+        lambda _: "clerk",
+        {"clerk": ["account:*", "invoices:*"]},
+        catalogue=Catalogue.of(["account:read", "invoices:read"]),
+    )
+    _, principal = enter(bench, Asking(cookie=cookie_of(bench)))
+    assert principal is not None
+    assert principal.may("invoices:write")

@@ -1,0 +1,328 @@
+"""Named limits by address, by user and by a function of the request: before any plan is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from flask import Flask
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from starlette.testclient import TestClient
+
+from lockgate import (
+    ConfigurationError,
+    Event,
+    Gate,
+    Limit,
+    MemoryStore,
+    Plan,
+    PlanBook,
+    Rule,
+    asgi,
+    flask,
+    run,
+)
+from lockgate.core.sliding_window import Reading
+from lockgate.errors import RateLimitExceeded
+from lockgate.services import subject_limits
+from lockgate.services.subject_limits import SubjectLimits
+from lockgate.sessions import Session, SignedCookie
+from lockgate.testing import HandClock
+from lockgate.web.request import RequestView
+
+LOGIN = Limit("login", "2/minute", by="address")
+PLANS = PlanBook([Plan("free", rpm=4, rph=200, rpd=2000, concurrent=2)], custom=[])
+
+
+def by_tenant(request: RequestView) -> str | None:
+    values = request.header(b"x-tenant")
+    return values[0].decode() if values else None
+
+
+TENANT = Limit("tenant", "2/minute;9/day", by=by_tenant)
+
+
+class Service:
+    """A gate with a key, behind a proxy."""
+
+    def __init__(self, store: MemoryStore | None = None, **options: Any) -> None:
+        self.clock = HandClock()
+        self.events: list[Event] = []
+        self.gate = Gate(
+            store or MemoryStore(),
+            brand="acme",
+            plans=PLANS,
+            clock=self.clock,
+            observer=self.events.append,
+            trusted_proxies=["127.0.0.1"],
+            **options,
+        )
+        self.key = run(self.gate.keys.create("org_1", "key")).text
+
+    def named(self, kind: str) -> list[Any]:
+        return [event.fields["limit"] for event in self.events if event.name == kind]
+
+
+Get = Callable[..., tuple[int, dict[str, str], Any]]
+RULES = {
+    "GET /login": Rule(public=True, limits=[LOGIN]),
+    "GET /other": Rule(public=True),
+    "GET /data": Rule("jobs:read", limits=[LOGIN]),
+    "GET /tenant": Rule("jobs:read", limits=[TENANT]),
+}
+
+
+def _headers(client: str | None, key: str | None, tenant: str | None) -> dict[str, str]:
+    headers = {"x-forwarded-for": client or "192.0.2.1"}
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    if tenant is not None:
+        headers["x-tenant"] = tenant
+    return headers
+
+
+def over_asgi(service: Service, rules: Any = RULES, **options: Any) -> Get:
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("done")
+
+    app = Starlette(routes=[Route(rule.split(" ")[1], answer) for rule in rules])
+    guarded = asgi.protect(app, service.gate, rules=rules, **options)
+    client = TestClient(guarded, client=("127.0.0.1", 1))
+
+    def get(
+        path: str, client_: str | None = None, key: str | None = None, tenant: str | None = None
+    ) -> tuple[int, dict[str, str], Any]:
+        answer = client.get(path, headers=_headers(client_, key, tenant))
+        return answer.status_code, dict(answer.headers), answer.text
+
+    return get
+
+
+def over_wsgi(service: Service, rules: Any = RULES, **options: Any) -> Get:
+    app = Flask("service")
+    for rule in rules:
+        path = rule.split(" ")[1]
+        app.add_url_rule(path, path, lambda: "done")
+    flask.protect(app, service.gate, rules=rules, **options)
+    client = app.test_client()
+
+    def get(
+        path: str, client_: str | None = None, key: str | None = None, tenant: str | None = None
+    ) -> tuple[int, dict[str, str], Any]:
+        answer = client.get(path, headers=_headers(client_, key, tenant))
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        return answer.status_code, headers, answer.text
+
+    return get
+
+
+BOTH = pytest.mark.parametrize("serve", [over_asgi, over_wsgi])
+
+
+@BOTH
+def test_a_public_route_is_limited_by_address_without_a_key(serve: Callable[..., Get]) -> None:
+    service = Service()
+    get = serve(service)
+    assert [get("/login")[0] for _ in range(2)] == [200, 200]
+    status, headers, body = get("/login")
+    assert (status, headers["retry-after"], headers["x-ratelimit-limit"]) == (429, "60", "1000")
+    assert json.loads(body)["limits"] == {
+        "type": "minute",
+        "limit": 2,
+        "used": 2,
+        "name": "login",
+    }
+    assert get("/other")[0] == 200
+    assert get("/login", "192.0.2.2")[0] == 200
+    assert service.named("refused") == ["login"]
+    service.clock.now += 60_000_000
+    assert get("/login")[0] == 200
+
+
+@BOTH
+def test_an_ipv6_client_is_counted_by_its_network(serve: Callable[..., Get]) -> None:
+    get = serve(Service())
+    statuses = [get("/login", f"2001:db8:1:2::{last}")[0] for last in (1, 2, 3)]
+    assert statuses == [200, 200, 429]
+    assert get("/login", "2001:db8:1:3::1")[0] == 200
+
+
+@BOTH
+def test_attempts_with_wrong_keys_count_by_address_before_the_key(
+    serve: Callable[..., Get],
+) -> None:
+    service = Service()
+    get = serve(service)
+    wrong = service.key[:-1] + ("a" if service.key[-1] != "a" else "b")
+    assert get("/data", key=wrong)[0] == 401
+    assert get("/data", key=service.key)[0] == 200
+    status, _, body = get("/data", key=service.key)
+    assert (status, json.loads(body)["limits"]["name"]) == (429, "login")
+    assert get("/data", "192.0.2.2", service.key)[1]["x-ratelimit-remaining"] == "2"
+
+
+@BOTH
+def test_a_plan_that_refuses_leaves_the_address_charged(serve: Callable[..., Get]) -> None:
+    """It admits no more than it says, and the plan is not charged for what it refuses."""
+    service = Service()
+    get = serve(service)
+    for last in range(1, 5):
+        assert get("/data", f"192.0.2.{last}", service.key)[0] == 200
+    told = [json.loads(get("/data", "192.0.2.9", service.key)[2])["limits"] for _ in range(3)]
+    assert [one.get("name") for one in told] == [None, None, "login"]
+
+
+@BOTH
+def test_a_function_of_the_request_names_the_subject(serve: Callable[..., Get]) -> None:
+    service = Service()
+    get = serve(service)
+    assert [get("/tenant", key=service.key, tenant="a")[0] for _ in range(2)] == [200, 200]
+    assert get("/tenant", key=service.key, tenant="b")[0] == 200
+    status, _, body = get("/tenant", key=service.key, tenant="a")
+    assert (status, json.loads(body)["limits"]["name"]) == (429, "tenant")
+    assert get("/tenant", key=service.key)[0] == 200  # It does not count.
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda request: 3, lambda request: 1 // 0], ids=["type", "error"]
+)
+def test_a_function_that_fails_is_a_mistake_of_the_host_that_is_told(wrong: Any) -> None:
+    service = Service()
+    rules = {"GET /tenant": Rule(limits=[Limit("tenant", "2/minute", by=wrong)])}
+    get = over_asgi(service, rules)
+    with pytest.raises((TypeError, ZeroDivisionError)):
+        get("/tenant", key=service.key)
+    app = over_wsgi(service, rules)
+    with pytest.raises((TypeError, ZeroDivisionError)):
+        app("/tenant", key=service.key)
+
+
+@BOTH
+@pytest.mark.parametrize("shadow", ["limits", "all"])
+def test_shadow_mode_tells_of_a_subject_and_still_asks_for_a_key(
+    serve: Callable[..., Get], shadow: Any
+) -> None:
+    service = Service()
+    get = serve(service, shadow=shadow)
+    assert [get("/login")[0] for _ in range(4)] == [200] * 4
+    assert service.named("shadowed") == ["login", "login"]
+    assert get("/data")[0] == (401 if shadow == "limits" else 200)
+    assert get("/data", key=service.key)[0] == 200
+
+
+def test_a_limit_by_user_counts_each_user_of_an_organization() -> None:
+    cookie = SignedCookie(["a secret of many distinct bytes"])
+    service = Service(sessions=cookie, public_url="http://testserver")
+    limit = Limit("downloads", "1/minute", by="user")
+    rule = Rule("jobs:read", accepts=("key", "session"), limits=[limit])
+
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("done")
+
+    app = Starlette(routes=[Route("/data", answer)])
+    client = TestClient(asgi.protect(app, service.gate, rules={"GET /data": rule}))
+
+    def get(user: str | None) -> int:
+        name = service.gate.session_access.cookie
+        text = cookie.issue(Session("org_1", user))
+        return client.get("/data", headers={"cookie": f"{name}={text}"}).status_code
+
+    assert [get("ada"), get("ada"), get("bob")] == [200, 429, 200]
+    assert service.named("refused") == ["downloads"]
+    by_key = {"authorization": f"Bearer {service.key}"}
+    assert [client.get("/data", headers=by_key).status_code for _ in range(2)] == [200, 200]
+
+
+def test_a_guard_inside_another_charges_the_subjects_that_are_left() -> None:
+    service = Service()
+
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("done")
+
+    inner = asgi.protect(
+        Starlette(routes=[Route("/login", answer)]),
+        service.gate,
+        rules={"GET /login": Rule(public=True, limits=[LOGIN, TENANT])},
+    )
+    outer = asgi.protect(
+        Starlette(routes=[Mount("/inner", app=inner)]),
+        service.gate,
+        rules={"GET /inner/{rest:path}": Rule(public=True, limits=[LOGIN])},
+    )
+    client = TestClient(outer)
+    statuses = [client.get("/inner/login", headers={"x-tenant": "a"}).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    assert service.named("refused") == ["login"]
+
+
+def test_rules_and_plans_with_subjects_that_cannot_be_are_refused_at_the_start() -> None:
+    service, user = Service(), Limit("mine", "1/day", by="user")
+    for make in (
+        lambda: Limit("mine", "1/day", by=cast("Any", "planet")),
+        lambda: Rule(public=True, limits=[Limit("all", "1/day")]),
+        lambda: Rule(public=True, limits=[user]),
+        lambda: Rule(limits=[user]),
+        lambda: Plan("free", rpm=1, rph=1, rpd=1, concurrent=1, limits=(LOGIN,)),
+        lambda: run(service.gate.authenticate(service.key, limits=[LOGIN])),
+        lambda: run(service.gate.holds.take("org_1", {LOGIN: 1})),
+    ):
+        with pytest.raises(ConfigurationError):
+            make()
+    assert str(TENANT) == "tenant 2/minute;9/day by function"
+
+
+class Counting(MemoryStore):
+    """Notes the owners that are charged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: list[str] = []
+
+    async def hit(self, organization: str, *args: Any, **kwargs: Any) -> Reading:
+        self.owners.append(organization)
+        return await super().hit(organization, *args, **kwargs)
+
+
+def test_no_address_is_readable_in_the_store() -> None:
+    store = Counting()
+    get = over_asgi(Service(store, peppers=[b"a pepper of thirty-two bytes, no"]))
+    assert get("/login", "198.51.100.77")[0] == 200
+    assert get("/tenant", key="wrong", tenant="a")[0] == 401
+    one, other = store.owners
+    assert one != other
+    assert all(129 <= len(owner) <= 192 and owner.isascii() for owner in store.owners)
+    assert "198.51" not in one
+
+
+def test_a_flood_of_new_addresses_does_not_reach_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
+    store, service = Counting(), Service()
+    subjects = SubjectLimits(store, service.gate.format.peppers, service.clock, service.gate.events)
+
+    def charge(address: str) -> bool:
+        try:
+            run(subjects.charge("address", address, (LOGIN,), 1))
+        except RateLimitExceeded:
+            return False
+        return True
+
+    assert all(charge(f"192.0.2.{last}") for last in range(100))
+    assert len(store.owners) == 5
+    assert [charge("192.0.2.99") for _ in range(2)] == [True, False]  # Counted here.
+    assert [charge("192.0.2.1") for _ in range(2)] == [True, False]  # Counted in the store.
+    assert len(store.owners) == 7
+    service.clock.now += 3_700_000_000
+    assert charge("192.0.2.200")
+    assert len(store.owners) == 8
+
+
+def test_openapi_and_the_list_of_routes_tell_the_subject() -> None:
+    assert [limit.subject for limit in (LOGIN, TENANT)] == ["address", "function"]
+    assert str(RULES["GET /data"]) == "key, scope jobs:read, login 2/minute by address"
