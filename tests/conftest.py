@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+from .matrix import choose
 from .outages import PROPERTY, Figures, table
 from .patience import lengthen_waits
 from .servers import stop_shared
@@ -17,11 +18,31 @@ from .tracing import TOLD_BY
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # How long an example takes is no part of a property: a slow machine must not turn one red.
-settings.register_profile("bounded", deadline=None, stateful_step_count=30)
+settings.register_profile("bounded", deadline=None, max_examples=50, stateful_step_count=30)
+settings.register_profile("matrix", deadline=None, max_examples=100, stateful_step_count=30)
 settings.register_profile("nightly", deadline=None, max_examples=2_000, stateful_step_count=80)
 settings.load_profile("bounded")
 
 lengthen_waits()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--matrix", action="store_true", help="run every combination of each test")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Take more examples with ``--matrix``, unless Hypothesis has an option for their number."""
+    if config.getoption("matrix"):
+        settings.load_profile("matrix")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what runs with ``--matrix`` alone, of what other options have left in."""
+    if not config.getoption("matrix"):
+        items[:], left_out = choose(items)
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -68,13 +89,28 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def late_pruning() -> Iterator[None]:
+    """Draw a minute for the first pruning of each store, whose clock is often behind in tests.
+
+    By chance it could come between two charges that a test dates in the past, and remove the first.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("stores.sql.pruning", "services.retention", "services.registration"):
+            patch.setattr(f"lockgate.{module}.expovariate", lambda _: 1.0)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """A framework that sets up logging, as Litestar does by default, does so for one test."""
+    """Give each test the root logger of a new process, whatever a framework set up before it.
+
+    Litestar sets the level by default, also in fixtures that live longer than one test.
+    """
     root = logging.getLogger()
-    level = root.level
+    root.setLevel(logging.WARNING)
     yield
-    root.setLevel(level)
+    root.setLevel(logging.WARNING)
     for handler in root.handlers[:]:
         if isinstance(handler, logging.handlers.QueueHandler):
             root.removeHandler(handler)

@@ -139,7 +139,7 @@ class Network:
 
 
 def owner(port: int) -> int:
-    """Give the pid of the process whose socket has a local port on 127.0.0.1; 0 if it is gone."""
+    """Return the pid of the process that has a local port on 127.0.0.1; 0 if it has ended."""
     local = f"0100007F:{port:04X}"
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     inode = next((row[9] for row in rows if row[1] == local), None)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar
 
-from lockgate import Gate
 from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.stores.redis.transport import client, config
 from lockgate.stores.resilience import deadlines
 from lockgate.stores.sql import engines
@@ -41,7 +41,7 @@ def lengthen_waits() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("lockgate.") and module is not deadlines and "STARTING" in vars(module):
             setattr(module, "STARTING", SECONDS)  # noqa: B010 - it is final
-    defaults: Any = Gate.__init__.__kwdefaults__
+    defaults: Any = StoreOptions.__init__.__kwdefaults__
     defaults["deadline"] = float(SECONDS)
 
 

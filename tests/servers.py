@@ -28,6 +28,7 @@ from tests.network import Network
 if TYPE_CHECKING:
     import redis
 
+_PORTS_TRIED = 4
 _START_SECONDS = 60.0
 
 
@@ -80,7 +81,18 @@ class Server:
         self.environment = {**os.environ, "TMPDIR": str(self.directory)}
         self.process: subprocess.Popen[bytes] | None = None
         self.initialize()
-        self.start()
+        self._start_first()
+
+    def _start_first(self) -> None:
+        """Start, on another port if another process has taken the free one meanwhile."""
+        for _ in range(_PORTS_TRIED):
+            try:
+                return self.start()
+            except AssertionError:
+                if "already in use" not in self.log():
+                    raise
+                self.port = free_port(self.beside)
+        return self.start()
 
     def initialize(self) -> None:
         raise NotImplementedError
@@ -245,16 +257,21 @@ class MariadbServer(Server):
         path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
         return shutil.which("mariadbd", path=path) or shutil.which("mysqld", path=path)
 
+    def _is_mariadb(self) -> bool:
+        return "mariadb" in Path(self.program() or "").resolve().name
+
     def _options(self) -> list[str]:
         user = ["--user=root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        return ["--no-defaults", f"--datadir={self.directory}/data", *user]
+        # MySQL looks for its own folder of files otherwise, which only its installer makes.
+        files = f"--secure-file-priv={self.directory}"
+        return ["--no-defaults", f"--datadir={self.directory}/data", files, *user]
 
     def initialize(self) -> None:
         (self.directory / "data").mkdir()
         program = self.program()
         assert program is not None
         installer = shutil.which("mariadb-install-db")
-        if "mariadb" in Path(program).resolve().name and installer is not None:
+        if self._is_mariadb() and installer is not None:
             self.run(
                 [
                     installer,
@@ -277,7 +294,8 @@ class MariadbServer(Server):
             f"--socket={self.directory}/socket",
             f"--pid-file={self.directory}/pid",
             "--innodb-flush-log-at-trx-commit=2",
-            "--skip-name-resolve",
+            # MySQL's root may come from localhost only, which is then no name of 127.0.0.1.
+            *(["--skip-name-resolve"] if self._is_mariadb() else []),
             "--max-connections=200",
         ]
 
@@ -449,7 +467,7 @@ class RedisCluster:
         return replication.get("master_link_status") == "up"
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Wait until something has come to be."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + _START_SECONDS
         while not until():
             assert time.monotonic() < deadline, [node.log()[-500:] for node in self.nodes]
@@ -599,7 +617,7 @@ class RedisSentinel:
             return bool(cast(dict[str, Any], client.info("sentinel"))["sentinel_tilt"])
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Wait until something has come to be."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + _START_SECONDS
         while not until():
             assert time.monotonic() < deadline, [one.log()[-1000:] for one in self.sentinels]

@@ -29,6 +29,7 @@ from lockgate.errors import (
     RateLimitExceeded,
     SlotLost,
 )
+from lockgate.options import WebOptions
 from lockgate.web.asgi_request import body_reader
 from tests.stores.making import at_once
 
@@ -64,7 +65,7 @@ def behind(bench: Bench, app: ASGIApp, rules: Any = None, **fields: Any) -> Gate
     "method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "X"]
 )
 @pytest.mark.parametrize("path", ["/", "/anything", "/healthx", "/health/x", ""])
-async def test_g1_what_no_rule_names_needs_a_key(method: str, path: str) -> None:
+async def test_g1_a_path_that_no_rule_names_needs_a_key(method: str, path: str) -> None:
     bench, app = Bench(), Recorder()
     answer = await ask(behind(bench, app), method, path)
     assert answer.status == 401
@@ -112,7 +113,7 @@ async def test_a_public_route_is_open_and_counted_by_address() -> None:
     assert [scope["state"]["principal"] for scope in app.scopes] == [None] * 3
 
 
-async def test_the_application_finds_who_is_calling() -> None:
+async def test_the_application_gets_the_principal() -> None:
     bench, app = Bench(), Recorder()
     await ask(behind(bench, app), path="/x", key=bench.key("jobs:*"))
     (scope,) = app.scopes
@@ -157,7 +158,7 @@ async def test_the_cost_of_a_rule_is_charged() -> None:
     assert (await ask(guarded, "GET", "/small", key=key)).rate[:2] == (10, 0)
 
 
-async def test_d39_a_cost_that_is_never_admitted_is_told_so_by_every_credential() -> None:
+async def test_d39_a_cost_above_the_limit_is_refused_in_words_for_every_credential() -> None:
     bench, app = Bench(rpm=10), Recorder()
     rule = Rule(cost=11, accepts=("key", "session"))
     guarded = behind(bench, app, {"GET /big": rule})
@@ -204,7 +205,7 @@ async def test_g1_no_spelling_of_a_method_needs_less(method: str) -> None:
         "/files//../models",
     ],
 )
-async def test_g1_a_path_is_guarded_as_it_is_written_and_as_it_may_be_folded(path: str) -> None:
+async def test_g1_a_path_is_guarded_in_its_literal_and_its_folded_form(path: str) -> None:
     """The router here matches the literal path, so its rule must apply too."""
     bench = Bench()
     reached: list[str] = []
@@ -282,7 +283,7 @@ async def test_the_root_path_is_no_part_of_a_rule(root: str, path: str, status: 
         ("/é", "/static/é/admin"),
     ],
 )
-async def test_g1_a_prefix_opens_nothing_wherever_it_stands(root: str, path: str) -> None:
+async def test_g1_a_mount_prefix_inside_a_path_opens_no_route(root: str, path: str) -> None:
     """Litestar goes on behind it wherever it finds it first, other frameworks do not."""
     reached: list[str] = []
 
@@ -363,7 +364,7 @@ async def test_d31_an_applications_cors_middleware_answers_a_preflight(place: st
         ("OPTIONS", []),
     ],
 )
-async def test_d31_what_only_resembles_a_preflight_does_not_pass(
+async def test_d31_a_request_that_only_resembles_a_preflight_is_refused(
     method: str, headers: list[tuple[str, str]]
 ) -> None:
     bench, app = Bench(), Recorder()
@@ -384,7 +385,7 @@ async def test_a_refused_head_has_every_header_and_no_body() -> None:
 
 
 async def test_g2_headers_the_application_sets_are_replaced_not_doubled() -> None:
-    bench = Bench(rpm=9, draft_headers=True)
+    bench = Bench(rpm=9, web_options=WebOptions(draft_headers=True))
     theirs = [
         [b"content-type", b"text/plain"],
         [b"x-ratelimit-limit", b"666"],
@@ -430,7 +431,7 @@ async def test_a_start_without_headers() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])
-async def test_d38_what_the_application_refuses_is_not_stored_either(status: int) -> None:
+async def test_d38_refusals_of_the_application_have_no_store(status: int) -> None:
     bench = Bench()
     theirs = [(b"cache-control", b"public, max-age=3600"), (b"retry-after", b"7")]
     answer = await ask(behind(bench, Recorder(status, theirs)), key=bench.key())
@@ -519,7 +520,7 @@ async def test_a_refusal_after_the_start_is_the_servers_affair() -> None:
     assert Answer(line.sent).status == 200
 
 
-async def test_other_messages_pass_as_they_are() -> None:
+async def test_other_messages_pass_unchanged() -> None:
     extra: list[Message] = [
         {"type": "http.response.start", "status": 200, "headers": [], "trailers": True},
         {"type": "http.response.pathsend", "path": "/x"},
@@ -675,7 +676,7 @@ def test_a_strict_audit_of_routes_that_are_not_known_is_refused() -> None:
         behind(Bench(), closure(items()), ITEMS, strict=True)
 
 
-async def test_an_application_whose_routes_are_not_known_is_told_once(
+async def test_an_application_with_unknown_routes_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     guarded = behind(Bench(), closure(items()), ITEMS)
@@ -686,7 +687,7 @@ async def test_an_application_whose_routes_are_not_known_is_told_once(
     assert "not known" in told and "routes=" in told
 
 
-async def test_a_starlette_application_behind_any_layer_is_checked_where_it_is_given() -> None:
+async def test_a_starlette_application_in_routes_is_checked_behind_any_layer() -> None:
     inner = items()
     guarded = behind(Bench(), closure(inner), ITEMS, strict=True, routes=inner)
     assert (await ask(guarded, path="/items/new")).status == 404
@@ -696,7 +697,7 @@ async def test_a_starlette_application_behind_any_layer_is_checked_where_it_is_g
 
 
 @pytest.mark.parametrize("kind", ["webtransport", "http3", "HTTP", ""])
-async def test_g1_a_protocol_that_nobody_guards_does_not_reach_the_application(kind: str) -> None:
+async def test_g1_an_unguarded_protocol_does_not_reach_the_application(kind: str) -> None:
     bench, app = Bench(), Recorder()
     line = Line([{"type": f"{kind}.connect"}])
     scope = {**http_scope(path="/closed"), "type": kind}
@@ -749,8 +750,8 @@ async def test_shadow_mode_and_a_store_that_fails() -> None:
     assert (answer.status, bench.names()) == (200, ["store_failed", "shadowed"])
 
 
-async def test_shadow_mode_does_not_break_what_reads_the_user() -> None:
-    """It refuses nothing, so what Starlette offers in the absence of a user must be there."""
+async def test_shadow_mode_does_not_break_endpoints_that_read_the_user() -> None:
+    """It refuses no request, so Starlette's unauthenticated user must be there."""
     bench = Bench()
 
     async def endpoint(request: Request) -> Response:
@@ -764,7 +765,20 @@ async def test_shadow_mode_does_not_break_what_reads_the_user() -> None:
 # --- events ---------------------------------------------------------------------------------
 
 
-async def test_every_refusal_is_told_once() -> None:
+async def test_headers_that_can_be_read_only_once_are_sent() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = iter([(b"x-one", b"1"), (b"X-RateLimit-Limit", b"7"), (b"content-length", b"2")])
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    bench = Bench()
+    answer = await ask(behind(bench, app, {"GET /x": "jobs:read"}), path="/x", key=bench.key())
+    names = [name for name, _ in answer.start["headers"]]
+    assert names[:2] == [b"x-one", b"content-length"]
+    assert len(names) == 5
+
+
+async def test_every_refusal_is_one_event() -> None:
     bench = Bench(rpm=1)
     guarded = behind(bench, Recorder(), {"GET /x": "jobs:read"})
     key = bench.key("models:read")
@@ -778,12 +792,14 @@ async def test_every_refusal_is_told_once() -> None:
             "key": row.id if organization else None,
             "plan": "free" if organization else None,
             "window": window,
+            "limit": None,
             "method": "GET",
             "path": "/x",
             "address": "192.0.2.1",
             "route": "GET /x",
             "wait": 60 if window else None,
             "organization": organization,
+            "reason": None,
         }
         for code, organization, window in (
             ("MISSING_AUTH", None, None),
@@ -867,6 +883,39 @@ async def test_d24_a_forwarded_header_of_a_trusted_proxy_is_not_reported() -> No
     assert bench.told == []
     await ask(guarded, path="/health", headers=headers, client=("203.0.113.1", 1))
     assert [dict(fields) for fields in bench.fields()] == [{"peer": "203.0.113.1"}]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("x-real-ip", "198.51.100.1")],
+        [("forwarded", "for=198.51.100.1")],
+        [("x-forwarded-for", "unknown")],
+        [("x-forwarded-for", "192.0.2.1")],
+    ],
+    ids=["none", "X-Real-IP", "Forwarded", "unreadable", "its own"],
+)
+async def test_d24_a_trusted_proxy_that_names_no_client_is_reported_once(
+    headers: list[tuple[str, str]],
+) -> None:
+    bench = Bench(trusted_proxies=["192.0.2.0/24"])
+    guarded = behind(bench, Recorder())
+    for _ in range(3):
+        await ask(guarded, path="/health", headers=headers)
+    assert bench.names() == ["forwarded_header_missing"]
+    assert [dict(fields) for fields in bench.fields()] == [{"peer": "192.0.2.1"}]
+
+
+async def test_d24_probes_and_other_peers_need_no_forwarded_header() -> None:
+    bench = Bench(trusted_proxies=["192.0.2.0/24"], web_options=WebOptions(health="/probes"))
+    guarded = behind(bench, Recorder())
+    await ask(guarded, path="/probes/live")
+    await ask(guarded, path="/health", client=("203.0.113.1", 1))
+    assert bench.told == []
+    await ask(guarded, path="/health", headers=[("x-forwarded-for", "198.51.100.1")])
+    await ask(guarded, path="/health")
+    assert bench.told == []
 
 
 async def test_d24_requests_of_known_keys_are_not_looked_through() -> None:
@@ -953,7 +1002,7 @@ async def test_d24_keys_that_are_tried_at_once_count_while_they_are_looked_up(
     assert [answer.status for answer in answers] == [200] * 3
 
 
-async def test_d24_a_key_that_was_admitted_lately_still_comes_in() -> None:
+async def test_d24_a_recently_admitted_key_is_admitted_from_a_spent_address() -> None:
     store = Asked()
     bench = Bench(store=store, anonymous=3)
     guarded = behind(bench, Recorder())
@@ -1020,7 +1069,7 @@ def test_exactly_the_limit_across_event_loops() -> None:
     assert len(app.scopes) == 40
 
 
-async def test_cancellation_while_the_application_runs_reaches_it_and_leaks_nothing() -> None:
+async def test_cancellation_reaches_the_running_application_and_leaks_no_slot() -> None:
     bench = Bench()
     started, cancelled = asyncio.Event(), threading.Event()
 
@@ -1129,7 +1178,7 @@ async def test_a_refusal_of_a_websocket_application_denies_the_handshake() -> No
     assert (answer.status, answer.rate[:2]) == (404, (1000, 999))
 
 
-async def test_so_it_does_when_the_application_has_seen_the_connect() -> None:
+async def test_a_socket_is_refused_after_the_application_received_the_connect() -> None:
     """It must not wait for a second one: the client is waiting too."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -1157,7 +1206,7 @@ async def test_an_application_without_a_lifespan_is_flushed_at_the_end_all_the_s
     assert bench.names() == ["admitted"]
 
 
-async def test_an_application_whose_start_fails_does_not_start() -> None:
+async def test_a_failure_of_the_application_at_startup_is_raised() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         raise ZeroDivisionError
@@ -1170,7 +1219,7 @@ async def test_an_application_whose_start_fails_does_not_start() -> None:
     assert line.sent == []
 
 
-def test_a_server_whose_event_loop_is_not_asyncios_does_not_start() -> None:
+def test_startup_fails_in_an_event_loop_that_is_not_asyncios() -> None:
     """As under Hypercorn's trio worker, where a hung store would stop every request."""
     sent: list[Message] = []
 

@@ -171,6 +171,9 @@ class Aviary:
         logged = [record.getMessage() for record in self.caplog.records]
         logged.append(self.caplog.text)
         everything = [*self.seen, *logged, repr(self.told), *map(repr, self.told)]
+        records = repr(self.store._changes._rows)
+        assert "key_created" in records
+        everything.append(records)
         everything += [json.dumps(dict(event.fields), default=repr) for event in self.told]
         leaks = [
             (secret[:8], text[:300])
@@ -427,7 +430,7 @@ def test_no_representation_shows_the_password_of_a_store(url: str) -> None:
         assert "hunter2" not in f"{thing!r} {thing}", type(thing)
 
 
-def test_the_answer_that_holds_the_key_does_not_show_it_to_a_debugger(aviary: Aviary) -> None:
+def test_the_representation_of_the_answer_with_the_key_does_not_show_it(aviary: Aviary) -> None:
     """Error trackers keep the ``repr`` of every local variable of a frame."""
     key = aviary.created.text
     answer = KeyCreated(id="1", key=key, key_prefix=key[:15])
@@ -459,10 +462,10 @@ def test_no_pickle_or_copy_holds_a_secret(aviary: Aviary) -> None:
     assert isinstance(token, Token)
 
 
-def test_what_the_store_keeps_is_no_secret(aviary: Aviary) -> None:
+def test_the_store_contains_no_secret(aviary: Aviary) -> None:
     run(aviary.gate.authenticate(aviary.created.text))
     dump = repr(vars(aviary.store)) + repr(run(aviary.store.list("org_1", 100))[0]._asdict())
-    aviary.note(dump)
+    aviary.note(dump, repr(run(aviary.gate.keys.find(aviary.created.text))))
     assert aviary.created.key.handle in dump
 
 
@@ -504,7 +507,7 @@ def test_every_exception_and_its_traceback(aviary: Aviary) -> None:
             aviary.note(str(refusal), traceback.format_exc(), repr(refusal.rate))
 
 
-def test_the_canary_sings(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_search_for_leaks_finds_a_planted_leak(caplog: pytest.LogCaptureFixture) -> None:
     """The search for leaks finds a planted leak."""
     aviary = Aviary(caplog)
     aviary.note("a", "b", f"somewhere in here: {aviary.created.text} it was", "c")

@@ -1,5 +1,6 @@
 """No version that lockgate asks for has a known vulnerability."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,14 +10,17 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "versions.md"
 
 # The first version without a known vulnerability, and the last vulnerable version.
 SOUND = {
     "asyncmy": ("0.2.12", "CVE-2025-65896, SQL injection by the names of parameters"),
+    "cryptography": ("50", "CVE-2026-69247, an oracle at the decryption of PKCS#7"),
     "flask": ("3.1.3", "CVE-2026-27205, pages with a session without Vary: Cookie"),
     "granian": ("2.7.4", "CVE-2026-42544, a header that ends a worker"),
     "gunicorn": ("23", "CVE-2024-6827, request smuggling"),
     "h2": ("4.3", "CVE-2025-57804, request splitting"),
+    "jinja2": ("3.1.6", "CVE-2025-27516, a way out of the sandbox"),
     "litestar": ("2.22", "CVE-2026-48061, X-Forwarded-Host believed from any client"),
     "pydantic": ("2.4", "CVE-2024-3772, quadratic time for an e-mail address"),
     "pyjwt": ("2.13", "CVE-2026-48526, a forged token accepted"),
@@ -51,3 +55,12 @@ def test_the_lower_bound_of_a_dependency_has_no_known_vulnerability(needed: Requ
 
 def test_the_table_names_only_dependencies() -> None:
     assert set(SOUND) <= {needed.name.lower() for needed in requirements()}
+
+
+def test_the_page_on_versions_has_the_lower_bound_of_each_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    needed = [Requirement(t) for texts in (project["dependencies"], *extras) for t in texts]
+    bounds = {r.name: str(r.specifier).removeprefix(">=") for r in needed if r.name != "lockgate"}
+    rows = re.findall(r"(?m)^\| ([a-z0-9-]+) \| ([0-9.]+) \|", PAGE.read_text())
+    assert dict(rows) == bounds

@@ -10,13 +10,13 @@ from lockgate import Event
 from lockgate.events import Events
 
 
-def test_the_observer_is_told() -> None:
+def test_the_observer_gets_every_event() -> None:
     told: list[Event] = []
     Events(told.append).emit("something", code="X", number=3)
     assert told == [Event("something", {"code": "X", "number": 3})]
 
 
-def test_the_log_is_told_at_its_level(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_is_logged_at_its_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lockgate")
     Events(None).emit("quiet", id="1")
     Events(None).emit("loud", logging.ERROR, error="OSError")
@@ -26,7 +26,7 @@ def test_the_log_is_told_at_its_level(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_nothing_is_written_below_the_level(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_below_the_level_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "lockgate")
     Events(None).emit("quiet", id="1")
     assert caplog.records == []
@@ -46,14 +46,16 @@ def test_an_observer_that_fails_is_logged_and_that_is_all(
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\r\nERROR forged", "\x1b[31m"])
-def test_no_value_writes_a_line_of_its_own(value: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_value_causes_a_line_break_in_the_log(
+    value: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "lockgate")
     Events(None).emit("something", path=value)
     (record,) = caplog.records
     assert record.getMessage().isprintable()
 
 
-def test_an_observer_is_told_of_admissions_together_by_plan() -> None:
+def test_an_observer_gets_admissions_summed_by_plan() -> None:
     told: list[Event] = []
     now = [100.0]
     events = Events(told.append, clock=lambda: now[0])

@@ -97,7 +97,9 @@ def test_the_dependency_refuses_as_lockgate_does(client: TestClient, gate: Gate)
     assert code(client.get("/outer/inner/jobs/7")) == "401 MISSING_AUTH"
 
 
-def test_nobody_says_in_a_request_who_they_are(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_principal_is_never_read_from_a_request(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where ``Depends`` was forgotten; nor does an answer tell all that is known of a caller."""
     # FastAPI treats a tuple as files, and requires the package that reads them first.
     installed = "fastapi.dependencies.utils.ensure_multipart_is_installed"
@@ -113,7 +115,7 @@ def test_nobody_says_in_a_request_who_they_are(gate: Gate, monkeypatch: pytest.M
             service(gate).post("/me")(endpoint)
 
 
-def test_without_a_middleware_nobody_comes_in(gate: Gate) -> None:
+def test_without_a_middleware_endpoints_raise_and_operations_stay_guarded(gate: Gate) -> None:
     client = TestClient(service(gate))
     with pytest.raises(ConfigurationError, match=r"No gate .* call protect\(app, gate\)"):
         client.get("/mine", headers=bearer(gate))
@@ -121,7 +123,7 @@ def test_without_a_middleware_nobody_comes_in(gate: Gate) -> None:
     assert client.get(KEYS, headers=bearer(gate)).status_code == 200
 
 
-def test_all_errors_are_ours(client: TestClient, gate: Gate) -> None:
+def test_all_errors_have_the_error_form(client: TestClient, gate: Gate) -> None:
     key = bearer(gate)
     assert code(client.get("/nowhere", headers=key)) == "404 NOT_FOUND"
     assert code(client.get("/outer/inner/missing", headers=key)) == "404 NOT_FOUND"
@@ -131,7 +133,7 @@ def test_all_errors_are_ours(client: TestClient, gate: Gate) -> None:
     assert [detail["field"] for detail in wrong.json()["details"]] == ["number"]
 
 
-def test_the_operations(client: TestClient, gate: Gate) -> None:
+def test_the_operations_create_list_and_refuse(client: TestClient, gate: Gate) -> None:
     session = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada'))}"}
     made = client.post(KEYS, headers=session, json={"name": "made"})
     assert made.status_code == 201
@@ -144,7 +146,7 @@ def test_the_operations(client: TestClient, gate: Gate) -> None:
     assert code(client.get(KEYS, headers=key)) == "401 KEY_REVOKED"
 
 
-def test_nobody_to_create_keys() -> None:
+def test_operations_need_a_session_verifier() -> None:
     with pytest.raises(ConfigurationError, match="session verifier"):
         operations(Gate("memory://", brand="acme"))
 
@@ -257,6 +259,8 @@ def test_a_mounted_application_answers_the_refusals_of_its_endpoints(gate: Gate,
     elif way == "included":
         router.mount("", mounted)
         app.include_router(router, prefix="/v1")
+        if TestClient(app).get("/v1/docs").status_code == 404:
+            pytest.skip("This FastAPI leaves the mounts of an included router out.")
     else:
         app.host("testserver", Starlette(routes=[Mount("/v1", mounted)]))
     client = TestClient(GateMiddleware(app, gate))
@@ -354,7 +358,7 @@ def test_the_prefix_that_fastapi_takes_off_is_no_part_of_a_rule(gate: Gate, wrap
     assert code(client.get("/shop/shop/health")) == "401 MISSING_AUTH"
 
 
-def test_k2_no_part_of_a_key_comes_back(gate: Gate) -> None:
+def test_k2_no_part_of_a_key_is_in_an_error(gate: Gate) -> None:
     app = service(gate)
 
     @app.post("/anything")

@@ -110,7 +110,7 @@ def test_the_decorator_names_scope_and_cost(client: FlaskClient, gate: Gate) -> 
     assert code(refused) == "429 RATE_LIMIT_EXCEEDED"
 
 
-def test_what_the_router_and_the_views_refuse_looks_like_ours(
+def test_refusals_of_the_router_and_the_views_have_the_error_form(
     client: FlaskClient, gate: Gate
 ) -> None:
     key = bearer(gate)
@@ -121,7 +121,7 @@ def test_what_the_router_and_the_views_refuse_looks_like_ours(
     assert wrong.headers["Allow"] == "GET, HEAD, OPTIONS"
 
 
-def test_a_handler_for_everything_swallows_nothing_of_ours(gate: Gate) -> None:
+def test_a_handler_for_all_exceptions_does_not_replace_refusals(gate: Gate) -> None:
     app = create_app(gate)
     inner = Blueprint("inner", "inner")
 
@@ -207,7 +207,7 @@ def test_streams_are_not_read_ahead(gate: Gate) -> None:
     answer.close()
 
 
-def test_shadow_mode_opens_what_the_decorator_guards(gate: Gate) -> None:
+def test_shadow_mode_admits_to_views_with_a_decorator(gate: Gate) -> None:
     client = create_app(gate, shadow="all").test_client()
     assert client.get("/jobs/1").json == {"job": 1}
 
@@ -231,7 +231,7 @@ def test_rules_that_contradict_the_views(gate: Gate) -> None:
         audit(app)
 
 
-def test_rules_that_no_request_can_meet_are_told_at_once(gate: Gate) -> None:
+def test_a_rule_with_an_unknown_scope_is_an_error_at_construction(gate: Gate) -> None:
     with pytest.raises(ConfigurationError, match="jobs:fly"):
         protect(Flask("service"), gate, rules={"GET /jobs": "jobs:fly"})
 
@@ -256,7 +256,7 @@ def test_the_audit_reads_decorators_and_rules(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"cost": 2}, {"slot": True}], ids=["cost", "slot"])
-def test_a_decorator_that_hides_a_cost_or_a_slot_is_told(gate: Gate, asked: Any) -> None:
+def test_a_decorator_that_hides_a_cost_or_a_slot_is_an_error(gate: Gate, asked: Any) -> None:
     app = Flask("service")
     app.testing = True
     ran: list[str] = []
@@ -299,7 +299,7 @@ def operations(request: pytest.FixtureRequest, gate: Gate) -> FlaskClient:
     return app.test_client()
 
 
-def test_the_operations(operations: FlaskClient, gate: Gate) -> None:
+def test_the_operations_create_list_and_refuse(operations: FlaskClient, gate: Gate) -> None:
     cookie = sessions.issue(Session("org_1", "ada"))
     operations.set_cookie("__session", cookie)
     made = operations.post(KEYS, json={"name": "made"})
@@ -318,18 +318,18 @@ def test_the_operations(operations: FlaskClient, gate: Gate) -> None:
     assert code(operations.get(KEYS, headers=key)) == "401 KEY_REVOKED"
 
 
-def test_nobody_gets_in_where_no_gate_is_in_front(operations: FlaskClient) -> None:
+def test_operations_refuse_requests_without_a_gate_in_front(operations: FlaskClient) -> None:
     assert code(operations.get(KEYS)) == "401 MISSING_AUTH"
     assert code(operations.post(KEYS, json={"name": "x"})) == "401 SESSION_REQUIRED"
     assert int(operations.get(KEYS).headers["X-RateLimit-Limit"]) == 1000
 
 
-def test_nobody_to_create_keys() -> None:
+def test_operations_need_a_session_verifier() -> None:
     with pytest.raises(ConfigurationError, match="session verifier"):
         operations_of(Gate("memory://", brand="acme"))
 
 
-def test_a_prefix_of_its_own(gate: Gate) -> None:
+def test_a_blueprint_with_another_prefix_is_refused(gate: Gate) -> None:
     with pytest.raises(ConfigurationError, match="gate's prefix"):
         Flask("service").register_blueprint(operations_of(gate), url_prefix="/x")
 
@@ -369,7 +369,7 @@ def test_flask_cors_in_either_order(gate: Gate, cors_first: bool) -> None:
 
 
 @pytest.mark.parametrize("hook", ["after_request", "teardown_request"])
-def test_what_fails_at_a_refusal_does_not_make_it_a_500(
+def test_a_hook_that_fails_at_a_refusal_does_not_make_it_a_500(
     gate: Gate, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
     """A hook may rely on a before_request function: no refused request reaches it."""

@@ -13,6 +13,7 @@ import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.digests import Digest
+from lockgate.core.limits import LimitWindows
 from lockgate.core.plans import LIMITS
 from lockgate.core.scopes import requirement
 from lockgate.core.sliding_window import Reading, Window
@@ -29,6 +30,7 @@ from lockgate.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
+from lockgate.options import KeyOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.base import Admission, StoreError
 from tests.stores.making import NOW, HandClock
@@ -47,7 +49,7 @@ def small(rpm: int) -> PlanBook:
 # --- the order of D19 -----------------------------------------------------------------------
 
 
-def test_an_admitted_key() -> None:
+def test_an_admitted_key_gives_a_principal_with_its_usage() -> None:
     clock = HandClock()
     gate = Gate(brand="acme", clock=clock)
     principal = run(gate.authenticate(made(gate), requirement("jobs:read"), cost=4))
@@ -90,7 +92,9 @@ def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
 @pytest.mark.parametrize("draft", [False, True])
 def test_a_403_and_a_429_carry_the_rate_headers_and_a_401_does_not(draft: bool) -> None:
     clock = HandClock()
-    gate = Gate(brand="acme", clock=clock, plans=small(1), draft_headers=draft)
+    gate = Gate(
+        brand="acme", clock=clock, plans=small(1), web_options=WebOptions(draft_headers=draft)
+    )
     token = made(gate, scopes=["models:read"])
     with pytest.raises(InsufficientScope) as forbidden:
         run(gate.authenticate(token, requirement("jobs:read")))
@@ -152,13 +156,18 @@ class Failing(MemoryStore):
 
 class FailingAtHits(MemoryStore):
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         raise OSError("dsn=hunter2")
 
 
 @pytest.mark.parametrize("failure", OUTAGES + BUGS, ids=lambda failure: type(failure).__name__)
-def test_whatever_a_store_raises_is_503_and_told_by_type(
+def test_any_exception_of_a_store_is_503_and_reported_by_its_type(
     failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Event] = []
@@ -209,7 +218,7 @@ async def test_cancellation_is_not_a_failure_of_the_store() -> None:
     assert told == []
 
 
-def test_an_observer_that_fails_decides_nothing() -> None:
+def test_an_observer_that_fails_changes_no_decision() -> None:
     def fail(_: Event) -> None:
         raise ZeroDivisionError
 
@@ -229,7 +238,13 @@ def test_k9_rotating_a_pepper_breaks_no_key_and_moves_it_on_its_next_use() -> No
     plain = Gate(store, brand="acme")
     old = Gate(store, brand="acme", peppers=[OLD])
     texts = [run(gate.keys.create("org_1", "a")).text for gate in (plain, old)]
-    gate = Gate(store, brand="acme", peppers=[NEW, OLD], accept_plain=True, observer=told.append)
+    gate = Gate(
+        store,
+        brand="acme",
+        peppers=[NEW, OLD],
+        key_options=KeyOptions(accept_plain=True),
+        observer=told.append,
+    )
     newest = gate.format.peppers.scheme
     assert run(gate.keys.census()) == {"sha256": 1, old.format.peppers.scheme: 1}
     for text in texts:
@@ -282,7 +297,7 @@ def test_k9_processes_of_two_steps_of_a_rotation_serve_each_others_keys(
 def test_k9_a_service_without_peppers_learns_its_first_one_before_it_is_used() -> None:
     store = MemoryStore()
     plain = Gate(store, brand="acme", next_pepper=NEW)
-    peppered = Gate(store, brand="acme", peppers=[NEW], accept_plain=True)
+    peppered = Gate(store, brand="acme", peppers=[NEW], key_options=KeyOptions(accept_plain=True))
     texts = [run(gate.keys.create("org_1", "a")).text for gate in (plain, peppered)]
     for gate in (plain, peppered, plain):
         for text in texts:
@@ -323,7 +338,7 @@ def test_a_rehash_that_fails_still_lets_the_key_in() -> None:
     assert told == [Event("store_failed", {"error": "OSError"})]
 
 
-def test_a_rehash_that_somebody_else_won_is_not_told() -> None:
+def test_a_rehash_that_another_process_won_emits_no_event() -> None:
     class Lost(MemoryStore):
         async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
             return False
@@ -351,6 +366,19 @@ def test_a_refused_key_is_not_rehashed() -> None:
 # --- how a gate is put together -------------------------------------------------------------
 
 
+def gate_with(
+    key_options: dict[str, Any] | None = None,
+    web_options: dict[str, Any] | None = None,
+    **arguments: Any,
+) -> Gate:
+    """Make a gate, and its options in the same step."""
+    return Gate(
+        key_options=KeyOptions(**key_options or {}),
+        web_options=WebOptions(**web_options or {}),
+        **arguments,
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -358,23 +386,25 @@ def test_a_refused_key_is_not_rehashed() -> None:
         ({"brand": ""}, "brand ''.*2 to 20"),
         ({"environment": "li-ve"}, "environment 'li-ve'.*letters"),
         ({"peppers": [b"short"]}, r"at least 16 random bytes.*secrets\.token_bytes\(32\)"),
-        ({"key_cap": 0}, "key_cap is 0: use at least 1, or None"),
-        ({"key_cap": -1}, "key_cap is -1: use"),
+        ({"key_options": {"cap": 0}}, "cap is 0: use at least 1, or None"),
+        ({"key_options": {"cap": -1}}, "cap is -1: use"),
         ({"public_url": "acme.example"}, "'acme.example'.*https://"),
         ({"public_url": "ftp://acme.example"}, "https://"),
-        ({"allowed_origins": ["null"]}, "'null'.*https://"),
+        ({"web_options": {"allowed_origins": ["null"]}}, "'null'.*https://"),
         ({"trusted_proxies": ["10.0.0.0/33"]}, "'10.0.0.0/33'"),
         ({"trusted_proxies": ["proxy.internal"]}, "'proxy.internal'"),
         ({"store": "nosql://"}, "nosql.*memory://"),
         ({"sessions": object()}, r"object.*io = 'none'"),
-        ({"prefix": "api"}, r"prefix 'api'.*must"),
-        ({"prefix": "/api/"}, r"prefix '/api/'.*must"),
-        ({"prefix": "/"}, r"prefix '/'.*must"),
+        ({"web_options": {"prefix": "api"}}, r"prefix 'api'.*must"),
+        ({"web_options": {"prefix": "/api/"}}, r"prefix '/api/'.*must"),
+        ({"web_options": {"prefix": "/"}}, r"prefix '/'.*must"),
     ],
 )
-def test_what_does_not_fit_together_is_said(arguments: dict[str, Any], said: str) -> None:
+def test_contradicting_arguments_of_a_gate_are_refused(
+    arguments: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Gate(**{"brand": "acme", **arguments})
+        gate_with(**{"brand": "acme", **arguments})
 
 
 def test_a_pepper_that_is_refused_is_not_repeated() -> None:
@@ -389,20 +419,20 @@ def test_a_pepper_that_is_refused_is_not_repeated() -> None:
         {"peppers": b"one pepper, not in a list, long enough"},
         {"peppers": ["a pepper that is text and not bytes"]},
         {"trusted_proxies": "10.0.0.0/8"},
-        {"allowed_origins": "https://acme.example"},
+        {"web_options": {"allowed_origins": "https://acme.example"}},
     ],
     ids=["a bare pepper", "a pepper of text", "a bare network", "a bare origin"],
 )
-def test_what_is_easily_forgotten_is_a_configuration_error(arguments: dict[str, Any]) -> None:
+def test_text_and_bytes_in_place_of_a_list_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        Gate(brand="acme", **arguments)
+        gate_with(brand="acme", **arguments)
 
 
-def test_the_origins_are_those_of_the_urls() -> None:
+def test_a_gate_has_the_origins_of_its_urls() -> None:
     gate = Gate(
         brand="acme",
         public_url="https://Console.Example.com:443/path?x",
-        allowed_origins=["http://localhost:3000", "https://[::1]:8443"],
+        web_options=WebOptions(allowed_origins=["http://localhost:3000", "https://[::1]:8443"]),
     )
     assert gate.origins == {
         b"https://console.example.com",
@@ -416,7 +446,11 @@ def test_d11_sessions_without_an_origin_are_warned_of(caplog: pytest.LogCaptureF
     caplog.set_level(logging.INFO, "lockgate")
     sessions = SignedCookie(["a session secret of the tests"])
     Gate(brand="acme", sessions=sessions, public_url="https://console.example.com")
-    Gate(brand="acme", sessions=sessions, allowed_origins=["https://console.example.com"])
+    Gate(
+        brand="acme",
+        sessions=sessions,
+        web_options=WebOptions(allowed_origins=["https://console.example.com"]),
+    )
     Gate(brand="acme")
     assert caplog.records == []
     assert Gate(brand="acme", sessions=sessions).origins == frozenset()
@@ -425,12 +459,12 @@ def test_d11_sessions_without_an_origin_are_warned_of(caplog: pytest.LogCaptureF
     assert "public_url=" in record.getMessage()
 
 
-def test_the_key_cap() -> None:
-    gate = Gate(brand="acme", key_cap=1)
+def test_the_key_cap_is_a_setting_and_none_is_no_cap() -> None:
+    gate = Gate(brand="acme", key_options=KeyOptions(cap=1))
     run(gate.keys.create("org_1", "a"))
     with pytest.raises(KeyLimitReached):
         run(gate.keys.create("org_1", "a"))
-    free = Gate(brand="acme", key_cap=None)
+    free = Gate(brand="acme", key_options=KeyOptions(cap=None))
     for _ in range(1001):
         run(free.keys.create("org_1", "a"))
 
@@ -446,7 +480,7 @@ def test_a_store_or_its_url(build: Callable[[], Any]) -> None:
     assert isinstance(Gate(build(), brand="acme").store, MemoryStore)
 
 
-def test_a_clock_that_a_test_moves_rules_everything() -> None:
+def test_a_given_clock_decides_expiry_and_windows() -> None:
     clock = HandClock()
     gate = Gate(brand="acme", clock=clock, plans=small(1))
     key = run(gate.keys.create("org_1", "a", expires_in_days=1)).key
@@ -464,7 +498,7 @@ def test_a_clock_that_a_test_moves_rules_everything() -> None:
 
 
 @pytest.mark.parametrize("cost", [0, -1, -10])
-def test_a_cost_below_one_gives_nothing_back(cost: int) -> None:
+def test_a_cost_below_one_returns_no_units(cost: int) -> None:
     """A wrongly computed cost must not increase a quota."""
     gate = Gate(brand="acme", clock=HandClock(), plans=small(2))
     token = made(gate)
@@ -477,7 +511,7 @@ def test_a_cost_below_one_gives_nothing_back(cost: int) -> None:
 
 
 @pytest.mark.parametrize("cost", [2**53, 2**63, 10**30])
-def test_a_cost_that_no_state_can_hold_is_refused_and_spoils_nothing(cost: int) -> None:
+def test_a_cost_beyond_the_largest_number_is_refused_and_changes_no_window(cost: int) -> None:
     """A cost that a caller controls is reported, and locks no caller out."""
     clock = HandClock()
     gate = Gate(brand="acme", clock=clock)
@@ -554,3 +588,9 @@ def test_a_key_that_was_revoked_is_refused_although_it_was_verified_lately() -> 
     run(gate.keys.revoke("org_1", created.key.id))
     with pytest.raises(KeyRevoked):
         run(gate.authenticate(created.text))
+
+
+@pytest.mark.parametrize("given", [["items:read"], {"items:read"}, "items:read"])
+def test_a_catalogue_of_another_type_is_a_mistake(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"give Catalogue\.of"):
+        Gate(brand="acme", catalogue=given)

@@ -13,10 +13,11 @@ import lockgate
 # From the ground up. A module may import from its own floor and from those below it.
 FLOORS = (
     {"core", "errors"},
-    {"events", "metrics", "stores", "sync"},
-    {"gate", "migrations", "principal", "services", "sessions", "sync_gate"},
+    {"events", "legacy", "metrics", "stores", "sync"},
+    {"gate", "migrations", "options", "principal", "services", "sessions", "sync_gate"},
     {"asgi", "web", "wsgi"},
     {
+        "dashboard",
         "django",
         "fastapi",
         "flask",
@@ -98,7 +99,7 @@ def violations(root: Path) -> list[str]:
         room = where.parts[0].removesuffix(".py")
         level = floor(room)
         if level is None:
-            found.append(f"{where}: no floor is named for {room}")
+            found.append(f"{where}: no floor is named for {room}, add it to FLOORS")
             continue
         tree = ast.parse(path.read_bytes(), str(path))
         package = ".".join([root.name, *where.parent.parts])
@@ -170,7 +171,7 @@ def test_a_sound_package_passes(house: Path) -> None:
         ("core/api_keys.py", "import os.path", "impure, os.path"),
         ("errors.py", "from starlette import responses", "impure, starlette.responses"),
         ("core/api_keys.py", "x = datetime.now(UTC)", "reads a clock, datetime.now"),
-        ("cellar.py", "", "no floor is named for cellar"),
+        ("cellar.py", "", "no floor is named for cellar, add it to FLOORS"),
     ],
 )
 def test_a_planted_fault_is_found(house: Path, where: str, source: str, fault: str) -> None:

@@ -18,11 +18,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from lockgate import PUBLIC, Gate, Plan, PlanBook
+from lockgate import PUBLIC, Gate, Plan, PlanBook, run
 from lockgate.asgi import GateMiddleware
 from lockgate.metrics import BUCKETS, Histogram, Metrics
 from lockgate.opentelemetry import instrument
+from lockgate.options import StoreOptions
 from lockgate.prometheus import GateCollector
+from tests.servers import redis_server
 
 PLANS = PlanBook([Plan("small", 2, 100, 1000, 1)], default="small")
 
@@ -83,7 +85,7 @@ async def test_prometheus_reads_admissions_and_refusals_by_plan_and_window(gate:
     assert samples(found["lockgate_events"])[("key_created",)] == 1
 
 
-async def test_requests_that_shadow_mode_let_through_are_told_apart(gate: Gate) -> None:
+async def test_requests_that_shadow_mode_admitted_are_counted_separately(gate: Gate) -> None:
     await traffic(gate, shadow="limits")
     shadowed = {refused.code: number for refused, number in gate.metrics.refused.items()}
     assert shadowed["RATE_LIMIT_EXCEEDED"] == 3
@@ -159,7 +161,12 @@ async def test_calls_of_a_shared_store_are_timed_once_a_collector_is_attached(
 
 async def test_admissions_that_share_a_transaction_are_a_batch(tmp_path: Path) -> None:
     plans = PlanBook([Plan("wide", 100, None, None, 1)], default="wide")
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme", plans=plans, deadline=20)
+    gate = Gate(
+        f"sqlite:///{tmp_path}/keys.db?mode=rwc",
+        brand="acme",
+        plans=plans,
+        store_options=StoreOptions(deadline=20),
+    )
     text = (await gate.keys.create("org_1", "ci")).text
     await gate.authenticate(text)
     batches, batched = gate.metrics.batches, gate.metrics.batched
@@ -167,6 +174,37 @@ async def test_admissions_that_share_a_transaction_are_a_batch(tmp_path: Path) -
     assert gate.metrics.batched - batched == 20
     assert gate.metrics.batches - batches < 20
     await gate.close()
+
+
+@pytest.mark.parametrize("awaits", [True, False], ids=["async", "sync"])
+def test_redis_calls_that_share_a_pipeline_are_counted(awaits: bool) -> None:
+    plans = PlanBook([Plan("wide", 1000, None, None, 1)], default="wide")
+    with redis_server() as server:
+        gate = Gate(
+            server.url(), brand="acme", plans=plans, store_options=StoreOptions(deadline=20)
+        )
+        assert gate.metrics.pipelines.sent == 0
+        text = run(gate.keys.create("org_1", "ci")).text
+        run(gate.authenticate(text))
+        found = families(gate)
+        sent = samples(found["lockgate_pipelines"])[()]
+        assert 0 < sent == samples(found["lockgate_pipelined_calls"])[()]
+
+        async def together() -> None:
+            await gate.authenticate(text)
+            before = gate.metrics.pipelines.sent
+            await asyncio.gather(*(gate.authenticate(text) for _ in range(20)))
+            assert 1 <= gate.metrics.pipelines.sent - before < 20
+            await gate.store.close()
+
+        calls = gate.metrics.pipelines.calls
+        if awaits:
+            asyncio.run(together())
+            assert gate.metrics.pipelines.calls - calls >= 21
+        else:
+            run(gate.authenticate(text))
+            assert gate.metrics.pipelines.calls - calls == 1
+        run(gate.close())
 
 
 def test_local_decisions_are_counted_by_their_outcome(gate: Gate) -> None:

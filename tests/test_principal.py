@@ -20,7 +20,7 @@ def by_key(*scopes: str) -> Principal:
     return Principal("org_1", key, None, PLAN, READING)
 
 
-def test_a_key() -> None:
+def test_a_principal_of_a_key_has_its_name_id_and_scopes() -> None:
     principal = by_key("jobs:*", "models:read")
     assert principal.key is not None
     assert (principal.display_name, principal.identity) == ("my key", principal.key.id)
@@ -30,7 +30,7 @@ def test_a_key() -> None:
     assert "org_1" in repr(principal)
 
 
-def test_a_session_may_do_everything() -> None:
+def test_a_session_has_every_scope() -> None:
     principal = Principal("org_1", None, Session("org_1", "ada"), PLAN, READING)
     assert (principal.display_name, principal.identity) == ("ada", "ada")
     assert principal.may("anything:at-all")
@@ -76,6 +76,6 @@ def test_a_question_is_one_exact_scope(scope: str) -> None:
     assert scope not in by_key("*").scopes
 
 
-def test_it_has_no_room_for_anything_else() -> None:
+def test_a_principal_takes_no_further_attributes() -> None:
     with pytest.raises(AttributeError):
         by_key("*").more = 1  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Rule
 from lockgate.asgi import GateMiddleware
 from lockgate.errors import KeyLimitReached, NotFound
+from lockgate.options import WebOptions
 from lockgate.starlette import error_handlers, operations, requires
 from lockgate.stores.base import IoMode
 from lockgate.web.shadow import Shadow
@@ -31,7 +32,7 @@ KEYS = "/api/v1/api-keys"
 STATUS = "/api/v1/account/rate-limits"
 
 
-async def test_the_gates_of_the_operations_warn_of_nothing(
+async def test_the_gates_of_the_operations_log_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each stands before one route that it knows: no audit is missing."""
@@ -101,7 +102,7 @@ async def test_the_whole_life_of_a_key(build: Any) -> None:
         ("PUT", KEYS, "MISSING_AUTH"),
     ],
 )
-async def test_nobody_comes_in_without_a_credential(
+async def test_no_operation_is_admitted_without_a_credential(
     build: Any, method: str, path: str, code: str
 ) -> None:
     bench = Bench()
@@ -184,16 +185,18 @@ def test_rules_for_lockgates_own_operations_are_refused() -> None:
 
 
 async def test_d37_the_prefix_is_one_parameter() -> None:
-    bench = Bench(prefix="/v7")
+    bench = Bench(web_options=WebOptions(prefix="/v7"))
     app = guarded(bench)
     assert (await ask(app, path="/v7/api-keys", key=bench.key())).status == 200
     assert (await ask(app, path=KEYS, key=bench.key())).status == 404
-    bench = Bench(prefix="")
+    bench = Bench(web_options=WebOptions(prefix=""))
     assert (await ask(guarded(bench), path="/api-keys", key=bench.key())).status == 200
 
 
 @pytest.mark.parametrize("rules", [None, {"* /v2/{rest:path}": Rule()}])
-async def test_mounted_where_the_guard_knows_no_rule_they_are_closed(rules: Any) -> None:
+async def test_operations_mounted_where_the_guard_has_no_rule_are_closed_to_sessions(
+    rules: Any,
+) -> None:
     bench = Bench()
     app = behind(bench, [Mount("/v2", routes=operations(bench.gate))], rules)
     session, poor = bench.session(), bench.key("models:read")
@@ -208,7 +211,7 @@ async def test_mounted_where_the_guard_knows_no_rule_they_are_closed(rules: Any)
     assert len((await bench.gate.keys.list("org_1")).keys) == 2
 
 
-async def test_mounted_where_a_rule_opens_everything_they_are_closed() -> None:
+async def test_operations_mounted_below_a_public_rule_stay_closed() -> None:
     bench = Bench()
     app = behind(
         bench,
@@ -227,7 +230,7 @@ async def test_mounted_where_a_rule_opens_everything_they_are_closed() -> None:
     assert len((await bench.gate.keys.list("org_1")).keys) == 2
 
 
-async def test_mounted_deeper_without_a_middleware_they_guard_themselves() -> None:
+async def test_operations_mounted_deeper_without_a_middleware_are_guarded() -> None:
     bench = Bench()
     app = Starlette(routes=[Mount("/v2", routes=operations(bench.gate))])
     path = f"/v2{KEYS}"
@@ -341,7 +344,7 @@ async def test_g3_bad_bodies_are_400(body: bytes) -> None:
     assert (await bench.gate.keys.list("org_1")).keys == []
 
 
-async def test_every_problem_of_a_body_is_told_at_once() -> None:
+async def test_one_error_lists_every_problem_of_a_body() -> None:
     bench = Bench()
     answer = await ask(
         guarded(bench),
@@ -412,7 +415,7 @@ DECORATED = [
 
 
 @pytest.mark.parametrize("path", ["/loop", "/thread", "/class"])
-async def test_our_requires(path: str) -> None:
+async def test_requires_admits_the_scope_and_refuses_another(path: str) -> None:
     bench = Bench()
     app = behind(bench, DECORATED, {f"GET {path}": Rule()})
     assert (await ask(app, path=path, key=bench.key("jobs:*"))).body.decode() == path[1:]
@@ -426,7 +429,7 @@ async def test_our_requires(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/loop", "/thread", "/class"])
-async def test_our_requires_on_a_public_route_and_without_a_gate_is_told(path: str) -> None:
+async def test_requires_on_a_public_route_or_without_a_gate_is_an_error(path: str) -> None:
     bench = Bench()
     app = behind(bench, DECORATED, {f"GET {path}": PUBLIC})
     with pytest.raises(ConfigurationError, match=f"GET {path}' is <Rule: public>, and its endpo"):
@@ -513,7 +516,9 @@ async def test_starlettes_requires_understands_wildcards(
 
 
 @pytest.mark.parametrize("shadow", [None, "all"])
-async def test_g3_starlettes_requires_where_nobody_showed_a_key(shadow: Shadow | None) -> None:
+async def test_g3_starlettes_requires_without_a_key_refuses_and_does_not_crash(
+    shadow: Shadow | None,
+) -> None:
     """A public route, or what shadow mode lets through: refused at most, never a crash."""
     bench = Bench()
     rules = {"GET /one": Rule() if shadow else PUBLIC}
@@ -524,7 +529,7 @@ async def test_g3_starlettes_requires_where_nobody_showed_a_key(shadow: Shadow |
 # --- errors ---------------------------------------------------------------------------------
 
 
-async def test_what_an_endpoint_raises() -> None:
+async def test_exceptions_of_an_endpoint_keep_status_and_headers() -> None:
     async def raising(request: Request) -> Response:
         raise {
             "capped": KeyLimitReached(3),
@@ -555,7 +560,7 @@ async def test_what_an_endpoint_raises() -> None:
     assert (await answers("/nowhere/at/all")).code == "NOT_FOUND"
 
 
-async def test_what_an_endpoint_says_with_its_own_404_is_not_lost() -> None:
+async def test_the_message_of_an_endpoints_own_404_is_kept() -> None:
     """The router's own 404 and 405 are to look like lockgate's; this one is the application's."""
 
     async def raising(_: Request) -> Response:

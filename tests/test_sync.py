@@ -79,10 +79,10 @@ def test_a_flow_that_sleeps_is_refused_without_a_loop() -> None:
         run(asyncio.sleep(0))
 
 
-async def test_it_also_runs_inside_an_event_loop() -> None:
+async def test_a_flow_that_never_suspends_runs_inside_an_event_loop() -> None:
     assert run(double(2)) == 4
 
 
-def test_a_flow_of_asyncio_is_told_to_be_awaited() -> None:
+def test_running_a_flow_of_asyncio_without_a_loop_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="waits for an event loop: await it there"):
         run(asyncio.sleep(1))

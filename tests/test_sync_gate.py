@@ -39,7 +39,7 @@ def test_a_script_makes_places_uses_and_revokes_a_key(gate: Gate) -> None:
     assert [key.id for key in gate.sync.keys.list("org_1").keys] == [created.key.id]
 
 
-def test_threads_share_it(gate: Gate) -> None:
+def test_threads_share_the_sync_gate(gate: Gate) -> None:
     text = gate.sync.keys.create("org_1", "ci").text
     gate.sync.organizations.place("org_1", "creator")
     with ThreadPoolExecutor(4) as pool:
@@ -48,7 +48,7 @@ def test_threads_share_it(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_it_is_refused_where_an_event_loop_runs(kind: str, gate: Gate) -> None:
+async def test_the_sync_gate_is_refused_in_an_event_loop(kind: str, gate: Gate) -> None:
     gate = Gate(brand="acme") if kind == "memory" else gate
     with pytest.raises(ConfigurationError, match=r"await create\(...\) of the gate itself"):
         gate.sync.keys.create("org_1", "ci")
@@ -57,7 +57,7 @@ async def test_it_is_refused_where_an_event_loop_runs(kind: str, gate: Gate) -> 
     await asyncio.to_thread(gate.sync.close)
 
 
-def test_it_is_refused_on_a_store_that_awaits() -> None:
+def test_the_sync_gate_is_refused_on_an_async_store() -> None:
     class Awaiting(MemoryStore):
         io = "async"
 
@@ -84,7 +84,7 @@ def test_each_verb_of_the_gate_is_there_with_its_signature() -> None:
         (gate.accounts, gate.sync.accounts),
         (gate.accounts.claims, gate.sync.accounts.claims),
     ]
-    inner = {"admit_header", "upgrade"}
+    inner = {"admit_header", "insert", "named_usage", "present", "stored", "upgrade"}
     for asynchronous, blocking in pairs:
         verbs = {
             name
@@ -101,7 +101,7 @@ def test_each_verb_of_the_gate_is_there_with_its_signature() -> None:
             assert inspect.signature(getattr(blocking, name)) == signature
 
 
-def test_it_is_made_once_and_only_when_it_is_asked_for() -> None:
+def test_the_sync_gate_is_made_once_on_first_use() -> None:
     gate = Gate(brand="acme")
     assert "sync" not in vars(gate)
     assert gate.sync is gate.sync

@@ -20,7 +20,7 @@ def told() -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["lockgate", "exact log", "GCRA, burst of the limit"])
-def test_the_page_says_what_is_measured(name: str) -> None:
+def test_the_page_has_the_measured_figures(name: str) -> None:
     make = benchmark.CONTENDERS[name]
     found = 0
     for trace in benchmark.traffic():

@@ -110,7 +110,7 @@ def bearer(gate: Gate) -> dict[str, str]:
 RULES: dict[str, Rule | str] = {"GET /health": PUBLIC, "GET /models": "models:read"}
 
 
-def test_who_has_a_key_comes_in(gate: Gate, bearer: dict[str, str]) -> None:
+def test_a_request_with_a_valid_key_is_admitted(gate: Gate, bearer: dict[str, str]) -> None:
     sent = ask(validator(GateMiddleware(validator(Service()), gate, RULES)), environ(**bearer))
     assert (sent.status, sent.body) == ("200 OK", b"org_1")
     assert sent.headers["x-ratelimit-limit"] == "10"  # the gate's, not the application's
@@ -118,7 +118,7 @@ def test_who_has_a_key_comes_in(gate: Gate, bearer: dict[str, str]) -> None:
     assert sent.headers["content-type"] == "text/plain"
 
 
-def test_public_needs_nothing(gate: Gate) -> None:
+def test_a_public_path_needs_no_credential(gate: Gate) -> None:
     sent = ask(GateMiddleware(Service(), gate, RULES), environ(path="/health"))
     assert (sent.status, sent.body) == ("200 OK", b"nobody")
     assert sent.headers["x-ratelimit-limit"] == "1000"
@@ -164,7 +164,7 @@ def test_a_gate_within_a_gate_counts_once(gate: Gate, bearer: dict[str, str]) ->
 # --- how an application answers -----------------------------------------------------------
 
 
-def test_an_iterable_goes_through_as_it_is(gate: Gate, bearer: dict[str, str]) -> None:
+def test_an_iterable_is_passed_on_unchanged(gate: Gate, bearer: dict[str, str]) -> None:
     """Servers send a file by its wrapper, and know the length of a list of one."""
     body = [b"whole"]
 
@@ -175,7 +175,7 @@ def test_an_iterable_goes_through_as_it_is(gate: Gate, bearer: dict[str, str]) -
     assert GateMiddleware(app, gate, RULES)(environ(**bearer), lambda *_: print) is body
 
 
-def test_nothing_is_read_ahead_of_the_server(gate: Gate, bearer: dict[str, str]) -> None:
+def test_no_chunk_is_read_ahead_of_the_server(gate: Gate, bearer: dict[str, str]) -> None:
     made: list[int] = []
 
     def app(_: WSGIEnvironment, start_response: StartResponse) -> Iterator[bytes]:
@@ -223,7 +223,9 @@ def test_a_body_is_closed_read_or_not(
     assert Closing.closed == 1
 
 
-def test_write(gate: Gate, bearer: dict[str, str]) -> None:
+def test_bytes_of_the_write_callable_precede_the_returned_body(
+    gate: Gate, bearer: dict[str, str]
+) -> None:
     def app(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         write = start_response("200 OK", [])
         write(b"written, ")
@@ -233,7 +235,7 @@ def test_write(gate: Gate, bearer: dict[str, str]) -> None:
     assert (sent.body, sent.starts) == (b"written, returned", 1)
 
 
-def test_an_error_page_replaces_what_was_started(gate: Gate, bearer: dict[str, str]) -> None:
+def test_an_error_page_replaces_the_started_response(gate: Gate, bearer: dict[str, str]) -> None:
     def app(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", [])
         try:
@@ -293,7 +295,7 @@ def test_the_applications_own_403_is_not_to_be_stored(gate: Gate, bearer: dict[s
     assert sent.headers["cache-control"] == "no-store"
 
 
-def test_shadow_mode_refuses_nothing(gate: Gate) -> None:
+def test_shadow_mode_refuses_no_request(gate: Gate) -> None:
     sent = ask(GateMiddleware(Service(), gate, RULES, shadow="all"), environ())
     assert (sent.status, sent.body) == ("200 OK", b"nobody")
 
@@ -339,7 +341,7 @@ def coloured(part: str, io: IoMode) -> dict[str, Any]:
     ],
     ids=["wsgi", "asgi"],
 )
-def test_what_is_of_the_other_colour_is_refused(
+def test_a_store_or_verifier_of_the_other_io_mode_is_refused(
     face: Any, io: IoMode, remedy: str, part: str
 ) -> None:
     gate = Gate(brand="acme", **coloured(part, io))
@@ -380,7 +382,7 @@ def test_a_part_of_the_matching_io_mode_is_accepted(face: Any, io: IoMode, part:
         ("/a/b", {"REQUEST_URI": "/a%2fb"}),
     ],
 )
-def test_what_may_be_read_in_two_ways_is_closed(
+def test_a_path_that_may_be_read_in_two_ways_is_closed(
     gate: Gate, path: str, more: dict[str, str]
 ) -> None:
     rules = {"GET /health": PUBLIC, "GET /health/x": PUBLIC, "GET /a/{rest:path}": PUBLIC}

@@ -1,7 +1,11 @@
 """API keys, scopes and per-organization rate limits that really hold."""
 
+__version__ = "0.1.0"
+
 from .core.access_rule import PUBLIC, Rule
+from .core.changes import Actor, acting
 from .core.imported_keys import ImportedKeyFormat
+from .core.limits import Limit
 from .core.plans import Organization, Plan, PlanBook
 from .core.scopes import Catalogue
 from .errors import ConfigurationError, LockgateError, Refusal
@@ -10,18 +14,25 @@ from .gate import Gate
 from .principal import Principal
 from .services.approval import RegistrationRequest
 from .services.concurrency import ConcurrencySlot
+from .services.hold_block import Hold
+from .services.leak_reports import LeakedKey, LeakReports
 from .services.registration import Registration
 from .stores import MemoryStore, Store, open_store
 from .sync import run
 
 __all__ = [
     "PUBLIC",
+    "Actor",
     "Catalogue",
     "ConcurrencySlot",
     "ConfigurationError",
     "Event",
     "Gate",
+    "Hold",
     "ImportedKeyFormat",
+    "LeakReports",
+    "LeakedKey",
+    "Limit",
     "LockgateError",
     "MemoryStore",
     "Organization",
@@ -33,6 +44,7 @@ __all__ = [
     "RegistrationRequest",
     "Rule",
     "Store",
+    "acting",
     "open_store",
     "run",
 ]

@@ -1,7 +1,17 @@
-"""``python -m lockgate`` is the command ``lockgate``."""
+"""The command ``lockgate``, and ``python -m lockgate``."""
 
 import sys
 
-from .cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run the command, or name the extra that it needs; return the exit code."""
+    try:
+        from .cli import main as command
+    except ModuleNotFoundError as missing:
+        print(f"lockgate needs {missing.name}: pip install 'lockgate[cli]'.", file=sys.stderr)
+        return 2
+    return command()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

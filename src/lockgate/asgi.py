@@ -5,7 +5,7 @@ app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:r
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
-from asyncio import CancelledError
+from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from functools import partial, wraps
 from typing import Any, Final
@@ -15,17 +15,29 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
 from .web.asgi_lifespan import Lifespan
 from .web.asgi_request import AsgiRequest, ClientGone, body_reader
-from .web.asgi_response import Response, introduce, refuse, respond
+from .web.asgi_response import (
+    answer,
+    cut,
+    hold_slot,
+    refuse,
+    refuse_late,
+    respond,
+    set_unauthenticated_user,
+    was_cut,
+)
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
 from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
-from .web.guard import PREFLIGHT, Guard
+from .web.guard import PREFLIGHT
+from .web.key_header import guard_of
+from .web.operations import table
 from .web.operations.operation import Endpoint, Reply
-from .web.operations.table import answer, endpoints, refused
+from .web.operations.table import endpoints, refused
 from .web.protection import audit, combined_rules
 from .web.requirements import OPERATIONS, admitted, mark, watched
 from .web.shadow import Shadow
@@ -79,14 +91,15 @@ class GateMiddleware:
         gate.pair("async")
         self.app = app
         """The application; it may be replaced before the first request."""
-        self.guard: Final = Guard(gate, rules, host=host, shadow=shadow)
+        self.guard: Final = guard_of(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
         self._strict: Final = strict
         known: object = app
         if isinstance(routes, Starlette):
             known, routes = routes, None
         inner, router = starlette_in(known), router_in(known)
-        self._rooted: Final[Any] = inner if hasattr(inner, "root_path") else None
+        self._starlette: Final[Any] = inner if hasattr(inner, "root_path") else None
+        """The Starlette application inside, if it may have a root path (FastAPI does)."""
         if inner is not None:
             answer_refusals(inner)
         self._checks: Final = (
@@ -99,21 +112,24 @@ class GateMiddleware:
                 "Starlette application behind all layers by routes=, or a function that lists "
                 "the routes."
             )
-        # Routes may be added later; this notices it, and that the application was not started yet.
-        self._listed: Final[Sized] = () if router is None else router.routes
-        self._count = -1
+        self._routes_now: Final[Sized] = () if router is None else router.routes
+        """The router's own list, which grows when routes are added later."""
+        self._routes_seen = -1
+        """The length of that list at the latest :meth:`start`; -1: before the first."""
         self._audited: list[ServedRoute] | None = None
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Guard one connection."""
+    async def __call__(  # noqa: PLR0912 - each call more costs as much as twenty lines
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Admit one request or WebSocket and run the application, or answer with a refusal."""
         if scope["type"] not in _GUARDED:
-            await self._live(scope, receive, send)
+            await self._serve_lifespan(scope, receive, send)
             return
-        if self._rooted is not None and self._rooted.root_path:
-            scope["root_path"] = self._rooted.root_path  # As it does itself, and routes by it.
-        if len(self._listed) != self._count:
+        if self._starlette is not None and self._starlette.root_path:
+            scope["root_path"] = self._starlette.root_path  # It routes by this; rules do, too.
+        if len(self._routes_now) != self._routes_seen:
             self.start()
         outer: Entry | None = scope.get(ENTRY)
         request, guard = AsgiRequest(scope), self.guard
@@ -122,31 +138,44 @@ class GateMiddleware:
             entry = entry or await guard.enter(request)
         except Refusal as refusal:
             mark_rated(outer if refusal.rate else None)
-            await refuse(refusal, scope, send)
+            await refuse(refusal, scope, send, self._gate)
             return
         if outer is not None:
             entry.outer = outer
-        introduce(scope, entry)
-        response = Response(entry, scope, send)
+        scope[ENTRY], principal = entry, entry.principal
+        scope.setdefault("state", {})["principal"] = principal
+        if principal is None:
+            set_unauthenticated_user(scope)
+        else:
+            scope["user"] = scope["auth"] = principal
+        task = None  # The task to cancel when the key or the agent's session ends.
+        if principal is not None and guard.streams is not None:
+            session = principal.session
+            if session is None or session.agent:
+                task = current_task()
+        send_with_headers = partial(answer, entry, task, scope, send)
         app = self.preflights if entry.rule is PREFLIGHT else self.app
         try:
             if entry.slot is None:
-                await app(scope, receive, response.answer)
+                await app(scope, receive, send_with_headers)
             else:
-                await response.hold_slot(app, receive)
+                await hold_slot(entry, app, scope, receive, send_with_headers)
         except Refusal as refusal:
-            await response.refuse(refusal)
+            await refuse_late(entry, refusal, scope, send)
         except CancelledError:
-            if not response.was_cut():
+            if not was_cut(entry):
                 raise
-            await response.cut()
+            await cut(entry, scope, send)
         finally:
-            entry.leave(scope)
-            if response.stream is not None:
-                response.forget(response.stream)
+            if outer is None:  # The next gate in this scope is beside this one, not inside it.
+                scope.pop(ENTRY, None)
+            else:
+                scope[ENTRY] = outer
+            if entry.stream is not None:
+                entry.forget_stream()
 
     def audit(self) -> Audit:
-        """Return what each route requires, and what is left undecided.
+        """Return the requirement of each route, and the undecided routes.
 
         Raises:
             ConfigurationError: the endpoints and the rules contradict each other.
@@ -154,22 +183,22 @@ class GateMiddleware:
         return audit_routes(self.guard, () if self._routes is None else self._routes())
 
     def start(self) -> None:
-        """Audit the routes, if they are others than before; check each that has no check yet."""
+        """Audit the routes if they have changed; put the check at dispatch into each new one."""
         if self._routes is not None:
             served = list(self._routes())
             if served != self._audited:
                 report(self.guard, served, strict=self._strict)
                 self._audited = served
-        elif self._count < 0 and not self.guard.audited:
+        elif self._routes_seen < 0 and not self.guard.audited:
             logger.warning(
                 "The routes of the application are not known, so there is no audit and no check "
                 "at dispatch: where it is one of Starlette behind a layer, give it by routes=."
             )
         if self._checks is not None:
             self._checks.install()
-        self._count = len(self._listed)
+        self._routes_seen = len(self._routes_now)
 
-    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             kind = scope["type"]
             raise RuntimeError(f"No rule is known for the protocol {kind!r}, so it stays outside.")
@@ -219,7 +248,11 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
 ) -> Callable[[ASGIApp], ASGIApp]:
     """Decorate an ASGI application behind a gate with what a caller must bring.
 
@@ -230,11 +263,13 @@ def requires(
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered.
+        limits: named limits that the request is charged for as well (D40).
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
-    rule = Rule(scope, cost=cost, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot, limits=limits)
 
     def decorate(app: ASGIApp) -> ASGIApp:
         @wraps(app)
@@ -325,7 +360,7 @@ class _Operations:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            reply = await answer(
+            reply = await table.answer(
                 self._gate,
                 self._by_method,
                 AsgiRequest(scope),
@@ -336,7 +371,7 @@ class _Operations:
         except ClientGone:
             return
         except Refusal as refusal:
-            reply = refused(refusal)
+            reply = refused(refusal, self._gate)
         await respond(reply, scope, send)
 
 

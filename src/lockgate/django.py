@@ -12,27 +12,28 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial, wraps
 from inspect import unwrap
-from io import BytesIO
 from typing import Any, Final, TypeVar, cast, overload
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from . import asgi, wsgi
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
 from .gate import Gate
 from .principal import Caller, Principal
 from .web.asgi_request import AsgiRequest
 from .web.audit import ANY_METHOD, ServedRoute, view_of
-from .web.entry import ENTRY, charged_rule, entry_in, principal_of
+from .web.django_responses import response_of
+from .web.entry import ENTRY, charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import audit, combined_rules, extra
 from .web.request import RequestView
-from .web.requirements import admitted, mark, required, watched
+from .web.requirements import AT_MOUNT, admitted, mark, required, watched
 from .web.shadow import Shadow
 from .web.wsgi_request import WsgiRequest
 from .web.wsgi_response import text
@@ -47,6 +48,7 @@ with extra("django", "django"):
     from django.urls import URLPattern, URLResolver, get_resolver
     from django.urls.converters import get_converters
     from django.urls.resolvers import LocalePrefixPattern
+    from django.utils.functional import Promise
     from django.utils.translation import override
 
 __all__ = [
@@ -185,7 +187,8 @@ def protect(
         )
     if isinstance(app, ASGIHandler):
         service = cast(ASGIApp, app)
-        awaited = asgi.GateMiddleware(
+        kind = _PrefixedGate if settings.FORCE_SCRIPT_NAME else asgi.GateMiddleware
+        awaited = kind(
             service, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes
         )
         awaited.preflights = service
@@ -197,7 +200,11 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
 ) -> Callable[[View], View]:
     """Decorate a view, or a method of a class of views, with what a caller must bring.
 
@@ -208,11 +215,13 @@ def requires(
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+        limits: named limits that the request is charged for as well (D40).
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
-    rule = Rule(scope, cost=cost, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot, limits=limits)
 
     def decorate(view: View) -> View:
         def check(args: tuple[object, ...]) -> HttpResponse | None:
@@ -222,7 +231,7 @@ def requires(
                 if not watched(held):
                     admitted(rule, held, view)
             except Refusal as refusal:
-                return _answer_with(refused(refusal))
+                return _answer_with(refused(refusal, gate_in(held)))
             return None
 
         @wraps(view)
@@ -256,9 +265,23 @@ def routes() -> Iterator[ServedRoute]:
     else:
         found |= dict.fromkeys(_walk(patterns, ""))
     for template, view in found:
-        for method in _methods(view):
-            asked = required(view, method)
-            yield ServedRoute(method, template, None, asked, _identity(view, method))
+        bare = template.removesuffix("/{path:path}") if hasattr(view, AT_MOUNT) else ""
+        for path in filter(None, (template, bare)):
+            for method in _methods(view):
+                rule, identity = _required(view, method), _identity(view, method)
+                yield ServedRoute(method, path, None, rule, identity)
+
+
+class _PrefixedGate(asgi.GateMiddleware):
+    """A gate before a Django application with ``FORCE_SCRIPT_NAME``.
+
+    Under ASGI, Django takes that prefix off a path in place of the server's ``root_path``; under
+    WSGI the server has split the path already.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["root_path"] = settings.FORCE_SCRIPT_NAME
+        await super().__call__(scope, receive, send)
 
 
 class _WsgiGate(wsgi.GateMiddleware):
@@ -274,7 +297,7 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     entry = entry_in(held)
     if entry is None:
         logger.error("No gate is before this application: serve what protect() returns.")
-        return _answer_with(refused(NotFound()))
+        return _answer_with(refused(NotFound(), None))
     if request.resolver_match is None:
         return None
     caller: Callable[[], RequestView] = partial(_wsgi_caller, request)
@@ -284,7 +307,7 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     try:
         entry.guard.verify_route(entry.rule, request.method or "GET", template, caller)
     except Refusal as refusal:
-        return _answer_with(refused(refusal))
+        return _answer_with(refused(refusal, entry.gate))
     return None
 
 
@@ -300,21 +323,7 @@ def _asgi_operations(gate: Gate) -> ASGIApp:
 
 def _operate(request: HttpRequest) -> HttpResponse:
     environ = _held(request)
-    operations = _wsgi_operations(environ[ENTRY].gate)
-    if hasattr(request, "_body"):  # A middleware has read it.
-        environ = dict(environ)
-        environ["wsgi.input"] = BytesIO(request.body)
-        environ["CONTENT_LENGTH"] = str(len(request.body))
-    response = HttpResponse()
-    del response["Content-Type"]
-
-    def start(status: str, headers: list[tuple[str, str]], _: object = None, /) -> Any:
-        response.status_code = int(status[:3])
-        for name, value in headers:
-            response[name] = value
-
-    response.content = b"".join(operations(environ, start))
-    return response
+    return response_of(_wsgi_operations(environ[ENTRY].gate), environ, request)
 
 
 async def _operate_async(request: HttpRequest) -> HttpResponse:
@@ -355,9 +364,8 @@ def _held(request: HttpRequest) -> dict[str, Any]:
 def _translated(patterns: Iterable[URLPattern | URLResolver]) -> bool:
     """Whether a path depends on the language, by a prefix or by a translation."""
     for one in patterns:
-        pattern: Any = one.pattern
-        written = getattr(pattern, "_route", getattr(pattern, "_regex", ""))
-        if isinstance(pattern, LocalePrefixPattern) or not isinstance(written, str):
+        lazy = any(isinstance(value, Promise) for value in vars(one.pattern).values())
+        if lazy or isinstance(one.pattern, LocalePrefixPattern):
             return True
         if isinstance(one, URLResolver) and _translated(one.url_patterns):
             return True
@@ -376,12 +384,24 @@ def _walk(patterns: Iterable[URLPattern | URLResolver], route: str) -> Iterator[
 
 def _methods(view: Any) -> list[str]:
     """The methods that a view answers, where it tells: as a class, or as one of REST framework."""
-    actions = getattr(view, "actions", None)
-    if actions:
-        return sorted(str(name).upper() for name in actions)
+    if actions := _actions(view):
+        return sorted(name.upper() for name in actions)
     kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
     found = [name.upper() for name in _METHODS if kind is not None and hasattr(kind, name)]
     return found or [ANY_METHOD]
+
+
+def _required(view: Any, method: str) -> Rule | None:
+    """The rule that a view declares: of a view set of REST framework, that of its action."""
+    if (rule := required(view, method)) is not None:
+        return rule
+    return required(getattr(view, "cls", None), method, _actions(view).get(method.lower()))
+
+
+def _actions(view: Any) -> dict[str, str]:
+    """The names of a view set's methods, by the HTTP methods that they answer."""
+    found: dict[str, str] | None = getattr(view, "actions", None)
+    return found or {}
 
 
 def _identity(view: Any, method: str) -> Hashable:
@@ -392,8 +412,7 @@ def _identity(view: Any, method: str) -> Hashable:
     kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
     if kind is None:
         return view_of(unwrap(view))
-    actions: dict[str, str] = getattr(view, "actions", None) or {}
-    return view_of(kind, actions.get(method.lower()))
+    return view_of(kind, _actions(view).get(method.lower()))
 
 
 @lru_cache(maxsize=4096)

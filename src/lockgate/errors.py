@@ -11,10 +11,14 @@ LockgateError
     │   ├── KeyRevoked            KEY_REVOKED
     │   ├── KeyExpired            KEY_EXPIRED
     │   ├── TokenNotAccepted      TOKEN_NOT_ACCEPTED
+    │   ├── ReportNotAccepted     REPORT_NOT_ACCEPTED
     │   ├── SessionRequired       SESSION_REQUIRED
     │   └── SessionInvalid        SESSION_INVALID
+    │       ├── SessionTokenInvalid  SESSION_INVALID
+    │       └── StepUpRequired    SESSION_INVALID
     ├── InsufficientScope         403 INSUFFICIENT_SCOPE
     ├── Forbidden                 403
+    │   ├── AddressNotAllowed     INSUFFICIENT_SCOPE
     │   ├── NoOrganization        NO_ORGANIZATION
     │   ├── ClaimRefused          CLAIM_REFUSED
     │   ├── RegistrationRefused   REGISTRATION_REFUSED
@@ -34,6 +38,7 @@ LockgateError
     └── TryAgain
         ├── StoreUnavailable      503 STORE_UNAVAILABLE
         ├── RegistrationUnavailable   503 REGISTRATION_UNAVAILABLE
+        ├── LeakReportsUnavailable    503 LEAK_REPORTS_UNAVAILABLE
         └── SlotLost              503 SLOT_LOST
 
 No message ever repeats a credential.
@@ -71,6 +76,7 @@ class Refusal(LockgateError):
         rate: the rate-limit headers for the caller (D24); set by the gate.
         measured: the plan and the reading behind those headers.
         organization: the organization of the key or session, if known; for events only.
+        handle: the handle of a key that was revoked or has expired; for usage over time only.
         principal: the :class:`~lockgate.Principal` of a valid credential that was refused for
             another reason; for shadow mode and events only.
     """
@@ -79,12 +85,15 @@ class Refusal(LockgateError):
     code: ClassVar[str]
     sentence: ClassVar[str]
 
+    # Defaults of the class: most refusals of a flood set few of them.
+    rate: tuple[Header, ...] = ()
+    measured: tuple[Plan, Reading] | None = None
+    organization: str | None = None
+    handle: str | None = None
+    principal: object = None
+
     def __init__(self, message: str | None = None) -> None:
         self.message = message or self.sentence
-        self.rate: tuple[Header, ...] = ()
-        self.measured: tuple[Plan, Reading] | None = None
-        self.organization: str | None = None
-        self.principal: object = None
         super().__init__(self.message)
 
     def body(self) -> dict[str, object]:
@@ -159,6 +168,17 @@ class TokenNotAccepted(Unauthenticated):
     sentence = "This dashboard token is not accepted: send the one that registering gave."
 
 
+class ReportNotAccepted(Unauthenticated):
+    """A report of leaked keys has no signature of a known signer.
+
+    A missing signature, an unknown signer and a wrong signature look the same.
+    """
+
+    code = "REPORT_NOT_ACCEPTED"
+    sentence = "This report is not accepted: sign its body with a published key of its sender."
+    challenge = b"Bearer"
+
+
 class SessionRequired(Unauthenticated):
     """The operation needs a dashboard session, and the request has no session cookie (D11)."""
 
@@ -175,15 +195,51 @@ class SessionInvalid(Unauthenticated):
     challenge = b"Bearer"
 
 
+class SessionTokenInvalid(SessionInvalid):
+    """The JSON Web Token in ``Authorization`` is not accepted as a session (RFC 6750, 3.1)."""
+
+    sentence = "The session token is not valid or has expired: sign in again."
+    challenge = Unauthenticated.challenge
+
+
+class StepUpRequired(SessionInvalid):
+    """The host asks for a more recent or stronger sign-in before it creates this key (RFC 9470).
+
+    Attributes:
+        max_age: the greatest age of the sign-in, in seconds, for the challenge; None: not told.
+        acr_values: the accepted classes of authentication, for the challenge.
+    """
+
+    sentence = "This needs a more recent or stronger sign-in: sign in again, then repeat it."
+
+    def __init__(self, max_age: int | None = None, acr_values: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.max_age = max_age
+        self.acr_values = tuple(acr_values)
+
+    def headers(self) -> tuple[Header, ...]:
+        """Return the challenge of RFC 9470, section 3, and ``Cache-Control: no-store``."""
+        parts = ['Bearer error="insufficient_user_authentication"']
+        if self.acr_values:
+            parts.append(f'acr_values="{" ".join(self.acr_values)}"')
+        if self.max_age is not None:
+            parts.append(f'max_age="{self.max_age}"')
+        return ((b"www-authenticate", ", ".join(parts).encode()), _NO_STORE)
+
+
 class InsufficientScope(Refusal):
-    """The key is valid, but its scopes do not cover the required scope."""
+    """The key or session is valid, but its scopes do not cover the required scope."""
 
     status = 403
     code = "INSUFFICIENT_SCOPE"
 
-    def __init__(self, scope: str) -> None:
+    def __init__(self, scope: str, *, of_session: bool = False) -> None:
         self.scope = scope
-        super().__init__(f"This API key lacks the scope {scope!r}: use one that has it.")
+        super().__init__(
+            f"Your role lacks the scope {scope!r}: ask an administrator of your organization."
+            if of_session
+            else f"This API key lacks the scope {scope!r}: use one that has it."
+        )
 
     def headers(self) -> tuple[Header, ...]:
         """Return the challenge that names the missing scope (RFC 6750, section 3.1)."""
@@ -199,6 +255,29 @@ class Forbidden(Refusal):
     def headers(self) -> tuple[Header, ...]:
         """Return ``Cache-Control: no-store`` (D38)."""
         return (_NO_STORE,)
+
+
+class AddressNotAllowed(Forbidden):
+    """The key is valid, and its allow-list does not have the address of the client.
+
+    Attributes:
+        key: the id of the key; for events only.
+    """
+
+    code = InsufficientScope.code
+    sentence = (
+        "This API key lacks the permission for requests from your network: use it from an address "
+        "that it allows, or use another key."
+    )
+
+    def __init__(self, organization: str, key: str) -> None:
+        super().__init__()
+        self.organization = organization
+        self.key = key
+
+    def headers(self) -> tuple[Header, ...]:
+        """Return the challenge without a scope, as none would do (RFC 6750, section 3.1)."""
+        return ((b"www-authenticate", b'Bearer error="insufficient_scope"'), *super().headers())
 
 
 class NoOrganization(Forbidden):
@@ -351,12 +430,14 @@ class RateLimitExceeded(Refusal):
     """A window is full (spec 7.2, D22).
 
     Attributes:
-        type: the window that refused the request: ``minute``, ``hour`` or ``day``.
+        type: the window that refused the request: ``minute``, ``hour`` or ``day``; of a named limit
+            also ``second``, or such as ``15 minutes``.
         limit: the window's limit, in units.
         used: units in the window.
         retry_after: whole seconds to wait, at least 1; the window's length for a cost above the
             limit, which is never admitted (D39).
         cost: units that the request asked for.
+        limit_name: the name of the limit that has the window; None: the plan has it (D40).
         since: the instant of the decision, in microseconds.
         until: the instant, in microseconds, until which a request of cost 1 gets the same refusal
             unless a key or plan changes.
@@ -365,27 +446,39 @@ class RateLimitExceeded(Refusal):
     status = 429
     code = "RATE_LIMIT_EXCEEDED"
     sentence = (
-        "Too many requests: {used} of {limit} used in the last {type}; "
+        "Too many requests{of}: {used} of {limit} used in the last {type}; "
         + "try again in {retry_after} s."
     )
     never = (
-        "A request of cost {cost} is never admitted, however long you wait: "
+        "A request of cost {cost} is never admitted{of}, however long you wait: "
         + "the limit of the {type} is {limit}."
     )
 
-    def __init__(self, type: str, limit: int, used: int, retry_after: int, cost: int = 1) -> None:
+    def __init__(
+        self,
+        type: str,
+        limit: int,
+        used: int,
+        retry_after: int,
+        cost: int = 1,
+        limit_name: str | None = None,
+    ) -> None:
         self.type = type
         self.limit = limit
         self.used = used
         self.retry_after = retry_after
         self.cost = cost
+        self.limit_name = limit_name
         self.since = self.until = 0
         sentence = self.never if cost > limit else self.sentence
-        super().__init__(sentence.format_map(vars(self)))
+        of = "" if limit_name is None else f" for '{limit_name}'"
+        super().__init__(sentence.format_map({**vars(self), "of": of}))
 
     def body(self) -> dict[str, object]:
-        """Add ``retryAfter`` and ``limits`` (spec 7.2)."""
-        limits = {"type": self.type, "limit": self.limit, "used": self.used}
+        """Add ``retryAfter`` and ``limits`` (spec 7.2), with ``limits.name`` of a named limit."""
+        limits: dict[str, object] = {"type": self.type, "limit": self.limit, "used": self.used}
+        if self.limit_name is not None:
+            limits["name"] = self.limit_name
         return {**super().body(), "retryAfter": self.retry_after, "limits": limits}
 
     def headers(self) -> tuple[Header, ...]:
@@ -437,6 +530,13 @@ class RegistrationUnavailable(TryAgain):
 
     code = "REGISTRATION_UNAVAILABLE"
     sentence = "The service cannot decide about registrations at the moment: try again shortly."
+
+
+class LeakReportsUnavailable(TryAgain):
+    """A function of ``LeakReports`` failed, so the report was not taken in whole."""
+
+    code = "LEAK_REPORTS_UNAVAILABLE"
+    sentence = "The service cannot take reports of leaked keys at the moment: send it again."
 
 
 class SlotLost(TryAgain):

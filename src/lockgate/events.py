@@ -18,7 +18,8 @@ class Event(NamedTuple):
 
     Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``, ``route``, the
     route of its access rule, ``wait``, whole seconds until another attempt, and ``window``, the
-    full window, each else None; for a valid key or session ``organization``, ``key``, the key's id,
+    full window, and ``reason``, ``address`` for a client off its key's allow-list, each else None;
+    for a valid key or session ``organization``, ``key``, the key's id,
     and ``plan``), ``admitted`` (``plan``, ``requests``, ``seconds``: admissions since the previous
     such event, at most once in ten seconds, only for an observer),
     ``shadow_summary`` (``seconds``, ``requests``, ``most``, texts),
@@ -33,13 +34,22 @@ class Event(NamedTuple):
     ``id``), ``key_rotated`` (with ``successor``, an id, as well),
     ``key_rehashed`` and ``key_sealed`` (with ``scheme`` as well), ``key_row_rejected`` (``reason``,
     ``organization``, ``id``, ``prefix``, ``scheme``, ``remedy``),
-    ``plan_unknown`` (``plan``, ``default``, ``remedy``),
-    ``streams_ended`` (``organization``, ``id`` of the key, ``code``, ``streams``, how many),
+    ``plan_unknown`` (``plan``, ``default``, ``remedy``), ``windows_reset`` (``organization``),
+    ``streams_ended`` (``organization``, ``id`` of the key, None for an agent's session, ``code``,
+    ``streams``, how many),
+    ``key_leaked`` (``organization``, ``id``, ``url``, ``source``, ``was_live``, ``revoked``),
+    ``leak_report_refused`` (``code``, ``address``), ``leak_signers_failed`` and
+    ``leak_notice_failed`` (``error``),
     ``key_row_unreadable`` (``id``, ``error``), ``rows_sealed`` (``sealed``, ``refused``, how many),
-    ``keys_removed`` (``number``), ``forwarded_header_ignored`` (``peer``),
+    ``keys_removed`` (``number``), ``forwarded_header_ignored`` and
+    ``forwarded_header_missing`` (``peer``),
     ``route_mismatch`` (``method``, ``path``, ``charged``, ``needed``),
+    ``threshold`` (``organization``, ``plan``, ``window``, ``share``, 80 or 100 %, ``used``,
+    ``limit``; see ``docs/usage.md``), ``usage_lost`` (``owners``, how many),
     ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
-    (``organization``, ``job``), ``signing_keys_fetched`` (``keys``, how many) and
+    (``organization``, ``job``), ``hold_refused`` (``organization``, ``limit``, its name,
+    ``units``), ``hold_overrun`` (``organization``, ``limit``, ``held``, ``used``) and ``hold_lost``
+    (``organization``), ``signing_keys_fetched`` (``keys``, how many) and
     ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),
     ``signed_in`` and ``signed_out`` (``organization``), ``claimed`` (``organization``, ``user``,
     ``revoked``, ``token_kept``), ``account_removed`` (``organization``), ``billing_failed``

@@ -16,13 +16,19 @@ from starlette.responses import Response
 from . import starlette
 from .asgi import serves_operations
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
 from .principal import Caller
-from .sessions import SESSION_COOKIE
 from .web.bodies import PROBLEMS_AT_MOST, field_at
 from .web.entry import entry_in
-from .web.operations.openapi import add_access, answers, parameters
+from .web.operations.openapi import (
+    add_access,
+    answers,
+    body_schema,
+    parameters,
+    schemes_of,
+)
 from .web.operations.operation import Endpoint
 from .web.operations.table import endpoints_of
 from .web.protection import EXTENSION, audit, combined_rules, extra
@@ -91,8 +97,10 @@ def protect(
     combined = combined_rules(app, gate, public, rules)
     starlette.check_application(app, FastAPI)
     if gate.has_operations and not serves_operations(app, gate):
-        app.include_router(operations(gate))
-        app.router.routes.insert(0, app.router.routes.pop())  # Before any route for every path.
+        routes = app.router.routes
+        own = len(routes)
+        app.include_router(operations(gate))  # As one route, or by older versions each.
+        routes[:] = [*routes[own:], *routes[:own]]  # Before any route for every path.
     for kind, handler in list(app.exception_handlers.items()):
         if handler in _DEFAULTS:
             app.exception_handlers[kind] = error_handlers[kind]
@@ -101,7 +109,13 @@ def protect(
     return app
 
 
-def requires(scope: str | None = None, *, cost: int = 1, slot: SlotUse = False) -> Any:
+def requires(
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
+) -> Any:
     """Declare what a caller of an endpoint must bring; the parameter's value is the caller.
 
     Write it as a parameter's default, in ``Annotated[Caller, requires(...)]``, or into
@@ -112,15 +126,17 @@ def requires(scope: str | None = None, *, cost: int = 1, slot: SlotUse = False) 
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+        limits: named limits that the request is charged for as well (D40).
 
     Returns:
         A dependency, typed as Any so that it can be the default of any parameter.
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
     scopes = [] if scope is None else [scope]
-    return Security(_Requirement(Rule(scope, cost=cost, slot=slot)), scopes=scopes)
+    return Security(_Requirement(Rule(scope, cost=cost, slot=slot, limits=limits)), scopes=scopes)
 
 
 class _Scheme(SecurityBase):
@@ -150,22 +166,6 @@ class _Requirement(_Scheme):
         return admitted(self._rule, connection.scope, connection.scope.get("endpoint"))
 
 
-_SCHEMES: Final = {
-    "key": _Documented("key", HTTPBearer(description="An API key.")),
-    "session": _Documented(
-        "session",
-        APIKey.model_validate(
-            {
-                "type": SecuritySchemeType.apiKey,
-                "in": APIKeyIn.cookie,
-                "name": SESSION_COOKIE,
-                "description": "A dashboard session.",
-            }
-        ),
-    ),
-}
-
-
 def operations(gate: Gate) -> APIRouter:
     """Return lockgate's own operations under the gate's prefix, for ``app.include_router(...)``.
 
@@ -178,18 +178,33 @@ def operations(gate: Gate) -> APIRouter:
     router = APIRouter(tags=["API keys"])
     # The same routes as under Starlette answer. The others are never reached: they describe them.
     router.routes.extend(starlette.operations(gate))
-    for endpoint in endpoints_of(gate) if gate.sessions is not None else ():
-        _describe(router, gate.prefix + endpoint.path, endpoint)
+    schemes = {
+        "key": HTTPBearer(description="An API key."),
+        "session": APIKey.model_validate(
+            {
+                "type": SecuritySchemeType.apiKey,
+                "in": APIKeyIn.cookie,
+                "name": gate.session_access.cookie or "",
+                "description": "A dashboard session.",
+            }
+        ),
+        "sessionToken": HTTPBearer(bearerFormat="JWT", description="A dashboard session."),
+    }
+    for endpoint in endpoints_of(gate):
+        offered = schemes_of(endpoint.credentials, gate)
+        documented = [_Documented(name, schemes[name]) for name in offered]
+        _describe(router, gate.prefix + endpoint.path, endpoint, documented)
     return router
 
 
-def _describe(router: APIRouter, path: str, endpoint: Endpoint) -> None:
+def _describe(
+    router: APIRouter, path: str, endpoint: Endpoint, schemes: Iterable[_Documented]
+) -> None:
     rule = endpoint.rule
     scopes = [rule.requires.scope] if rule.requires else []
     extra: dict[str, Any] = {"parameters": parameters(path, endpoint.query)}
     if endpoint.request is not None:
-        schema = endpoint.request.model_json_schema()
-        content = {"application/json": {"schema": schema}}
+        content = {"application/json": {"schema": body_schema(endpoint.request)}}
         extra["requestBody"] = {"required": True, "content": content}
     router.add_api_route(
         path,
@@ -200,7 +215,7 @@ def _describe(router: APIRouter, path: str, endpoint: Endpoint) -> None:
         status_code=endpoint.status,
         response_model=endpoint.response,
         responses={**answers(endpoint.status, endpoint.response)},
-        dependencies=[Security(_SCHEMES[name], scopes=scopes) for name in endpoint.credentials],
+        dependencies=[Security(scheme, scopes=scopes) for scheme in schemes],
         openapi_extra=extra,
     )
 
@@ -219,7 +234,8 @@ def _extend_document(app: FastAPI) -> None:
         document = describe()
         if document is not extended:
             audit(app)  # The endpoints of routes that were added since are known.
-            add_access(document, getattr(app.state, EXTENSION).guard.book)
+            guard = getattr(app.state, EXTENSION).guard
+            add_access(document, guard.book, guard.gate)
             extended = document
         return document
 
@@ -246,7 +262,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
         else Problem(field_at(found["loc"][1:], gate), f"{redact(found['msg'])}.")
         for found in error.errors()[:PROBLEMS_AT_MOST]
     ]
-    return response_to(InvalidRequest(problems))
+    return response_to(InvalidRequest(problems), gate)
 
 
 error_handlers: dict[int | type[Exception], _Handler] = {

@@ -14,10 +14,11 @@ from typing import Any, Final, TypeVar, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.entry import principal_of
+from .web.entry import gate_in, principal_of
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
@@ -56,9 +57,9 @@ def protect(
     """Put a gate before a Flask application: every path, closed by default.
 
     Views find the caller as ``flask.g.principal`` (a :class:`~lockgate.Principal`; None on public
-    routes), and may raise any :class:`~lockgate.Refusal`. The router's 404 and 405 are answered as
-    lockgate answers them; an application with pages of its own registers their handlers after this
-    call. A gate with sessions also serves lockgate's own operations.
+    routes), and may raise any :class:`~lockgate.errors.Refusal`. The router's 404 and 405 are
+    answered as lockgate answers them; an application with pages of its own registers their handlers
+    after this call. A gate with sessions also serves lockgate's own operations.
 
     Args:
         app: the application; routes may be added before the call, or after it where it is not
@@ -94,21 +95,17 @@ def protect(
     if strict:
         guarded.report()
     else:
-        guarded.audit()  # Contradictions in the routes so far are told at once.
-    app.extensions[EXTENSION] = guarded
-    app.wsgi_app = guarded  # type: ignore[method-assign]
-    # Before any function that the application has put there: one of them may answer.
-    app.before_request_funcs.setdefault(None, []).insert(0, guarded.check)
-    app.register_error_handler(Refusal, response_to)
-    app.register_error_handler(NoRoute, lambda _: response_to(NotFound()))
-    app.register_error_handler(
-        WrongMethod, lambda wrong: response_to(MethodNotAllowed(wrong.valid_methods or ()))
-    )
+        guarded.audit()  # Raises for contradictions between the rules and the routes so far.
+    guarded.install()
     return app
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
 ) -> Callable[[View], View]:
     """Decorate a view, ``async`` or not, with what a caller must bring.
 
@@ -119,11 +116,13 @@ def requires(
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+        limits: named limits that the request is charged for as well (D40).
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
-    rule = Rule(scope, cost=cost, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot, limits=limits)
 
     def decorate(view: View) -> View:
         waits = iscoroutinefunction(view)
@@ -131,8 +130,9 @@ def requires(
         @wraps(view)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             try:
-                if not watched(request.environ):
-                    admitted(rule, request.environ, request.endpoint)
+                environ = request.environ  # Each access of a proxy costs as much as ten lines.
+                if not watched(environ):
+                    admitted(rule, environ, request)
             except Refusal as refusal:
                 return response_to(refusal)
             return (current_app.ensure_sync(view) if waits else view)(*args, **kwargs)
@@ -143,9 +143,13 @@ def requires(
     return decorate
 
 
-def response_to(refusal: Refusal) -> Response:
-    """Turn a refusal into a response."""
-    reply = refused(refusal)
+def response_to(refusal: Refusal, gate: Gate | None = None) -> Response:
+    """Turn a refusal into a response.
+
+    Args:
+        gate: the gate that refuses; None: the gate that admitted the request.
+    """
+    reply = refused(refusal, gate or gate_in(request.environ))
     return Response(reply.body, reply.status, text(reply.headers))
 
 
@@ -168,10 +172,24 @@ class _FlaskGate(GateMiddleware):
         )
         self._flask = app
 
+    def install(self) -> None:
+        """Put this gate before the application; answer refusals, and the router's 404 and 405."""
+        app = self._flask
+        app.extensions[EXTENSION] = self
+        app.wsgi_app = self  # type: ignore[method-assign]
+        # Before any function that the application has put there: one of them may answer.
+        app.before_request_funcs.setdefault(None, []).insert(0, self.check)
+        app.register_error_handler(Refusal, response_to)
+        app.register_error_handler(NoRoute, lambda _: response_to(NotFound()))
+        app.register_error_handler(
+            WrongMethod, lambda wrong: response_to(MethodNotAllowed(wrong.valid_methods or ()))
+        )
+
     def check(self) -> None:
         """Check the route that Flask matched, and give its view the caller."""
-        g.principal = principal_of(request.environ)
-        verify(request.environ, request, self._flask, WsgiRequest)
+        environ = request.environ
+        g.principal = principal_of(environ)
+        verify(environ, request, self._flask, WsgiRequest)
 
     def answer_preflight(
         self, environ: WSGIEnvironment, start_response: StartResponse
@@ -191,7 +209,7 @@ class _FlaskGate(GateMiddleware):
         """
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)
-        response = self._processed(response_to(refusal), environ)
+        response = self._processed(response_to(refusal, self.guard.gate), environ)
         return response(environ, start_response)
 
     def _processed(self, response: Response, environ: WSGIEnvironment) -> Response:

@@ -1,18 +1,21 @@
 """The gate: wires store, plans, keys and clock together, and admits requests."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final, Literal, TypeVar, cast
 
 from .core.accounts import Account
+from .core.allowed_addresses import contains
 from .core.api_keys import ApiKey
-from .core.client_address import ClientAddresses
+from .core.client_address import ClientAddresses, budget_of
 from .core.deprecation import sunset_headers
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.imported_keys import ImportedKeyFormat, ImportedToken
 from .core.key_format import KeyFormat, Token
-from .core.plans import ANONYMOUS, LARGEST, Plan, PlanBook, is_id, is_whole
+from .core.limits import Limit, bound, check_limits, check_names, of_plan_alone
+from .core.plans import ANONYMOUS, Plan, PlanBook, is_id, is_whole
 from .core.rate_limit_headers import (
     all_headers,
     all_text,
@@ -23,8 +26,10 @@ from .core.rate_limit_headers import (
 from .core.row_seals import is_current, resealed_key
 from .core.same_origin import origin_of
 from .core.scopes import Catalogue, Requirement, requirement
-from .core.sliding_window import Reading
+from .core.sliding_window import LARGEST, Reading
+from .core.usage_history import By
 from .errors import (
+    AddressNotAllowed,
     ConfigurationError,
     InsufficientScope,
     KeyExpired,
@@ -37,28 +42,39 @@ from .errors import (
     Unauthenticated,
 )
 from .events import Events, Observer, logger
+from .options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOptions, options
 from .principal import Principal
 from .services.anonymous_limits import AnonymousLimits
+from .services.change_log import Changes
 from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.explanations import Explanation, Explanations
 from .services.forwarded_headers import ForwardedHeaders
+from .services.hold_block import Hold
+from .services.holds import Caller, Holds
 from .services.imported_keys import ImportedKeys
 from .services.keys import Keys
+from .services.leak_reports import LeakedKeys, LeakReports
 from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
+from .services.rate_limit_status import LimitUsage, limit_usage
 from .services.readiness import Readiness
 from .services.registration import AgentAccounts, Registration
 from .services.rejected_rows import RejectedRows, believed
 from .services.retention import Retention
+from .services.session_access import SessionAccess
 from .services.store_errors import asking, pair, unavailable
+from .services.subject_limits import SubjectLimits
+from .services.thresholds import Thresholds
+from .services.usage import UsageReport, report
+from .services.usage_recorder import UsageRecorder
 from .services.verified_key_cache import VerifiedKeyCache
-from .sessions import Session, SessionVerifier
+from .sessions import Session, SessionOptions, SessionVerifier
 from .stores.base import Admission, Store, Verdict
 from .stores.memory.store import MemoryStore
 from .stores.memory.windows import Clock
 from .stores.open import checked, open_store, resilient
-from .stores.resilience.deadlines import DEADLINE, within
-from .stores.resilience.local_limits import Fallback, LocalLimits
+from .stores.resilience.deadlines import within
+from .stores.resilience.local_limits import LocalLimits
 from .sync_gate import SyncGate
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
@@ -66,13 +82,17 @@ _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.EXPIRED: KeyExpired,
 }
 
+_NO_ORIGIN: Final = (
+    "no page can write with a session: give the gate the origin of your pages, as "
+    "Gate(public_url='https://console.example.com') or WebOptions(allowed_origins=[...])."
+)
 _NO_PEPPER: Final = (
     "The gate has no pepper: whoever can write to the store can create keys and change what they "
     "may do. Give Gate(peppers=[...]) 32 random bytes that are not in the store."
 )
 _ACCEPTS: Final = (
-    "The gate has {0}=True: whoever can write to the store can create keys. Take it out as soon as "
-    "gate.keys.census() counts no 'sha256' and no 'unsealed' any more."
+    "The gate has KeyOptions({0}=True): whoever can write to the store can create keys. Take it "
+    "out as soon as gate.keys.census() counts no 'sha256' and no 'unsealed' any more."
 )
 
 # Bound at module level: a global lookup is cheaper than an attribute lookup per request.
@@ -94,46 +114,34 @@ class Gate:
             (D3).
         next_pepper: the pepper that the next deploy puts first in ``peppers``. Accepts keys that
             other processes have already moved to it.
-        accept_plain: whether to accept keys without a pepper while ``peppers`` is set. For services
-            that add their first pepper, until all keys have moved: a writer of the database can
-            mint such keys.
-        accept_unsealed: whether to accept rows without a seal while ``peppers`` is set. For
-            services with older rows, until ``gate.keys.seal()`` has sealed them: a writer of the
-            database can give such a row any organization and any scope.
-        plans: the plan book; by default the plans of spec 8.1.
-        catalogue: the scope catalogue; by default the scopes of spec 5.3.
+        plans: the plan book; by default the plans *free*, *starter*, *creator* and *enterprise*.
+        catalogue: the scope catalogue; by default scopes such as ``models:read`` and
+            ``account:write``.
         anonymous: the budget of one client address for public routes, and a second budget of the
             same size for requests without a valid credential (D24).
         legacy: key formats of other systems whose imported keys are accepted; the first format
             that matches a key applies.
         sessions: verifies dashboard sessions; None: the key operations cannot be mounted.
+        session_options: how requests present sessions, such as the name of their cookie.
         registration: lets agents register themselves; None: they cannot (D13).
+        leak_reports: takes signed reports of leaked keys from secret scanners; None: it takes none.
         public_url: the URL of the service's own pages; their origin may write with a session.
-        allowed_origins: further origins whose pages may write with a session (D11).
         trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For`` is trusted.
-        key_cap: the maximum number of live keys of an organization; None: no maximum (D8).
-        key_retention_days: days for which revoked and expired keys are kept, at least 1; None:
-            forever (D45).
-        slot_lease: seconds until the slot of a dead worker is free again, up to a day. A running
-            job renews its lease three times in that time.
-        slot_retry_after: seconds in ``Retry-After`` of a refused slot: a hint (D26).
-        end_streams: whether the open streams and WebSockets of a key end within a second of its
-            revocation or expiry.
-        prefix: the path prefix of lockgate's own operations (D37).
-        health: the path prefix of the health probes, e.g. ``"/health"`` for the public paths
-            ``/health/live`` and ``/health/ready``; None: no probes.
-        draft_headers: whether to add the IETF draft's ``RateLimit`` fields (D23).
-        deadline: seconds that a request waits for a shared store before it is refused (D34).
-        on_store_failure: how to limit callers that are verified without the store while it is away:
-            by ``local`` windows of this process, ``open`` (no limits) or ``closed`` (503) (D28). A
-            key that cannot be verified is always refused.
-        fleet: the number of processes that share the limits; local windows apply a share to each.
+        key_options: the cap of keys, their lifetime and retention.
+        web_options: the paths of lockgate's own operations, headers, origins, error bodies.
+        slot_options: the lease of concurrency slots.
+        hold_options: the deadline and the number of holds.
+        store_options: the deadline of a shared store, and the limits while it is away.
         clock: returns the present in microseconds, for tests; by default each store's own clock.
         observer: receives every :class:`~lockgate.events.Event`.
+        usage_history: whether to keep usage over time, see :meth:`usage`.
+        usage_addresses: whether that includes the latest client address of each key.
 
     Raises:
         ConfigurationError: arguments do not fit together; the message says what to change.
     """
+
+    _limits: Mapping[str, Limit] = MappingProxyType({})
 
     def __init__(
         self,
@@ -143,108 +151,152 @@ class Gate:
         environment: str = "live",
         peppers: Sequence[bytes] = (),
         next_pepper: bytes | None = None,
-        accept_plain: bool = False,
-        accept_unsealed: bool = False,
         plans: PlanBook | None = None,
         catalogue: Catalogue | None = None,
         anonymous: Plan = ANONYMOUS,
         legacy: Iterable[ImportedKeyFormat] = (),
         sessions: SessionVerifier | None = None,
+        session_options: SessionOptions | None = None,
         registration: Registration | None = None,
+        leak_reports: LeakReports | None = None,
         public_url: str | None = None,
-        allowed_origins: Iterable[str] = (),
         trusted_proxies: Iterable[str] = (),
-        key_cap: int | None = 1000,
-        key_retention_days: float | None = 400,
-        slot_lease: float = 60.0,
-        slot_retry_after: int = 10,
-        end_streams: bool = True,
-        prefix: str = "/api/v1",
-        health: str | None = None,
-        draft_headers: bool = False,
-        deadline: float = DEADLINE,
-        on_store_failure: Fallback = "local",
-        fleet: int = 1,
+        key_options: KeyOptions | None = None,
+        web_options: WebOptions | None = None,
+        slot_options: SlotOptions | None = None,
+        hold_options: HoldOptions | None = None,
+        store_options: StoreOptions | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
+        usage_history: bool = False,
+        usage_addresses: bool = True,
     ) -> None:
-        _check(key_cap, prefix, health, sessions)
+        of_keys, of_web = options(KeyOptions, key_options), options(WebOptions, web_options)
+        of_slots, of_store = (
+            options(SlotOptions, slot_options),
+            options(StoreOptions, store_options),
+        )
         systems = tuple(legacy)
         self._opened = open_store(store) if isinstance(store, str) else checked(store)
         self._peppers = Peppers(
             peppers,
             next_pepper=next_pepper,
-            accept_plain=accept_plain,
-            accept_unsealed=accept_unsealed,
+            accept_plain=of_keys.accept_plain,
+            accept_unsealed=of_keys.accept_unsealed,
         )
         self.format: Final = KeyFormat(brand, environment, self._peppers, systems)
         self.plans: Final = plans or PlanBook()
-        self.catalogue: Final = catalogue or Catalogue.of()
-        pages = [public_url] if public_url else []
-        self.origins: Final = frozenset(map(origin_of, [*pages, *allowed_origins]))
+        self.catalogue: Final = _catalogue(catalogue)
+        self.session_access: Final = SessionAccess(
+            *(session_options, sessions, registration, systems, self.catalogue)
+        )
+        self.origins: Final = frozenset(
+            map(origin_of, [*([public_url] if public_url else []), *of_web.allowed_origins])
+        )
         self.addresses: Final = ClientAddresses(trusted_proxies)
-        self.prefix: Final = prefix
-        self.health: Final = health
+        self.prefix: Final = of_web.prefix
+        self.key_header: Final = of_web.header
+        """The further header for keys in lower case; None: only ``Authorization`` holds keys."""
+        self.error_body: Final = of_web.error_body
+        self.health: Final = of_web.health
         self.events: Final = Events(observer)
         self.metrics: Final = self.events.metrics
         """Counters of admissions, refusals and events (:class:`~lockgate.metrics.Metrics`)."""
         self._admitted: Final = self.events.admit
-        limits = LocalLimits(on_store_failure, fleet, self.events)
-        self.store: Final = resilient(self._opened, self.events, limits, deadline)
+        self._deadline, self._local_limits = (
+            of_store.deadline,
+            LocalLimits(of_store.on_failure, of_store.fleet, self.events),
+        )
+        self.store: Final = resilient(self._opened, self.events, self._local_limits, self._deadline)
         self.anonymous: Final = AnonymousLimits(anonymous, clock)
-        """Budgets of client addresses for public routes."""
+        """Budgets of client addresses for public routes, and of sessions for free reads."""
         self.failures: Final = AnonymousLimits(anonymous, clock)
         """Budgets of client addresses for requests without a valid credential."""
-        self.forwarding: Final = ForwardedHeaders(self.events)
+        self.forwarding: Final = ForwardedHeaders(self.events, expected=self.addresses.trusts_any)
         self.known: Final = VerifiedKeyCache()
         watch = clock, self.events
         self.rejections: Final = RejectedRows(self.events)
         self.legacy: Final = ImportedKeys(
-            systems, self.store, self._peppers, self.catalogue, key_cap, *watch
+            systems, self.store, self._peppers, self.catalogue, of_keys.cap, *watch
         )
-        self._retention = Retention(self.store, key_retention_days, *watch)
+        self._retention = Retention(self.store, of_keys.retention_days, *watch)
         self.keys: Final = Keys(
-            *(self.store, self.format, self.catalogue, key_cap),
+            *(self.store, self.format, self.catalogue, of_keys.cap),
             *(*watch, self._retention, self.rejections),
+            of_keys.max_age,
         )
-        parts = self.store, self.format, sessions
         self.accounts: Final = (
-            AgentAccounts(registration, public_url, *parts, *watch, self.rejections)
+            AgentAccounts(
+                *(registration, public_url, self.store, self.format, sessions),
+                *(*watch, self.rejections, self.keys.max_age, self.session_access.cookie),
+            )
             if registration
             else None
         )
-        self._people = sessions
-        self.sessions: Final = self.accounts.agents if self.accounts else sessions
-        if sessions is not None and not self.origins:
-            logger.warning(
-                "no page can write with a session: give the gate the origin of your pages, as "
-                "Gate(public_url='https://console.example.com') or allowed_origins."
+        self.leaks: Final = (
+            LeakedKeys(
+                *(leak_reports, self.store, self.format, self.legacy, self.keys),
+                *(self.events, self.rejections),
             )
+            if leak_reports
+            else None
+        )
+        """Takes reports of leaked keys; None: the gate takes none."""
+        self.sessions: Final = self.accounts.agents if self.accounts else sessions
         self.readiness: Final = Readiness(
-            self.store, self.events, lacks_origin=sessions is not None and not self.origins
+            self.store,
+            self.events,
+            lacks_origin=self.session_access.uses_cookies and not self.origins,
         )
-        self.organizations: Final = Organizations(self.store, self.plans, self.events)
+        self.organizations: Final = Organizations(self.store, self.plans, *watch)
         self._explanations: Final = Explanations(
-            self.store, self.format, self.legacy.kept_schemes, self.plans, *watch
+            *(self.store, self.format, self.legacy.kept_schemes, self.plans),
+            *(self._limits_of_rules, *watch),
         )
-        lease = slot_lease, slot_retry_after
+        self.recorder: Final = (
+            UsageRecorder(self.store, self.events, clock, addresses=usage_addresses)
+            if usage_history
+            else None
+        )
+        self._thresholds = (
+            Thresholds(self.events) if usage_history or observer is not None else None
+        )
         self.slots: Final = ConcurrencySlots(
-            self.store, self.organizations, self.format, *lease, *watch, self._pair_store
+            self.store,
+            self.organizations,
+            self.format,
+            of_slots.lease,
+            of_slots.retry_after,
+            *watch,
+            self._pair_store,
+            self.recorder,
         )
-        self.streams: Final = OpenStreams(self.store, clock, self.events) if end_streams else None
-        """The open streams that end with their key; None: they outlive it."""
+        self.holds: Final = Holds(
+            self.store,
+            options(HoldOptions, hold_options),
+            *watch,
+            self._pair_store,
+            self.recorder,
+            self._known_limits,
+        )
+        self.streams: Final = (
+            OpenStreams(self.store, self.accounts.agents if self.accounts else None, *watch)
+            if of_web.end_streams
+            else None
+        )
+        """The open streams that end with their key or session; None: they outlive it."""
         self.clock: Final = clock
-        self._deadline = deadline
-        self.headers: Final = all_headers if draft_headers else rate_headers
-        """Builds the rate-limit headers of a plan and a reading (D23)."""
-        self.text_headers: Final = all_text if draft_headers else rate_text
-        """Builds the same headers as text, for WSGI."""
+        self.headers, self.text_headers = (
+            (all_headers, all_text) if of_web.draft_headers else (rate_headers, rate_text)
+        )
+        """Build the rate-limit headers of a plan and a reading, as bytes and as text (D23)."""
         self._warn()
 
     @property
     def has_operations(self) -> bool:
-        """Return whether operations (which need sessions) or probes are configured."""
-        return self.sessions is not None or self.health is not None
+        """Return whether key operations (which need sessions), leak reports or probes are there."""
+        parts = self.sessions, self.leaks, self.health
+        return any(part is not None for part in parts)
 
     async def ready(self) -> None:
         """Prepare this process: connect, check the schema, compile statements, load scripts.
@@ -261,6 +313,16 @@ class Gate:
         await self.readiness.prepare()
 
     @cached_property
+    def changes(self) -> Changes:
+        """Return the change log: a record of each change to keys, plans and accounts (D44)."""
+        return Changes(self.store, self.events)
+
+    @cached_property
+    def subjects(self) -> SubjectLimits:
+        """Return the counts of named limits by address, user or a function of the host."""
+        return SubjectLimits(self.store, self._peppers, self.clock, self.events)
+
+    @cached_property
     def sync(self) -> SyncGate:
         """Return a view of this gate with blocking methods, for threads without an event loop.
 
@@ -275,6 +337,7 @@ class Gate:
         requires: str | Requirement | None = None,
         cost: int = 1,
         address: str = "",
+        limits: Sequence[Limit] = (),
     ) -> Principal:
         """Verify a key, charge its organization, then check its scopes (D19).
 
@@ -284,15 +347,18 @@ class Gate:
             credential: the text of a key, or a whole ``Authorization`` value (``Bearer ...``).
             requires: the scope that the key needs; None: any valid key is admitted.
             cost: units to take from each window, from 1 to 2**53 - 1.
-            address: the client's address; charged for wrong imported keys that cost a slow
-                password hash.
+            address: the client's whole address. A key with an allow-list is refused without it;
+                charged for wrong imported keys that cost a slow password hash.
+            limits: named limits that the request is charged for as well (D40).
 
         Raises:
             Unauthenticated: no such key, revoked, or expired. Nothing is counted.
-            RateLimitExceeded: a window is full. Nothing is counted.
+            RateLimitExceeded: a window is full, of the plan or a limit. Nothing is counted.
+            AddressNotAllowed: the key's allow-list does not have the address. Nothing is counted.
             InsufficientScope: the scope is missing. The request is counted.
             StoreUnavailable: the store did not answer.
-            ConfigurationError: the cost is out of range, or no key can be granted the scope.
+            ConfigurationError: the cost is out of range, no key can be granted the scope, or the
+                limits are malformed.
             TypeError: the credential is neither text nor bytes.
         """
         if isinstance(credential, str):
@@ -303,6 +369,14 @@ class Gate:
                 f"bytes, not {type(credential).__name__}."
             )
         _check_cost(cost)
+        if limits:
+            check_limits(limits)
+            if outside := [limit for limit in limits if not limit.is_inside]:
+                raise ConfigurationError(
+                    f"authenticate() has the limit {outside[0]}: without a request its limits are "
+                    "by organization or by key."
+                )
+            self.know_limits(limits)
         needed = requirement(requires) if isinstance(requires, str) else requires
         if needed is not None:
             self.catalogue.check_requirement(needed)
@@ -310,9 +384,16 @@ class Gate:
         if value and b" " not in value:
             value = b"Bearer " + value
         values = [value] if value else []
-        return await self.admit_header(values, self.known.find(values), needed, cost, str, address)
+        known = self.known.find(values)
+        try:
+            named = tuple(limits)
+            return await self.admit_header(values, known, needed, cost, str, address, None, named)
+        except Refusal as refusal:
+            if self.recorder is not None:
+                self.recorder.refused(refusal, address)
+            raise
 
-    async def admit_header(
+    async def admit_header(  # noqa: PLR0912 - an admission, and why it is tried again
         self,
         authorizations: Sequence[bytes],
         known: Token | None,
@@ -320,6 +401,8 @@ class Gate:
         cost: int,
         address_of: Callable[[Client], str],
         client: Client,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Principal:
         """Admit a request by its ``Authorization`` values, as :meth:`authenticate` says.
 
@@ -328,14 +411,20 @@ class Gate:
             known: the token that ``gate.known`` holds for them; None: parse them.
             requires: the scope that the key needs.
             cost: units to take from each window.
-            address_of: returns the address of ``client``; called only if a slow hash is needed.
+            address_of: returns the whole address of ``client``; called only if a slow hash is
+                needed, or for a key with an allow-list.
             client: the caller, as ``address_of`` takes it.
+            address: the result of ``address_of``, if it was called.
+            limits: named limits that the request is charged for as well.
         """
         token = self.format.read(authorizations) if known is None else known
         now = self.clock() if self.clock else None
         try:
-            admission = await self.store.admit(token, cost, self.plans, now)
-            verdict, key, plan, reading = admission
+            if limits:
+                admission = await self.store.admit(token, cost, self.plans, now, address, limits)
+            else:
+                admission = await self.store.admit(token, cost, self.plans, now, address)
+            verdict, key, plan, reading, named = admission
             if (
                 verdict is _ADMITTED
                 and key is not None
@@ -343,7 +432,11 @@ class Gate:
                 and (requires is None or requires.lacking(key.scopes) is None)
             ):
                 self._admitted(plan.name)
+                if named is not None:
+                    reading = of_plan_alone(cast(Reading, reading), plan.windows)
                 principal = _principal(Principal, (key.organization, key, None, plan, reading))
+                if self._thresholds is not None:
+                    self.meter(principal, cost, address_of, client)
                 if known is not None:
                     return principal
                 return await self._remember(authorizations[0], token, principal, key)
@@ -355,15 +448,51 @@ class Gate:
         finally:
             if known is None and token.rejected is not None:
                 self.rejections.report(token.rejected)
-        if not isinstance(refusal, Unauthenticated):
-            raise refusal
-        if known is not None:  # The row may have moved to another digest (K9).
-            self.known.forget(authorizations[0])
-        elif key is None and isinstance(token, ImportedToken):
-            await self._upgrade(token, address_of(client))
+        if isinstance(refusal, AddressNotAllowed) and address is None:
+            address = address_of(client)
+            if not self._may_come(key, address):
+                raise refusal
+        elif isinstance(refusal, Unauthenticated) and known is not None:
+            self.known.forget(authorizations[0])  # The row may have moved to another digest (K9).
+            known = None
+        elif isinstance(refusal, KeyNotFound) and isinstance(token, ImportedToken):
+            await self._upgrade(token, budget_of(address or address_of(client)))
         else:
+            if isinstance(refusal, InsufficientScope):  # It was charged (D19).
+                self.meter(cast(Principal, refusal.principal), cost, address_of, client)
             raise refusal
-        return await self.admit_header(authorizations, None, requires, cost, address_of, client)
+        return await self.admit_header(
+            authorizations, known, requires, cost, address_of, client, address, limits
+        )
+
+    def _may_come(self, key: ApiKey | None, address: str) -> bool:
+        """Return whether to ask the store about a client of a key with an allow-list.
+
+        An address that has spent its budget of failures causes no further call, unless the list
+        has it as this process remembers it (D24).
+        """
+        listed = key is not None and contains(key.addresses, address)
+        return listed or self.failures.refuses(budget_of(address)) is None
+
+    def meter(
+        self,
+        principal: Principal,
+        cost: int,
+        address_of: Callable[[Client], str],
+        client: Client,
+    ) -> None:
+        """Count an admission for its key and organization, and tell the thresholds that it crosses.
+
+        Args:
+            principal: the caller, with the reading of the admission.
+            cost: units that were taken from each window.
+            address_of: returns the address of ``client``; called about once a second for each key.
+            client: the caller, as ``address_of`` takes it.
+        """
+        if self._thresholds is not None:
+            self._thresholds.admitted(principal, cost)
+        if self.recorder is not None:
+            self.recorder.admitted(principal, cost, address_of, client)
 
     async def _remember(
         self, authorization: bytes, token: Token, principal: Principal, key: ApiKey
@@ -386,18 +515,27 @@ class Gate:
             if token.rejected is not None:
                 self.rejections.report(token.rejected)
 
-    def _refusal(self, admission: Admission, requires: Requirement | None, cost: int) -> Refusal:
+    def _refusal(
+        self,
+        admission: Admission,
+        requires: Requirement | None,
+        cost: int,
+    ) -> Refusal:
         """Return the refusal for an admission whose verdict or scopes refuse the request."""
-        verdict, key, plan, reading = admission
+        verdict, key, plan, reading, named = admission
         if key is None:
             return KeyNotFound()
+        if verdict is Verdict.ELSEWHERE:
+            return AddressNotAllowed(key.organization, key.id)
         if plan is None or reading is None:
             ended = _ENDED[verdict]()
             ended.organization = key.organization
+            ended.handle = key.handle
             return ended
-        principal = Principal(key.organization, key, None, plan, reading)
+        of_plan = reading if named is None else of_plan_alone(reading, plan.windows)
+        principal = Principal(key.organization, key, None, plan, of_plan)
         if verdict is Verdict.LIMITED:
-            limited = rate_limit_exceeded(plan.windows, reading, cost)
+            limited = rate_limit_exceeded(plan.windows, reading, cost, named)
             if key.expires_at is not None:
                 limited.until = min(limited.until, key.expires_at)
             return self.refused(limited, principal)
@@ -405,12 +543,30 @@ class Gate:
         assert lacking is not None, "or it is admitted"
         return self.refused(InsufficientScope(lacking), principal)
 
-    async def admit_session(self, session: Session, cost: int = 1) -> Principal:
+    async def admit_session(
+        self,
+        session: Session,
+        cost: int = 1,
+        requires: Requirement | None = None,
+        *,
+        charged: bool = True,
+        limits: tuple[Limit, ...] = (),
+    ) -> Principal:
         """Admit a verified session and charge its organization's windows, as for a key (D9).
+
+        Args:
+            session: the session, with the scopes of its role.
+            cost: units to take from each window, from 1 to 2**53 - 1.
+            requires: the scope that its role needs; None: any.
+            charged: whether to charge the windows. Otherwise they are only read, and full windows
+                refuse nothing.
+            limits: named limits of the rule that the request is charged for as well; of these and
+                of the plan's limits those by organization only.
 
         Raises:
             NoOrganization: the session acts for no organization.
             RateLimitExceeded: a window is full.
+            InsufficientScope: the role lacks the scope. The request is counted.
             StoreUnavailable: the store did not answer.
         """
         _check_cost(cost)
@@ -420,13 +576,79 @@ class Gate:
         now = self.clock() if self.clock else None
         with within(self.readiness.seconds(self._deadline)), asking(self.events):
             plan = await self.organizations.plan(organization)
-            reading = await self.store.hit(organization, plan.windows, cost, now)
-        principal = Principal(organization, None, session, plan, reading)
-        if not reading.allowed:
-            refusal = rate_limit_exceeded(plan.windows, reading, cost)
+            named = bound(limits + plan.limits, None) if limits or plan.limits else None
+            if charged and named is not None:
+                reading = await self.store.hit(organization, plan.windows, cost, now, named)
+            elif charged:
+                reading = await self.store.hit(organization, plan.windows, cost, now)
+            else:
+                reading = await self._peek(organization, plan, now)
+        of_plan = of_plan_alone(reading, plan.windows) if named else reading
+        principal = Principal(organization, None, session, plan, of_plan)
+        if charged and not reading.allowed:
+            refusal = rate_limit_exceeded(plan.windows, reading, cost, named)
             raise self.refused(refusal, principal)
+        if charged:
+            self.meter(principal, cost, str, "")
+        lacking = None if requires is None else requires.lacking(session.scopes)
+        if lacking is not None:
+            raise self.refused(InsufficientScope(lacking, of_session=True), principal)
         self._admitted(plan.name)
         return principal
+
+    def know_limits(self, limits: Iterable[Limit]) -> None:
+        """Learn named limits of rules, for :meth:`explain` and the rate limit status.
+
+        Raises:
+            ConfigurationError: a different limit has the same name.
+        """
+        known = check_names((*self._limits.values(), *limits))
+        check_names((*self.plans.limits.values(), *known.values()))
+        if len(known) > len(self._limits):
+            self._limits = known
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """The named limits of all plans and rules of this process, by name."""
+        return {**self.plans.limits, **self._limits}
+
+    def _known_limits(self) -> Iterable[Limit]:
+        return self.limits.values()
+
+    def _limits_of_rules(self) -> Iterable[Limit]:
+        return self._limits.values()
+
+    async def named_usage(
+        self, organization: str, key: ApiKey | None = None
+    ) -> tuple[LimitUsage, ...]:
+        """Return what an organization, and one of its keys, used of the named limits of the rules
+        of this process, of its plan, and of the key.
+
+        Args:
+            organization: the organization's id.
+            key: one of its keys; None leaves out the limits by key.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        own = () if key is None else key.limits
+        if not (self.limits or own):
+            return ()
+        now = self.clock() if self.clock else None
+        with within(self.readiness.seconds(self._deadline)), asking(self.events):
+            of_plan = (await self.organizations.plan(organization)).limits
+            limits = *self._limits_of_rules(), *of_plan
+            named = bound(limits, None if key is None else key.id, own)
+            if named is None:
+                return ()
+            return limit_usage(named, await self.store.peek(organization, (), now, named))
+
+    async def _peek(self, organization: str, plan: Plan, now: int | None) -> Reading:
+        """Return the reading of windows, while their store is away that of the local limits."""
+        try:
+            return await self.store.peek(organization, plan.windows, now)
+        except Exception as failure:
+            return self._local_limits.peek(failure, organization, plan.windows, now)
 
     def believes(self, account: Account) -> bool:
         """Return whether the row of an account has a valid seal; report it otherwise."""
@@ -436,8 +658,41 @@ class Gate:
         """Return the present in microseconds, by the gate's clock or else by the store's."""
         return self.clock() if self.clock else await self.store.now()
 
-    async def explain(self, subject: str, key: str | None = None) -> Explanation:
-        """Explain what an organization may use now, and why its next request would be refused.
+    async def usage(
+        self, organization: str, key: str | None = None, by: By = "hour"
+    ) -> UsageReport:
+        """Return what an organization or one of its keys used, and how often it was refused.
+
+        Includes all requests that this process has answered, and those that others answered more
+        than a second ago. A gate without ``usage_history`` can read what others keep.
+
+        Args:
+            organization: the organization's id.
+            key: the id of one key of that organization; None: the organization as a whole.
+            by: the span of a cell: ``minute`` for the latest hour, ``hour`` for a week, ``day`` for
+                400 days.
+
+        Raises:
+            NotFound: the organization has no such key.
+            ConfigurationError: the store keeps no usage over time.
+            StoreUnavailable: the store did not answer.
+        """
+        handle = None if key is None else (await self.keys.get(organization, key)).handle
+        with asking(self.events):
+            if self.recorder is not None:
+                await self.recorder.settled()
+            return await report(self.store, organization, key, handle, by, await self.now())
+
+    async def explain(
+        self,
+        subject: str,
+        key: str | None = None,
+        *,
+        address: str | None = None,
+        cost: int = 1,
+        requires: str | Requirement | None = None,
+    ) -> Explanation:
+        """Explain what an organization may use now, and why a request would be refused.
 
         Counts nothing and changes no state. Budgets of client addresses are not included: each
         process has its own.
@@ -445,14 +700,23 @@ class Gate:
         Args:
             subject: an organization's id, or the text of a key.
             key: the id of one key of that organization; None: the organization as a whole.
+            address: the client's address, judged by the allow-list of each key; None: unknown, and
+                no key is refused for it.
+            cost: the units of the request.
+            requires: the scope that it needs; None: any valid key.
 
         Raises:
+            ConfigurationError: ``address`` is no IP address, ``cost`` is below 1, or ``requires``
+                is no scope of the catalogue.
             NotFound: the organization has no such key.
             KeyNotFound: no key has this text.
             InvalidFormat: the text begins like a key but is malformed, as after a typing error.
             StoreUnavailable: the store did not answer.
         """
-        return await self._explanations.explain(subject, key)
+        needed = requirement(requires) if isinstance(requires, str) else requires
+        if needed is not None:
+            self.catalogue.check_requirement(needed)
+        return await self._explanations.explain(subject, key, address, cost, needed)
 
     def slot(
         self,
@@ -476,13 +740,40 @@ class Gate:
                 <lockgate.services.concurrency.ConcurrencySlots.acquire>` took before; the block
                 takes it over.
             seconds: the lease, up to a day, after which the slot is free again if this process
-                dies; None: the gate's ``slot_lease``.
+                dies; None: that of :class:`~lockgate.options.SlotOptions`.
 
         Entering the block raises what :meth:`gate.slots.acquire()
         <lockgate.services.concurrency.ConcurrencySlots.acquire>` raises, and
         :class:`ConfigurationError` where the store does not suit the kind of block.
         """
         return ConcurrencySlot(self.slots, holder, job, owner, seconds)
+
+    def hold(
+        self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
+    ) -> Hold:
+        """Return a context manager that holds units of named limits while its block runs (D41).
+
+        Use it for work whose cost is known at its end: take the most that it can use, and name what
+        it used. The rest is free at once::
+
+            async with gate.hold(caller, {TOKENS: 4096}) as hold:
+                answer = await model.complete(prompt)
+                hold.used(answer.tokens)
+
+        ``with gate.hold(...)`` does the same in a thread without an event loop. For work that ends
+        in another process, see :attr:`holds`.
+
+        Args:
+            caller: the calling principal, or the organization's id.
+            units: the most that the work can use, by limit. All are taken, or none is.
+            seconds: until the units count as used if this process dies, up to an hour; None: that
+                of :class:`~lockgate.options.HoldOptions`.
+
+        Entering the block raises what :meth:`gate.holds.take()
+        <lockgate.services.holds.Holds.take>` raises, and :class:`ConfigurationError` where the
+        store does not suit the kind of block.
+        """
+        return self.holds.hold(caller, units, seconds=seconds)
 
     def pair(self, face: Literal["async", "sync"]) -> None:
         """Check the I/O modes of the store and the session verifier against an adapter's.
@@ -497,11 +788,10 @@ class Gate:
             ConfigurationError: the store or the verifier would block the event loop, or needs one.
         """
         self._pair_store(face)
-        if self._people is not None:
-            pair(face, self._people, self._people.io)
+        self.session_access.pair(face)
 
     async def flush(self) -> None:
-        """Finish started releases of slots, write the usage buffer and emit pending events.
+        """Finish ending slots and holds, write the usage buffer and emit pending events.
 
         The gate stays usable.
 
@@ -509,18 +799,24 @@ class Gate:
         """
         self.events.tell_admitted()
         await self.slots.finishing.flush()
+        await self.holds.finishing.flush()
+        if self.recorder is not None:
+            await self.recorder.flush()
         await self.store.flush()
 
     async def close(self) -> None:
         """Release the store's connections, threads and files."""
         self.events.tell_admitted()
         await self.slots.finishing.flush()
+        await self.holds.finishing.flush()
         self.legacy.close()
         if self.accounts is not None:
             await self.accounts.close()
         await self._retention.close()
         if self.streams is not None:
             await self.streams.close()
+        if self.recorder is not None:
+            await self.recorder.close()
         await self.store.close()
 
     def _pair_store(self, face: Literal["async", "sync"]) -> None:
@@ -567,7 +863,9 @@ class Gate:
         return sealed
 
     def _warn(self) -> None:
-        """Log a warning for settings that let a writer of the database mint keys."""
+        """Log warnings for settings that keep pages out, or let a writer of the database in."""
+        if self.session_access.uses_cookies and not self.origins:
+            logger.warning("%s", _NO_ORIGIN)
         peppers = self._peppers
         if not peppers.seals:
             if not isinstance(self._opened, MemoryStore):
@@ -583,24 +881,11 @@ def _check_cost(cost: int) -> None:
         raise ConfigurationError(f"A cost is a whole number from 1 to 2**53 - 1, not {cost!r}.")
 
 
-def _check(
-    key_cap: int | None, prefix: str, health: str | None, sessions: SessionVerifier | None
-) -> None:
-    """Check the arguments of a gate before it opens its store.
-
-    Raises:
-        ConfigurationError: an argument is out of range or malformed.
-    """
-    if key_cap is not None and key_cap < 1:
-        raise ConfigurationError(f"key_cap is {key_cap}: use at least 1, or None for no cap.")
-    if prefix != "" and (not prefix.startswith("/") or prefix.endswith("/")):
-        raise ConfigurationError(f"The prefix {prefix!r} must start with '/' and not end with it.")
-    if health is not None and (not health.startswith("/") or health.endswith("/")):
+def _catalogue(given: object) -> Catalogue:
+    if given is None:
+        return Catalogue.of()
+    if not isinstance(given, Catalogue):
         raise ConfigurationError(
-            f"health is {health!r}: write a path such as '/health', which does not end with '/'."
+            f"catalogue is {given!r}: give Catalogue.of(['items:read', 'items:write'])."
         )
-    if sessions is not None and not hasattr(sessions, "io"):
-        raise ConfigurationError(
-            f"{type(sessions).__name__} does not say whether it waits: give the class "
-            "io = 'none', 'sync', 'async' or 'both', as stores have."
-        )
+    return given

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Scope, Send
 
 from .asgi import GateMiddleware, operation_apps, reply_of
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
 from .principal import Caller
@@ -138,7 +139,11 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
 ) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None]]:
     """Return a Litestar guard: ``guards=[requires("models:read")]`` of a handler or a layer.
 
@@ -149,11 +154,13 @@ def requires(
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+        limits: named limits that the request is charged for as well (D40).
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
-    rule = Rule(scope, cost=cost, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot, limits=limits)
 
     async def check(
         connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler

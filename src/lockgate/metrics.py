@@ -21,6 +21,15 @@ counted together, as ``other``."""
 _OTHER: Final = "other"
 
 
+WATCHED: Final = (
+    *("unreadable_state", "internal_error", "store_failed", "limits_fell_back"),
+    *("key_row_rejected", "key_row_unreadable", "plain_key_used", "plan_unknown", "redis_evicts"),
+)
+"""Events that alerts watch. Their series exist before the first of them: a counter that appears
+with its first event has not increased, to Prometheus, and an alert on its increase would stay
+silent."""
+
+
 class Refused(NamedTuple):
     """Labels of refusals that are counted together."""
 
@@ -32,6 +41,15 @@ class Refused(NamedTuple):
     """The type of the full window; empty: no limit refused."""
     shadowed: bool
     """Whether shadow mode let the request pass all the same."""
+
+
+class Tally:
+    """The number of refusals with the same labels."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
 
 
 class Histogram:
@@ -54,6 +72,21 @@ class Histogram:
         self.total += seconds
 
 
+class Pipelines:
+    """Pipelines of calls that a store sent to its servers.
+
+    Attributes:
+        sent: pipelines.
+        calls: calls in them, so ``calls / sent`` is the mean size.
+    """
+
+    __slots__ = ("calls", "sent")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.sent = 0
+
+
 class Metrics:
     """Counters of a gate since it was created.
 
@@ -61,11 +94,11 @@ class Metrics:
 
     Attributes:
         admitted: admitted requests by the name of their plan.
-        refused: refused requests by :class:`Refused`.
         events: events by name.
         store_calls: durations of calls of a shared store by verb.
         batches: transactions of a database that made admissions.
         batched: admissions and other charges in them, so ``batched / batches`` is the mean size.
+        pipelines: pipelines to Redis; gates of one store have one counter.
         times_calls: whether calls of a shared store are timed: a collector sets it.
         repeated_refusals: requests that the refusal cache refused without a call.
         local_decisions: decisions of the local limits, by ``admitted`` and ``refused``.
@@ -75,11 +108,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.admitted: Final[dict[str, int]] = {}
-        self.refused: Final[Counter[Refused]] = Counter()
+        self._refused: Final[dict[Refused, Tally]] = {}
         self.events: Final[Counter[str]] = Counter()
         self.store_calls: Final[dict[str, Histogram]] = {}
         self.batches = 0
         self.batched = 0
+        self.pipelines = Pipelines()
         self.times_calls = False
         self.repeated_refusals = 0
         self.local_decisions: Final[Counter[str]] = Counter()
@@ -97,10 +131,30 @@ class Metrics:
         self, code: str, plan: str | None, window: str | None, *, shadowed: bool = False
     ) -> None:
         """Count a refused request."""
+        self.tally(code, plan, window, shadowed=shadowed).number += 1
+
+    def tally(
+        self, code: str, plan: str | None, window: str | None, *, shadowed: bool = False
+    ) -> Tally:
+        """Return the tally of the refusals with these labels, for a caller that adds to it."""
         labels = Refused(code, plan or "", window or "", shadowed)
-        if labels not in self.refused and len(self.refused) >= _PLANS_AT_MOST:
+        if labels not in self._refused and len(self._refused) >= _PLANS_AT_MOST:
             labels = labels._replace(plan=_OTHER)
-        self.refused[labels] += 1
+        return self._refused.setdefault(labels, Tally())
+
+    @property
+    def refused(self) -> Counter[Refused]:
+        """Refused requests by their labels, at this moment."""
+        tallies = self._refused.copy()
+        return Counter({labels: tally.number for labels, tally in tallies.items()})
+
+    def watched_events(self) -> dict[str, int]:
+        """Return the events by name, 0 for an event of :data:`WATCHED` that has not happened."""
+        return {**dict.fromkeys(WATCHED, 0), **self.events}
+
+    def watched_decisions(self) -> dict[str, int]:
+        """Return the decisions of the local limits by outcome, 0 for an outcome without any."""
+        return {"admitted": 0, "refused": 0, **self.local_decisions}
 
     def happen(self, name: str, fields: Mapping[str, object]) -> None:
         """Count an event, and record open breakers."""

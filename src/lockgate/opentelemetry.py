@@ -36,7 +36,7 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
             yield Observation(number, {"lockgate.plan": plan})
 
     def refused() -> Observations:
-        for (code, plan, window, shadowed), number in metrics.refused.copy().items():
+        for (code, plan, window, shadowed), number in metrics.refused.items():
             yield Observation(
                 number,
                 {
@@ -48,14 +48,14 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
             )
 
     def events() -> Observations:
-        for name, number in metrics.events.copy().items():
+        for name, number in metrics.watched_events().items():
             yield Observation(number, {"lockgate.event": name})
 
     def repeated() -> Observations:
         yield Observation(metrics.repeated_refusals)
 
     def local() -> Observations:
-        for outcome, number in metrics.local_decisions.copy().items():
+        for outcome, number in metrics.watched_decisions().items():
             yield Observation(number, {"lockgate.outcome": outcome})
 
     def batches() -> Observations:
@@ -63,6 +63,12 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
 
     def batched() -> Observations:
         yield Observation(metrics.batched)
+
+    def pipelines() -> Observations:
+        yield Observation(metrics.pipelines.sent)
+
+    def pipelined() -> Observations:
+        yield Observation(metrics.pipelines.calls)
 
     def breakers() -> Observations:
         open_breakers = metrics.open_breakers.copy()
@@ -84,6 +90,8 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
         ("lockgate.decisions.local", local, "{request}", "Requests limited without their store."),
         ("lockgate.store.batches", batches, "{transaction}", "Transactions that admit."),
         ("lockgate.store.batched", batched, "{request}", "Admissions in these transactions."),
+        ("lockgate.store.pipelines", pipelines, "{pipeline}", "Pipelines to Redis."),
+        ("lockgate.store.pipelined", pipelined, "{call}", "Calls in these pipelines."),
         ("lockgate.store.calls", calls, "{call}", "Calls of the store."),
         ("lockgate.store.time", seconds, "s", "Time in calls of the store."),
     ]

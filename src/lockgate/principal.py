@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from .core.api_keys import ApiKey
+from .core.changes import Actor
 from .core.plans import Plan
 from .core.scopes import Grants, Requirement, grants, requirement
 from .core.sliding_window import Reading
@@ -37,8 +38,10 @@ class Principal(NamedTuple):
 
     @property
     def scopes(self) -> Grants:
-        """Return the scopes of the key; all scopes for a session."""
-        return EVERYTHING if self.key is None else grants(self.key.scopes)
+        """Return the scopes of the key, or of the session's role."""
+        if self.key is not None:
+            return grants(self.key.scopes)
+        return EVERYTHING if self.session is None else grants(self.session.scopes)
 
     def may(self, scope: str) -> bool:
         """Return whether the scopes cover an exact scope such as ``jobs:read``."""
@@ -53,7 +56,19 @@ class Principal(NamedTuple):
         needed = requirement(scope) if isinstance(scope, str) else scope
         lacking = needed.lacking(self.scopes)
         if lacking is not None:
-            raise InsufficientScope(lacking)
+            raise InsufficientScope(lacking, of_session=self.key is None)
+
+    def actor(self, address: str | None = None) -> Actor:
+        """Return the caller as an actor of the change log, for :func:`lockgate.acting`.
+
+        Args:
+            address: the client's address; None: it is not recorded.
+        """
+        if self.key is not None:
+            return Actor("key", self.key.id, address)
+        if self.session is not None and self.session.agent:
+            return Actor("agent", None, address)
+        return Actor("user", self.session.user if self.session else None, address)
 
     @property
     def display_name(self) -> str:

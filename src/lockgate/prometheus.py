@@ -52,11 +52,11 @@ class GateCollector(Collector):
             "Refused requests; with shadowed=true they passed all the same.",
             labels=["code", "plan", "window", "shadowed"],
         )
-        for (code, plan, window, shadowed), number in metrics.refused.copy().items():
+        for (code, plan, window, shadowed), number in metrics.refused.items():
             refused.add_metric([code, plan, window, str(shadowed).lower()], number)
         yield refused
         events = CounterMetricFamily(f"{prefix}_events", "Events by name.", labels=["event"])
-        for name, number in metrics.events.copy().items():
+        for name, number in metrics.watched_events().items():
             events.add_metric([name], number)
         yield events
         yield CounterMetricFamily(
@@ -69,7 +69,7 @@ class GateCollector(Collector):
             "Requests that this process limited by itself while their store was away.",
             labels=["outcome"],
         )
-        for outcome, number in metrics.local_decisions.copy().items():
+        for outcome, number in metrics.watched_decisions().items():
             local.add_metric([outcome], number)
         yield local
         breakers = GaugeMetricFamily(
@@ -94,6 +94,16 @@ class GateCollector(Collector):
             f"{prefix}_batched_admissions",
             "Admissions in these transactions.",
             value=metrics.batched,
+        )
+        yield CounterMetricFamily(
+            f"{prefix}_pipelines",
+            "Pipelines of calls that were sent to Redis.",
+            value=metrics.pipelines.sent,
+        )
+        yield CounterMetricFamily(
+            f"{prefix}_pipelined_calls",
+            "Calls in these pipelines.",
+            value=metrics.pipelines.calls,
         )
         calls = HistogramMetricFamily(
             f"{prefix}_store_call_seconds", "Durations of store calls.", labels=["verb"]

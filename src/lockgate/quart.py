@@ -15,11 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .asgi import GateMiddleware, operation_apps, reply_of
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import AsgiRequest
-from .web.entry import charged_rule, principal_of
+from .web.entry import charged_rule, gate_in, principal_of
 from .web.guard import PREFLIGHT
 from .web.operations.operation import Reply
 from .web.operations.table import refused
@@ -29,7 +30,16 @@ from .web.shadow import Shadow
 from .web.wsgi_response import text
 
 with extra("quart", "quart"):
-    from quart import Blueprint, Quart, current_app, g, has_websocket_context, request, websocket
+    from quart import (
+        Blueprint,
+        Quart,
+        current_app,
+        g,
+        has_request_context,
+        has_websocket_context,
+        request,
+        websocket,
+    )
     from quart.blueprints import BlueprintSetupState
     from quart.wrappers import Request, Response, Websocket
 
@@ -56,7 +66,7 @@ def protect(
     """Put a gate before a Quart application: every path, closed by default.
 
     Views find the caller as ``quart.g.principal`` (a :class:`~lockgate.Principal`; None on public
-    routes), and may raise any :class:`~lockgate.Refusal`. A gate with sessions also serves
+    routes), and may raise any :class:`~lockgate.errors.Refusal`. A gate with sessions also serves
     lockgate's own operations.
 
     Args:
@@ -104,7 +114,11 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
 ) -> Callable[[View], View]:
     """Decorate a view, ``async`` or not, HTTP or WebSocket, with what a caller must bring.
 
@@ -115,11 +129,13 @@ def requires(
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+        limits: named limits that the request is charged for as well (D40).
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
-    rule = Rule(scope, cost=cost, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot, limits=limits)
 
     def decorate(view: View) -> View:
         @wraps(view)
@@ -203,7 +219,8 @@ async def _check(app: Quart, scope: Scope, matched: Request | Websocket) -> None
 
 def _answer(error: Exception) -> Response:
     assert isinstance(error, Refusal), "registered for Refusal"
-    return _response(refused(error))
+    matched: Any = request if has_request_context() else websocket
+    return _response(refused(error, gate_in(matched.scope)))
 
 
 def _response(reply: Reply) -> Response:

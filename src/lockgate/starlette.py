@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, ExceptionHandler
 
 from .asgi import GateMiddleware, operation_routes, serves_operations
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
 from .principal import Caller
@@ -121,7 +122,11 @@ def install(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
 ) -> Callable[[Callable[P, Any]], Callable[P, Awaitable[Any]]]:
     """Decorate an endpoint, ``async`` or not, HTTP or WebSocket, with what a caller must bring.
 
@@ -132,11 +137,13 @@ def requires(
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
+        limits: named limits that the request is charged for as well (D40).
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
-    rule = Rule(scope, cost=cost, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot, limits=limits)
 
     def decorate(endpoint: Callable[P, Any]) -> Callable[P, Awaitable[Any]]:
         call = endpoint if iscoroutinefunction(endpoint) else partial(run_in_threadpool, endpoint)

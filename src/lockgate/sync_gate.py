@@ -7,8 +7,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from .errors import ConfigurationError
+from .services.change_log import Changes
 from .services.claims import Claims
 from .services.concurrency import ConcurrencySlots
+from .services.holds import Holds
 from .services.imported_keys import ImportedKeys
 from .services.keys import Keys
 from .services.organizations import Organizations
@@ -43,6 +45,8 @@ class SyncKeys:
     def __init__(self, keys: Keys) -> None:
         self.create: Final = _blocking(keys.create)
         self.list: Final = _blocking(keys.list)
+        self.find: Final = _blocking(keys.find)
+        self.of_user: Final = _blocking(keys.of_user)
         self.overview: Final = _blocking(keys.overview)
         self.get: Final = _blocking(keys.get)
         self.update: Final = _blocking(keys.update)
@@ -50,6 +54,7 @@ class SyncKeys:
         self.revoke: Final = _blocking(keys.revoke)
         self.remove_ended: Final = _blocking(keys.remove_ended)
         self.census: Final = _blocking(keys.census)
+        self.ages: Final = _blocking(keys.ages)
         self.seal: Final = _blocking(keys.seal)
         self.now: Final = _blocking(keys.now)
 
@@ -58,9 +63,24 @@ class SyncOrganizations:
     """Call :class:`~lockgate.services.organizations.Organizations` without awaiting."""
 
     def __init__(self, organizations: Organizations) -> None:
+        self.list: Final = _blocking(organizations.list)
+        self.create: Final = _blocking(organizations.create)
+        self.is_known: Final = _blocking(organizations.is_known)
         self.place: Final = _blocking(organizations.place)
+        self.limits: Final = _blocking(organizations.limits)
+        self.set_limits: Final = _blocking(organizations.set_limits)
+        self.clear_limits: Final = _blocking(organizations.clear_limits)
+        self.reset: Final = _blocking(organizations.reset)
         self.changed: Final = _blocking(organizations.changed)
         self.plan: Final = _blocking(organizations.plan)
+
+
+class SyncChanges:
+    """Call :class:`~lockgate.services.change_log.Changes` without awaiting."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.list: Final = _blocking(changes.list)
+        self.creation: Final = _blocking(changes.creation)
 
 
 class SyncSlots:
@@ -72,6 +92,15 @@ class SyncSlots:
         self.release: Final = _blocking(slots.release)
         self.held: Final = _blocking(slots.held)
         self.cancel: Final = _blocking(slots.cancel)
+
+
+class SyncHolds:
+    """Call :class:`~lockgate.services.holds.Holds` without awaiting."""
+
+    def __init__(self, holds: Holds) -> None:
+        self.take: Final = _blocking(holds.take)
+        self.settle: Final = _blocking(holds.settle)
+        self.renew: Final = _blocking(holds.renew)
 
 
 class SyncImportedKeys:
@@ -87,6 +116,7 @@ class SyncClaims:
     def __init__(self, claims: Claims) -> None:
         self.list: Final = _blocking(claims.list)
         self.claim: Final = _blocking(claims.claim)
+        self.assign: Final = _blocking(claims.assign)
 
 
 class SyncAccounts:
@@ -94,6 +124,7 @@ class SyncAccounts:
 
     def __init__(self, accounts: AgentAccounts) -> None:
         self.register: Final = _blocking(accounts.register)
+        self.create: Final = _blocking(accounts.create)
         self.remove_unclaimed: Final = _blocking(accounts.remove_unclaimed)
         self.claims: Final = SyncClaims(accounts.claims)
 
@@ -107,7 +138,8 @@ class SyncGate:
 
     Arguments, results and exceptions of each method are the gate's. It also raises
     :class:`~lockgate.ConfigurationError` if an event loop runs in the calling thread. To hold a
-    slot during a block, use ``with`` :meth:`Gate.slot <lockgate.Gate.slot>`.
+    slot or units during a block, use ``with`` :meth:`Gate.slot <lockgate.Gate.slot>` or
+    :meth:`Gate.hold <lockgate.Gate.hold>`.
 
     Args:
         gate: makes the calls.
@@ -120,11 +152,14 @@ class SyncGate:
         gate.slots.pair("sync")
         self.keys: Final = SyncKeys(gate.keys)
         self.organizations: Final = SyncOrganizations(gate.organizations)
+        self.changes: Final = SyncChanges(gate.changes)
         self.slots: Final = SyncSlots(gate.slots)
+        self.holds: Final = SyncHolds(gate.holds)
         self.legacy: Final = SyncImportedKeys(gate.legacy)
         self.accounts: Final = None if gate.accounts is None else SyncAccounts(gate.accounts)
         self.authenticate: Final = _blocking(gate.authenticate)
         self.admit_session: Final = _blocking(gate.admit_session)
+        self.usage: Final = _blocking(gate.usage)
         self.explain: Final = _blocking(gate.explain)
         self.ready: Final = _blocking(gate.ready)
         self.now: Final = _blocking(gate.now)

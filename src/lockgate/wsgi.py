@@ -14,13 +14,15 @@ from typing import Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from .core.access_rule import Rule, SlotUse
+from .core.limits import Limit
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
 from .sync import run
 from .web.audit import Audit, ServedRoute, audit_routes, report
-from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
-from .web.guard import PREFLIGHT, Guard
+from .web.entry import ENTRY, Entry, charged_rule, gate_in, mark_rated, principal_of
+from .web.guard import PREFLIGHT
+from .web.key_header import guard_of
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import answer, endpoints, refused
 from .web.protection import audit, combined_rules
@@ -72,7 +74,7 @@ class GateMiddleware:
     ) -> None:
         gate.pair("sync")
         self.app: Final = app
-        self.guard: Final = Guard(gate, rules, host=host, shadow=shadow)
+        self.guard: Final = guard_of(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
         self._strict: Final = strict
         self._routes: Final = routes
@@ -115,7 +117,8 @@ class GateMiddleware:
                 entry.leave(environ)
         held = held or ExitStack()
         held.callback(entry.leave, environ)
-        return Body(body, entry, partial(self._refuse_late, entry, environ, start_response), held)
+        refuse = partial(self._refuse_late, entry, environ, start_response)
+        return Body(body, entry, environ, refuse, held)
 
     def start(self) -> None:
         """Audit the routes of the application, once.
@@ -185,7 +188,7 @@ class GateMiddleware:
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Answer a request with a refusal."""
-        return respond(refused(refusal), environ, start_response)
+        return respond(refused(refusal, self.guard.gate), environ, start_response)
 
 
 def protect(
@@ -235,7 +238,11 @@ def protect(
 
 
 def requires(
-    scope: str | None = None, *, cost: int = 1, slot: SlotUse = False
+    scope: str | None = None,
+    *,
+    cost: int = 1,
+    slot: SlotUse = False,
+    limits: Iterable[Limit] = (),
 ) -> Callable[[WSGIApplication], WSGIApplication]:
     """Decorate a WSGI application behind a gate with what a caller must bring.
 
@@ -245,11 +252,13 @@ def requires(
         scope: the scope that a key needs; None: any key will do.
         cost: the units that the request takes from each window, at least 1.
         slot: whether the request holds a slot for concurrent jobs until it is answered.
+        limits: named limits that the request is charged for as well (D40).
 
     Raises:
-        ConfigurationError: the scope is no exact scope, or the cost is less than 1.
+        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+            not fit together.
     """
-    rule = Rule(scope, cost=cost, slot=slot)
+    rule = Rule(scope, cost=cost, slot=slot, limits=limits)
 
     def decorate(app: WSGIApplication) -> WSGIApplication:
         @wraps(app)
@@ -258,7 +267,7 @@ def requires(
                 if not watched(environ):
                     admitted(rule, environ, app)
             except Refusal as refusal:
-                return respond(refused(refusal), environ, start_response)
+                return respond(refused(refusal, gate_in(environ)), environ, start_response)
             return app(environ, start_response)
 
         mark(app, guarded, rule)
@@ -287,7 +296,7 @@ def operations(gate: Gate) -> WSGIApplication:
             if found is not None:
                 environ[PARAMS] = found.groupdict()
                 return operation(environ, start_response)
-        return respond(refused(NotFound()), environ, start_response)
+        return respond(refused(NotFound(), gate), environ, start_response)
 
     return operate
 
@@ -311,7 +320,7 @@ def guarded_operation(
             caller, principal = WsgiRequest(environ), principal_of(environ)
             reply = run(answer(gate, by_method, caller, principal, params, reader(environ)))
         except Refusal as refusal:
-            reply = refused(refusal)
+            reply = refused(refusal, gate)
         return respond(reply, environ, start_response)
 
     return GateMiddleware(operate, gate)

@@ -1,0 +1,132 @@
+"""The Django adapter below a path prefix: a setting of Django's, of the server, or a mount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpRequest, HttpResponse
+from django.test.utils import override_settings
+from django.urls import path as django_path
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from werkzeug.test import Client
+
+from lockgate import PUBLIC, django
+
+from .web.driving import Bench
+from .web.serving import exchange, served, status_of
+
+PREFIX = "/shop"
+
+
+@django.requires("models:read")
+def models(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(f"{request.path} {request.path_info}")
+
+
+def health(_: HttpRequest) -> HttpResponse:
+    return HttpResponse("ok")
+
+
+urlpatterns = [
+    django_path("models", models),
+    django_path("health", health),
+]
+DJANGO = {
+    "ROOT_URLCONF": __name__,
+    "ALLOWED_HOSTS": ["*"],
+    "MIDDLEWARE": ["lockgate.django.RouteMiddleware"],
+}
+RULES = {"GET /health": PUBLIC}
+
+
+@pytest.fixture
+def forced() -> Iterator[None]:
+    """Django with ``FORCE_SCRIPT_NAME``."""
+    if not settings.configured:
+        settings.configure()
+    with override_settings(**DJANGO, FORCE_SCRIPT_NAME=PREFIX):
+        yield
+
+
+@pytest.fixture
+def plain() -> Iterator[None]:
+    """Django without it."""
+    if not settings.configured:
+        settings.configure()
+    with override_settings(**DJANGO):
+        yield
+
+
+def statuses(address: tuple[str, int], bench: Bench, path: str) -> list[int]:
+    """Return the statuses without a key, with a key that lacks the scope, and with a good one."""
+    found: list[int] = []
+    for key in (None, bench.key("jobs:read"), bench.key("models:read")):
+        credential = "" if key is None else f"Authorization: Bearer {key}\r\n"
+        request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{credential}\r\n"
+        found.append(status_of(exchange(address, request.encode())))
+    return found
+
+
+def assert_guarded_below(address: tuple[str, int], bench: Bench, prefix: str) -> None:
+    assert statuses(address, bench, f"{prefix}/models") == [401, 403, 200]
+    assert statuses(address, bench, f"{prefix}/health") == [200, 200, 200]
+    assert statuses(address, bench, f"{prefix}/api/v1/account/rate-limits")[0] == 401
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("prefix", [PREFIX, ""], ids=["kept by the proxy", "stripped by the proxy"])
+def test_a_view_has_its_rule_below_a_forced_script_name(prefix: str) -> None:
+    bench = Bench()
+    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
+    with served(app) as address:
+        assert_guarded_below(address, bench, prefix)
+
+
+@pytest.mark.usefixtures("forced")
+def test_the_forced_script_name_goes_before_the_root_path_of_the_server() -> None:
+    bench = Bench()
+    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
+    with served(app, root_path="/elsewhere") as address:
+        # The server puts its prefix before the path, and Django finds no view there.
+        assert statuses(address, bench, "/models")[2] == 404
+        assert statuses(address, bench, "/shop/health")[0] == 401
+
+
+@pytest.mark.usefixtures("forced")
+def test_a_path_that_only_begins_like_the_forced_script_name_is_closed() -> None:
+    bench = Bench()
+    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
+    with served(app) as address:
+        for path in ("/shophealth", "/x/shop/health", "//shop/health"):
+            assert statuses(address, bench, path) == [401, 404, 404], path
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_view_has_its_rule_below_the_root_path_of_the_server() -> None:
+    bench = Bench()
+    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
+    with served(app, root_path=PREFIX) as address:
+        assert_guarded_below(address, bench, "")
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_view_has_its_rule_where_django_is_mounted() -> None:
+    bench = Bench()
+    app = Starlette(routes=[Mount(PREFIX, django.protect(ASGIHandler(), bench.gate, rules=RULES))])
+    with served(app) as address:
+        assert_guarded_below(address, bench, PREFIX)
+
+
+@pytest.mark.usefixtures("forced")
+def test_a_wsgi_server_tells_the_path_without_the_forced_script_name() -> None:
+    bench = Bench()
+    client = Client(django.protect(WSGIHandler(), bench.gate, rules=RULES))
+    headers: dict[str, Any] = {"Authorization": f"Bearer {bench.key('models:read')}"}
+    answer = client.get("/models", base_url=f"http://x{PREFIX}", headers=headers)
+    assert (answer.status_code, answer.text) == (200, "/shop/models /models")
