@@ -4,52 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import pytest
 
 from lockgate.cli import main
 from lockgate.cli.output import print_fields
-from tests.servers import RedisServer, redis_server, shared
+from lockgate.core.key_format import KeyFormat
 
-Said = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "redis"])
-def settings(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An environment as an operator has it: a store, a brand and a pepper."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
-    elif request.param == "postgresql":
-        url = shared("postgresql").create(f"cli_{token_hex(4)}")
-    else:
-        server = request.getfixturevalue("redis")
-        url = server.url()
-        server.client().flushall()
-    monkeypatch.setenv("LOCKGATE_STORE", url)
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    monkeypatch.setenv("LOCKGATE_PEPPER", "a-pepper-of-these-tests-8f2c41d0")
-    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
-    if request.param == "postgresql":
-        assert main(["db", "upgrade"]) == 0
-
-
-def done(capsys: Said, *arguments: str) -> Any:
-    """The JSON that a command prints."""
-    capsys.readouterr()
-    assert main([*arguments, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
+from .calling import Said, done
 
 
 @pytest.mark.usefixtures("settings")
@@ -88,7 +52,9 @@ def test_a_key_is_updated_rotated_and_revoked_with_its_successor(
     old = rotated["replaces"]
     assert (old["id"], old["successor_id"], old["state"]) == (id, rotated["id"], "active")
     assert old["rotated_at"] is not None and old["expires_at"] is not None
-    assert done(capsys, "keys", "show", "org_1", id) == old
+    found = done(capsys, "keys", "show", "org_1", id)
+    assert found.pop("creation")["action"] == "key_created"
+    assert found == old
     assert main(["keys", "rotate", "org_1", id]) == 1
     assert rotated["id"] in capsys.readouterr().err
     last = done(capsys, "keys", "rotate", "org_1", rotated["id"], "--overlap-days", "0", "--yes")
@@ -101,7 +67,7 @@ def test_a_key_is_updated_rotated_and_revoked_with_its_successor(
 
 
 @pytest.mark.usefixtures("settings")
-def test_a_plan_and_limits_of_its_own_hold_for_an_organization(capsys: Said) -> None:
+def test_an_organization_can_have_its_own_plan_and_limits(capsys: Said) -> None:
     assert done(capsys, "orgs", "show", "org_1")["plan"] == "free"
     placed = done(capsys, "orgs", "place", "org_1", "creator", "--rpm", "1234")
     assert (placed["plan"], placed["limits"]["rpm"]) == ("creator", 1234)
@@ -118,16 +84,8 @@ def test_pages_follow_by_their_cursor(capsys: Said) -> None:
     assert {key["id"] for key in first["keys"] + second["keys"]} == ids
 
 
-@pytest.fixture
-def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/keys.db?mode=rwc")
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    monkeypatch.setenv("LOCKGATE_PEPPER", "a-pepper-of-these-tests-8f2c41d0")
-    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
-
-
 @pytest.mark.usefixtures("sqlite")
-def test_a_table_for_people_shows_what_the_document_holds(capsys: Said) -> None:
+def test_the_table_shows_the_fields_of_the_json_document(capsys: Said) -> None:
     created = done(capsys, "keys", "create", "org_1", "ci")
     assert main(["keys", "list", "org_1"]) == 0
     out = capsys.readouterr().out
@@ -253,3 +211,287 @@ def test_init_writes_a_gate_that_the_commands_use(
     assert done(capsys, "keys", "create", "org_1", "first")["api_key"].startswith("tiny_live_")
     assert main(["init", "started.py"]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_the_pattern_for_secret_scanners_is_printed_without_a_store(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOCKGATE_STORE", "LOCKGATE_GATE", "LOCKGATE_PEPPER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    monkeypatch.setenv("LOCKGATE_ENVIRONMENT", "test")
+    pattern = KeyFormat("acme", "test").scanner
+    assert main(["keys", "pattern"]) == 0
+    assert capsys.readouterr().out == f"{pattern}\n"
+    assert done(capsys, "keys", "pattern") == {
+        "brand": "acme",
+        "environment": "test",
+        "pattern": pattern,
+    }
+
+
+@pytest.mark.usefixtures("settings")
+def test_find_names_the_organization_of_a_prefix_an_id_or_a_pasted_text(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = done(capsys, "keys", "create", "org_1", "ci")
+    done(capsys, "keys", "create", "org_2", "other")
+    text, id = created.pop("api_key"), created["id"]
+    shown = f"{created['prefix']}..."
+    for wanted, matched in ((shown, "prefix"), (shown[:13], "prefix"), (id, "id")):
+        found = done(capsys, "keys", "find", wanted)
+        assert set(found) == {"keys", "matched", "next_cursor"}
+        assert (found["keys"], found["matched"], found["next_cursor"]) == ([created], matched, None)
+    for arguments in ([], ["-"]):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+        found = done(capsys, "keys", "find", *arguments)
+        assert (found["keys"], found["matched"]) == ([created], "text")
+    assert main(["keys", "find", "acme_live_00000", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"keys": [], "matched": "prefix", "next_cursor": None}
+    assert "No key was found." in err
+
+
+@pytest.mark.usefixtures("settings")
+def test_find_follows_pages_by_their_cursor(capsys: Said) -> None:
+    ids = {done(capsys, "keys", "create", f"org_{n}", "ci")["id"] for n in range(70)}
+    wanted = sorted(ids)[0]
+    first = done(capsys, "keys", "find", wanted)
+    assert first["keys"][0]["id"] == wanted
+    assert main(["keys", "find", wanted, "--cursor", "*"]) == 1
+    assert "cursor: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_find_refuses_a_key_text_as_an_argument_without_repeating_it(capsys: Said) -> None:
+    text = done(capsys, "keys", "create", "org_1", "ci")["api_key"]
+    for wrong in (text, text[:-1], f"Bearer {text}", text[:22]):
+        assert main(["keys", "find", wrong]) == 2
+        out, err = capsys.readouterr()
+        assert text[18:22] not in out + err
+        assert "standard input" in err and "history" in err and "rotate" in err
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_find_prints_a_table_and_warns_of_unverified_text(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = done(capsys, "keys", "create", "org_1", "ci")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{created['api_key'][:-1]}\n"))
+    assert main(["keys", "find"]) == 0
+    out, err = capsys.readouterr()
+    title, row = out.strip().split("\n")
+    assert title.split()[:3] == ["organization", "id", "prefix"]
+    assert row.split()[:2] == ["org_1", created["id"]]
+    assert "not verified" in err
+    assert created["api_key"][18:30] not in out + err
+
+
+@pytest.mark.usefixtures("sqlite")
+@pytest.mark.parametrize(
+    "around",
+    ["Bearer {}", "KEY={}", "see log: Authorization: Bearer {}", '{{"key": "{}"}}', "<{}>, ok?"],
+)
+def test_find_reads_a_key_in_the_text_around_it(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, around: str
+) -> None:
+    created = done(capsys, "keys", "create", "org_1", "ci")
+    done(capsys, "keys", "create", "org_2", "other")
+    monkeypatch.setattr("sys.stdin", io.StringIO(around.format(created["api_key"]) + "\n"))
+    found = done(capsys, "keys", "find")
+    assert ([key["id"] for key in found["keys"]], found["matched"]) == ([created["id"]], "text")
+
+
+@pytest.mark.usefixtures("sqlite")
+@pytest.mark.parametrize("start", ["acme_live_", "acme_live_...", "acme", "acme_live"])
+def test_find_asks_for_more_than_the_beginning_of_all_keys(capsys: Said, start: str) -> None:
+    done(capsys, "keys", "create", "org_1", "ci")
+    assert main(["keys", "find", start]) == 1
+    err = capsys.readouterr().err
+    assert err == "Keys begin with acme_live_: give at least one character more.\n"
+
+
+@pytest.mark.usefixtures("settings")
+def test_the_changes_of_an_operator_are_shown_newest_first(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "grace \x1b[31m")
+    key = done(capsys, "keys", "create", "org_1", "ci", "--days", "30")
+    done(capsys, "keys", "update", "org_1", key["id"], "--name", "build", "--never-expires")
+    done(capsys, "orgs", "place", "org_1", "creator", "--rpm", "7")
+    done(capsys, "keys", "revoke", "org_1", key["id"], "--yes")
+    found = done(capsys, "audit", "org_1", "--limit", "3")
+    changes = found["changes"]
+    actions = [change["action"] for change in changes]
+    assert actions == ["key_revoked", "plan_assigned", "key_updated"]
+    operator = {"kind": "operator", "id": "grace \x1b[31m", "address": None}
+    assert all(change["actor"] == operator for change in changes)
+    assert changes[1]["from"] == {"plan": None}
+    assert changes[1]["to"] == {"plan": "creator", "rpm": 7}
+    assert changes[2]["from"] == {"name": "ci", "expires_at": key["expires_at"]}
+    assert changes[2]["to"] == {"name": "build", "expires_at": None}
+    older = done(capsys, "audit", "org_1", "--cursor", found["next_cursor"])
+    assert [change["action"] for change in older["changes"]] == ["key_created"]
+    assert older["next_cursor"] is None
+    of_key = done(capsys, "audit", "org_1", "--key", key["id"])
+    assert len(of_key["changes"]) == 3
+    assert key["api_key"] not in json.dumps([found, older, of_key])
+    assert done(capsys, "audit", "org_2") == {"changes": [], "next_cursor": None}
+    assert main(["audit", "org_1", "--limit", "2"]) == 0
+    shown = capsys.readouterr()
+    assert "operator grace \N{REPLACEMENT CHARACTER}[31m" in shown.out
+    assert "plan: - -> creator, rpm: 7" in shown.out
+    assert "--cursor" in shown.err
+    assert main(["audit", "org_1", "--limit", "0"]) == 1
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_key_has_labels_addresses_and_a_creator(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = "--label", "team=ci", "--label", "env=prod", "--address", "192.0.2.0/24"
+    created = done(capsys, "keys", "create", "org_1", "ci", *options)
+    id = created["id"]
+    assert created["labels"] == {"env": "prod", "team": "ci"}
+    assert created["addresses"] == ["192.0.2.0/24"]
+    assert created["created_by"] == "shell"
+    done(capsys, "keys", "create", "org_1", "web", "--label", "team=web", "--created-by", "ada")
+    listed = done(capsys, "keys", "list", "org_1", "--label", "team=ci", "--label", "env=prod")
+    assert [key["name"] for key in listed["keys"]] == ["ci"]
+    listed = done(capsys, "keys", "list", "org_1", "--label", "team=web")
+    assert [key["created_by"] for key in listed["keys"]] == ["ada"]
+    changed = done(capsys, "keys", "update", "org_1", id, "--label", "team=all", "--any-address")
+    assert (changed["labels"], changed["addresses"]) == ({"team": "all"}, [])
+    rotated = done(capsys, "keys", "rotate", "org_1", id, "--created-by", "bob")
+    assert (rotated["created_by"], rotated["replaces"]["created_by"]) == ("bob", "shell")
+    assert rotated["labels"] == {"team": "all"}
+    cleared = done(
+        capsys, "keys", "update", "org_1", rotated["id"], "--no-labels", "--address", "::1"
+    )
+    assert (cleared["labels"], cleared["addresses"]) == ({}, ["::1"])
+    assert main(["keys", "show", "org_1", rotated["id"]]) == 0
+    assert "addresses        ::1" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("settings")
+def test_limits_of_a_key_are_set_and_changed_by_the_shell(capsys: Said) -> None:
+    options = "--limit", "export=3/hour", "--limit", "all=9/minute;99/day"
+    created = done(capsys, "keys", "create", "org_1", "ci", *options)
+    id = created["id"]
+    assert created["limits"] == {"all": "9/minute;99/day", "export": "3/hour"}
+    changed = done(capsys, "keys", "update", "org_1", id, "--limit", "export=4/hour")
+    assert changed["limits"] == {"export": "4/hour"}
+    assert main(["keys", "update", "org_1", id, "--limit", "export=4/century"]) == 1
+    assert "limits: The limit 'export' has the rate" in capsys.readouterr().err
+    assert main(["keys", "show", "org_1", id]) == 0
+    assert "limits           export=4/hour" in capsys.readouterr().out
+    cleared = done(capsys, "keys", "update", "org_1", id, "--no-limits")
+    assert cleared["limits"] == {}
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("update", "org_1", "x", "--limit", "a=1/day", "--no-limits"),
+        ("create", "org_1", "ci", "--limit", "3/hour"),
+        ("create", "org_1", "ci", "--label", "team"),
+        ("create", "org_1", "ci", "--label", "team=a", "--label", "team=b"),
+        ("update", "org_1", "x", "--label", "team=a", "--no-labels"),
+        ("update", "org_1", "x", "--address", "::1", "--any-address"),
+    ],
+)
+def test_options_that_contradict_each_other_are_wrong_usage(
+    capsys: Said, wrong: tuple[str, ...]
+) -> None:
+    assert main(["keys", *wrong]) == 2
+    assert "--" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("settings")
+def test_keys_that_end_soon_are_told_by_the_list_and_by_doctor(capsys: Said) -> None:
+    done(capsys, "keys", "create", "org_1", "ci", "--days", "13")
+    done(capsys, "keys", "create", "org_1", "web", "--days", "20")
+    assert main(["keys", "list", "org_1"]) == 0
+    said = capsys.readouterr()
+    assert "1 of these end within 14 days" in said.err
+    assert "ends" in said.out
+    listed = done(capsys, "keys", "list", "org_1")
+    assert [key["ends_soon"] for key in listed["keys"]] == [False, True]
+    main(["doctor", "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (keys,) = [found for found in findings if found["check"] == "expiry"]
+    assert keys["level"] == "note"
+    assert keys["text"].startswith("1 live keys end within 14 days: acme_live_")
+
+
+@pytest.mark.usefixtures("settings")
+def test_an_unknown_key_is_told_in_words_for_a_shell(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = KeyFormat("acme").generate().text
+    for command, standard_input, words in (
+        (["keys", "verify"], other, "No key in this store has this text"),
+        (["keys", "verify"], "hello", "not the whole text of a key"),
+        (["explain"], other, "No key in this store has this text"),
+        (["explain"], "org_1", "not the whole text of a key"),
+        (["keys", "show", "org_1", "x"], "", "lockgate keys list ORGANIZATION"),
+        (["explain", "org_1", "x"], "", "lockgate keys list ORGANIZATION"),
+        (["keys", "revoke", "org_1", "x", "--yes"], "", "lockgate keys list ORGANIZATION"),
+        (["orgs", "usage", "org_1", "--key", "x"], "", "lockgate keys list ORGANIZATION"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{standard_input}\n"))
+        assert main(command) == 1
+        out, err = capsys.readouterr()
+        assert (out, words in err) == ("", True), err
+        assert "path" not in err and "Authorization" not in err
+        assert other not in err
+
+
+@pytest.mark.usefixtures("sqlite")
+@pytest.mark.parametrize("command", [["keys", "verify"], ["keys", "find"], ["explain"]])
+@pytest.mark.parametrize("given", [b"", b"\n", b"  '' \n", b"\xff\xfe\n"])
+def test_standard_input_without_a_text_is_wrong_usage(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, command: list[str], given: bytes
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert (out, "Standard input holds no text" in err) == ("", True), err
+
+
+@pytest.mark.usefixtures("sqlite")
+@pytest.mark.parametrize("around", ["'{}'", '"{}",', "  `{}`  ", "\u201c{}\u201d"])
+def test_a_pasted_key_is_found_in_quotes_and_white_space(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, around: str
+) -> None:
+    key = done(capsys, "keys", "create", "org_1", "ci")
+    for command in (["keys", "verify"], ["keys", "find"], ["explain"]):
+        monkeypatch.setattr("sys.stdin", io.StringIO(around.format(key["api_key"]) + "\n"))
+        assert key["id"] in json.dumps(done(capsys, *command))
+    found = done(capsys, "keys", "find", around.format(key["prefix"]))
+    assert [one["id"] for one in found["keys"]] == [key["id"]]
+
+
+@pytest.mark.usefixtures("settings")
+def test_changes_since_an_instant_are_told_and_a_removed_limit_reads_no_limit(
+    capsys: Said,
+) -> None:
+    done(capsys, "orgs", "create", "org_1")
+    done(capsys, "orgs", "limits", "org_1", "--rpd", "none")
+    done(capsys, "keys", "create", "org_1", "ci")
+    created, limited, _ = done(capsys, "audit", "org_1")["changes"]
+    assert set(created) == {"number", "at", "action", "key_id", "actor", "from", "to"}
+    assert limited["to"] == {"plan": "free", "rpd": None}
+    later = done(capsys, "audit", "org_1", "--since", created["at"])
+    assert [change["number"] for change in later["changes"]][:1] == [created["number"]]
+    for since in ("24h", "1d", "2020-01-01", limited["at"], "2020-01-01T00:00+02:00"):
+        found = done(capsys, "audit", "org_1", "--since", since, "--limit", "1")
+        assert (found["changes"], found["next_cursor"] is None) == ([created], False)
+    nothing: Any = {"changes": [], "next_cursor": None}
+    assert done(capsys, "audit", "org_1", "--since", "2099-01-01") == nothing
+    assert main(["audit", "org_1"]) == 0
+    assert "rpd: no limit" in capsys.readouterr().out
+    for wrong in ("yesterday", "24", "-1h", "2026-13-01"):
+        assert main(["audit", "org_1", f"--since={wrong}"]) == 2
+        assert "write 2026-11-23" in capsys.readouterr().err

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from lockgate import __version__
+from lockgate.__main__ import main as run_command
 from lockgate.cli import main
 from lockgate.core.weak_secrets import PUBLISHED
 
@@ -43,7 +45,9 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], taken: int) ->
 
 
 @pytest.mark.parametrize("host", ["nonsense.invalid", "a..b", "192.0.2.1", "x" * 300])
-def test_an_address_that_is_not_ours(capsys: pytest.CaptureFixture[str], host: str) -> None:
+def test_the_demo_names_an_address_that_it_cannot_bind(
+    capsys: pytest.CaptureFixture[str], host: str
+) -> None:
     assert host in said(capsys, "demo", "--port", "0", "--host", host)
 
 
@@ -54,12 +58,13 @@ def test_an_empty_address_is_refused_with_the_one_for_every_address(
 
 
 @pytest.mark.parametrize("store", ["nosql://user:hunter2@host/0", "hunter2", "nosql://[hunter2"])
-def test_an_unknown_store(
+def test_the_demo_refuses_an_unknown_store_without_its_password(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(store))
     message = said(capsys, "demo", "--port", "0", "--store", "-")
-    assert "memory://" in message
+    for known in ("memory://", "postgresql://", "redis+cluster://", "redis+sentinel://"):
+        assert known in message
     assert "hunter2" not in message
 
 
@@ -81,7 +86,9 @@ def test_the_demo_uses_no_store_of_the_environment_with_a_development_secret(
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "http", "", "8000.5", "\u0663\u0664x"])
-def test_a_bad_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
+def test_the_demo_refuses_a_port_out_of_range(
+    capsys: pytest.CaptureFixture[str], port: str
+) -> None:
     message = said(capsys, "demo", f"--port={port}")
     assert "--port" in message
     assert "65535" in message
@@ -89,7 +96,7 @@ def test_a_bad_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
 
 
 @pytest.mark.parametrize("deadline", ["0", "-1", "nan", "inf"])
-def test_a_deadline_that_is_none(
+def test_a_deadline_of_zero_or_less_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, deadline: str
 ) -> None:
     store = f"--store=sqlite:///{tmp_path}/demo.db?mode=rwc"
@@ -100,12 +107,14 @@ def test_a_deadline_that_is_none(
 @pytest.mark.parametrize(
     "arguments", [[], ["dance"], ["demo", "--framework", "django"], ["demo", "--dance"]]
 )
-def test_what_is_no_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_an_unknown_command_prints_the_usage(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     assert "Usage: lockgate" in said(capsys, *arguments)
 
 
 @pytest.mark.parametrize("missing", ["uvicorn"])
-def test_a_missing_extra(
+def test_a_command_names_its_missing_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     real = builtins.__import__
@@ -121,6 +130,21 @@ def test_a_missing_extra(
     message = said(capsys, "demo")
     assert missing in message
     assert "pip install 'lockgate[cli]'" in message
+
+
+def test_the_command_names_its_extra_where_click_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "click", None)
+    for module in [name for name in sys.modules if name.startswith("lockgate.cli")]:
+        monkeypatch.delitem(sys.modules, module)
+    assert run_command() == 2
+    assert "needs click: pip install 'lockgate[cli]'" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lockgate, version {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +189,7 @@ def test_help_is_no_error_and_shows_no_secret_of_the_environment(
     assert "hunter2" not in out
 
 
-def test_as_a_module() -> None:
+def test_the_command_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lockgate", "demo", "--port", "0", "--store", "nosql://"],
         capture_output=True,

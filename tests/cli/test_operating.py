@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+import resource
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
+from sqlalchemy import make_url
 
-from lockgate import Gate, run
+from lockgate import Gate, migrations, run
 from lockgate.cli import main
-from tests.servers import redis_server
+from lockgate.options import StoreOptions
+from lockgate.stores.sql import opened_file
+from lockgate.stores.sql.engines import blocking_engine
+from tests.patience import until
+from tests.servers import redis_server, shared
 from tests.services.shared_stores import KINDS, shared_store
+
+from .test_routes import GATE, STARLETTE
 
 Said = pytest.CaptureFixture[str]
 OLD, NEW = "a-pepper-of-these-tests-8f2c41d0", "another-pepper-of-these-tests-6a"
@@ -43,6 +57,14 @@ def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield found
 
 
+@pytest.fixture
+def operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of an operator, except for the store."""
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    monkeypatch.setenv("LOCKGATE_PEPPER", OLD)
+    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
+
+
 def answer(capsys: Said, *arguments: str, code: int = 0) -> Any:
     """The JSON that a command prints."""
     capsys.readouterr()
@@ -52,7 +74,9 @@ def answer(capsys: Said, *arguments: str, code: int = 0) -> Any:
 
 def used_up(url: str, pepper: str = OLD) -> tuple[str, str]:
     """Spend the minute of ``org_1``; return the id and the text of its key."""
-    gate = Gate(url, brand="acme", peppers=[pepper.encode()], deadline=30)
+    gate = Gate(
+        url, brand="acme", peppers=[pepper.encode()], store_options=StoreOptions(deadline=30)
+    )
     created = run(gate.keys.create("org_1", "ci"))
     for _ in range(10):
         run(gate.authenticate(created.text))
@@ -66,7 +90,7 @@ def test_explain_has_the_documented_shape(
     id, text = used_up(url)
     found = answer(capsys, "explain", "org_1")
     assert set(found) == {
-        *("organization_id", "plan", "assigned_plan", "at", "refused"),
+        *("organization_id", "plan", "assigned_plan", "at", "refused", "cost", "scopes"),
         *("windows", "slots", "keys", "more_keys"),
     }
     assert [found[name] for name in ("organization_id", "plan")] == ["org_1", "free"]
@@ -113,7 +137,7 @@ def test_explain_takes_no_key_text_as_an_argument(capsys: Said, sqlite: str) -> 
     assert main(["explain", "org_1", "no-such-key"]) == 1
 
 
-def test_doctor_finds_nothing_wrong_and_counts_keys_by_pepper(capsys: Said, url: str) -> None:
+def test_doctor_finds_a_sound_store_and_counts_keys_by_pepper(capsys: Said, url: str) -> None:
     used_up(url)
     found = answer_any(capsys, "doctor")
     # The Redis of the tests has no persistence; a cache needs none.
@@ -154,7 +178,7 @@ def answer_any(capsys: Said, *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_doctor_warns_of_a_redis_that_evicts_or_keeps_nothing(
+def test_doctor_warns_of_a_redis_that_evicts_keys_or_writes_no_disk(
     capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_BRAND", "acme")
@@ -174,8 +198,101 @@ def test_doctor_warns_of_a_redis_that_evicts_or_keeps_nothing(
     assert "appendonly yes" in problems["persistence"]
 
 
+def writes(found: dict[str, Any]) -> tuple[str, str]:
+    """The finding about writes: its level, and its text with its advice."""
+    (finding,) = [f for f in found["findings"] if f["check"] == "writes"]
+    return finding["level"], f"{finding['text']} {finding['advice']}"
+
+
+@pytest.mark.usefixtures("url")
+def test_doctor_leaves_nothing_that_lists_show(capsys: Said) -> None:
+    found = answer_any(capsys, "doctor")
+    assert {f["level"] for f in found["findings"] if f["check"] == "writes"} == {"ok"}
+    assert answer(capsys, "orgs", "list")["organizations"] == []
+
+
+def test_doctor_finds_a_full_disk_under_sqlite(capsys: Said, sqlite: str, tmp_path: Path) -> None:
+    """The disk ends at the end of the write-ahead log, so reads succeed."""
+    used_up(sqlite)
+    (file,) = tmp_path.rglob("*.db")
+    with closing(sqlite3.connect(file)) as other:
+        other.executescript(
+            "PRAGMA wal_autocheckpoint = 0; CREATE TABLE other (content);"
+            "INSERT INTO other VALUES (zeroblob(1000000));"
+        )
+        log = file.with_name(f"{file.name}-wal").stat().st_size
+        command = [sys.executable, "-m", "lockgate", "doctor", "--json"]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (log, log)),
+        )
+    assert done.returncode == 1, done.stderr
+    level, text = writes(json.loads(done.stdout))
+    assert level == "problem"
+    assert "takes no writes" in text and "see to the disk" in text
+
+
+def test_doctor_finds_a_disk_that_is_almost_full(
+    capsys: Said, sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used_up(sqlite)
+    monkeypatch.setattr(opened_file, "_LITTLE", 2**60)
+    (disk,) = [f for f in answer(capsys, "doctor", code=1)["findings"] if f["check"] == "disk"]
+    assert disk["level"] == "problem"
+    assert "MB left" in disk["text"]
+
+
+@pytest.mark.usefixtures("operator")
+def test_doctor_finds_a_database_in_which_it_may_not_insert(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Admissions of organizations that have a row would go on, and new ones would fail."""
+    owners = shared("postgresql").create(f"doctor_{token_hex(4)}")
+    migrations.upgrade(owners)
+    admin = blocking_engine(owners)
+    role = f"reader_{token_hex(4)}"
+    with admin.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
+        connection.exec_driver_sql(
+            f"GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+        )
+    admin.dispose()
+    url = make_url(owners).set(username=role).render_as_string(hide_password=False)
+    monkeypatch.setenv("LOCKGATE_STORE", url)
+    level, text = writes(answer(capsys, "doctor", code=1))
+    assert level == "problem"
+    assert "this user may not do that" in text
+
+
+@pytest.mark.usefixtures("operator")
+def test_doctor_finds_a_redis_that_is_full_or_cannot_save(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with redis_server() as server, server.client() as redis:
+        monkeypatch.setenv("LOCKGATE_STORE", server.url())
+        used_up(server.url())
+        redis.set("other", "x" * 2**20)
+        redis.config_set("maxmemory", 2**20)
+        level, text = writes(answer(capsys, "doctor", code=1))
+        assert level == "problem"
+        assert "its memory is full" in text
+        redis.config_set("maxmemory", 0)
+        # A folder is in the place of the file that is to be written.
+        folder = Path(str(redis.config_get("dir")["dir"]))
+        (folder / "taken.rdb").mkdir()
+        redis.config_set("dbfilename", "taken.rdb")
+        redis.config_set("save", "3600 1")
+        redis.bgsave()
+        until(lambda: redis.info("persistence")["rdb_last_bgsave_status"] == "err")
+        level, text = writes(answer(capsys, "doctor", code=1))
+        assert level == "problem"
+        assert "cannot write to its disk" in text
+
+
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "postgresql://nobody@127.0.0.1:1/none"])
-def test_doctor_says_that_a_store_does_not_answer_by_exit_code_3(
+def test_doctor_exits_with_3_for_a_store_that_does_not_answer(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("LOCKGATE_BRAND", "acme")
@@ -183,7 +300,62 @@ def test_doctor_says_that_a_store_does_not_answer_by_exit_code_3(
     monkeypatch.setenv("LOCKGATE_STORE", url)
     monkeypatch.delenv("LOCKGATE_GATE", raising=False)
     found = answer(capsys, "doctor", code=3)
-    assert ("store", "problem") in {(f["check"], f["level"]) for f in found["findings"]}
+    (problem,) = [f for f in found["findings"] if (f["check"], f["level"]) == ("store", "problem")]
+    assert "no server answers there" in problem["advice"]
+
+
+def test_doctor_checks_the_database_while_its_redis_is_away(
+    capsys: Said, sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used_up(sqlite)
+    monkeypatch.setenv("LOCKGATE_STORE", f"{sqlite} redis://127.0.0.1:1")
+    found = answer(capsys, "doctor", code=3)["findings"]
+    store = {f["level"]: f for f in found if f["check"] == "store"}
+    assert store["ok"]["text"].startswith("The database answers in")
+    assert store["problem"]["text"].startswith("Redis does not answer: ConnectionError")
+    assert {(f["check"], f["level"]) for f in found} >= {("schema", "ok"), ("peppers", "ok")}
+
+
+def test_doctor_advises_db_check_for_a_missing_table(capsys: Said, sqlite: str) -> None:
+    used_up(sqlite)
+    with sqlite3.connect(sqlite.removeprefix("sqlite:///").partition("?")[0]) as database:
+        database.execute("ALTER TABLE lockgate_accounts RENAME TO gone")
+    found = answer(capsys, "doctor", code=3)["findings"]
+    (problem,) = [f for f in found if f["level"] == "problem"]
+    assert "lockgate db check" in problem["advice"]
+
+
+@pytest.mark.parametrize("command", [["explain"], ["orgs", "show"], ["keys", "list"]])
+def test_a_command_about_damaged_windows_ends_with_the_remedy_and_code_3(
+    capsys: Said, sqlite: str, command: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    used_up(sqlite)
+    with sqlite3.connect(sqlite.removeprefix("sqlite:///").partition("?")[0]) as database:
+        database.execute("UPDATE lockgate_organizations SET windows = x'ff', used = x'ff'")
+    capsys.readouterr()
+    assert main([*command, "org_1"]) == 3
+    assert "The store cannot be used: the lines above say why." in capsys.readouterr().err
+    assert "set its columns windows, slots and used to NULL" in caplog.text
+
+
+def test_doctor_notes_a_store_without_a_key(capsys: Said, url: str) -> None:
+    run(Gate(url, brand="acme").close())
+    (keys,) = [f for f in answer_any(capsys, "doctor")["findings"] if f["check"] == "keys"]
+    assert (keys["level"], keys["text"]) == ("note", "The store has no live key.")
+    assert "URL" in keys["advice"]
+    used_up(url)
+    assert not [f for f in answer_any(capsys, "doctor")["findings"] if f["check"] == "keys"]
+
+
+def test_doctor_calls_a_store_in_memory_a_problem(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    monkeypatch.setenv("LOCKGATE_STORE", "memory://")
+    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
+    found = answer(capsys, "doctor", code=1)["findings"]
+    (problem,) = [f for f in found if f["level"] == "problem"]
+    assert problem["check"] == "keys" and "memory://" in problem["text"]
 
 
 def test_doctor_names_tables_that_are_missing_and_settings_that_lack(
@@ -199,7 +371,7 @@ def test_doctor_names_tables_that_are_missing_and_settings_that_lack(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCKGATE_GATE", "service_with_problems:gate")
-    found = answer(capsys, "doctor", code=1)
+    found = answer(capsys, "doctor", code=3)
     problems = {f["check"]: f for f in found["findings"] if f["level"] == "problem"}
     assert set(problems) == {"schema", "origins"}
     assert "lockgate db upgrade" in problems["schema"]["text"]
@@ -212,7 +384,9 @@ def test_doctor_names_the_origins_and_trusts_the_proxies_of_the_service(
     (tmp_path / "service_without_problems.py").write_text(
         "from lockgate import Gate\n"
         "from lockgate.sessions import SignedCookie\n"
-        "gate = Gate(brand='acme', sessions=SignedCookie(['fedcba9876543210' * 2]),\n"
+        f"gate = Gate('sqlite:///{tmp_path}/keys.db?mode=rwc', brand='acme',\n"
+        "            peppers=[b'fedcba9876543210'],\n"
+        "            sessions=SignedCookie(['fedcba9876543210' * 2]),\n"
         "            public_url='https://console.example.com', trusted_proxies=['10.0.0.0/8'])\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -227,4 +401,120 @@ def test_doctor_prints_a_table_for_people(capsys: Said, sqlite: str) -> None:
     capsys.readouterr()
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
-    assert "It answers in" in out and "hmac-sha256:" in out
+    assert "The store answers in" in out and "hmac-sha256:" in out
+
+
+def test_explain_tells_that_a_key_is_for_other_addresses(
+    capsys: Said, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(url, brand="acme", peppers=[OLD.encode()], store_options=StoreOptions(deadline=30))
+    made = run(gate.keys.create("org_1", "office", addresses=["192.0.2.0/24"]))
+    run(gate.close())
+    (key,) = answer(capsys, "explain", "org_1")["keys"]
+    assert (key["addresses"], key["refused"]) == (["192.0.2.0/24"], None)
+    assert answer(capsys, "explain", "org_1", made.key.id, "--address", "192.0.2.7") == {
+        **answer(capsys, "explain", "org_1", made.key.id),
+        "at": ANY,
+    }
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{made.text}\n"))
+    refused = answer(capsys, "explain", "--address", "198.51.100.7")["refused"]
+    assert refused["code"] == "INSUFFICIENT_SCOPE"
+    assert "192.0.2.0/24 only, and the client is 198.51.100.7" in refused["advice"]
+    assert main(["explain", "org_1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("192.0.2.0/24")
+    assert main(["explain", "org_1", "--address", "here"]) == 2
+    assert "'here' is no IP address" in capsys.readouterr().err
+
+
+def test_damaged_windows_are_found_by_doctor_and_emptied_by_a_reset(
+    capsys: Said, sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id, _ = used_up(sqlite)
+    windows = answer(capsys, "doctor", "--organizations")["findings"][-2]
+    assert (windows["check"], windows["level"]) == ("windows", "ok")
+    assert "of 1 organizations are sound" in windows["text"]
+    for answered in ("y\n", None):
+        with sqlite3.connect(sqlite.removeprefix("sqlite:///").partition("?")[0]) as database:
+            database.execute(
+                "UPDATE lockgate_organizations SET windows = x'ff' WHERE id = CAST('org_1' AS BLOB)"
+            )
+        found = answer(capsys, "doctor", "--organizations", code=1)["findings"]
+        (problem,) = [f for f in found if f["level"] == "problem"]
+        assert (problem["check"], "org_1" in problem["text"]) == ("windows", True)
+        assert "lockgate orgs reset" in problem["advice"]
+        if answered is not None:
+            monkeypatch.setattr("sys.stdin", io.StringIO(answered))
+            assert main(["orgs", "reset", "org_1"]) == 0
+            assert "its windows are damaged" in capsys.readouterr().err
+        else:
+            assert answer(capsys, "orgs", "reset", "org_1", "--yes")["usage"]["day"]["used"] == 0
+        assert answer(capsys, "explain", "org_1", id)["refused"] is None
+
+
+def test_doctor_reads_the_windows_of_all_organizations(capsys: Said, url: str) -> None:
+    used_up(url)
+    found = answer_any(capsys, "doctor", "--organizations")["findings"]
+    (windows,) = [f for f in found if f["check"] == "windows"]
+    assert (windows["level"], windows["advice"]) == ("ok", None)
+
+
+def test_doctor_exits_with_3_for_a_file_that_does_not_exist(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    monkeypatch.setenv("LOCKGATE_PEPPER", OLD)
+    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/none.db")
+    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
+    answer(capsys, "doctor", code=3)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_wrong_pepper_is_named(capsys: Said, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, text = used_up(url)
+    monkeypatch.setenv("LOCKGATE_PEPPER", NEW)
+    found = answer(capsys, "doctor", code=1)["findings"]
+    assert any("its pepper is probably wrong" in (one["advice"] or "") for one in found)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+    assert main(["keys", "verify"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "LOCKGATE_PEPPER" in err and text[20:] not in err
+    wrong = text[:-1] + ("a" if text[-1] != "a" else "b")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{wrong}\n"))
+    assert main(["keys", "verify"]) == 1
+    monkeypatch.setenv("LOCKGATE_PEPPER", f"{NEW} {OLD}")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+    assert main(["keys", "verify"]) == 0
+    found = answer_any(capsys, "doctor")["findings"]
+    assert not any("probably wrong" in (one["advice"] or "") for one in found)
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_costly_request_is_explained(capsys: Said) -> None:
+    key = answer(capsys, "keys", "create", "org_1", "ci", "--scope", "jobs:read")
+    found = answer(capsys, "explain", "org_1", "--cost", "11", "--scope", "jobs:write")
+    assert (found["cost"], found["scopes"]) == (11, ["jobs:write"])
+    assert found["refused"]["code"] == "RATE_LIMIT_EXCEEDED"
+    assert "cost 11 never fits" in found["refused"]["advice"]
+    assert found["keys"][0]["refused"]["code"] == "INSUFFICIENT_SCOPE"
+    assert main(["explain", "org_1", key["id"], "--cost", "5"]) == 0
+    assert ["cost", "5"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_request_is_explained_by_the_route_of_an_application(
+    capsys: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"service_{token_hex(4)}"  # Python loads a module of a name once.
+    (tmp_path / f"{module}.py").write_text(GATE + STARLETTE)
+    monkeypatch.chdir(tmp_path)
+    app = "--app", f"{module}:app"
+    found = answer(capsys, "explain", "org_1", *app, "--request", "POST /jobs/7?x=1")
+    assert (found["cost"], found["scopes"], found["refused"]) == (5, ["jobs:write"], None)
+    for request, told in (
+        ("GET /health", "open"),
+        ("PUT /jobs/7", "405"),
+        ("/jobs/7", "write it as"),
+    ):
+        assert main(["explain", "org_1", *app, "--request", request]) == 2
+        assert told in capsys.readouterr().err
+    for wrong in (app, ("--request", "GET /x"), (*app, "--request", "GET /x", "--cost", "2")):
+        assert main(["explain", "org_1", *wrong]) == 2

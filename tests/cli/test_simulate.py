@@ -17,7 +17,7 @@ from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 from lockgate.testing import Arrival
 
 
-def test_it_says_what_callers_see_and_draws_it(
+def test_simulate_prints_admissions_and_draws_a_picture(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     picture = tmp_path / "calls.svg"
@@ -30,7 +30,7 @@ def test_it_says_what_callers_see_and_draws_it(
     assert Tree.fromstring(picture.read_text()).tag.endswith("svg")
 
 
-def test_limits_may_be_other_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulate_takes_other_limits_than_the_plans(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--plan", "enterprise", "--rpm", "3", "--for", "1m", "--exact"]) == 0
     said = capsys.readouterr().out
     assert "enterprise-rpm3: 3 of " in said
@@ -53,7 +53,7 @@ def test_a_trace_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("pattern", ["steady", "random", "bursts"])
-def test_traffic_has_the_rate_it_was_asked_for(pattern: str) -> None:
+def test_traffic_has_the_requested_rate(pattern: str) -> None:
     calls = list(made_up(pattern, rate_of("60/minute"), span_of("2h"), seed=1))
     assert 6_800 <= len(calls) <= 7_400
     assert calls == sorted(calls)
@@ -78,7 +78,7 @@ def test_rates_and_spans() -> None:
         (["--svg", "/nowhere/at/all"], "No such file"),
     ],
 )
-def test_what_is_asked_wrongly(
+def test_wrong_arguments_of_simulate_are_an_error(
     capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     try:
@@ -89,7 +89,7 @@ def test_what_is_asked_wrongly(
     assert said in capsys.readouterr().err
 
 
-def test_it_takes_so_many_calls_and_no_more(
+def test_simulate_refuses_more_calls_than_its_maximum(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockgate.cli.simulate.CALLS_AT_MOST", 1_000)

@@ -76,7 +76,7 @@ def test_a_password_may_come_by_the_environment_or_standard_input(
     assert store_url("sqlite:///keys.db", "memory://") == "sqlite:///keys.db"
 
 
-def test_a_terminal_is_asked_without_showing_what_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_typed_at_a_terminal_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -94,7 +94,7 @@ def test_a_terminal_is_asked_without_showing_what_is_typed(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("written", ["", "\n", "  \n"])
-def test_standard_input_without_a_url_is_told(
+def test_standard_input_without_a_url_is_an_error(
     monkeypatch: pytest.MonkeyPatch, written: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(written))
@@ -102,7 +102,9 @@ def test_standard_input_without_a_url_is_told(
         store_url("-", "memory://")
 
 
-def test_the_default_counts_where_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_url_applies_without_option_and_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for empty in ("", " "):
         monkeypatch.setenv("LOCKGATE_STORE", empty)
         assert store_url(None, "memory://") == "memory://"

@@ -1,35 +1,67 @@
 """``lockgate explain``: why a request is refused, what the windows hold, and until when."""
 
 import sys
-from getpass import getpass
 from typing import Any
+from urllib.parse import unquote
 
 import click
 
+from ..core.access_rule import Rule
+from ..core.scopes import Requirement, requirement
 from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
+from ..gate import Gate
 from ..services.explanations import Explanation, Reason
-from .output import json_option, print_fields, print_json, print_table
-from .settings import call, gate_of, gate_option, store_option
+from ..web.protection import audit, guard_of
+from .organizations import note_unknown
+from .output import json_option, print_fields, print_json, print_table, read_secret
+from .routes import application_of, scopes_of
+from .settings import call, checked_id, gate_of, gate_option, store_option
 
 
 @click.command()
-@click.argument("organization", required=False)
+@click.argument("organization", callback=checked_id, required=False)
 @click.argument("id", required=False)
+@click.option("--address", help="the client's address, for keys that only some addresses may use")
+@click.option("--cost", type=click.IntRange(1), help="the units of the request (1)")
+@click.option("--scope", help="the scope that the request needs")
+@click.option("--app", "application", metavar="MODULE:APP", help="the application of --request")
+@click.option("--request", metavar="'METHOD /PATH'", help="a request: its route has cost and scope")
 @gate_option
 @store_option
 @json_option
 def explain(
-    organization: str | None, id: str | None, named: str | None, store: str | None, *, as_json: bool
+    organization: str | None,
+    id: str | None,
+    address: str | None,
+    cost: int | None,
+    scope: str | None,
+    application: str | None,
+    request: str | None,
+    named: str | None,
+    store: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Explain what ORGANIZATION, or its key ID, may use now and why it is refused.
 
-    Without ORGANIZATION the text of a key is read from standard input. Nothing is counted.
+    Without ORGANIZATION the text of a key is read from standard input. Nothing is counted. For a
+    request that costs more or needs a scope, give --cost and --scope, or the --app and the
+    --request, whose route has both.
     """
-    gate = gate_of(named, store)
+    if (application is None) is not (request is None):
+        raise click.UsageError("Give both --app and --request, or neither.")
+    needed: Requirement | None = None if scope is None else requirement(scope)
+    if application is None or request is None:
+        gate = gate_of(named, store)
+    elif cost is not None or scope is not None or store is not None:
+        raise click.UsageError("The route has cost and scope, and its application the store.")
+    else:
+        gate, rule = _rule_of(application, request)
+        cost, needed = rule.cost, rule.requires
     if organization is None:
-        line = getpass("Key: ") if sys.stdin.isatty() else sys.stdin.readline()
-        subject = line.strip()
+        subject = read_secret("Key: ")
+        gate.format.parse(subject)  # Any other text would be taken for an organization.
     elif gate.format.redact(organization) != organization:
         raise ConfigurationError(
             "Every user of this machine sees the arguments of a command: write the text of a key "
@@ -37,11 +69,39 @@ def explain(
         )
     else:
         subject = organization
-    found = call(gate, lambda: gate.explain(subject, id))
+
+    async def work() -> Explanation:
+        found = await gate.explain(subject, id, address=address, cost=cost or 1, requires=needed)
+        if not found.keys:
+            await note_unknown(gate, found.organization)
+        return found
+
+    found = call(gate, work)
     if as_json:
         print_json(_document(found))
         return
     _print(found)
+
+
+def _rule_of(application: str, request: str) -> tuple[Gate, Rule]:
+    """Return the gate of an application, and the rule of a request such as ``POST /jobs/7``.
+
+    Raises:
+        ConfigurationError: the request cannot be read, or a key does not decide about it.
+    """
+    method, _, target = request.partition(" ")
+    path = unquote(target.strip().partition("?")[0])
+    if not path.startswith("/"):
+        raise ConfigurationError(f"{request!r} is no request: write it as 'POST /jobs/7'.")
+    app = application_of(application, factory=False)
+    audit(app)  # The rules of endpoints are declared by it.
+    guard = guard_of(app)
+    rule = guard.book.match(method.upper(), path)
+    if rule.public:
+        raise ConfigurationError(f"{request!r} is open: only its client's address limits it.")
+    if rule.allow is not None:
+        raise ConfigurationError(f"{request!r} is answered with 405: use {', '.join(rule.allow)}.")
+    return guard.gate, rule
 
 
 def _document(found: Explanation) -> dict[str, Any]:
@@ -51,6 +111,8 @@ def _document(found: Explanation) -> dict[str, Any]:
         "plan": found.plan.name,
         "assigned_plan": found.assigned,
         "at": iso8601(found.at),
+        "cost": found.cost,
+        "scopes": scopes_of(found.requires),
         "refused": _reason(found.refused),
         "windows": [
             {
@@ -73,6 +135,7 @@ def _document(found: Explanation) -> dict[str, Any]:
                 "name": shown.key.name,
                 "prefix": shown.key.prefix,
                 "state": shown.state.value,
+                "addresses": list(shown.key.addresses),
                 "refused": _reason(shown.refused),
             }
             for shown in found.keys
@@ -102,6 +165,10 @@ def _print(found: Explanation) -> None:
         ("plan", plan),
         ("next request", answer),
     ]
+    if found.cost > 1:
+        fields.insert(2, ("cost", found.cost))
+    if found.requires is not None:
+        fields.insert(2, ("needs", " ".join(scopes_of(found.requires))))
     if refused is not None:
         fields.append(
             ("until", "it is changed" if refused.until is None else iso8601(refused.until))
@@ -124,7 +191,7 @@ def _print(found: Explanation) -> None:
     if found.keys:
         print()
         print_table(
-            ["id", "prefix", "state", "name", "refused"],
+            ["id", "prefix", "state", "name", "refused", "only from"],
             [
                 (
                     shown.key.id,
@@ -132,9 +199,12 @@ def _print(found: Explanation) -> None:
                     shown.state.value,
                     shown.key.name,
                     None if shown.refused is None else shown.refused.code,
+                    " ".join(shown.key.addresses) or None,
                 )
                 for shown in found.keys
             ],
+            order=["id", "refused", "state", "only from", "name"],
+            folds=["name", "only from"],
         )
     if found.more_keys:
         print("There are more keys: see 'lockgate keys list'.", file=sys.stderr)

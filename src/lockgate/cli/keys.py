@@ -1,32 +1,49 @@
-"""``lockgate keys``: create, list, show, verify, update, rotate and revoke keys."""
+"""``lockgate keys``: create, list, show, verify, update, rotate, revoke and import keys."""
 
 import sys
-from getpass import getpass
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from ..core.api_keys import ApiKey, KeyState
-from ..core.timestamps import iso8601
-from ..errors import NotFound
+from ..core.api_keys import ENDS_SOON, NEVER, ApiKey, KeyDetails, KeyState
+from ..core.timestamps import DAY, iso8601
+from ..errors import InvalidRequest, KeyNotFound, Problem
 from ..gate import Gate
 from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, RotatedKey, Unchanged
 from ..services.keys import KeyPage
 from ..services.new_keys import CreatedKey
-from .output import json_option, print_fields, print_json, print_table
-from .settings import call, gate_of, gate_option, store_option
+from .imports import import_keys
+from .key_options import (
+    addresses_option,
+    creator_option,
+    labels_option,
+    limits_option,
+    replaced,
+)
+from .organizations import note_unknown
+from .output import json_option, print_fields, print_json, print_table, read_secret
+from .settings import call, gate_of, gate_option, organization_argument, store_option
+
+_NOT_ACCEPTED: Final = (
+    "A key begins like this, and this gate does not accept its row, maybe since the pepper of this "
+    "command is wrong: LOCKGATE_PEPPER or the service's gate has it. {}"
+)
 
 
 @click.group()
 def keys() -> None:
-    """Create, list, show, verify, update, rotate and revoke keys."""
+    """Create, find, change, import and verify keys; print their pattern."""
 
 
 @keys.command()
-@click.argument("organization")
+@organization_argument
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, help="what the key may do; repeat for more (*)")
-@click.option("--days", type=float, help="days until the key expires (never)")
+@click.option("--days", type=float, help="days until the key expires (the service's maximum)")
+@labels_option("a label of the key; repeat for more")
+@addresses_option
+@limits_option("a limit of the key, such as export=3/hour; repeat for more")
+@creator_option
 @gate_option
 @store_option
 @json_option
@@ -35,6 +52,10 @@ def create(
     name: str,
     scopes: tuple[str, ...],
     days: float | None,
+    labels: dict[str, str],
+    addresses: tuple[str, ...],
+    limits: dict[str, str],
+    created_by: str,
     named: str | None,
     store: str | None,
     *,
@@ -44,19 +65,30 @@ def create(
     gate = gate_of(named, store)
 
     async def work() -> tuple[CreatedKey, int]:
-        return await gate.keys.create(organization, name, scopes or ("*",), days), await gate.now()
+        created = await gate.keys.create(
+            organization,
+            name,
+            scopes or ("*",),
+            days,
+            created_by=created_by,
+            labels=labels,
+            addresses=addresses,
+            limits=limits,
+        )
+        return created, await gate.now()
 
     created, now = call(gate, work)
     if as_json:
-        print_json({**_document(created.key, now), "api_key": created.text})
+        print_json({**document_of(created.key, now), "api_key": created.text})
         return
     _print_text(created.text)
 
 
 @keys.command("list")
-@click.argument("organization")
+@organization_argument
 @click.option("--limit", default=100, show_default=True, help="keys to print, newest first")
 @click.option("--cursor", help="the cursor of the page before")
+@labels_option("only keys with this label; repeat for keys that have all")
 @gate_option
 @store_option
 @json_option
@@ -64,6 +96,7 @@ def list_keys(
     organization: str,
     limit: int,
     cursor: str | None,
+    labels: dict[str, str],
     named: str | None,
     store: str | None,
     *,
@@ -73,21 +106,25 @@ def list_keys(
     gate = gate_of(named, store)
 
     async def work() -> tuple[KeyPage, int]:
-        return await gate.keys.list(organization, limit=limit, cursor=cursor), await gate.now()
+        page = await gate.keys.list(organization, limit=limit, cursor=cursor, labels=labels)
+        if not page.keys:
+            await note_unknown(gate, organization)
+        return page, await gate.now()
 
     page, now = call(gate, work)
     if as_json:
-        entries = [_document(key, now) for key in page.keys]
+        entries = [document_of(key, now) for key in page.keys]
         print_json({"keys": entries, "next_cursor": page.cursor})
         return
     print_table(
-        ["id", "prefix", "state", "created", "last used", "requests", "name", "scopes"],
+        ["id", "prefix", "state", "created", "ends", "last used", "requests", "name", "scopes"],
         [
             (
                 key.id,
                 f"{key.prefix}...",
                 key.state(now).value,
                 iso8601(key.created_at),
+                None if key.ends_at == NEVER else iso8601(key.ends_at),
                 None if key.last_used_at is None else iso8601(key.last_used_at),
                 key.request_count,
                 key.name,
@@ -95,36 +132,29 @@ def list_keys(
             )
             for key in page.keys
         ],
+        order=["id", "name", "state", "last used", "requests", "ends", "prefix"],
+        folds=["name", "scopes"],
     )
+    if soon := sum(key.ends_soon(now) for key in page.keys):
+        days = ENDS_SOON // DAY
+        print(f"{soon} of these end within {days} days: rotate them.", file=sys.stderr)
     if page.cursor is not None:
         print(f"There are more: --cursor {page.cursor}", file=sys.stderr)
 
 
 @keys.command()
-@click.argument("organization")
-@click.argument("id")
-@gate_option
-@store_option
-@json_option
-def show(
-    organization: str, id: str, named: str | None, store: str | None, *, as_json: bool
-) -> None:
-    """Show the key ID of ORGANIZATION."""
-    gate = gate_of(named, store)
-
-    async def work() -> tuple[ApiKey, int]:
-        return await gate.keys.get(organization, id), await gate.now()
-
-    _print(*call(gate, work), as_json=as_json)
-
-
-@keys.command()
-@click.argument("organization")
+@organization_argument
 @click.argument("id")
 @click.option("--name", help="another name")
 @click.option("--scope", "scopes", multiple=True, help="instead of all its scopes; repeat for more")
 @click.option("--days", type=float, help="days from now until it expires")
-@click.option("--never-expires", is_flag=True, help="it has no expiry any more")
+@click.option("--never-expires", is_flag=True, help="it has no expiry but the service's maximum")
+@labels_option("instead of all its labels; repeat for more")
+@click.option("--no-labels", is_flag=True, help="it has no label any more")
+@addresses_option
+@click.option("--any-address", is_flag=True, help="any address may use it")
+@limits_option("instead of all its limits; repeat for more")
+@click.option("--no-limits", is_flag=True, help="it has no limit of its own any more")
 @gate_option
 @store_option
 @json_option
@@ -134,19 +164,29 @@ def update(
     name: str | None,
     scopes: tuple[str, ...],
     days: float | None,
+    labels: dict[str, str],
+    addresses: tuple[str, ...],
+    limits: dict[str, str],
     named: str | None,
     store: str | None,
     *,
     never_expires: bool,
+    no_labels: bool,
+    any_address: bool,
+    no_limits: bool,
     as_json: bool,
 ) -> None:
     """Change the live key ID of ORGANIZATION; its text stays.
 
-    Scopes and expiry hold from the next request on.
+    Scopes, expiry, addresses and limits hold from the next request on.
     """
+    new_labels = replaced(labels, dropped=no_labels, options=("--label", "--no-labels"))
+    allowed = replaced(addresses, dropped=any_address, options=("--address", "--any-address"))
+    own = replaced(limits, dropped=no_limits, options=("--limit", "--no-limits"))
     if never_expires and days is not None:
         raise click.UsageError("Give --days or --never-expires, not both.")
-    if not (name is not None or scopes or days is not None or never_expires):
+    given = name, days, new_labels, allowed, own
+    if not (scopes or never_expires) and all(value is None for value in given):
         raise click.UsageError("Give something to change: see --help.")
     gate = gate_of(named, store)
     expiry: float | Unchanged | None = UNCHANGED
@@ -155,7 +195,14 @@ def update(
 
     async def work() -> tuple[ApiKey, int]:
         key = await gate.keys.update(
-            organization, id, name=name, scopes=scopes or None, expires_in_days=expiry
+            organization,
+            id,
+            name=name,
+            scopes=scopes or None,
+            expires_in_days=expiry,
+            labels=new_labels,
+            addresses=allowed,
+            limits=own,
         )
         return key, await gate.now()
 
@@ -163,7 +210,7 @@ def update(
 
 
 @keys.command()
-@click.argument("organization")
+@organization_argument
 @click.argument("id")
 @click.option(
     "--overlap-days",
@@ -173,6 +220,7 @@ def update(
     help="days for which the old key still works, at most 90; 0 ends it at once",
 )
 @click.option("--yes", is_flag=True, help="do not ask before a key ends at once")
+@creator_option
 @gate_option
 @store_option
 @json_option
@@ -180,6 +228,7 @@ def rotate(
     organization: str,
     id: str,
     overlap_days: float,
+    created_by: str,
     named: str | None,
     store: str | None,
     *,
@@ -188,21 +237,23 @@ def rotate(
 ) -> None:
     """Replace the key ID of ORGANIZATION, and print the text of its successor: this once.
 
-    The successor has the same name, scopes and lifetime. The old key works until the overlap is
-    over.
+    The successor has the same name, scopes, lifetime, labels, addresses and limits. The old key
+    works until the overlap is over.
     """
     gate = gate_of(named, store)
 
     async def work() -> tuple[RotatedKey, int]:
         if not yes and overlap_days == 0:
             _confirm("End", await gate.keys.get(organization, id))
-        rotated = await gate.keys.rotate(organization, id, overlap_days=overlap_days)
+        rotated = await gate.keys.rotate(
+            organization, id, overlap_days=overlap_days, created_by=created_by
+        )
         return rotated, await gate.now()
 
     rotated, now = call(gate, work)
     if as_json:
-        document = _document(rotated.successor, now)
-        print_json({**document, "api_key": rotated.text, "replaces": _document(rotated.old, now)})
+        document = document_of(rotated.successor, now)
+        print_json({**document, "api_key": rotated.text, "replaces": document_of(rotated.old, now)})
         return
     _print_text(rotated.text)
     old = rotated.old
@@ -211,7 +262,7 @@ def rotate(
 
 
 @keys.command()
-@click.argument("organization")
+@organization_argument
 @click.argument("id")
 @click.option("--successors", is_flag=True, help="the keys as well that replaced it by rotation")
 @click.option("--yes", is_flag=True, help="do not ask: a revoked key never works again")
@@ -244,6 +295,19 @@ def revoke(
 
 @keys.command()
 @gate_option
+@json_option
+def pattern(named: str | None, *, as_json: bool) -> None:
+    """Print the regular expression by which secret scanners find keys. No store is asked."""
+    format = gate_of(named, None if named else "memory://").format
+    if as_json:
+        words = {"brand": format.brand, "environment": format.environment}
+        print_json({**words, "pattern": format.scanner})
+        return
+    print(format.scanner)
+
+
+@keys.command()
+@gate_option
 @store_option
 @json_option
 def verify(named: str | None, store: str | None, *, as_json: bool) -> None:
@@ -252,10 +316,10 @@ def verify(named: str | None, store: str | None, *, as_json: bool) -> None:
     Nothing is counted. Exit code 1 where the key is not active.
     """
     gate = gate_of(named, store)
-    text = getpass("Key: ") if sys.stdin.isatty() else sys.stdin.readline()
+    text = read_secret("Key: ")
 
     async def work() -> tuple[ApiKey, int]:
-        return await _found(gate, text.strip()), await gate.now()
+        return await _found(gate, text), await gate.now()
 
     key, now = call(gate, work)
     _print(key, now, as_json=as_json)
@@ -263,11 +327,18 @@ def verify(named: str | None, store: str | None, *, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
+keys.add_command(import_keys)
+
+
 async def _found(gate: Gate, text: str) -> ApiKey:
-    token = gate.format.read([b"Bearer " + text.encode()])
+    token = gate.format.parse(text)
     key = await gate.store.find(token.handle)
-    if key is None or not token.accepts(key):
-        raise NotFound
+    if key is None:
+        raise KeyNotFound
+    if not token.accepts(key):
+        found = await gate.explain(text)  # Refuses a wrong secret, if the pepper is known.
+        (reason,) = [shown.refused for shown in found.keys]
+        raise InvalidRequest([Problem("key", _NOT_ACCEPTED.format(reason and reason.advice))])
     return key
 
 
@@ -286,25 +357,29 @@ def _print_text(text: str) -> None:
 
 
 def _print(key: ApiKey, now: int, *, as_json: bool) -> None:
-    document = _document(key, now)
+    document = document_of(key, now)
     if as_json:
         print_json(document)
         return
-    values = [(name, _shown(value)) for name, value in document.items()]
+    values = [(name, shown(value)) for name, value in document.items()]
     print_fields(values)
 
 
-def _shown(value: Any) -> object:
-    return " ".join(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType] - scopes
+def shown(value: Any) -> object:
+    """Return a value of :func:`document_of` for people."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={text}" for name, text in value.items()) or None  # pyright: ignore[reportUnknownVariableType] - labels
+    return " ".join(value) or None if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType] - scopes
 
 
-def _document(key: ApiKey, now: int) -> dict[str, Any]:
+def document_of(key: ApiKey, now: int) -> dict[str, Any]:
     """Return a key as JSON: instants are ISO 8601 in UTC, or null."""
+    details = key.details or KeyDetails()
     instants = {
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
-        "rotated_at": None if key.details is None else key.details.rotated_at,
+        "rotated_at": details.rotated_at,
         "last_used_at": key.last_used_at,
     }
     return {
@@ -316,5 +391,10 @@ def _document(key: ApiKey, now: int) -> dict[str, Any]:
         "scopes": list(key.scopes),
         **{name: None if at is None else iso8601(at) for name, at in instants.items()},
         "request_count": key.request_count,
-        "successor_id": key.successor,
+        "ends_soon": key.ends_soon(now),
+        "successor_id": details.successor,
+        "created_by": details.created_by,
+        "labels": dict(details.labels),
+        "addresses": list(details.addresses),
+        "limits": dict(details.limits),
     }

@@ -10,19 +10,49 @@ from typing import Final
 
 import click
 
-from ..errors import ConfigurationError, InvalidRequest, Refusal, StoreUnavailable
+from ..errors import (
+    ClaimRefused,
+    ConfigurationError,
+    InvalidFormat,
+    InvalidRequest,
+    KeyNotFound,
+    NotFound,
+    Refusal,
+    StoreUnavailable,
+)
+from .accounts import claim, create
+from .audit import audit
 from .db import db
 from .demo import demo
 from .doctor import doctor
 from .explain import explain
+from .find import find_keys
 from .init import init
 from .keys import keys
+from .migrate import migrate
 from .organizations import orgs
+from .refused import refused_keys
+from .routes import openapi, routes
+from .show import show_key
 from .simulate import simulate
+from .usage import usage
+from .watch import watch
 
 REFUSED: Final = 1
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
+
+_SENTENCES: Final[dict[type[Refusal], str]] = {
+    NotFound: "The organization has no such key: see 'lockgate keys list ORGANIZATION', or find it "
+    "in all organizations by 'lockgate keys find ID'.",
+    InvalidFormat: "This is not the whole text of a key of this gate: paste all of it, in one "
+    "line. 'lockgate keys find' takes a part of it.",
+    KeyNotFound: "No key in this store has this text: it was mistyped, is gone, or belongs to "
+    "another store. 'lockgate keys find' takes its beginning.",
+    ClaimRefused: "There is no such account, or another user has claimed it: see 'lockgate audit "
+    "ORGANIZATION'.",
+}
+"""What a person in a shell reads instead of the sentence for a client of HTTP."""
 
 _EXTRAS: Final = {"db": "sql", "fastapi": "cli,fastapi", "flask": "cli,flask"}
 """Extras that bring more than ``cli``, by command or framework."""
@@ -34,8 +64,27 @@ def lockgate() -> None:
     """API keys, scopes and rate limits that really hold."""
 
 
-for _command in (db, demo, doctor, explain, init, keys, orgs, simulate):
+for _command in (
+    audit,
+    db,
+    demo,
+    doctor,
+    explain,
+    init,
+    keys,
+    migrate,
+    openapi,
+    orgs,
+    routes,
+    simulate,
+    watch,
+):
     lockgate.add_command(_command)
+keys.add_command(find_keys)
+keys.add_command(refused_keys)
+keys.add_command(show_key)
+for _command in (create, claim, usage):
+    orgs.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,11 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for field, message in problem.problems:
             print(f"{name}: {field}: {message}", file=sys.stderr)
         return REFUSED
-    except StoreUnavailable as problem:
-        print(f"{name}: {problem}", file=sys.stderr)
+    except StoreUnavailable:
+        print(f"{name}: The store cannot be used: the lines above say why.", file=sys.stderr)
         return UNAVAILABLE
     except Refusal as problem:
-        print(f"{name}: {problem}", file=sys.stderr)
+        print(f"{name}: {_SENTENCES.get(type(problem), problem)}", file=sys.stderr)
         return REFUSED
     except (ConfigurationError, OSError) as problem:
         print(f"{name}: {problem}", file=sys.stderr)

@@ -1,40 +1,127 @@
-"""``lockgate orgs``: the plan and the usage of an organization."""
+"""``lockgate orgs``: list organizations, show and change their plans, limits and windows."""
 
-from typing import Any
+import re
+import sys
+from collections.abc import Callable, Mapping
+from shlex import quote
+from typing import Any, Final, TypeVar
 
 import click
 
+from ..core.plans import LIMITS
+from ..core.timestamps import iso8601
+from ..errors import InvalidRequest, Problem
 from ..gate import Gate
+from ..services.organizations import ListedOrganization, OrganizationPage, OwnLimits
 from ..services.rate_limit_status import Status, status_of
-from .output import json_option, print_fields, print_json
-from .settings import call, gate_of, gate_option, store_option
+from ..stores.base import UnreadableState
+from .instants import Instant, moment, read_end
+from .limit_rates import EACH
+from .output import json_option, plain, print_fields, print_json, print_table, progress
+from .settings import call, gate_of, gate_option, organization_argument, store_option
 
-_LIMITS = ("rpm", "rph", "rpd", "concurrent")
+_COUNTED: Final = {
+    **{limit: f"requests {span}" for limit, span in EACH.items()},
+    "concurrent": "jobs at the same time",
+}
+"""What each limit of a plan counts."""
+_CHANGE: Final = re.compile(r"(\+?)([0-9]{1,16})")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def limit_options(notes: Mapping[str, str], **settings: Any) -> Callable[[F], F]:
+    """Return a decorator that adds an option for each limit of a plan to a command.
+
+    Args:
+        notes: the ends of their help texts, by the name of the limit.
+        settings: of each option, as click takes them.
+    """
+
+    def decorate(command: F) -> F:
+        for name in reversed(LIMITS):
+            what = _COUNTED[name] + notes.get(name, "")
+            command = click.option(f"--{name}", help=what, **settings)(command)
+        return command
+
+    return decorate
+
+
+own_limit_options: Final = limit_options({"rpm": " instead of the plan's"}, type=int)
+"""Adds the options of an organization's own limits to a command."""
 
 
 @click.group()
 def orgs() -> None:
-    """Show and change the plans of organizations, and what they have used."""
+    """List organizations, show and change their plans and limits, and what they have used."""
+
+
+@orgs.command("list")
+@click.option("--plan", help="only organizations to which this plan applies")
+@click.option("--limit", default=100, show_default=True, help="about how many to print")
+@click.option("--cursor", help="the cursor of the page before")
+@gate_option
+@store_option
+@json_option
+def list_organizations(
+    plan: str | None,
+    limit: int,
+    cursor: str | None,
+    named: str | None,
+    store: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """List the organizations that have a key or an assigned plan, with live keys and last use."""
+    gate = gate_of(named, store)
+    page = call(gate, lambda: _page(gate, limit, cursor, plan))
+    if as_json:
+        entries = [
+            {
+                "organization_id": one.id,
+                "plan": one.plan.name,
+                "assigned_plan": one.assigned,
+                "live_keys": one.live_keys,
+                "last_used_at": None if one.last_used_at is None else iso8601(one.last_used_at),
+            }
+            for one in page.organizations
+        ]
+        print_json({"organizations": entries, "next_cursor": page.cursor})
+        return
+    print_table(
+        ["plan", "live keys", "last used", "organization"],
+        [
+            (
+                *(one.plan.name, one.live_keys),
+                *(None if one.last_used_at is None else iso8601(one.last_used_at), one.id),
+            )
+            for one in page.organizations
+        ],
+        order=["organization", "last used", "live keys"],
+    )
+    if page.cursor is not None:
+        print(f"There are more: --cursor {page.cursor}", file=sys.stderr)
 
 
 @orgs.command()
-@click.argument("organization")
+@organization_argument
 @gate_option
 @store_option
 @json_option
 def show(organization: str, named: str | None, store: str | None, *, as_json: bool) -> None:
     """Show the plan of ORGANIZATION, its limits, and what its windows count."""
     gate = gate_of(named, store)
-    _print(organization, call(gate, lambda: _status(gate, organization)), as_json=as_json)
+
+    async def work() -> Status:
+        await note_unknown(gate, organization)
+        return await read_status(gate, organization)
+
+    print_status(organization, call(gate, work), as_json=as_json)
 
 
 @orgs.command()
-@click.argument("organization")
+@organization_argument
 @click.argument("plan")
-@click.option("--rpm", type=int, help="requests a minute instead of the plan's")
-@click.option("--rph", type=int, help="requests an hour")
-@click.option("--rpd", type=int, help="requests a day")
-@click.option("--concurrent", type=int, help="jobs at the same time")
+@own_limit_options
 @gate_option
 @store_option
 @json_option
@@ -50,31 +137,210 @@ def place(
     """Put ORGANIZATION on PLAN, with limits of its own if some are given.
 
     It holds from the next request on; what is counted stays counted. Limits that are not given are
-    the plan's.
+    the plan's. Standard error names an organization that is new.
     """
     gate = gate_of(named, store)
     given = {name: limit for name, limit in limits.items() if limit is not None}
 
-    async def work() -> Status:
+    async def work() -> tuple[Status, bool]:
+        known = await gate.organizations.is_known(organization)
         await gate.organizations.place(organization, plan, **given)
-        return await _status(gate, organization)
+        return await read_status(gate, organization), known
 
-    _print(organization, call(gate, work), as_json=as_json)
+    status, known = call(gate, work)
+    print_status(organization, status, as_json=as_json)
+    if not known:
+        print("This is a new organization: check its id if you meant another.", file=sys.stderr)
 
 
-async def _status(gate: Gate, organization: str) -> Status:
+@orgs.command()
+@organization_argument
+@limit_options(
+    {"rpm": "; +N adds to the present limit", "concurrent": "; none: no limit"}, metavar="N"
+)
+@click.option("--clear", multiple=True, type=click.Choice([*LIMITS, "all"]), help="the plan's")
+@click.option(
+    "--until",
+    callback=read_end,
+    help="the end of what is set: tonight (midnight here), 2h, 3d, 2026-11-24 or 2026-11-24T09:30",
+)
+@gate_option
+@store_option
+@json_option
+def limits(
+    organization: str,
+    clear: tuple[str, ...],
+    until: Instant | None,
+    named: str | None,
+    store: str | None,
+    *,
+    as_json: bool,
+    **given: str | None,
+) -> None:
+    """Show the limits of ORGANIZATION, or set and clear its own.
+
+    They hold from the next request on, until they are cleared or --until an instant, when the
+    limits of before hold again; the plan stays. N is a number, +N to add to the present limit, or
+    none for no limit.
+    """
+    changes = {name: change for name, change in given.items() if change is not None}
+    if both := [name for name in changes if name in clear or "all" in clear]:
+        raise click.UsageError(f"Set {both[0]} or clear it, not both.")
+    if until is not None and not changes:
+        raise click.UsageError("--until is the end of a limit: give one, such as --rpd +500.")
+    gate = gate_of(named, store)
+
+    async def work() -> OwnLimits:
+        await _check_known(gate, organization)
+        found = await gate.organizations.limits(organization)
+        values = {name: _limit(name, change, found) for name, change in changes.items()}
+        cleared = LIMITS if "all" in clear else clear
+        if values:
+            end = None if until is None else moment(until.after(await gate.now()))
+            await gate.organizations.set_limits(organization, until=end, clear=cleared, **values)
+        elif cleared:
+            await gate.organizations.clear_limits(organization, *cleared)
+        return await gate.organizations.limits(organization)
+
+    found = call(gate, work)
+    _print_limits(organization, found, as_json=as_json)
+    if changes and not as_json and until is None and found.assigned not in gate.plans.custom:
+        clearing = " ".join(f"--clear {name}" for name in changes)
+        command = f"lockgate orgs limits {quote(organization)} {clearing}"
+        print(f"This holds until it is cleared: {plain(command)}", file=sys.stderr)
+
+
+@orgs.command()
+@organization_argument
+@click.option("--yes", is_flag=True, help="do not ask")
+@gate_option
+@store_option
+@json_option
+def reset(
+    organization: str, named: str | None, store: str | None, *, yes: bool, as_json: bool
+) -> None:
+    """Empty the windows of ORGANIZATION: it may use its limits anew.
+
+    Windows that are damaged are emptied too. Keys, plan and slots stay. Processes forget remembered
+    refusals within a second.
+    """
+    gate = gate_of(named, store)
+
+    async def work() -> Status:
+        await _check_known(gate, organization)
+        if not yes:
+            try:
+                usage = (await read_status(gate, organization)).usage
+                used = ", ".join(f"{used.used} in the {name}" for name, used in usage.items())
+            except UnreadableState:
+                used = "its windows are damaged"
+            click.confirm(f"Forget the usage of {organization!r} ({used})?", abort=True, err=True)
+        await gate.organizations.reset(organization)
+        return await read_status(gate, organization)
+
+    print_status(organization, call(gate, work), as_json=as_json)
+
+
+async def note_unknown(gate: Gate, organization: str) -> None:
+    """Say on standard error that an organization is unknown, if it is: its id may be mistyped."""
+    if not await gate.organizations.is_known(organization):
+        print(f"{_unknown(gate, organization)}.", file=sys.stderr)
+
+
+async def _check_known(gate: Gate, organization: str) -> None:
+    """Refuse an unknown organization: a mistyped id must not create one.
+
+    Raises:
+        InvalidRequest: it is unknown.
+    """
+    if not await gate.organizations.is_known(organization):
+        remedy = "check the id; 'lockgate orgs create' or 'orgs place' puts a new one on a plan."
+        message = f"{_unknown(gate, organization)}: {remedy}"
+        raise InvalidRequest([Problem("organization", message)])
+
+
+def _unknown(gate: Gate, organization: str) -> str:
+    shown = gate.format.redact(organization)  # It may be a key, pasted in the wrong place.
+    return f"{shown!r} has no key, no plan and no use"
+
+
+async def _page(gate: Gate, limit: int, cursor: str | None, plan: str | None) -> OrganizationPage:
+    """Walk through all organizations until there are enough."""
+    found: list[ListedOrganization] = []
+    with progress("Reading organizations") as shown:
+        while True:
+            wanted = limit - len(found)
+            page = await gate.organizations.list(limit=wanted, cursor=cursor, plan=plan)
+            found += page.organizations
+            cursor = page.cursor
+            shown(f"{len(found)} found")
+            if cursor is None or len(found) >= limit:
+                return OrganizationPage(found, cursor)
+
+
+def _limit(name: str, change: str, found: OwnLimits) -> int | None:
+    """Return a limit as an option gives it: ``N``, ``+N`` or ``none``."""
+    if change == "none":
+        return None
+    parts = _CHANGE.fullmatch(change)
+    if parts is None:
+        raise click.BadParameter(f"{change!r}: use a number, +number or none", param_hint=name)
+    present: int | None = getattr(found.plan, name)
+    if not parts[1]:
+        return int(parts[2])
+    if present is None:
+        raise click.BadParameter("there is no limit to add to", param_hint=name)
+    return present + int(parts[2])
+
+
+def _print_limits(organization: str, found: OwnLimits, *, as_json: bool) -> None:
+    limits = {name: getattr(found.plan, name) for name in LIMITS}
+    if as_json:
+        document = {
+            "organization_id": organization,
+            "plan": found.plan.name,
+            "assigned_plan": found.assigned,
+            "limits": limits,
+            "own_limits": dict(found.own),
+            "temporary_limits": {
+                name: {"limit": limit, "until": iso8601(until)}
+                for name, (limit, until) in found.temporary.items()
+            },
+        }
+        print_json(document)
+        return
+    print_fields([("organization", organization), ("plan", found.plan.name)])
+    print()
+    rows = [
+        (name, "no limit" if limit is None else limit, _source(name, found))
+        for name, limit in limits.items()
+    ]
+    print_table(["limit", "number", "from"], rows)
+
+
+def _source(name: str, found: OwnLimits) -> str:
+    """Return where a limit comes from, and the end of a temporary one."""
+    source = "own" if name in found.own else "plan"
+    if name not in found.temporary:
+        return source
+    return f"own until {iso8601(found.temporary[name].until)}"
+
+
+async def read_status(gate: Gate, organization: str) -> Status:
+    """Return the plan of an organization and what its windows count."""
     plan = await gate.organizations.plan(organization)
     now = gate.clock() if gate.clock else None
     return status_of(plan, await gate.store.peek(organization, plan.windows, now))
 
 
-def _print(organization: str, status: Status, *, as_json: bool) -> None:
+def print_status(organization: str, status: Status, *, as_json: bool) -> None:
+    """Print the plan of an organization and what its windows count."""
     plan = status.plan
     if as_json:
         document: dict[str, Any] = {
             "organization_id": organization,
             "plan": plan.name,
-            "limits": {name: getattr(plan, name) for name in _LIMITS},
+            "limits": {name: getattr(plan, name) for name in LIMITS},
             "usage": {name: usage._asdict() for name, usage in status.usage.items()},
         }
         print_json(document)

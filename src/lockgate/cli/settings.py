@@ -3,13 +3,23 @@
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stdout
+from getpass import getuser
 from importlib import import_module
-from typing import Any, Final, TypeVar
+from traceback import extract_tb
+from typing import Any, Final, TypeVar, cast
 
 import click
 
-from ..errors import ConfigurationError
+from lockgate.options import StoreOptions
+
+from ..core.changes import Actor, acting
+from ..core.plans import ID_MAX_LENGTH, is_id
+from ..errors import ConfigurationError, LockgateError
 from ..gate import Gate
+from ..services.store_errors import unavailable
+from ..stores.base import StoreError
+from .config_file import file_settings
 from .store_urls import HELP as STORE_HELP
 from .store_urls import store_url
 
@@ -19,6 +29,15 @@ _GATE: Final = "LOCKGATE_GATE"
 _DEADLINE: Final = 10.0
 """The deadline of commands, in seconds: longer than a request's."""
 
+
+def checked_id(ctx: click.Context, param: click.Parameter, id: str | None) -> str | None:
+    """Return the id of an organization; a text that none can have (D36) is wrong usage."""
+    if id is not None and not is_id(id):
+        raise click.BadParameter(f"An id is a text of 1 to {ID_MAX_LENGTH} characters.", ctx, param)
+    return id
+
+
+organization_argument: Final = click.argument("organization", callback=checked_id)
 gate_option: Final = click.option(
     "--gate",
     "named",
@@ -36,56 +55,98 @@ def gate_of(named: str | None, store: str | None) -> Gate:
         named: ``module:attribute`` of the service's gate.
         store: the option ``--store``, used where no gate is named, with ``LOCKGATE_BRAND``,
             ``LOCKGATE_ENVIRONMENT``, ``LOCKGATE_PEPPER`` (several with blanks between them,
-            newest first) and ``LOCKGATE_NEXT_PEPPER``.
+            newest first) and ``LOCKGATE_NEXT_PEPPER``. A variable replaces the setting of the
+            file, and the option or ``LOCKGATE_BRAND`` replaces the file's gate.
 
     Raises:
-        ConfigurationError: the name is not that of a gate, or a variable is missing.
+        ConfigurationError: the name is not that of a gate, or a variable is missing and not in the
+            file of the current folder either.
     """
     if named is not None:
         if store is not None:
             raise ConfigurationError("A gate has its store already: leave out --store, or --gate.")
-        return _loaded(named)
+        gate = loaded(named, "gate")
+        if not isinstance(gate, Gate):
+            raise ConfigurationError(f"{named!r} is a {type(gate).__name__}, not a lockgate.Gate.")
+        return gate
+    given = file_settings()
     brand = os.environ.get("LOCKGATE_BRAND", "")
+    if "gate" in given and not brand and store is None:
+        return gate_of(given["gate"], None)
+    brand = brand or given.get("brand", "")
     if not brand:
         raise ConfigurationError(
             f"Which keys are meant is not known: set {_GATE} to the service's gate (module:name), "
             "or LOCKGATE_BRAND to the first part of its keys, with LOCKGATE_STORE and "
-            "LOCKGATE_PEPPER as the service has them."
+            "LOCKGATE_PEPPER as the service has them. All but secrets may be in lockgate.toml."
         )
     return Gate(
-        store_url(store),
+        store_url(store, given.get("store")),
         brand=brand,
-        environment=os.environ.get("LOCKGATE_ENVIRONMENT", "live"),
+        environment=os.environ.get("LOCKGATE_ENVIRONMENT") or given.get("environment", "live"),
         peppers=[pepper.encode() for pepper in os.environ.get("LOCKGATE_PEPPER", "").split()],
         next_pepper=os.environ.get("LOCKGATE_NEXT_PEPPER", "").encode() or None,
-        deadline=_DEADLINE,
+        store_options=StoreOptions(deadline=_DEADLINE),
     )
 
 
 def call(gate: Gate, work: Callable[[], Awaitable[T]]) -> T:
-    """Run the work of a command, then close its gate; return the result."""
+    """Run the work of a command, then close its gate; return the result.
+
+    Its changes are recorded as those of the operator, by the login name.
+
+    Raises:
+        StoreUnavailable: a call of the store failed; the log says why.
+    """
     import asyncio
 
     async def run() -> T:
         try:
             return await work()
+        except (StoreError, TimeoutError) as failure:
+            raise unavailable(gate.events, failure) from failure
         finally:
             await gate.close()
 
-    return asyncio.run(run())
+    with acting(Actor("operator", _login())):
+        return asyncio.run(run())
 
 
-def _loaded(named: str) -> Gate:
+def _login() -> str | None:
+    try:
+        return getuser()
+    except (KeyError, OSError, ImportError):  # A container may give this user id no name.
+        return str(os.getuid()) if hasattr(os, "getuid") else None
+
+
+def loaded(named: str, kind: str) -> object:
+    """Return an object of the service by ``module:name``, found from the current folder.
+
+    Args:
+        named: the module, a colon, and the name in it, with dots for attributes.
+        kind: the kind of object, for messages.
+
+    Raises:
+        ConfigurationError: there is no such module or name.
+    """
     module, colon, path = named.partition(":")
     if not colon:
-        raise ConfigurationError(f"{named!r} is no gate: write it as module:name.")
+        raise ConfigurationError(f"{named!r} is no {kind}: write it as module:name.")
     sys.path.insert(0, os.getcwd())  # As uvicorn and gunicorn find an application.
     try:
-        found: Any = import_module(module)
+        with redirect_stdout(sys.stderr):  # What it prints is no output of the command.
+            found: Any = import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as problem:
-        raise ConfigurationError(f"No gate can be loaded from {named!r}: {problem}.") from problem
-    if not isinstance(found, Gate):
-        raise ConfigurationError(f"{named!r} is a {type(found).__name__}, not a lockgate.Gate.")
-    return found
+        raise ConfigurationError(f"No {kind} can be loaded from {named!r}: {problem}.") from problem
+    except LockgateError:
+        raise
+    except Exception as problem:  # Its text may hold a secret, such as the URL of a database.
+        frames = extract_tb(problem.__traceback__)
+        last = next(f for f in reversed(frames) if not f.filename.startswith("<"))
+        raise ConfigurationError(
+            f"{module!r} raises {type(problem).__name__} in {last.filename}, line {last.lineno}: "
+            f"see 'python -c \"import {module}\"'."
+        ) from problem
+    return cast(object, found)

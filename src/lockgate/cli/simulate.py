@@ -2,14 +2,16 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
+from ..core.limits import Limit
 from ..core.plans import LIMITS, Plan, PlanBook
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND, iso8601
 from ..errors import ConfigurationError
@@ -17,6 +19,10 @@ from ..testing import plot
 from ..testing.simulation import Simulation
 from ..testing.simulation import simulate as simulated
 from ..testing.trace import Arrival
+from .limit_rates import EACH
+from .output import json_option, print_json
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 CALLS_AT_MOST: Final = 1_000_000
 START: Final = 20_000 * DAY
@@ -32,6 +38,12 @@ def _span(context: click.Context, parameter: click.Parameter, value: str) -> int
         raise click.BadParameter("use a time such as 90s, 10m, 2h or 3d") from None
 
 
+def _limits(
+    context: click.Context, parameter: click.Parameter, values: Sequence[str]
+) -> list[Limit]:
+    return [Limit(name.strip(), rates) for name, _, rates in (one.partition("=") for one in values)]
+
+
 def _rate(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, int]:
     try:
         return rate_of(value)
@@ -39,11 +51,16 @@ def _rate(context: click.Context, parameter: click.Parameter, value: str) -> tup
         raise click.BadParameter("use a rate such as 90/minute or 2/second") from None
 
 
+def _window_options(command: F) -> F:
+    for limit in reversed(EACH):
+        text = f"another limit {EACH[limit]}"
+        command = click.option(f"--{limit}", type=int, metavar="N", help=text)(command)
+    return command
+
+
 @click.command()
 @click.option("--plan", "name", default="free", show_default=True, help="plan to start from")
-@click.option("--rpm", type=int, metavar="N", help="another limit a minute")
-@click.option("--rph", type=int, metavar="N", help="another limit an hour")
-@click.option("--rpd", type=int, metavar="N", help="another limit a day")
+@_window_options
 @click.option("--exact", is_flag=True, help="keep every call apart")
 @click.option(
     "--trace", metavar="FILE", help="calls to replay, one time a line; - reads standard input"
@@ -73,6 +90,15 @@ def _rate(context: click.Context, parameter: click.Parameter, value: str) -> tup
 )
 @click.option("--seed", type=int, default=0, help="for the same random calls again")
 @click.option("--svg", metavar="FILE", help="write a picture as well")
+@click.option(
+    "--limit",
+    "named",
+    callback=_limits,
+    multiple=True,
+    metavar="NAME=RATES",
+    help="a named limit of these calls, such as export=3/hour; may be repeated",
+)
+@json_option
 def simulate(
     name: str,
     trace: str | None,
@@ -81,8 +107,10 @@ def simulate(
     pattern: str,
     seed: int,
     svg: str | None,
+    named: list[Limit],
     *,
     exact: bool,
+    as_json: bool,
     **limits: int | None,
 ) -> int:
     """Show what a plan does to traffic."""
@@ -91,10 +119,19 @@ def simulate(
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")  # Not every terminal has the plot's characters.
-    return run(plan, arrivals, svg)
+    if trace is None and pattern == "random" and not as_json:
+        print(f"random traffic of --seed {seed}")
+    return run(plan, arrivals, svg, named, as_json=as_json)
 
 
-def run(plan: Plan, arrivals: Iterable[Arrival], svg: str | None) -> int:
+def run(
+    plan: Plan,
+    arrivals: Iterable[Arrival],
+    svg: str | None,
+    limits: Sequence[Limit] = (),
+    *,
+    as_json: bool = False,
+) -> int:
     """Simulate, print what the callers saw, and draw it.
 
     Raises:
@@ -106,12 +143,31 @@ def run(plan: Plan, arrivals: Iterable[Arrival], svg: str | None) -> int:
         if len(calls) == CALLS_AT_MOST:
             raise ConfigurationError(f"These are more than {CALLS_AT_MOST:,} calls: take fewer.")
         calls.append(arrival)
-    simulation = simulated(plan, calls)
-    print(summary(simulation))
-    print(plot.terminal(simulation))
+    simulation = simulated(plan, calls, limits)
+    if as_json:
+        print_json(document(simulation))
+    else:
+        print(summary(simulation))
+        print(plot.terminal(simulation))
     if svg is not None:
         Path(svg).write_text(plot.svg(simulation), encoding="utf-8")
     return 0
+
+
+def document(simulation: Simulation) -> dict[str, Any]:
+    """Return the figures of a simulation, for programs."""
+    calls, admitted = len(simulation.outcomes), len(simulation.admitted)
+    return {
+        "plan": simulation.plan.name,
+        "calls": calls,
+        "admitted": admitted,
+        "refused": calls - admitted,
+        "longest_wait": -(-simulation.longest_wait // SECOND),
+        "windows": [
+            {"name": w.name, "limit": w.limit, "worst": w.worst, "refused": w.refused}
+            for w in simulation.windows()
+        ],
+    }
 
 
 def summary(simulation: Simulation) -> str:
@@ -139,10 +195,10 @@ def plan_of(name: str, limits: dict[str, int | None], *, exact: bool) -> Plan:
     book = PlanBook()
     given = dict.fromkeys(LIMITS) if name in book.custom else dict[str, int | None]()
     changed = {name: limit for name, limit in limits.items() if limit is not None}
-    plan = book.plan_of(book.place("simulated", name, given | changed))
+    plan = book.plan_of(book.place("simulated", name, given | changed), now=0)
     resolution = None if exact else plan.resolution
     full_name = "-".join([plan.name, *(f"{name}{limit}" for name, limit in changed.items())])
-    return Plan(full_name, plan.rpm, plan.rph, plan.rpd, plan.concurrent, resolution)
+    return replace(plan, name=full_name, resolution=resolution)
 
 
 def made_up(pattern: str, rate: tuple[int, int], span: int, seed: int) -> Iterator[Arrival]:
