@@ -1,0 +1,294 @@
+"""Serve the pages: the routes, the checks before each of them, and the two adapters."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Literal, NamedTuple, Unpack
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .. import asgi, wsgi
+from ..core.access_rule import Rule
+from ..core.rate_limit_headers import rate_limit_exceeded
+from ..errors import (
+    Header,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Refusal,
+    SessionInvalid,
+    SessionRequired,
+    StepUpRequired,
+    UnsupportedMediaType,
+)
+from ..gate import Gate
+from ..sync import run
+from ..web import asgi_request, asgi_response, wsgi_request, wsgi_response
+from ..web.bodies import BODY_LIMIT
+from ..web.entry import Measured, entry_in
+from ..web.operations.operation import ReadBody, Reply
+from ..web.operations.table import refused
+from ..web.request import SAFE_METHODS, RequestView
+from ..web.requirements import AT_MOUNT, REQUIRES
+from . import account_pages, key_forms, key_pages, operator_pages, usage_pages
+from .forms import TOKEN_FIELD, Form
+from .options import Options
+from .site import Site
+from .visit import Visit
+
+Handler = Callable[[Visit], Awaitable[Reply]]
+Needs = Literal["nothing", "session", "organization", "operator"]
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OPEN: Final = Rule(public=True, answers_refusals=True)
+"""The pages verify sessions themselves, and refuse requests by pages."""
+_RULES: Final = {"* /{path:path}": _OPEN}
+_WRITE: Final = "account:write"
+
+
+class Page(NamedTuple):
+    """The handlers of one path, and what its visitors need."""
+
+    section: str
+    get: Handler | None
+    post: Handler | None = None
+    needs: Needs = "organization"
+    is_free: bool = False
+    """Whether its form is not counted, so that it always works."""
+    scope: str = _WRITE
+    """The scope that the role of a session needs to send its form."""
+    to_see: str = "account:read"
+    """The scope that the role needs to see the page."""
+
+
+PAGES: Final = {
+    "/keys": Page(
+        "keys", key_pages.list_keys, key_pages.search_keys, is_free=True, scope="account:read"
+    ),
+    "/keys/new": Page("keys", key_forms.new_key, key_forms.create_key, to_see=_WRITE),
+    "/keys/{id}": Page("keys", key_pages.show_key),
+    "/keys/{id}/edit": Page("keys", key_forms.edit_key, key_forms.update_key, to_see=_WRITE),
+    "/keys/{id}/rotate": Page(
+        "keys", key_forms.confirm_rotation, key_forms.rotate_key, to_see=_WRITE
+    ),
+    "/keys/{id}/revoke": Page(
+        "keys", key_pages.confirm_revocation, key_pages.revoke_key, is_free=True, to_see=_WRITE
+    ),
+    "/usage": Page("usage", usage_pages.show_usage),
+    "/usage.json": Page("usage", usage_pages.live_usage),
+    "/claim": Page("claim", account_pages.list_claims, account_pages.claim, "session"),
+    "/workspace": Page(
+        "claim", None, account_pages.open_workspace, "session", scope="account:read"
+    ),
+    "/operator": Page("operator", operator_pages.search, operator_pages.find, "operator", True),
+    "/operator/organization": Page(
+        "operator", operator_pages.show_organization, operator_pages.change_plan, "operator"
+    ),
+    "/operator/key": Page("operator", operator_pages.show_key, None, "operator"),
+    "/operator/limit": Page("operator", None, operator_pages.set_limit, "operator"),
+    "/operator/revoke": Page("operator", None, operator_pages.revoke, "operator", True),
+    "/sign-in": Page("", None, account_pages.sign_agent_in, "nothing"),
+    "/sign-out": Page("", None, account_pages.sign_agent_out, is_free=True),
+}
+
+
+def dashboard(gate: Gate, **options: Unpack[Options]) -> ASGIApp:
+    """Return the dashboard of a gate as an ASGI application, to be mounted anywhere.
+
+    Its pages need a session that the gate accepts; their forms are accepted from the gate's own
+    origins only (``Gate(public_url=)``). An application that :func:`protect` guards needs no rule
+    for it. It counts nothing in the windows of organizations.
+
+    Args:
+        gate: with a session verifier.
+        options: see :class:`~lockgate.dashboard.Options`.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, its store would block the event loop,
+            or an option is malformed.
+    """
+    return Router([Route("/{path:path}", _AsgiPages(Site(gate, **options)))])
+
+
+def wsgi_dashboard(gate: Gate, **options: Unpack[Options]) -> WSGIApplication:
+    """Return the dashboard of a gate as a WSGI application; see :func:`dashboard`.
+
+    Mount it outside the application that a gate protects: see :func:`wsgi_mount`.
+
+    Args:
+        gate: with a session verifier.
+        options: see :class:`~lockgate.dashboard.Options`.
+
+    Raises:
+        ConfigurationError: the gate has no session verifier, its store needs an event loop, or an
+            option is malformed.
+    """
+    site = Site(gate, **options)
+
+    def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        base = environ.get("SCRIPT_NAME", "").encode("latin-1").decode("utf-8", "replace")
+        read = wsgi_request.body_reader(environ)
+        caller, spent = wsgi_request.WsgiRequest(environ), _spent_budget(environ)
+        reply = run(answer(site, caller, base, read, spent))
+        return wsgi_response.respond(reply, environ, start_response)
+
+    guarded = wsgi.GateMiddleware(serve, gate, _RULES)
+    guarded.guard.audited = True  # It has no other routes.
+
+    def mounted(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if not environ.get("PATH_INFO"):  # The mount itself, without a slash behind it.
+            environ = {**environ, "PATH_INFO": "/"}
+        return guarded(environ, start_response)
+
+    return mounted
+
+
+class _AsgiPages:
+    """The pages as an ASGI application: guarded, and public to a gate outside."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._guarded = asgi.GateMiddleware(self._answer, site.gate, _RULES)
+        self._guarded.guard.audited = True  # It has no other routes.
+        setattr(self, REQUIRES, _OPEN)
+        setattr(self, AT_MOUNT, True)  # Starlette leads there from the path without a slash.
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._guarded(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        read, base = asgi_request.body_reader(receive), scope.get("root_path", "")
+        try:
+            caller, spent = asgi_request.AsgiRequest(scope), _spent_budget(scope)
+            reply = await answer(self._site, caller, base, read, spent)
+        except asgi_request.ClientGone:
+            return
+        await asgi_response.respond(reply, scope, send)
+
+
+async def answer(
+    site: Site, caller: RequestView, base: str, read: ReadBody, spent: Measured | None
+) -> Reply:
+    """Answer a request for a page; a refusal is a page, too.
+
+    Args:
+        site: the dashboard.
+        caller: the request; its path is below the mount.
+        base: the path of the mount.
+        read: reads the body.
+        spent: the budget of the client's address, if it is spent.
+    """
+    visit = Visit(site, caller, base)
+    try:
+        if spent is not None and caller.path not in site.assets:  # The page needs its styles.
+            plan, reading = spent
+            refusal = rate_limit_exceeded(plan.windows, reading)
+            if not any(b"text/html" in value for value in caller.header(b"accept")):
+                return refused(refusal, site.gate)  # In a tenth of the time of a page.
+            raise refusal
+        return await _answer(visit, read)
+    except Refusal as refusal:
+        return _refused(visit, refusal)
+
+
+async def _answer(visit: Visit, read: ReadBody) -> Reply:
+    caller, site = visit.caller, visit.site
+    method = "GET" if caller.method == "HEAD" else caller.method
+    path = caller.path
+    asset = site.assets.get(path)
+    if asset is not None or path in {"", "/"}:
+        if method != "GET":
+            raise MethodNotAllowed(["GET", "HEAD"])
+        return asset or visit.redirect("/keys")
+    page = _find(visit, path)
+    handler = {"GET": page.get, "POST": page.post}.get(method)
+    if handler is None:
+        handlers = {"GET": page.get, "HEAD": page.get, "POST": page.post}
+        raise MethodNotAllowed(name for name, known in handlers.items() if known is not None)
+    visit.section = page.section
+    await _admit(visit, page)
+    visit.query = Form(caller.query)
+    if method == "POST":
+        types = [value.partition(b";")[0].strip() for value in caller.header(b"content-type")]
+        if types != [b"application/x-www-form-urlencoded"]:
+            raise UnsupportedMediaType
+        visit.form = Form(await read(BODY_LIMIT))
+        if page.needs != "nothing":
+            site.tokens.check(visit.form.one(TOKEN_FIELD), visit.signed_in)
+            if not page.is_free:
+                await visit.count_write()
+    return await handler(visit)
+
+
+def _spent_budget(held: Mapping[str, Any]) -> Measured | None:
+    """Return the budget of a client's address, if it is spent, from a scope or environment."""
+    entry = entry_in(held)
+    return None if entry is None else entry.spent_budget()
+
+
+def _find(visit: Visit, path: str) -> Page:
+    """Return the page of a path, and note the id of a key in it.
+
+    Raises:
+        NotFound: the path has no page.
+    """
+    segments = path.split("/")
+    for index, segment in enumerate(segments):
+        if _UUID.fullmatch(segment):
+            visit.key, segments[index] = segment, "{id}"
+            break
+    page = PAGES.get("/".join(segments))
+    has_place = visit.key or "{id}" not in path
+    if page is None or not has_place or (page.needs == "operator" and not visit.site.operator):
+        raise NotFound
+    return page
+
+
+async def _admit(visit: Visit, page: Page) -> None:
+    """Check that a visitor has what a page needs: a session, an organization, a role.
+
+    Raises:
+        Refusal: they have not.
+    """
+    needs = page.needs
+    if needs == "nothing":
+        return
+    await visit.sign_in()
+    await visit.find_operator()
+    if needs == "operator" and not visit.is_operator:
+        raise NotFound
+    if needs == "organization":
+        await visit.find_organization()
+    else:
+        await visit.find_role(visit.signed_in)
+    if needs != "operator":
+        reads = visit.caller.method in SAFE_METHODS
+        visit.need(page.to_see if reads else page.scope)
+
+
+def _refused(visit: Visit, refusal: Refusal) -> Reply:
+    """Return the page that tells of a refusal."""
+    t, headers = visit.site.texts, _headers_of(refusal)
+    if isinstance(refusal, SessionRequired | SessionInvalid):
+        lead = t("signin.ended" if isinstance(refusal, SessionInvalid) else "signin.lead")
+        if isinstance(refusal, StepUpRequired):
+            lead = t.sentence(refusal.message)
+        return account_pages.sign_in_page(visit, refusal.status, headers, lead)
+    title = t.find(f"error.{refusal.code}") or t("error.title")
+    lead = t.find(f"error.{refusal.code}_lead") or t.sentence(refusal.message)
+    problems = [p.message for p in refusal.problems] if isinstance(refusal, InvalidRequest) else []
+    return visit.page(
+        "error.html",
+        refusal.status,
+        headers,
+        title=title,
+        lead=lead,
+        problems=[t.sentence(text) for text in problems],
+        refusal=refusal,
+        can_retry=visit.caller.method in {"GET", "HEAD"} and refusal.status in {429, 503},
+    )
+
+
+def _headers_of(refusal: Refusal) -> tuple[Header, ...]:
+    return tuple(one for one in refusal.headers() if one[0] != b"cache-control")

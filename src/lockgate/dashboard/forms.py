@@ -1,0 +1,100 @@
+"""Forms of pages: their fields, and the token that binds each to its session (CSRF)."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+from urllib.parse import parse_qs
+
+from itsdangerous import BadSignature, TimestampSigner
+
+from ..core.digests import Peppers
+from ..errors import Forbidden, InvalidRequest, Problem
+from ..sessions import Session
+
+FIELDS_AT_MOST: Final = 200
+TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
+LIFETIME: Final = 12 * 3600
+"""Seconds for which a page's form can be sent."""
+
+
+class FormOutdated(Forbidden):
+    """The token of a form is missing, too old, or of another session."""
+
+    code = "FORM_OUTDATED"
+    sentence = "This form is out of date: open the page again, and send it from there."
+
+
+class Form:
+    """The fields of a form that was sent.
+
+    Args:
+        body: ``application/x-www-form-urlencoded``, in UTF-8.
+
+    Raises:
+        InvalidRequest: it is not in UTF-8, or has too many fields.
+    """
+
+    def __init__(self, body: bytes = b"") -> None:
+        try:
+            self._fields: Mapping[str, Sequence[str]] = parse_qs(
+                body.decode(),
+                keep_blank_values=True,
+                max_num_fields=FIELDS_AT_MOST,
+                errors="strict",
+            )
+        except ValueError:
+            raise InvalidRequest(
+                [Problem("", "The form is not readable: send it again.")]
+            ) from None
+
+    def one(self, name: str, default: str = "") -> str:
+        """Return the only value of a field; the default if it is missing or comes twice."""
+        values = self._fields.get(name, ())
+        return values[0] if len(values) == 1 else default
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Return every value of a field."""
+        return tuple(self._fields.get(name, ()))
+
+    def lines(self, name: str) -> list[str]:
+        """Return the lines of a field that are not blank."""
+        return [line.strip() for line in self.one(name).splitlines() if line.strip()]
+
+
+class FormTokens:
+    """Makes and checks the tokens of forms.
+
+    A token is signed with a secret of its own, derived from the gate's oldest pepper: so every
+    process accepts it, and no secret is added. A gate without peppers draws one for this process.
+    It names the person and not their cookie, which identity providers replace every minute.
+
+    Args:
+        peppers: of the gate.
+    """
+
+    def __init__(self, peppers: Peppers) -> None:
+        drawn = peppers.pseudonym("dashboard", "forms") if peppers.seals else secrets.token_hex()
+        self._signer = TimestampSigner(drawn, salt="lockgate.dashboard", digest_method=sha256)
+
+    def write(self, session: Session) -> str:
+        """Return a new token for a session."""
+        return self._signer.sign(_person(session)).decode()
+
+    def check(self, token: str, session: Session) -> None:
+        """Check the token of a form that was sent.
+
+        Raises:
+            FormOutdated: it is not a token of this session from the last :data:`LIFETIME` seconds.
+        """
+        try:
+            person = self._signer.unsign(token, max_age=LIFETIME)
+        except BadSignature:
+            raise FormOutdated from None
+        if not secrets.compare_digest(person, _person(session)):
+            raise FormOutdated
+
+
+def _person(session: Session) -> bytes:
+    named = repr((session.organization, session.user, session.agent))
+    return sha256(named.encode("utf-8", "surrogatepass")).hexdigest().encode()

@@ -1,0 +1,229 @@
+"""The forms of keys: create, edit and rotate them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..core.api_keys import OVERLAP_AT_MOST, ApiKey
+from ..core.timestamps import DAY
+from ..errors import InvalidRequest, KeyLimitReached, Problem, Refusal, SessionInvalid
+from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, Unchanged
+from ..web.operations.operation import Reply
+from .forms import Form
+from .key_pages import find_live
+from .moments import moment_of
+from .visit import Visit
+
+DAYS: Final = (7, 30, 60, 90, 180, 365)
+OVERLAPS: Final = (0, 1, 7, 30, OVERLAP_AT_MOST)
+_FIELDS: Final = ("name", "expires_in_days", "scopes", "labels", "addresses")
+_NOT_A_NUMBER: Final = -1.0
+"""No lifetime: the service says which there are."""
+
+
+async def new_key(visit: Visit) -> Reply:
+    """Show the form for a new key."""
+    full = "full" if "*" in visit.gate.catalogue.scopes else "some"
+    longest = _longest(visit)
+    expires = "" if longest is None or longest >= DAYS[-1] else "maximum"
+    return await _form(visit, None, {"access": full, "expires": expires})
+
+
+async def create_key(visit: Visit) -> Reply:
+    """Create a key and show it, once."""
+    form, gate = visit.form, visit.gate
+    try:
+        await visit.check_key(form.one("name"), _scopes(form))
+        with visit.changing():
+            created = await gate.keys.create(
+                visit.owner,
+                form.one("name"),
+                _scopes(form),
+                _days(form),
+                created_by=visit.creator,
+                labels=_labels(form),
+                addresses=form.lines("addresses"),
+            )
+    except (InvalidRequest, KeyLimitReached) as refusal:
+        return await _form(visit, None, _values(form), refusal)
+    await _check_agent(visit, created.key.id)
+    return _created(visit, created.key, created.text)
+
+
+async def edit_key(visit: Visit) -> Reply:
+    """Show the form to change a key."""
+    key, _ = await find_live(visit)
+    details = key.details
+    labels = () if details is None else details.labels
+    values = {
+        "name": key.name,
+        "expires": "keep",
+        "access": "full" if "*" in key.scopes else "some",
+        "scopes": key.scopes,
+        "labels": "\n".join(map("=".join, labels)),
+        "addresses": "\n".join(key.addresses),
+    }
+    return await _form(visit, key, values)
+
+
+async def update_key(visit: Visit) -> Reply:
+    """Change a key."""
+    key, _ = await find_live(visit)
+    form = visit.form
+    days: float | Unchanged | None = UNCHANGED
+    if form.one("expires") != "keep":
+        days = _days(form)
+    try:
+        await visit.check_key(form.one("name"), _scopes(form))
+        with visit.changing():
+            await visit.gate.keys.update(
+                visit.owner,
+                key.id,
+                name=form.one("name"),
+                scopes=_scopes(form),
+                expires_in_days=days,
+                labels=_labels(form),
+                addresses=form.lines("addresses"),
+            )
+    except InvalidRequest as refusal:
+        return await _form(visit, key, _values(form), refusal)
+    return visit.redirect(f"/keys/{key.id}?done=updated")
+
+
+async def confirm_rotation(visit: Visit) -> Reply:
+    """Ask how long a key works beside its successor."""
+    key, _ = await find_live(visit)
+    return visit.page("rotate.html", key=key, overlaps=OVERLAPS, chosen=int(OVERLAP_DAYS))
+
+
+async def rotate_key(visit: Visit) -> Reply:
+    """Replace a key and show its successor, once."""
+    key = await visit.gate.keys.get(visit.owner, visit.key)
+    await visit.check_key(key.name, key.scopes)
+    with visit.changing():
+        rotated = await visit.gate.keys.rotate(
+            visit.owner,
+            visit.key,
+            overlap_days=_number(visit.form.one("overlap")),
+            created_by=visit.creator,
+        )
+    await _check_agent(visit, rotated.successor.id)
+    return _created(visit, rotated.successor, rotated.text, rotated.old)
+
+
+async def _check_agent(visit: Visit, id: str) -> None:
+    """Revoke a key that an agent created while a claim ended its session (D46).
+
+    Raises:
+        SessionInvalid: a claim did.
+    """
+    accounts = visit.gate.accounts
+    if accounts is not None and visit.signed_in.agent:
+        try:
+            await accounts.agents.still(visit.owner)
+        except SessionInvalid:
+            await visit.gate.keys.revoke(visit.owner, id)
+            raise
+
+
+def _created(visit: Visit, key: ApiKey, text: str, old: ApiKey | None = None) -> Reply:
+    ends = None if old is None or old.expires_at is None else moment_of(old.expires_at)
+    if old is not None and old.revoked_at is not None:
+        ends = None
+    return visit.page("created.html", 201, key=key, text=text, old=old, old_ends=ends)
+
+
+async def _form(
+    visit: Visit,
+    key: ApiKey | None,
+    values: Mapping[str, Any],
+    refusal: InvalidRequest | KeyLimitReached | None = None,
+) -> Reply:
+    """Return the form to create or to edit a key, with what was wrong with it."""
+    plan = await visit.gate.organizations.plan(visit.owner)
+    longest = _longest(visit)
+    empty = dict.fromkeys(("name", "expires", "days", "labels", "addresses"), "")
+    return visit.page(
+        "key_form.html",
+        200 if refusal is None else refusal.status,
+        key=key,
+        values={**empty, "access": "some", "scopes": (), **values},
+        problems=_problems(visit, refusal),
+        notice=_notice(visit, refusal),
+        plan=plan,
+        areas=_areas(visit),
+        has_full="*" in visit.gate.catalogue.scopes,
+        days=[number for number in DAYS if longest is None or number <= longest],
+        longest=longest,
+        expires=None if key is None or key.expires_at is None else moment_of(key.expires_at),
+    )
+
+
+def _problems(visit: Visit, refusal: Refusal | None) -> dict[str, list[str]]:
+    """Return the problems of a form by field; those of scopes by index under their field."""
+    problems: dict[str, list[str]] = {}
+    if isinstance(refusal, InvalidRequest):
+        for field, text in refusal.problems:
+            named = field.partition(".")[0]
+            place = named if named in _FIELDS else "name"
+            problems.setdefault(place, []).append(visit.site.texts.sentence(text))
+    return problems
+
+
+def _notice(visit: Visit, refusal: Refusal | None) -> str | None:
+    if refusal is None or isinstance(refusal, InvalidRequest):
+        return None
+    return visit.site.texts.sentence(refusal.message)
+
+
+def _areas(visit: Visit) -> list[list[tuple[str, str | None]]]:
+    """Return the scopes of the catalogue with their descriptions, those of one area together."""
+    areas: dict[str, list[tuple[str, str | None]]] = {}
+    for scope in sorted(visit.gate.catalogue.scopes - {"*"}):
+        described = scope, visit.site.texts.find(f"scope.{scope}")
+        areas.setdefault(scope.partition(":")[0], []).append(described)
+    return [*areas.values()]
+
+
+def _longest(visit: Visit) -> int | None:
+    max_age = visit.gate.keys.max_age
+    return None if max_age is None else max_age // DAY
+
+
+def _values(form: Form) -> dict[str, Any]:
+    """Return the entered values, to show them again."""
+    names = "name", "expires", "days", "access", "labels", "addresses"
+    return {**{name: form.one(name) for name in names}, "scopes": form.all("scopes")}
+
+
+def _scopes(form: Form) -> Sequence[str]:
+    return ("*",) if form.one("access") == "full" else form.all("scopes")
+
+
+def _days(form: Form) -> float | None:
+    chosen = form.one("expires")
+    if chosen in {"", "maximum"}:
+        return None
+    return _number(form.one("days") if chosen == "custom" else chosen)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        return _NOT_A_NUMBER
+
+
+def _labels(form: Form) -> dict[str, str]:
+    """Return the labels that were entered.
+
+    Raises:
+        InvalidRequest: a line is no label, or a name comes twice.
+    """
+    labels: dict[str, str] = {}
+    for line in form.lines("labels"):
+        name, found, value = line.partition("=")
+        name = name.strip()
+        if not found or name in labels:
+            raise InvalidRequest([Problem("labels", "Write each label once, as name=value.")])
+        labels[name] = value
+    return labels

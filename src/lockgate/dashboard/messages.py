@@ -1,0 +1,371 @@
+"""The texts of the dashboard, which a host may replace one by one."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ..core.api_keys import DAYS_AT_MOST, SCOPES_AT_MOST
+from ..errors import ConfigurationError
+
+_DAYS: Final = f"Use a number of days greater than 0 and at most {DAYS_AT_MOST}"
+MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "skip": "Skip to content",
+        "settings": "Settings",
+        "navigation": "Sections",
+        "nav.keys": "API keys",
+        "nav.usage": "Usage",
+        "nav.claim": "Connect workspace",
+        "nav.operator": "Operations",
+        "home": "Back to {name}",
+        "sign_out": "Sign out",
+        "organization": "Workspace",
+        "you": "you",
+        "agent": "agent",
+        "never": "Never",
+        "none": "None",
+        "cancel": "Cancel",
+        "copy": "Copy",
+        "copied": "Copied",
+        "copy_failed": "Select the text and copy it by hand.",
+        "next": "Next page",
+        "first": "First page",
+        "pages": "Pages",
+        "ago.now": "just now",
+        "ago.minutes": "{n} min ago",
+        "ago.hours": "{n} h ago",
+        "ago.days": "{n} d ago",
+        "in.minutes": "in {n} min",
+        "in.hours": "in {n} h",
+        "in.days": "in {n} d",
+        "from": "from {address}",
+        "state.active": "Active",
+        "state.revoked": "Revoked",
+        "state.expired": "Expired",
+        "state.rotated": "Being replaced",
+        "state.soon": "Expires soon",
+        # The list
+        "keys.title": "API keys",
+        "keys.lead": "Keys let programs call {name} for this workspace. Keep them secret: a key "
+        "does whatever its scopes allow, for whoever has it.",
+        "keys.new": "Create new key",
+        "keys.empty": "No API keys yet",
+        "keys.empty_lead": "Create the first one to call the API from your own code.",
+        "keys.search": "Name or key prefix",
+        "keys.search_submit": "Search",
+        "keys.matching": "Keys that match “{text}”",
+        "keys.filtered": "Keys with the label {label}",
+        "keys.both": "Keys with the label {label} that match “{text}”",
+        "keys.none_found": "There are none.",
+        "keys.unfilter": "Show all keys",
+        "keys.caption": "The API keys of this workspace, newest first",
+        "column.name": "Name",
+        "column.key": "Key",
+        "column.scopes": "Scopes",
+        "column.created": "Created",
+        "column.used": "Last used",
+        "column.expires": "Expires",
+        "column.state": "State",
+        "by": "by {creator}",
+        "scopes.more": "+{n}",
+        "scopes.full": "Full access",
+        # Create and edit
+        "create.title": "Create new key",
+        "create.lead": "The key is shown once, on the next page. Copy it there.",
+        "create.submit": "Create key",
+        "create.limits": "Requests with every key of this workspace count together, on the plan "
+        "{plan}: {limits}.",
+        "limit.minute": "{n} a minute",
+        "limit.hour": "{n} an hour",
+        "limit.day": "{n} a day",
+        "limit.concurrent": "{n} jobs at a time",
+        "limit.any": "without a limit",
+        "edit.title": "Edit key",
+        "edit.submit": "Save changes",
+        "edit.lead": "The key itself stays the same. Changes apply from the next request on.",
+        "field.name": "Name",
+        "field.name_hint": "What uses the key, such as “build server”. 1 to 100 characters.",
+        "field.expires": "Expiration",
+        "field.expires_keep": "Keep: {date}",
+        "field.expires_never": "No expiration",
+        "field.expires_maximum": "The maximum: {n} days",
+        "field.expires_days": "{n} days",
+        "field.expires_day": "1 day",
+        "field.expires_year": "1 year",
+        "field.expires_custom": "Another number of days",
+        "field.days": "Days",
+        "field.access": "Access",
+        "field.access_full": "Full access",
+        "field.access_full_hint": "Every operation, also those that are added later.",
+        "field.access_some": "Selected scopes",
+        "field.access_some_hint": "Only what you tick below.",
+        "field.advanced": "Labels and allowed addresses",
+        "field.labels": "Labels",
+        "field.labels_hint": "One name=value on a line, at most 16, to find the key by.",
+        "field.addresses": "Allowed addresses",
+        "field.addresses_hint": "One address or network on a line, such as 203.0.113.7 or "
+        "2001:db8::/32. Empty: any address may use the key.",
+        "problems": "The key was not saved. Please check:",
+        # Sentences of errors that are for callers of the API
+        f"Give 1 to {SCOPES_AT_MOST} scopes.": f"Choose at least one, at most {SCOPES_AT_MOST}.",
+        f"{_DAYS}, or null.": f"{_DAYS}.",
+        # Created
+        "created.title": "Your new key",
+        "created.lead": "Copy the key now and store it in a safe place. It is not shown again.",
+        "created.rotated": "The old key works until {date}. Replace it by this one before then.",
+        "created.rotated_now": "The old key no longer works.",
+        "created.key": "The new key",
+        "created.listed": "In lists: {prefix}…",
+        "created.try": "Try it",
+        "created.done": "I have stored the key",
+        # One key
+        "key.created": "Created",
+        "key.expires": "Expires",
+        "key.used": "Last used",
+        "key.requests": "Requests",
+        "key.scopes": "Scopes",
+        "key.labels": "Labels",
+        "key.addresses": "Allowed addresses",
+        "key.any_address": "Any address",
+        "key.id": "Key ID",
+        "key.revoked": "Revoked",
+        "key.successor": "Replaced by",
+        "key.show_successor": "the new key",
+        "key.facts": "Details",
+        "key.usage": "Usage of this key",
+        "key.limits": "Limits of this key",
+        "key.edit": "Edit",
+        "key.rotate": "Rotate",
+        "key.revoke": "Revoke",
+        "key.actions": "Actions",
+        "done.updated": "The key was changed.",
+        "done.revoked": "The key was revoked. No process accepts it any more.",
+        "done.claimed": "The workspace is connected to your login.",
+        "done.plan": "The plan was changed. It applies from the next request on.",
+        "done.limit": "The limit was changed. It applies from the next request on.",
+        # Rotate
+        "rotate.title": "Rotate key",
+        "rotate.lead": "A new key with the same name, scopes, labels and addresses replaces this "
+        "one. Both work during the overlap, so that nothing stops while you replace it.",
+        "rotate.overlap": "The old key works for",
+        "rotate.overlap_none": "0 days: it stops at once",
+        "rotate.overlap_hint": "Responses to the old key announce its end in their headers.",
+        "rotate.submit": "Rotate key",
+        # Revoke
+        "revoke.title": "Revoke this key?",
+        "revoke.lead": "Every program that uses it loses access at once. This cannot be undone.",
+        "revoke.unused": "The key was never used, so nothing should break.",
+        "revoke.used": "It was last used {when}{where}. Whatever sent that request stops working.",
+        "revoke.week": "Units in the last 7 days: {n}.",
+        "revoke.rotate": "To replace it without an interruption, rotate it instead.",
+        "revoke.successors": "Also revoke the key that replaces it",
+        "revoke.submit": "Revoke key",
+        # Usage
+        "usage.title": "Usage",
+        "usage.lead": "What this workspace uses of its plan {plan}. All keys count together.",
+        "usage.now": "Limits now",
+        "usage.minute": "Last minute",
+        "usage.hour": "Last hour",
+        "usage.day": "Last 24 hours",
+        "usage.concurrent": "Jobs at a time",
+        "usage.limits": "Limits of single operations",
+        "usage.named": "{name}, last {span}",
+        "span.second": "second",
+        "span.seconds": "{n} seconds",
+        "span.minute": "minute",
+        "span.minutes": "{n} minutes",
+        "span.hour": "hour",
+        "span.hours": "{n} hours",
+        "span.day": "day",
+        "usage.of": "{used} of {limit}",
+        "usage.used": "{used}, no limit",
+        "usage.full_until": "Full until {time}",
+        "usage.stale": "The service does not answer: these numbers may be old.",
+        "usage.history": "Over time",
+        "usage.by": "Span",
+        "usage.by_minute": "Last hour",
+        "usage.by_hour": "Last 7 days",
+        "usage.by_day": "Last 90 days",
+        "usage.no_history": "This service keeps no usage over time.",
+        "usage.quiet": "No requests in this time.",
+        "usage.admitted": "Units admitted",
+        "usage.refused": "Requests refused",
+        "usage.summary": "{admitted} units admitted and {refused} requests refused. The highest "
+        "bar: {most}.",
+        "usage.units": "A request takes as many units as it costs, most often 1.",
+        "usage.table": "Show as a table",
+        "usage.time": "From",
+        "usage.refusals": "Refused requests",
+        "usage.refusals_none": "No request was refused in this time.",
+        "usage.reason": "Reason",
+        "usage.number": "Number",
+        "refused.minute": "The limit of the minute was reached",
+        "refused.hour": "The limit of the hour was reached",
+        "refused.day": "The limit of the day was reached",
+        "refused.limit": "The limit of a single operation was reached",
+        "refused.concurrent": "All job slots were taken",
+        "refused.INSUFFICIENT_SCOPE": "The key lacked the scope",
+        "refused.KEY_REVOKED": "The key was revoked",
+        "refused.KEY_EXPIRED": "The key had expired",
+        "refused.METHOD_NOT_ALLOWED": "The method is not allowed",
+        "refused.NOT_FOUND": "No such path",
+        "refused.other": "Another reason",
+        # Claim
+        "claim.title": "Connect workspace",
+        "claim.lead": "Agents that registered with your e-mail address. Connect one to manage its "
+        "keys with your login. Its credits, results and keys stay as they are.",
+        "claim.empty": "Nothing to connect",
+        "claim.empty_lead": "No agent has registered with {email}.",
+        "claim.keys": "Keys of this workspace",
+        "claim.more": "The workspace has more keys than these.",
+        "claim.question": "Its keys",
+        "claim.keep": "I know these keys: keep them",
+        "claim.revoke": "I do not know them all: revoke every key of this workspace",
+        "claim.token": "Let the agent sign in with its dashboard token as before",
+        "claim.submit": "Connect",
+        "claim.open": "Open",
+        "claim.leave": "Back to {organization}",
+        "claim.connected": "Connected {when}",
+        "claim.company": "Company: {name}",
+        "claim.registered": "Registered {when}",
+        # Signing in, and errors
+        "signin.title": "Sign in",
+        "signin.again": "Sign in again",
+        "signin.lead": "Sign in to manage the API keys of your workspace.",
+        "signin.ended": "Your session has ended. Sign in again; nothing was changed.",
+        "signin.link": "Sign in",
+        "signin.agent": "Agents sign in with their dashboard token",
+        "signin.token": "Dashboard token",
+        "signin.token_submit": "Sign in as the agent",
+        "error.title": "That did not work",
+        "error.NOT_FOUND": "There is nothing here",
+        "error.NOT_FOUND_lead": "The address is wrong, or it belongs to another workspace.",
+        "error.STORE_UNAVAILABLE": "Temporarily unavailable",
+        "error.STORE_UNAVAILABLE_lead": "The keys cannot be read or changed at the moment. Keys "
+        "that are in use may still work. Try again in a few seconds.",
+        "error.NO_ORGANIZATION": "No workspace yet",
+        "error.NO_ORGANIZATION_lead": "Your login belongs to no workspace of this service.",
+        "error.RATE_LIMIT_EXCEEDED": "Too many requests",
+        "error.INSUFFICIENT_SCOPE": "Your role does not allow this",
+        "error.FORM_OUTDATED": "This form is out of date",
+        "error.FORM_OUTDATED_lead": "It is from another session, or older than 12 hours. Nothing "
+        "was changed: open the page again, and send the form from there.",
+        "error.again": "Try again",
+        "error.back": "Back to the API keys",
+        # Operators
+        "operator.title": "Operations",
+        "operator.lead": "Find an organization by a part of its ID, or a key by its ID, its "
+        "beginning or its text.",
+        "operator.search": "Organization or a part of its ID, key ID, prefix or key",
+        "operator.search_submit": "Search",
+        "operator.organizations": "Organizations",
+        "operator.found": "Keys found",
+        "operator.found_none": "No key begins like this, and no organization has it in its ID.",
+        "operator.found_short": "Every key of this service begins like this: enter more "
+        "characters.",
+        "operator.differs": "A key begins like this text, but it could not be verified that the "
+        "whole text is this key's: if it is complete, a later character differs.",
+        "operator.cut": "There are more organizations than were searched: enter the whole ID.",
+        "operator.by_text": "The whole text is this key's.",
+        "operator.open": "Open this organization",
+        "operator.unknown": "It has no plan, key, account or usage so far: is its ID right?",
+        "operator.organization": "Organization",
+        "operator.plan": "Plan",
+        "operator.live": "Live keys",
+        "operator.keys": "Keys",
+        "operator.limits": "Plan and limits",
+        "operator.limits_hint": "Empty: the limit of the plan applies. “none”: no limit. "
+        "A change ends temporary limits.",
+        "operator.temporary": "Temporary limit",
+        "operator.temporary_limit": "Limit",
+        "operator.temporary_number": "Number",
+        "operator.temporary_for": "For",
+        "operator.temporary_hours": "{n} h",
+        "operator.temporary_submit": "Set limit",
+        "operator.temporary_now": "{limit}: {number} until {time}",
+        "operator.limits_submit": "Change plan",
+        "operator.explain": "The next request",
+        "operator.admitted": "It would be admitted.",
+        "operator.refused": "It would be refused with {code}: {advice}",
+        "operator.changes": "Audit log",
+        "operator.changes_none": "No changes are recorded.",
+        "operator.when": "When",
+        "operator.who": "Who",
+        "operator.what": "What",
+        "operator.before": "Before",
+        "operator.after": "After",
+        "operator.rpm": "Requests a minute",
+        "operator.rph": "Requests an hour",
+        "operator.rpd": "Requests a day",
+        "operator.concurrent": "Jobs at a time",
+        # The scopes of spec 5.3
+        "scope.*": "Full access to all endpoints",
+        "scope.models:*": "List models, generate and edit images",
+        "scope.models:read": "List models only",
+        "scope.models:write": "Generate and edit images",
+        "scope.jobs:*": "Create, list and cancel jobs",
+        "scope.jobs:read": "List jobs and read their status",
+        "scope.jobs:write": "Create and cancel jobs",
+        "scope.upload:*": "Upload files",
+        "scope.account:read": "Read account and organization information",
+    }
+)
+"""The texts in English, by name. Words in braces are filled in."""
+
+_FREE: Final = ("error.", "plan.", "refused.", "scope.")
+"""The beginnings of names that a host may add."""
+
+
+class Texts:
+    """The texts of one dashboard.
+
+    Args:
+        replaced: texts in place of :data:`MESSAGES`; a name with a space in it is a sentence of
+            an error of lockgate's, in English.
+
+    Raises:
+        ConfigurationError: a name is unknown, or a text has a word in braces that is not filled in.
+    """
+
+    def __init__(self, replaced: Mapping[str, str]) -> None:
+        for name, text in replaced.items():
+            known = MESSAGES.get(name)
+            if known is None and " " not in name and not name.startswith(_FREE):
+                raise ConfigurationError(f"There is no message {name!r}: see dashboard.MESSAGES.")
+            if known is not None:
+                _check_words(name, text, known)
+        self._texts: Final = {**MESSAGES, **replaced}
+
+    def __call__(self, name: str, /, **words: object) -> str:
+        """Return the text of this name with its words filled in."""
+        return self._texts[name].format_map(words) if words else self._texts[name]
+
+    def find(self, name: str) -> str | None:
+        """Return the text of this name, without words; None: the name is unknown."""
+        return self._texts.get(name)
+
+    def sentence(self, text: str) -> str:
+        """Return a sentence of an error in the language of the texts, if it was translated."""
+        return self._texts.get(text, text)
+
+
+class _Words(dict[str, object]):
+    """Notes which words a text asks for."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = ""
+        return ""
+
+
+def _check_words(name: str, text: str, known: str) -> None:
+    allowed, wanted = _Words(), _Words()
+    known.format_map(allowed)
+    try:
+        text.format_map(wanted)
+    except (ValueError, AttributeError, IndexError, KeyError) as problem:
+        raise ConfigurationError(f"The message {name!r} is malformed: {problem}.") from None
+    if unknown := wanted.keys() - allowed.keys():
+        raise ConfigurationError(
+            f"The message {name!r} has {{{min(unknown)}}}, which is not filled in: it may have "
+            f"{', '.join(sorted(allowed)) or 'no word in braces'}."
+        )

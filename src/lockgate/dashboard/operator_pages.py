@@ -1,0 +1,240 @@
+"""The pages of operators: find organizations and keys, explain refusals, change plans, audit."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from ..core.api_keys import ApiKey
+from ..core.changes import Change, Fields
+from ..core.key_search import holds_secret
+from ..core.plans import LIMITS, is_id
+from ..core.timestamps import DAY, SECOND
+from ..errors import ConfigurationError, InvalidRequest, NotFound, Problem
+from ..services.organizations import ListedOrganization
+from ..web.operations.operation import Reply
+from .key_pages import facts_of
+from .key_rows import row_of
+from .moments import Moment, moment_of
+from .usage_pages import history_of, meters_of, named_meters, span_of
+from .visit import Visit
+
+ON_A_PAGE: Final = 50
+HOURS: Final = (1, 4, 12, 24, 72, 168)
+"""How long a temporary limit may last."""
+_CHANGES: Final = 25
+_KEYS: Final = 25
+_WALKED_AT_ONCE: Final = 200
+_STEPS_AT_MOST: Final = 5
+"""Pages of organizations that a search reads."""
+_INSTANTS: Final = ("expires_at", "revoked_at", "_ends_at")
+"""Endings of the names of fields that hold an instant."""
+
+
+async def search(visit: Visit) -> Reply:
+    """Show organizations, and the field to search."""
+    cursor = visit.query.one("cursor") or None
+    page = await visit.gate.organizations.list(limit=ON_A_PAGE, cursor=cursor)
+    now = await visit.gate.keys.now()
+    return visit.page(
+        "operator.html",
+        organizations=_listed(visit, page.organizations, now),
+        cursor=page.cursor,
+        is_first=cursor is None,
+        found=None,
+    )
+
+
+async def find(visit: Visit) -> Reply:
+    """Show the keys that a text leads to, or the organizations whose ids contain it.
+
+    The text comes in a form and not in a URL, since it may be a whole key.
+    """
+    text = visit.form.one("text").strip()
+    if not text:
+        return visit.redirect("/operator")
+    found = await visit.gate.keys.find(text, limit=ON_A_PAGE)
+    now = await visit.gate.keys.now()
+    named = is_id(text) and visit.gate.format.redact(text) == text
+    known = named and await visit.gate.organizations.is_known(text)
+    some, is_cut = await _containing(visit, text) if named and not found.keys else ([], False)
+    return visit.page(
+        "operator.html",
+        organizations=_listed(visit, some, now),
+        is_cut=is_cut,
+        cursor=None,
+        is_first=True,
+        found=[(row_of(visit, key, now), key.organization) for key in found.keys],
+        by=found.by,
+        differs=found.by == "prefix" and holds_secret(text, visit.gate.format),
+        is_short=_is_start(visit, text),
+        organization=text if known and text not in {one.id for one in some} else None,
+    )
+
+
+def _is_start(visit: Visit, text: str) -> bool:
+    """Return whether a text is only what all keys of the gate begin with, or a part of that."""
+    start = f"{visit.gate.format.brand}_{visit.gate.format.environment}_"
+    return start.startswith(text.rstrip(".\N{HORIZONTAL ELLIPSIS}"))
+
+
+async def _containing(visit: Visit, text: str) -> tuple[list[ListedOrganization], bool]:
+    """Return organizations whose ids contain a text, and whether more were left unread."""
+    part, cursor = text.casefold(), None
+    found: dict[str, ListedOrganization] = {}
+    for _ in range(_STEPS_AT_MOST):
+        page = await visit.gate.organizations.list(limit=_WALKED_AT_ONCE, cursor=cursor)
+        found.update((one.id, one) for one in page.organizations if part in one.id.casefold())
+        cursor = page.cursor
+        if cursor is None or len(found) >= ON_A_PAGE:
+            break
+    shown = [*found.values()][:ON_A_PAGE]
+    return shown, cursor is not None or len(found) > len(shown)
+
+
+def _listed(
+    visit: Visit, organizations: Iterable[ListedOrganization], now: int
+) -> list[tuple[ListedOrganization, str | None]]:
+    """Return organizations with about how long ago each was used."""
+    return [
+        (one, None if one.last_used_at is None else visit.ago(one.last_used_at, now))
+        for one in organizations
+    ]
+
+
+async def show_organization(visit: Visit) -> Reply:
+    """Show an organization: its plan, its usage, its keys, and what changed it."""
+    id, cursor = _organization(visit.query.one("id")), visit.query.one("cursor") or None
+    gate, after = visit.gate, visit.query.one("keys") or None
+    keys = await gate.keys.list(id, limit=_KEYS, cursor=after)
+    explained = await gate.explain(id)
+    changes = await gate.changes.list(id, limit=_CHANGES, cursor=cursor)
+    limits = await gate.organizations.limits(id)
+    return visit.page(
+        "organization.html",
+        id=id,
+        known=await gate.organizations.is_known(id),
+        explained=explained,
+        meters=meters_of(visit, explained),
+        named=named_meters(visit, explained),
+        keys=[row_of(visit, key, explained.at) for key in keys.keys],
+        keys_cursor=keys.cursor,
+        is_first_of_keys=after is None,
+        limits=limits,
+        temporary=[
+            (name, limit, moment_of(until)) for name, (limit, until) in limits.temporary.items()
+        ],
+        hours=HOURS,
+        plans=gate.plans.names,
+        names=LIMITS,
+        changes=[_shown(change) for change in changes.changes],
+        key_names=await _names(visit, id, changes.changes, keys.keys),
+        cursor=changes.cursor,
+        is_first=cursor is None,
+    )
+
+
+async def show_key(visit: Visit) -> Reply:
+    """Show one key of any organization, and why its next request would be refused."""
+    id = _organization(visit.query.one("id"))
+    key = await visit.gate.keys.get(id, visit.query.one("key"))
+    explained = await visit.gate.explain(id, key.id)
+    report = await history_of(visit, id, key.id, span_of(visit))
+    facts = facts_of(visit, key, explained.at, report)
+    named = named_meters(visit, explained, "key")
+    return visit.page("operator_key.html", id=id, explained=explained, named=named, **facts)
+
+
+async def change_plan(visit: Visit) -> Reply:
+    """Put an organization on a plan, with the limits of its own that were entered."""
+    form, id = visit.form, _organization(visit.form.one("id"))
+    own = {name: _limit(name, form.one(name).strip()) for name in LIMITS if form.one(name).strip()}
+    try:
+        with visit.changing():
+            await visit.gate.organizations.place(id, form.one("plan"), **own)
+    except ConfigurationError as problem:
+        raise InvalidRequest([Problem("plan", str(problem))]) from None
+    return visit.redirect(f"/operator/organization?id={visit.quoted(id)}&done=plan")
+
+
+async def set_limit(visit: Visit) -> Reply:
+    """Give an organization a limit of its own for some hours."""
+    form, id, hours = visit.form, _organization(visit.form.one("id")), visit.form.one("hours")
+    name = form.one("limit")
+    if name not in LIMITS or hours not in map(str, HOURS):
+        raise InvalidRequest([Problem("limit", "Choose a limit, and how long it lasts.")])
+    limits: dict[str, Any] = {name: _limit(name, form.one("number").strip())}
+    now = datetime.fromtimestamp(await visit.gate.keys.now() / SECOND, UTC)
+    until = now + timedelta(hours=int(hours))
+    try:
+        with visit.changing():
+            await visit.gate.organizations.set_limits(id, until=until, **limits)
+    except ConfigurationError as problem:
+        raise InvalidRequest([Problem("limit", str(problem))]) from None
+    return visit.redirect(f"/operator/organization?id={visit.quoted(id)}&done=limit")
+
+
+async def revoke(visit: Visit) -> Reply:
+    """Revoke a key of any organization."""
+    id, key = _organization(visit.form.one("id")), visit.form.one("key")
+    with visit.changing():
+        await visit.gate.keys.revoke(id, key)
+    place = f"id={visit.quoted(id)}&key={visit.quoted(key)}"
+    return visit.redirect(f"/operator/key?{place}&done=revoked")
+
+
+def _organization(id: str) -> str:
+    if not is_id(id):
+        raise NotFound
+    return id
+
+
+def _limit(name: str, text: str) -> int | None:
+    """Return a limit that was entered.
+
+    Raises:
+        InvalidRequest: it is neither a whole number nor ``none``.
+    """
+    if text.lower() == "none":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+        raise InvalidRequest([Problem(name, f"{name}: use a whole number, or none.")])
+    return int(text)
+
+
+async def _names(
+    visit: Visit, id: str, changes: Iterable[Change], keys: Iterable[ApiKey]
+) -> dict[str, str]:
+    """Return the names of the keys of changes by their ids; removed keys have none."""
+    names = {key.id: key.name for key in keys}
+    for key in {change.key for change in changes if change.key} - names.keys():
+        with suppress(NotFound):
+            names[key] = (await visit.gate.keys.get(id, key)).name
+    return names
+
+
+def _shown(change: Change) -> dict[str, Any]:
+    kind, id, address = change.actor
+    return {
+        "at": moment_of(change.at),
+        "action": change.action.replace("_", " "),
+        "key": change.key,
+        "actor": f"{kind} {id}" if id else kind,
+        "address": address,
+        "before": _fields(change.before),
+        "after": _fields(change.after),
+    }
+
+
+def _fields(fields: Fields) -> list[tuple[str, str | Moment]]:
+    shown: list[tuple[str, str | Moment]] = []
+    for name, value in fields:
+        text: str | Moment
+        if name.endswith(_INSTANTS) and type(value) is int and value > DAY:
+            text = moment_of(value)
+        elif isinstance(value, tuple):
+            text = ", ".join(value)
+        else:
+            text = "none" if value is None else str(value)
+        shown.append((name, text))
+    return shown

@@ -1,0 +1,116 @@
+"""The page of usage: the use of the limits, now and over time."""
+
+from typing import Any, Final, cast
+
+from ..core.limits import Subject
+from ..core.usage_history import By
+from ..services.explanations import Explanation
+from ..services.usage import UsageReport
+from ..web.operations.operation import Reply
+from .charts import SPANS, chart_of, spans
+from .moments import moment_of
+from .visit import Visit
+
+_DEFAULT: Final[By] = "hour"
+_WIDTH: Final = 100
+
+
+async def show_usage(visit: Visit) -> Reply:
+    """Show the windows, the jobs, and usage over time."""
+    explained = await visit.gate.explain(visit.owner)
+    span = span_of(visit)
+    report = await history_of(visit, visit.owner, None, span)
+    return visit.page(
+        "usage.html",
+        plan=explained.plan,
+        meters=meters_of(visit, explained),
+        named=named_meters(visit, explained),
+        report=report,
+        chart=None if report is None else chart_of(visit, report, span),
+        spans=spans(visit, span),
+    )
+
+
+async def live_usage(visit: Visit) -> Reply:
+    """Return the meters for the script of the page."""
+    explained = await visit.gate.explain(visit.owner)
+    return visit.site.data([*meters_of(visit, explained), *named_meters(visit, explained)])
+
+
+def meters_of(visit: Visit, explained: Explanation) -> list[dict[str, Any]]:
+    """Return the windows and the jobs of an organization as meters."""
+    t, slots = visit.site.texts, explained.slots
+    windows = [(w.name, w.used, w.limit, w.until) for w in explained.windows]
+    return [
+        _meter(visit, name, t(f"usage.{name}"), used, limit, until)
+        for name, used, limit, until in [*windows, ("concurrent", slots.used, slots.limit, None)]
+    ]
+
+
+def named_meters(
+    visit: Visit, explained: Explanation, by: Subject = "organization"
+) -> list[dict[str, Any]]:
+    """Return the windows of the named limits of an organization, or of one key of it, as meters."""
+    return [
+        _meter(
+            visit,
+            f"{one.limit.name}-{window.name.replace(' ', '-')}",
+            visit.site.texts("usage.named", name=one.limit.name, span=_span(visit, window.name)),
+            *(window.used, window.limit, window.until),
+        )
+        for one in explained.limits
+        if one.limit.by == by
+        for window in one.windows
+    ]
+
+
+async def meters_of_key(visit: Visit, key: str) -> list[dict[str, Any]]:
+    """Return the windows of the named limits by key as meters; none without such a limit."""
+    if not any(limit.by == "key" for limit in visit.gate.limits.values()):
+        return []
+    return named_meters(visit, await visit.gate.explain(visit.owner, key), "key")
+
+
+def _span(visit: Visit, window: str) -> str:
+    """Return the length of a window, such as ``hour`` or ``15 minutes``, as people say it."""
+    number, _, unit = window.rpartition(" ")
+    return visit.site.texts(f"span.{unit}", n=number)
+
+
+def _meter(
+    visit: Visit, name: str, title: str, used: int, limit: int | None, until: int | None
+) -> dict[str, Any]:
+    t, number = visit.site.texts, visit.site.number
+    full = limit is not None and used >= limit
+    text = t("usage.used", used=number(used))
+    if limit is not None:
+        text = t("usage.of", used=number(used), limit=number(limit))
+    part = 0.0 if not limit else min(1.0, used / limit)
+    level = "full" if full else "high" if part >= 0.8 else "low"
+    ends = moment_of(until) if full and until else None
+    return {
+        "name": name,
+        "title": title,
+        "text": text,
+        "used": used,
+        "limit": limit,
+        "percent": round(part * _WIDTH, 1),
+        "level": level,
+        "note": "" if ends is None else t("usage.full_until", time=ends.time),
+        "until": "" if ends is None else ends.iso,
+    }
+
+
+def span_of(visit: Visit) -> By:
+    """Return the span that a page's visitor has chosen."""
+    chosen = visit.query.one("by")
+    return cast(By, chosen) if chosen in SPANS else _DEFAULT
+
+
+async def history_of(
+    visit: Visit, organization: str, key: str | None, by: By
+) -> UsageReport | None:
+    """Return the usage of an organization, or of one key of it; None: none is kept."""
+    if visit.gate.recorder is None or not visit.gate.store.keeps_history:
+        return None
+    return await visit.gate.usage(organization, key, by)

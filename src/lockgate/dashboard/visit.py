@@ -1,0 +1,249 @@
+"""One request for a page: its session, its form, and the reply to it."""
+
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from inspect import isawaitable
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Template
+
+from ..core.changes import Actor, acting
+from ..core.plans import is_id
+from ..core.rate_limit_headers import rate_limit_exceeded
+from ..core.scopes import requirement
+from ..errors import Header, InsufficientScope, NoOrganization, SessionInvalid, SessionRequired
+from ..gate import Gate
+from ..services import acting_organization
+from ..services.new_keys import creator_of
+from ..services.store_errors import asking
+from ..sessions import Session, verifies_offline
+from ..web.operations.operation import Reply
+from ..web.request import RequestView, address_of
+from ..web.sessions import cookie_of, verified, with_role
+from .forms import Form
+from .moments import distance
+from .site import Site
+
+WORKSPACE: Final = "lockgate_workspace"
+"""The cookie with the id of the connected workspace that a person has opened. It grants no access:
+every page asks whether the session acts for that organization."""
+_WORKSPACE: Final = re.compile(rf"(?:^|;)\s*{WORKSPACE}=(org_[0-9a-f]{{32}})\s*(?:;|$)".encode())
+DONE: Final = frozenset({"updated", "revoked", "claimed", "plan", "limit"})
+"""What a page may say that has just been done."""
+
+
+class Visit:
+    """A request for a page.
+
+    Args:
+        site: the dashboard.
+        caller: the request.
+        base: the path below which the dashboard is mounted, decoded.
+    """
+
+    def __init__(self, site: Site, caller: RequestView, base: str) -> None:
+        self.site: Final = site
+        self.gate: Final[Gate] = site.gate
+        self.caller: Final = caller
+        self.base: Final = quote(base.rstrip("/"), errors="surrogatepass")
+        """The mount's path, encoded, in front of every link."""
+        self.query = Form()
+        self.form = Form()
+        self.key = ""
+        """The id of a key in the path."""
+        self.session: Session | None = None
+        """As the verifier returned it."""
+        self.organization: str | None = None
+        """The organization that the session acts for; None: not known yet, or none."""
+        self.scopes: tuple[str, ...] = ()
+        """The scopes of the session's role; none before it is known."""
+        self.is_operator = False
+        self.section = ""
+        """The part of the navigation that the page belongs to."""
+
+    @property
+    def signed_in(self) -> Session:
+        """The session of a page that needs one."""
+        assert self.session is not None, "the page needs no session"
+        return self.session
+
+    @property
+    def owner(self) -> str:
+        """The organization of a page that needs one."""
+        assert self.organization is not None, "the page needs no organization"
+        return self.organization
+
+    @property
+    def creator(self) -> str | None:
+        """``created_by`` of keys that this session creates."""
+        return creator_of(self.signed_in)
+
+    @property
+    def claims(self) -> bool:
+        """Whether the navigation leads to the claims of accounts."""
+        session = self.session
+        return self.gate.accounts is not None and session is not None and not session.agent
+
+    async def sign_in(self) -> None:
+        """Verify the session of the request, and that no page of another site writes with it.
+
+        Raises:
+            SessionRequired, SessionInvalid: the request has no session, or a refused one.
+            RateLimitExceeded: the address has sent too many that are not.
+            CrossSiteRequest: a page of another site writes.
+        """
+        gate, caller = self.gate, self.caller
+        cookie = cookie_of(gate, caller)
+        if cookie is None or gate.sessions is None:
+            raise SessionRequired
+        address = address_of(gate, caller)
+        spent = gate.failures.refuses(address)
+        if spent is not None and not verifies_offline(gate.sessions, cookie):
+            raise rate_limit_exceeded(gate.failures.plan.windows, spent)
+        try:
+            self.session = await verified(gate, caller, cookie)
+        except SessionInvalid:
+            gate.failures.charge(address)
+            raise
+
+    @property
+    def workspace(self) -> str | None:
+        """The workspace that the person has opened; None: the one that their session names, or
+        that they connected last."""
+        if self.gate.accounts is None:
+            return None
+        found = [_WORKSPACE.search(value) for value in self.caller.header(b"cookie")]
+        return next((match[1].decode() for match in found if match), None)
+
+    async def find_organization(self) -> None:
+        """Find the organization that the session acts for (D15), and the role in it.
+
+        Raises:
+            NoOrganization: it acts for none.
+        """
+        try:
+            await self.act_for(self.workspace)
+        except NoOrganization:
+            if self.workspace is None:
+                raise
+            await self.act_for(None)
+
+    async def act_for(self, wanted: str | None) -> str:
+        """Return the organization that the session acts for.
+
+        Args:
+            wanted: an organization that the person has connected; None: by the session.
+
+        Raises:
+            NoOrganization: it does not act for that one, or for none.
+        """
+        gate, session = self.gate, self.signed_in
+        accounts = gate.accounts
+        if accounts is not None or session.organization is not None:
+            session = await acting_organization.acting(
+                gate.store,
+                gate.events,
+                gate.believes,
+                session,
+                wanted,
+                trusts_provider=accounts is not None and accounts.trusts_provider,
+            )
+        if not is_id(session.organization):
+            raise NoOrganization
+        await self.find_role(session)
+        self.organization = session.organization
+        return session.organization
+
+    async def find_role(self, session: Session) -> None:
+        """Find the scopes of a session's role in the organization that it acts for."""
+        self.scopes = (await with_role(self.gate, session)).scopes
+
+    def may(self, scope: str) -> bool:
+        """Return whether the role of the session covers a scope."""
+        return requirement(scope).lacking(self.scopes) is None
+
+    def need(self, scope: str) -> None:
+        """Check that the role of the session covers a scope.
+
+        Raises:
+            InsufficientScope: it does not.
+        """
+        if not self.may(scope):
+            raise InsufficientScope(scope, of_session=True)
+
+    async def check_key(self, name: str, scopes: Sequence[str]) -> None:
+        """Check that the session may create a key, or give one these scopes or a new secret.
+
+        Raises:
+            InsufficientScope: its role lacks one of them.
+            StepUpRequired: the host asks for a more recent or stronger sign-in.
+        """
+        session = self.signed_in._replace(organization=self.owner, scopes=self.scopes)
+        with asking(self.gate.events):
+            await self.gate.session_access.check_new_key(session, self.owner, name, scopes)
+
+    async def find_operator(self) -> None:
+        """Ask the host whether the person operates the service."""
+        asked = self.site.operator
+        if asked is not None and not self.signed_in.agent:
+            answer = asked(self.signed_in, self.caller)
+            self.is_operator = (await answer if isawaitable(answer) else answer) is True
+
+    @contextmanager
+    def changing(self) -> Generator[None]:
+        """Record the changes of a block as those of the person, or the agent."""
+        session, address = self.signed_in, address_of(self.gate, self.caller)
+        agent = Actor("agent", None, address)
+        with acting(agent if session.agent else Actor("user", session.user, address)):
+            yield
+
+    async def count_write(self) -> None:
+        """Count a form that changes something.
+
+        Raises:
+            RateLimitExceeded: the person has sent too many.
+        """
+        session = self.signed_in
+        await self.site.writes.hit(session.user or session.organization or "")
+
+    def to(self, path: str) -> str:
+        """Return the URL of a page of the dashboard."""
+        return self.base + path
+
+    def quoted(self, text: str) -> str:
+        """Return a text as the value of a query parameter."""
+        return quote(text, safe="", errors="surrogatepass")
+
+    def page(
+        self,
+        template: str | Template,
+        status: int = 200,
+        headers: tuple[Header, ...] = (),
+        **values: Any,
+    ) -> Reply:
+        """Return a page, by a template or the name of one."""
+        done = self.query.one("done")
+        token = "" if self.session is None else self.site.tokens.write(self.session)
+        shown = {"visit": self, "token": token, "done": done if done in DONE else None}
+        return self.site.page(template, {**shown, **values}, status, headers)
+
+    def redirect(self, path: str) -> Reply:
+        """Return 303 to another page of the dashboard."""
+        return self.site.redirect(self.to(path))
+
+    def ago(self, instant: int, now: int) -> str:
+        """Return about how long ago an instant was, or how far away it is."""
+        name, number = distance(instant, now)
+        return self.site.texts(name, n=number)
+
+    def creator_shown(self, creator: str | None) -> str | None:
+        """Return the creator of a key as people know it."""
+        if creator is None:
+            return None
+        if creator == self.creator and not self.signed_in.agent:
+            return self.site.texts("you")
+        if creator == "agent":
+            return self.site.texts("agent")
+        return creator.removeprefix("user:")

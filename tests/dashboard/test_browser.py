@@ -1,0 +1,368 @@
+"""The pages in a real browser: quiet, accessible, by keyboard alone, and without scripts.
+
+With ``LOCKGATE_SCREENSHOTS`` set to a folder, every state is photographed into it at 360, 768 and
+1440 pixels, light and dark.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate import Plan, run
+from lockgate.sessions import Session
+from tests.blackbox.browser import Browser
+from tests.servers import missing
+
+from .consoles import ADA, AT, KEY, SESSIONS, Console, make_gate, on_flask, on_starlette
+from .robots import register
+from .states import ROOT, STATES, State, furnished, open_state, without_store
+
+Scene = tuple[Console, dict[str, str]]
+FOCUSED = (
+    r"(e => e.innerText?.replace(/\s+/g, ' ').trim() || e.name || e.id)(document.activeElement)"
+)
+"""What a person hears."""
+WIDE = "document.documentElement.scrollWidth > window.innerWidth"
+LEFT_OUT = ["details:not([open]) > :not(summary)", "svg > *"]
+"""What no person sees, and what is no text: axe-core would spend most of its time there."""
+ALIKE = "document.querySelectorAll('tbody tr:nth-child(n+12)').forEach(row => row.remove()), true"
+STALE = "document.body.innerText.includes('The service does not answer')"
+SEEN = "document.activeElement.matches(':focus-visible, body')"  # At the end the body has it.
+
+
+@cache
+def axe() -> str:
+    """The source of axe-core."""
+    named = os.environ.get("LOCKGATE_AXE")
+    if named:
+        return Path(named).read_text()
+    found = importlib.util.find_spec("axe_core_python")
+    if found is None or found.origin is None:
+        missing("axe-core")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).with_name("axe.min.js").read_text()
+
+
+def findings(browser: Browser, rules: str = "") -> list[dict[str, Any]]:
+    """What axe-core finds on a page, with best practices; or by some rules alone."""
+    if not browser.run("!!window.axe"):
+        browser.run(f"{axe()}; true")
+    options = f"{{runOnly: ['{rules}'], " if rules else "{"
+    found: list[dict[str, Any]] = browser.run(
+        f"axe.run({{exclude: {LEFT_OUT}}}, {options} resultTypes: ['violations']}})"
+        ".then(r => r.violations.map(v => ("
+        "{rule: v.id, where: v.nodes.map(n => n.html + ' ' + n.failureSummary)})))"
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with furnished() as (console, ids):
+        yield console, ids
+
+
+def photograph(browser: Browser, state: State, width: int, *, dark: bool) -> None:
+    folder = os.environ.get("LOCKGATE_SCREENSHOTS")
+    if folder:
+        name = f"{state.name}-{width}-{'dark' if dark else 'light'}.png"
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, name).write_bytes(browser.screenshot())
+
+
+def look(browser: Browser, state: State) -> None:
+    """Check a state as it is shown at each width, light and dark."""
+    for width in (360, 768, 1440):
+        for dark in (False, True):
+            browser.show_at(width, dark=dark)
+            browser.run("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+            photograph(browser, state, width, dark=dark)
+            assert not browser.run(WIDE), f"{state.name} scrolls sideways at {width}"
+    browser.run(ALIKE)
+    # A table becomes a list at 360. Only colours differ in the dark, and alike at every width.
+    for width, dark, rules in ((1440, False, ""), (1440, True, "color-contrast"), (360, False, "")):
+        browser.show_at(width, dark=dark)
+        found = findings(browser, rules)
+        assert not found, f"{state.name} at {width}: {json.dumps(found, indent=1)}"
+
+
+def quiet(browser: Browser) -> None:
+    """Check that the browser had nothing to say but for the status of refused pages."""
+    assert [told for told in browser.told if "Failed to load resource" not in told] == []
+    browser.told.clear()
+
+
+@pytest.mark.parametrize("state", STATES, ids=[state.name for state in STATES])
+def test_every_state_is_accessible_and_quiet_at_every_width(
+    browser: Browser, scene: Scene, state: State
+) -> None:
+    console, ids = scene
+    browser.told.clear()
+    browser.show_at(1440)
+    open_state(browser, console, state, ids)
+    look(browser, state)
+    quiet(browser)
+
+
+def test_a_store_that_is_away_is_told_on_a_page(browser: Browser) -> None:
+    with without_store() as console:
+        page = console.get("/keys", 503)
+        page.sees("Temporarily unavailable")
+        assert "Traceback" not in page.html and "redis" not in page.html.lower()
+        browser.show_at(1440)
+        state = State("store-away", "/keys")
+        open_state(browser, console, state)
+        look(browser, state)
+    browser.told.clear()
+
+
+def test_a_spent_budget_is_told_on_a_page(browser: Browser) -> None:
+    few = Plan("anonymous", rpm=2, rph=100, rpd=100, concurrent=0)
+    with on_starlette(lambda origin: make_gate(origin, anonymous=few), name="Acme") as console:
+        for _ in range(2):
+            console.get("/keys")
+        browser.show_at(1440)
+        state = State("too-many", "/keys")
+        open_state(browser, console, state)
+        look(browser, state)
+    quiet(browser)
+
+
+def test_the_pages_fit_a_screen_of_four_thousand_pixels(browser: Browser, scene: Scene) -> None:
+    console, ids = scene
+    browser.show_at(3840, height=2160)
+    for state in STATES:
+        if state.name in {"list", "usage", "key"}:
+            open_state(browser, console, state, ids)
+            assert not browser.run(WIDE)
+            assert browser.run("document.querySelector('main').offsetWidth") > 1200
+            photograph(browser, state, 3840, dark=False)
+
+
+def test_a_field_without_its_label_is_found(browser: Browser, scene: Scene) -> None:
+    console, _ = scene
+    open_state(browser, console, State("new", "/keys/new"))
+    browser.run("document.querySelector('label[for=name]').remove()")
+    assert "label" in {found["rule"] for found in findings(browser)}
+
+
+class Fingers:
+    """A person with a keyboard alone."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+
+    def tab_to(self, name: str) -> None:
+        for _ in range(60):
+            self.browser.press("Tab")
+            assert self.browser.run(SEEN), "the focus cannot be seen"
+            if self.browser.run(FOCUSED) == name:
+                return
+        raise AssertionError(f"the Tab key does not reach {name!r}")
+
+    def follow(self, name: str, sees: str, key: str = "Enter") -> None:
+        """Go to a link or button, press it, and wait for what the next page says."""
+        self.tab_to(name)
+        self.browser.run("window.isOld = true")
+        self.browser.press(key)
+        self.browser.until("!window.isOld && document.readyState === 'complete'")
+        self.browser.until(f"document.body.innerText.includes({json.dumps(sees)})")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.parametrize("place", [on_starlette, on_flask])
+def test_a_key_is_created_and_revoked_by_keyboard_alone(
+    browser: Browser, place: Any, scripts: bool
+) -> None:
+    with place(make_gate, name="Acme", example="https://api.acme.example/v1") as console:
+        browser.told.clear()
+        browser.show_at(1024)
+        browser.clear_cookies()
+        browser.set_cookie("__session", SESSIONS.issue(ADA), console.origin)
+        browser.open(f"{console.origin}{AT}/keys")
+        browser.allow_scripts(scripts)
+        try:
+            key = _walk(Fingers(browser), console)
+        finally:
+            browser.allow_scripts(True)
+        assert console.status_with(key) == 401
+        quiet(browser)
+
+
+def _walk(fingers: Fingers, console: Console) -> str:
+    """Create a key, leave its page, and revoke it; return its text."""
+    browser = fingers.browser
+    browser.press("Tab")
+    assert browser.run(FOCUSED) == "Skip to content"
+    fingers.follow("Create new key", "The key is shown once")
+    if browser.run("document.activeElement.id") != "name":
+        fingers.tab_to("name")
+    browser.type("keyboard")
+    fingers.follow("Create key", "Your new key: keyboard")
+    text: str = browser.run("document.getElementById('new-key').value")
+    assert KEY.fullmatch(text)
+    assert console.status_with(text) == 200
+    fingers.follow("I have stored the key", "Key ID")
+    assert text not in browser.run("document.documentElement.outerHTML")
+    fingers.follow("Revoke", "Revoke this key?")
+    fingers.follow("Revoke key", "The key was revoked", key=" ")
+    return text
+
+
+def begin(browser: Browser, scene: Scene, session: Session | None, path: str) -> Fingers:
+    """Open a page for a person with a keyboard."""
+    browser.told.clear()
+    browser.show_at(1024)
+    open_state(browser, scene[0], State("", path, session))
+    return Fingers(browser)
+
+
+def test_a_key_is_edited_and_rotated_by_keyboard_alone(browser: Browser, scene: Scene) -> None:
+    gate = scene[0].gate
+    run(gate.keys.create("org_fingers", "old name", ["jobs:read"]))
+    fingers = begin(browser, scene, Session("org_fingers", "ada"), "/keys")
+    fingers.follow("old name", "Key ID")
+    fingers.follow("Edit", "The key itself stays the same")
+    fingers.tab_to("name")
+    browser.type("new name")
+    fingers.follow("Save changes", "The key was changed.")
+    fingers.follow("Rotate", "The old key works for")
+    fingers.follow("Rotate key", "Your new key: new name")
+    browser.until("!document.body.innerText.includes(' UTC')")
+    fingers.tab_to("Copy")
+    fingers.follow("I have stored the key", "Key ID")
+    fingers.follow("Usage", "Limits now")
+    fingers.follow("Last 90 days", "Over time")
+    names = [key.name for key in run(gate.keys.list("org_fingers")).keys]
+    assert names == ["new name"] * 2
+    quiet(browser)
+
+
+def test_a_workspace_is_connected_by_keyboard_alone(browser: Browser, scene: Scene) -> None:
+    made = register(scene[0], "fingers@example.com", "keyboard bot")
+    owner = Session(None, "fingers", "fingers@example.com")
+    fingers = begin(browser, scene, owner, "/claim")
+    fingers.tab_to("keys")
+    browser.press(" ")
+    fingers.follow("Connect", "The workspace is connected to your login.")
+    fingers.follow("Open keyboard bot", made.api_key[:15])
+    assert scene[0].status_with(made.api_key) == 200
+    quiet(browser)
+
+
+def test_an_agent_signs_in_and_out_by_keyboard_alone(browser: Browser, scene: Scene) -> None:
+    made = register(scene[0], "other@example.com", "keyboard agent")
+    fingers = begin(browser, scene, None, "/keys")
+    fingers.tab_to("dashboard_token")
+    browser.type(made.dashboard_token)
+    fingers.follow("Sign in as the agent", made.api_key[:15])
+    fingers.follow("Sign out", "Agents sign in with their dashboard token")
+    quiet(browser)
+
+
+def test_an_operator_works_by_keyboard_alone(browser: Browser, scene: Scene) -> None:
+    gate = scene[0].gate
+    created = run(gate.keys.create("org_night", "leaked key"))
+    fingers = begin(browser, scene, ROOT, "/operator")
+    fingers.tab_to("text")
+    browser.type(created.text)
+    fingers.follow("Search", "The whole text is this key's.")
+    fingers.follow("org_night", "Plan and limits")
+    fingers.tab_to("rpm")
+    browser.type("25")
+    fingers.follow("Change plan", "The plan was changed.")
+    assert run(gate.organizations.limits("org_night")).own["rpm"] == 25
+    fingers.tab_to("Revoke leaked key")
+    browser.press("Enter")
+    fingers.follow("Revoke key", "The key was revoked.")
+    assert scene[0].status_with(created.text) == 401
+    quiet(browser)
+
+
+def test_the_copy_buttons_put_the_key_and_the_command_on_the_clipboard(browser: Browser) -> None:
+    with on_starlette(example="https://api.acme.example/v1") as console:
+        fill = next(state.then for state in STATES if state.name == "created")
+        open_state(browser, console, State("", "/keys/new", ADA, fill))
+        browser.allow_clipboard(console.origin)
+        fingers, copied = Fingers(browser), ""
+        for field in ("new-key", "curl"):
+            fingers.tab_to("Copy")
+            browser.press("Enter")
+            browser.until(f"document.getElementById('told').textContent === {json.dumps('Copied')}")
+            copied = browser.run("navigator.clipboard.readText()")
+            assert copied == browser.run(f"document.getElementById('{field}').value")
+            assert KEY.search(copied)
+            browser.run("document.getElementById('told').textContent = '', true")
+        assert copied.startswith("curl https://api.acme.example/v1")
+    quiet(browser)
+
+
+def test_without_a_clipboard_the_key_is_selected_and_the_page_tells_to_copy_it(
+    browser: Browser,
+) -> None:
+    with on_starlette() as console:
+        fill = next(state.then for state in STATES if state.name == "created")
+        open_state(browser, console, State("", "/keys/new", ADA, fill))
+        browser.run("navigator.clipboard.writeText = () => Promise.reject(new Error()), true")
+        fingers = Fingers(browser)
+        fingers.tab_to("Copy")
+        browser.press("Enter")
+        browser.until("document.getElementById('told').textContent.includes('by hand')")
+        assert browser.run("document.getElementById('told').offsetHeight") > 10, "it is not seen"
+        assert KEY.fullmatch(browser.run("getSelection().toString()"))
+    quiet(browser)
+
+
+def test_a_reload_after_the_creation_creates_no_second_key(browser: Browser) -> None:
+    with on_starlette() as console:
+        state = State(
+            "",
+            "/keys/new",
+            ADA,
+            "document.getElementById('name').value = 'one',"
+            "document.querySelector('main form').requestSubmit(), true",
+        )
+        open_state(browser, console, state)
+        browser.until("location.pathname.startsWith('/settings/keys/')")
+        browser.until("!location.pathname.endsWith('/new')")
+        browser.run("window.isOld = true")
+        browser.run("location.reload(), true")
+        browser.until("!window.isOld && document.readyState === 'complete'")
+        browser.until("document.body.innerText.includes('Key ID')")
+        assert len(run(console.gate.keys.list("org_1")).keys) == 1
+
+
+def test_the_limits_on_the_page_follow_the_traffic(browser: Browser) -> None:
+    with on_starlette() as console:
+        key = console.create()
+        open_state(browser, console, State("", "/usage"))
+        shown = "document.querySelector('[data-meter=minute] .text').textContent"
+        assert browser.run(shown) == "0 of 10"
+        assert console.status_with(key) == 200
+        # As when the person comes back to the page; it asks every five seconds besides.
+        browser.run("document.dispatchEvent(new Event('visibilitychange')), true")
+        browser.until(f"{shown} === '1 of 10'")
+        bar = "document.querySelector('[data-meter=minute] [role=meter]')"
+        assert browser.run(f"{bar}.getAttribute('aria-valuenow')") == "1"
+
+
+def test_live_numbers_tell_that_the_service_does_not_answer(browser: Browser) -> None:
+    with on_starlette() as console:
+        open_state(browser, console, State("", "/usage"))
+        assert not browser.run(STALE)
+    browser.run("document.dispatchEvent(new Event('visibilitychange')), true")
+    browser.until(STALE)

@@ -1,0 +1,230 @@
+"""A person creates, edits, rotates and revokes keys on the pages, on each framework."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from lockgate import Plan, PlanBook, run
+from lockgate.core.timestamps import DAY
+from lockgate.options import KeyOptions
+from lockgate.sessions import Session
+
+from .consoles import PLACES, Console, make_gate, on_starlette
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def console(request: pytest.FixtureRequest) -> Iterator[Console]:
+    with PLACES[request.param](name="Acme Images", example="https://api.acme.example/v1") as made:
+        yield made
+
+
+@pytest.fixture
+def person(console: Console) -> Console:
+    """A person of an organization without keys."""
+    _number[0] += 1
+    console.sign_in(Session(f"org_{_number[0]}", "ada", "ada@example.com"))
+    return console
+
+
+_number = [100]
+
+
+def test_the_mount_without_a_slash_leads_to_the_keys(person: Console) -> None:
+    answer = person.client.get("/settings", follow_redirects=True)
+    assert (answer.status_code, answer.url.path) == (200, "/settings/keys")
+
+
+def test_an_organization_without_keys_is_led_to_create_one(person: Console) -> None:
+    page = person.get("/keys")
+    page.sees("No API keys yet", "Create new key", "Acme Images")
+    assert person.client.get("/settings/").headers["location"] == "/settings/keys"
+
+
+def test_a_created_key_works_is_shown_once_and_is_listed(person: Console) -> None:
+    form = {"name": "build server", "access": "some", "scopes": ["models:read", "jobs:read"]}
+    page = person.post("/keys/new", {**form, "expires": "30", "labels": "team=infra"}, status=201)
+    page.sees("build server", "It is not shown again")
+    curl = "curl https://api.acme.example/v1 \\\n  -H 'Authorization: Bearer"
+    assert f"{curl} {page.key}'" in page.html
+    assert person.status_with(page.key) == 200
+    listed = person.get("/keys")
+    listed.sees("build server", f"{page.key[:15]}…", "models:read", "jobs:read", "by you", "Active")
+    listed.sees("team=infra")
+    shown = person.get(f"/keys/{person.id_of(page.key)}")
+    shown.sees("build server", "List models only", "Any address")
+    for later in (listed, shown):
+        assert page.key not in later.html
+    key = run(person.gate.keys.get(f"org_{_number[0]}", person.id_of(page.key)))
+    assert key.details is not None and key.details.created_by == "user:ada"
+    assert key.expires_at == pytest.approx(key.created_at + 30 * DAY, abs=DAY / 100)
+
+
+def test_a_wrong_form_is_shown_again_with_its_problems(person: Console) -> None:
+    form = {"name": " ", "access": "some", "expires": "custom", "days": "soon", "labels": "team"}
+    page = person.post("/keys/new", form, status=400)
+    page.sees("The key was not saved", "Write each label once, as name=value.")
+    page = person.post("/keys/new", {**form, "labels": "a=b", "addresses": "no"}, status=400)
+    page.sees("Use 1 to 100 characters.", "Choose at least one, at most 50.")
+    page.sees("Use a number of days greater than 0 and at most")
+    assert "null" not in page.text
+    assert page.html.count('aria-invalid="true"') == 4
+    assert "a=b</textarea>" in page.html
+    person.get("/keys").sees("No API keys yet")
+
+
+def test_a_key_is_edited(person: Console) -> None:
+    id = person.id_of(person.create("old name", labels="env=test"))
+    page = person.get(f"/keys/{id}/edit")
+    assert 'value="old name"' in page.html and "env=test</textarea>" in page.html
+    form = {"name": "new name", "access": "some", "scopes": "jobs:read", "expires": "keep"}
+    person.post(f"/keys/{id}/edit", {**form, "addresses": "203.0.113.0/24"}, status=303)
+    page = person.get(f"/keys/{id}?done=updated")
+    page.sees("The key was changed.", "new name", "203.0.113.0/24", "jobs:read", "Never")
+    assert "env=test" not in page.text
+    wrong = person.post(f"/keys/{id}/edit", {**form, "name": ""}, status=400)
+    wrong.sees("Use 1 to 100 characters.")
+
+
+def test_a_rotated_key_works_beside_its_successor(person: Console) -> None:
+    old = person.create("rotated")
+    id = person.id_of(old)
+    assert "1 days" not in person.get(f"/keys/{id}/rotate").text
+    page = person.post(f"/keys/{id}/rotate", {"overlap": "7"}, status=201)
+    page.sees("The old key works until")
+    assert re.search(r'<p data-until="[0-9TZ:-]+">The old key works until', page.html)
+    assert person.status_with(old) == person.status_with(page.key) == 200
+    shown = person.get(f"/keys/{id}")
+    shown.sees("Being replaced", "the new key")
+    person.post(f"/keys/{id}/rotate", {"overlap": "7"}, status=409).sees("was rotated before")
+    person.post(f"/keys/{id}/revoke", {"successors": "yes"}, status=303)
+    assert person.status_with(page.key) == 401
+
+
+def test_a_key_is_revoked_behind_a_page_that_says_what_stops(person: Console) -> None:
+    key = person.create("doomed")
+    id = person.id_of(key)
+    person.get(f"/keys/{id}/revoke").sees("never used", "doomed")
+    assert person.status_with(key) == 200
+    run(person.gate.flush())
+    page = person.get(f"/keys/{id}/revoke")
+    page.sees("It was last used just now from 127.0.0.1", "Units in the last 7 days: 1.")
+    assert person.status_with(key) == 200, "a GET revokes nothing"
+    person.post(f"/keys/{id}/revoke", status=303)
+    assert person.status_with(key) == 401
+    person.get(f"/keys/{id}?done=revoked").sees("Revoked", "The key was revoked.")
+    person.get("/keys").sees("doomed", "Revoked")
+    person.get(f"/keys/{id}/edit", 404)
+    person.get(f"/keys/{id}/rotate", 404)
+
+
+def test_the_key_limit_of_the_organization_is_told() -> None:
+    with on_starlette(lambda origin: make_gate(origin, key_options=KeyOptions(cap=1))) as person:
+        person.create()
+        form = {"name": "one more", "access": "full", "expires": ""}
+        page = person.post("/keys/new", form, status=409)
+        page.sees("has 1 live API keys, the most it may")
+        assert 'value="one more"' in page.html
+
+
+def test_a_maximum_age_is_the_longest_choice() -> None:
+    with on_starlette(
+        lambda origin: make_gate(origin, key_options=KeyOptions(max_age_days=60))
+    ) as person:
+        page = person.get("/keys/new")
+        page.sees("The maximum: 60 days", "30 days")
+        assert "90 days" not in page.text and "No expiration" not in page.text
+        key = run(person.gate.keys.get("org_1", person.id_of(person.create(expires="maximum"))))
+        assert key.expires_at is not None and key.expires_at - key.created_at >= 60 * DAY
+
+
+def test_a_thousand_keys_are_listed_page_by_page() -> None:
+    with on_starlette() as person:
+        for number in range(1, 1001):
+            labels = {"tier": "gold"} if number % 100 == 0 else {}
+            run(person.gate.keys.create("org_1", f"key {number:04}", labels=labels))
+        names: list[str] = []
+        path: str | None = "/keys"
+        while path is not None:
+            page = person.get(path)
+            names += re.findall(r">(key \d{4})<", page.html)
+            found = re.search(r'rel="next" href="/settings([^"]+)"', page.html)
+            path = found and found[1].replace("&amp;", "&")
+        assert sorted(names) == [f"key {number:04}" for number in range(1, 1001)]
+        gold = person.get("/keys?label=tier%3Dgold")
+        gold_names = sorted(re.findall(r">(key \d{4})<", gold.html))
+        assert gold_names == [f"key {number:04}" for number in range(100, 1001, 100)]
+
+
+def test_keys_are_found_by_a_part_of_their_name_and_by_their_beginning() -> None:
+    with on_starlette() as person:
+        for number in range(1, 121):
+            tier = {"tier": "gold"} if number % 2 else {}
+            run(person.gate.keys.create("org_1", f"Worker {number:03}", labels=tier))
+        text = person.create("Caf\N{LATIN SMALL LETTER E WITH ACUTE} Zürich 100 %")
+        person.get("/keys").sees("Worker 120", "Name or key prefix")
+        for wanted in (
+            "zürich",
+            "cafe\N{COMBINING ACUTE ACCENT}",
+            " 100 % ",
+            text,
+            f"{text[:15]}…",
+        ):
+            page = person.get(f"/keys?q={quote(wanted)}")
+            assert re.findall(r'"rowheader" scope="row"><a [^>]+>([^<]+)<', page.html) == [
+                "Café Zürich 100 %"
+            ]
+            assert text not in page.html
+        page = person.get("/keys?q=WORKER&label=tier%3Dgold")
+        page.sees("Keys with the label tier=gold that match “WORKER”", "Worker 119", "Next page")
+        assert "Worker 118" not in page.text and 'value="WORKER"' in page.html
+        found = re.search(r'rel="next" href="/settings([^"]+)"', page.html)
+        assert found is not None
+        person.get(found[1].replace("&amp;", "&")).sees("Worker 001", "match “WORKER”")
+        person.get("/keys?q=none+such").sees("There are none.", "Show all keys", "Create new key")
+
+
+def test_a_search_takes_a_whole_name_and_no_whole_key(person: Console) -> None:
+    name = "payments service of the warehouse in Rotterdam, second machine"
+    key = person.create(name)
+    person.create("payments service of the warehouse in Rotterdam, first machine")
+    sent = person.post("/keys", {"q": name}, status=303)
+    page = person.get(sent.answer.headers["location"].removeprefix("/settings"))
+    page.sees(f"Keys that match “{name}”")
+    assert "first machine" not in page.text
+    for pasted in (key, f"key {key}", key[:-30], key[15:], key.partition("live_")[2]):
+        sent = person.post("/keys", {"q": pasted, "label": "a=b"}, status=303)
+        path = sent.answer.headers["location"]
+        assert len(path) < len("/settings/keys?q=&label=a%3Db") + 20
+        shown = person.get(f"/keys?q={quote(pasted)}")
+        assert pasted[:30] not in shown.text
+    person.get(f"/keys?q={key}").sees(name)
+    assert person.post("/keys", {"q": ""}, status=303).answer.headers["location"].endswith("/keys")
+
+
+def test_a_short_list_has_no_field_to_search_it(person: Console) -> None:
+    person.create("the only one")
+    assert 'name="q"' not in person.get("/keys").html
+    person.get("/keys?q=only").sees("the only one")
+    person.get("/keys?q=%F0%9F%94%91").sees("There are none.")
+
+
+def test_percent_signs_of_names_and_texts_are_shown_as_they_are() -> None:
+    with on_starlette(messages={"column.key": "Key %s 100 %"}) as person:
+        person.create("50%(id)s of %d", labels="rate=%s")
+        page = person.get("/keys")
+        page.sees("50%(id)s of %d", "Key %s 100 %", "rate=%s")
+        assert "\0" not in page.html
+
+
+def test_forms_count_nothing_in_the_windows_of_the_organization() -> None:
+    plans = PlanBook([Plan("free", rpm=1, rph=1, rpd=1, concurrent=1)])
+    with on_starlette(lambda origin: make_gate(origin, plans=plans)) as person:
+        key = person.create()
+        assert person.status_with(key) == 200
+        assert person.status_with(key) == 429
+        person.get("/usage").sees("1 of 1", "Full until")
+        person.post(f"/keys/{person.id_of(key)}/revoke", status=303)

@@ -1,0 +1,258 @@
+"""Operators search, explain, change plans and read the audit log; nobody else does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from lockgate import run
+from lockgate.core.timestamps import HOUR
+from lockgate.sessions import Session
+from lockgate.web.request import RequestView
+
+from .consoles import ADA, AT, PLACES, Console, on_starlette
+
+MARKUP = "\"'><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
+ROOT = Session(None, "root", "root@example.com")
+FORMS: dict[str, dict[str, Any]] = {
+    "/operator": {"text": "org_1"},
+    "/operator/organization": {"id": "org_1", "plan": "creator"},
+    "/operator/limit": {"id": "org_1", "limit": "rpm", "number": "99", "hours": "12"},
+    "/operator/revoke": {"id": "org_1", "key": "x"},
+}
+
+ONLY_POSTED = {"/operator/limit", "/operator/revoke"}
+
+
+def operates(session: Session, request: RequestView) -> bool:
+    return session.user == "root" and request.path.startswith("/")
+
+
+@pytest.fixture(scope="module", params=["starlette", "flask"])
+def console(request: pytest.FixtureRequest) -> Iterator[Console]:
+    with PLACES[request.param](operator=operates) as made:
+        yield made
+
+
+def as_operator(person: Console, path: str, fields: dict[str, Any], status: int) -> Any:
+    person.sign_in(ROOT)
+    token = person.get("/operator").token
+    return person.post(path, fields, token=token, status=status)
+
+
+def test_an_operator_finds_a_key_by_its_text_prefix_and_id(console: Console) -> None:
+    console.sign_in(ADA)
+    key = console.create("hers")
+    id = console.id_of(key)
+    for text in (key, key[:15], f"{key[:15]}...", id):
+        page = as_operator(console, "/operator", {"text": text}, 200)
+        page.sees("hers", "org_1")
+        assert key not in page.html
+    as_operator(console, "/operator", {"text": "acme_live_zzzzz"}, 200).sees("No key begins")
+    for start in ("acme_live_", "acme_live_...", "acme_"):
+        page = as_operator(console, "/operator", {"text": start}, 200)
+        page.sees("Every key of this service begins like this: enter more characters.")
+        assert "No key begins" not in page.text
+    whole = as_operator(console, "/operator", {"text": key}, 200)
+    whole.sees("The whole text is this key's.")
+    other = key[:-1] + ("a" if key[-1] != "a" else "b")
+    page = as_operator(console, "/operator", {"text": other}, 200)
+    page.sees("hers", "a later character differs")
+    assert "a later character differs" not in whole.text
+    console.get("/operator").sees("org_1", "free")
+    as_operator(console, "/operator", {"text": "org_1"}, 200).sees("Organizations", "free")
+
+
+def test_an_operator_revokes_a_key_that_a_search_found(console: Console) -> None:
+    console.sign_in(Session("org_many", "ada"))
+    leaked = console.create("leaked", labels="team=web")
+    console.status_with(leaked)
+    for number in range(30):
+        run(console.gate.keys.create("org_many", f"later {number:02}", ["*"]))
+    found = as_operator(console, "/operator", {"text": leaked[:15]}, 200)
+    (link,) = re.findall(rf'href="{AT}(/operator/key[^"]+)"', found.html)
+    page = console.get(unescape(link))
+    page.sees("leaked", "ada", "127.0.0.1", "team=web", "It would be admitted", "Revoke key")
+    assert leaked not in page.html and f"{AT}/keys/" not in page.html
+    other = re.search(r'href="(\?id=org_many&amp;key=[^"]+by=day)', page.html)
+    assert other, page.html
+    console.get(f"/operator/key{unescape(other[1])}").sees("leaked")
+    form = {"id": "org_many", "key": console.id_of(leaked)}
+    sent = as_operator(console, "/operator/revoke", form, 303)
+    after = console.get(sent.answer.headers["location"].removeprefix(AT))
+    after.sees("The key was revoked", "leaked", "KEY_REVOKED")
+    assert "Revoke key" not in after.text
+    assert console.status_with(leaked) == 401
+
+
+def test_an_operator_pages_through_the_keys_of_an_organization_newest_first(
+    console: Console,
+) -> None:
+    for number in range(30):
+        run(console.gate.keys.create("org_pages", f"key {number:02}", ["*"]))
+    keys = run(console.gate.keys.list("org_pages", limit=100)).keys
+    console.sign_in(ROOT)
+    shown: list[str] = []
+    path = "/operator/organization?id=org_pages"
+    for _ in range(2):
+        page = console.get(path)
+        shown += re.findall(r"<b>(key \d\d)</b>", page.html)
+        following = re.findall(rf'href="{AT}(/operator/organization[^"]+keys=[^"]+)"', page.html)
+        path = unescape(following[0]) if following else ""
+    assert shown == [key.name for key in keys]
+    assert len(shown) == 30
+    assert not path
+
+
+def test_an_operator_finds_no_key_under_another_organization(console: Console) -> None:
+    console.sign_in(ADA)
+    id = console.id_of(console.create("kept"))
+    console.sign_in(ROOT)
+    for query in (f"id=org_2&key={id}", "id=org_1&key=x", "id=org_1", ""):
+        console.get(f"/operator/key?{query}", 404)
+
+
+def test_an_operator_changes_a_plan_and_reads_who_did(console: Console) -> None:
+    form = {"id": "org_7", "plan": "starter", "rpm": "77", "rpd": "none"}
+    as_operator(console, "/operator/organization", form, 303)
+    limits = run(console.gate.organizations.limits("org_7"))
+    assert (limits.assigned, dict(limits.own)) == ("starter", {"rpm": 77, "rpd": None})
+    page = console.get("/operator/organization?id=org_7&done=plan")
+    page.sees("The plan was changed", "0 of 77", "plan assigned", "user root", "rpm: 77")
+    page.sees("It would be admitted")
+    for wrong in ({"rpm": "many"}, {"plan": "gold"}, {"plan": "enterprise", "rpm": "1"}):
+        as_operator(console, "/operator/organization", {**form, **wrong}, 400)
+    assert run(console.gate.organizations.limits("org_7")).own["rpm"] == 77
+
+
+def test_an_operator_finds_organizations_by_a_part_of_their_ids(console: Console) -> None:
+    for name in ("Northwind-eu", "northwind-us", "southwind"):
+        run(console.gate.organizations.place(name, "creator"))
+    page = as_operator(console, "/operator", {"text": "NORTH"}, 200)
+    page.sees("Northwind-eu", "northwind-us", "creator")
+    assert "southwind" not in page.text and "No key begins" not in page.text
+    page = as_operator(console, "/operator", {"text": "northwind-us"}, 200)
+    assert "Northwind-eu" not in page.text
+    as_operator(console, "/operator", {"text": "eastwind"}, 200).sees("No key begins like this")
+
+
+def test_an_operator_raises_a_limit_for_some_hours(console: Console) -> None:
+    form = {"id": "org_9", "limit": "rpm", "number": "500", "hours": "12"}
+    as_operator(console, "/operator/limit", form, 303)
+    limits = run(console.gate.organizations.limits("org_9"))
+    assert (limits.plan.rpm, dict(limits.own)) == (500, {})
+    hours = (limits.temporary["rpm"].until - run(console.gate.keys.now())) / HOUR
+    assert hours == pytest.approx(12, abs=0.2)
+    page = console.get("/operator/organization?id=org_9&done=limit")
+    page.sees("The limit was changed", "Requests a minute: 500 until", "0 of 500", "user root")
+    assert re.search(r"temporary_rpm_ends_at: <time datetime=", page.html)
+    assert str(limits.temporary["rpm"].until) not in page.html
+    for wrong in ({"number": "many"}, {"number": ""}, {"hours": "1000"}, {"limit": "plan"}):
+        as_operator(console, "/operator/limit", {**form, **wrong}, 400)
+    assert run(console.gate.organizations.limits("org_9")) == limits
+
+
+def test_an_operator_sees_why_requests_are_refused_and_revokes(console: Console) -> None:
+    console.sign_in(Session("org_8", "ada"))
+    key = console.create("leaked")
+    for _ in range(11):
+        console.status_with(key)
+    console.sign_in(ROOT)
+    page = console.get("/operator/organization?id=org_8")
+    page.sees("RATE_LIMIT_EXCEEDED", "10 of 10 units of the last minute are used", "leaked")
+    form = {"id": "org_8", "key": console.id_of(key)}
+    as_operator(console, "/operator/revoke", form, 303)
+    assert console.status_with(key) == 401
+    page = console.get("/operator/organization?id=org_8")
+    page.sees("key revoked", "user root")
+    log = " ".join(page.text.partition("Audit log")[2].split())
+    assert f"key revoked leaked {form['key']}" in log
+
+
+def test_no_other_person_gets_to_an_operators_page(console: Console) -> None:
+    console.sign_in(ADA)
+    before = run(console.gate.organizations.limits("org_1"))
+    assert "Operations" not in console.get("/keys").text
+    for path, fields in FORMS.items():
+        console.get(path, 405 if path in ONLY_POSTED else 404)
+        console.post(path, fields, status=404)
+    console.sign_in(None)
+    console.get("/operator/key?id=org_1&key=x", 401)
+    for path in FORMS:
+        if path not in ONLY_POSTED:
+            console.get(path, 401)
+    assert run(console.gate.organizations.limits("org_1")) == before
+
+
+def test_an_operators_form_needs_its_token_and_origin(console: Console) -> None:
+    console.sign_in(ROOT)
+    token = console.get("/operator").token
+    for path, fields in FORMS.items():
+        console.post(path, fields, token="", status=403)
+        evil = {"origin": "https://evil.example"}
+        console.post(path, fields, token=token, status=403, headers=evil)
+
+
+def test_markup_of_customers_is_shown_to_operators_as_text(console: Console) -> None:
+    id = "<img src=x onerror=alert(1)>"
+    console.sign_in(Session(id, MARKUP, "mallory@example.com"))
+    key = console.id_of(console.create(MARKUP[:100], labels=f"team={MARKUP}"))
+    console.sign_in(ROOT)
+    pages = [console.get("/operator"), console.get(f"/operator/organization?id={quote(id)}")]
+    pages.append(as_operator(console, "/operator", {"text": key}, 200))
+    pages.append(as_operator(console, "/operator", {"text": MARKUP}, 200))
+    pages.append(as_operator(console, "/operator", {"text": id}, 200))
+    wrong = {"id": id, "plan": MARKUP, "rpm": MARKUP}
+    pages.append(as_operator(console, "/operator/organization", wrong, 400))
+    for page in pages:
+        assert "<script>alert" not in page.html and "<img src=x" not in page.html
+        assert page.html.count("<script") == 1
+        assert page.answer.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors 'none'" in page.answer.headers["content-security-policy"]
+        assert page.answer.headers["cache-control"] == "no-store"
+    pages[1].sees("<script>alert(1)</script>")
+
+
+def test_an_operator_names_the_organization_of_a_key_to_revoke_it(console: Console) -> None:
+    console.sign_in(ADA)
+    key = console.create("kept")
+    form = {"id": "org_2", "key": console.id_of(key)}
+    as_operator(console, "/operator/revoke", form, 404)
+    assert console.status_with(key) == 200
+
+
+def test_an_organization_of_which_nothing_is_known_is_told(console: Console) -> None:
+    console.sign_in(ROOT)
+    unknown = "It has no plan, key, account or usage so far"
+    console.get("/operator/organization?id=org_mistyped").sees(unknown)
+    assert unknown not in console.get("/operator/organization?id=org_1").text
+    page = as_operator(console, "/operator", {"text": "org_mistyped"}, 200)
+    assert "Open this organization" not in page.text
+
+
+def test_without_a_function_for_it_there_are_no_operators() -> None:
+    with on_starlette() as person:
+        person.sign_in(ROOT)
+        person.get("/operator", 404)
+
+
+@pytest.mark.parametrize("answer", [1, "yes", None, 0], ids=str)
+def test_only_true_makes_an_operator(answer: Any) -> None:
+    with on_starlette(operator=lambda *_: answer) as person:
+        person.get("/operator", 404)
+
+
+async def _slowly(session: Session, request: RequestView) -> bool:
+    return operates(session, request)
+
+
+def test_the_function_may_await_under_asgi() -> None:
+    with on_starlette(operator=_slowly) as person:
+        person.sign_in(ROOT)
+        person.get("/operator")
+        assert person.client.get(f"{AT}/operator/organization?id=").status_code == 404

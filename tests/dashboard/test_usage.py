@@ -1,0 +1,111 @@
+"""The page of usage, and the usage of a key on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from lockgate import Limit, run
+from lockgate.errors import Refusal
+
+from .consoles import PLACES, Console, make_gate, on_starlette
+
+
+@pytest.fixture(params=["fastapi", "django"])
+def person(request: pytest.FixtureRequest) -> Iterator[Console]:
+    with PLACES[request.param]() as made:
+        yield made
+
+
+def test_the_page_shows_the_limits_and_what_was_refused(person: Console) -> None:
+    key = person.create(access="some", scopes=["models:read", "jobs:read"])
+    lacking = person.create(access="some", scopes=["jobs:read"])
+    assert person.status_with(lacking) == 403
+    statuses = [person.status_with(key) for _ in range(12)]
+    assert statuses.count(429) == 3
+    page = person.get("/usage?by=minute")
+    page.sees("10 of 10", "10 of 100", "Full until", "0 of 2", "plan free")
+    page.sees("The limit of the minute was reached", "The key lacked the scope")
+    assert page.html.count('role="meter"') == 4
+    assert 'class="refused"' in page.html and 'class="admitted"' in page.html
+    (minute, hour, *_) = person.client.get("/settings/usage.json").json()
+    assert (minute["used"], minute["limit"], minute["level"]) == (10, 10, "full")
+    assert (hour["text"], hour["percent"]) == ("10 of 100", 10.0)
+    shown = person.get(f"/keys/{person.id_of(key)}?by=minute")
+    shown.sees("from 127.0.0.1", "The limit of the minute was reached")
+    assert "The key lacked the scope" not in shown.text
+
+
+def test_units_are_told_apart_from_requests() -> None:
+    with on_starlette() as person:
+        key = person.create()
+        id = person.id_of(key)
+        for _ in range(3):
+            run(person.gate.authenticate(key, cost=2))
+        run(person.gate.flush())
+        text = " ".join(person.get(f"/keys/{id}?by=minute").text.split())
+        assert "Requests 3" in text and "Units admitted 6" in text and "it costs" in text
+        person.get(f"/keys/{id}/revoke").sees("Units in the last 7 days: 6.")
+
+
+def test_looking_at_usage_uses_nothing(person: Console) -> None:
+    for _ in range(3):
+        person.get("/usage").sees("0 of 10")
+
+
+def test_a_plan_without_a_limit_has_no_bar_for_it(person: Console) -> None:
+    run(person.gate.organizations.place("org_1", "free", rpd=None, concurrent=None))
+    page = person.get("/usage")
+    page.sees("0, no limit")
+    assert page.html.count('role="meter"') == 2
+    assert person.client.get("/settings/usage.json").json()[2]["limit"] is None
+
+
+def test_a_gate_that_keeps_no_usage_shows_none() -> None:
+    with on_starlette(lambda origin: make_gate(origin, usage_history=False)) as person:
+        person.get("/usage").sees("This service keeps no usage over time.", "0 of 10")
+        id = person.id_of(person.create())
+        person.get(f"/keys/{id}").sees("This service keeps no usage over time.")
+        person.get(f"/keys/{id}/revoke").sees("never used")
+
+
+EXPORT = Limit("export", "3/hour;50/15 minutes")
+HEAVY = Limit("heavy", "2/minute", by="key")
+
+
+def test_named_limits_are_shown_beside_the_plan_and_on_the_page_of_their_key() -> None:
+    with on_starlette(operator=lambda *_: True) as person:
+        texts = [person.create("exporter"), person.create("other")]
+        for _ in range(4):
+            with suppress(Refusal):
+                run(person.gate.authenticate(texts[0], limits=[EXPORT]))
+        for _ in range(3):
+            with suppress(Refusal):
+                run(person.gate.authenticate(texts[1], limits=[HEAVY]))
+        page = person.get("/usage?by=minute")
+        page.sees("Limits of single operations", "export, last hour", "3 of 3", "Full until")
+        page.sees("export, last 15 minutes", "3 of 50", "limit of a single operation was reached")
+        assert "heavy" not in page.text
+        assert page.html.count('role="meter"') == 6
+        live = {meter["name"]: meter for meter in person.client.get("/settings/usage.json").json()}
+        assert (live["export-hour"]["level"], live["export-hour"]["percent"]) == ("full", 100.0)
+        assert all(f'data-meter="{name}"' in page.html for name in live)
+        shown, other = (person.get(f"/keys/{person.id_of(text)}") for text in texts)
+        shown.sees("Limits of this key", "heavy, last minute", "0 of 2")
+        other.sees("2 of 2")
+        assert "export, last" not in other.text
+        person.get("/operator/organization?id=org_1").sees("export, last hour", "3 of 3")
+
+
+def test_named_limits_without_use_leave_the_rate_limit_status_as_it_is() -> None:
+    with on_starlette() as person:
+        text = person.create()
+        person.gate.know_limits([EXPORT])
+        headers = {"authorization": f"Bearer {text}"}
+        status = person.client.get("/api/v1/account/rate-limits", headers=headers).json()
+        assert "named" not in status
+        run(person.gate.authenticate(text, limits=[EXPORT]))
+        status = person.client.get("/api/v1/account/rate-limits", headers=headers).json()
+        assert {one["name"] for one in status["named"]} == {"export"}
