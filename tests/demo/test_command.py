@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,8 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
+from werkzeug.test import Client as WsgiClient
 
 from lockgate import Gate, run
 from lockgate.core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
@@ -77,8 +81,8 @@ def pasted(command: str) -> tuple[str, str]:
     return head.partition("\n")[0], body
 
 
-def test_the_commands_work_as_they_are_printed(demo: Running) -> None:
-    models, create, listing, revoke, register, claim, status = demo.commands
+def test_the_printed_commands_work_when_pasted(demo: Running) -> None:
+    models, create, listing, revoke, register, claim, export, status = demo.commands
     assert pasted(models)[0] == "HTTP/1.1 200 OK"
     line, body = pasted(create)
     assert line == "HTTP/1.1 201 Created"
@@ -102,6 +106,10 @@ def test_the_commands_work_as_they_are_printed(demo: Running) -> None:
     assert '"used":6,"limit":10' in body
     statuses = [pasted(models)[0] for _ in range(5)]
     assert statuses == ["HTTP/1.1 200 OK"] * 4 + ["HTTP/1.1 429 Too Many Requests"]
+    assert {pasted(export)[0] for _ in range(10)} == {"HTTP/1.1 201 Created"}
+    line, body = pasted(export)
+    assert line == "HTTP/1.1 429 Too Many Requests"
+    assert '"limits":{"type":"minute","limit":10,"used":10,"name":"exports"}' in body
 
 
 def test_every_plan_is_shown_with_a_key(demo: Running) -> None:
@@ -138,7 +146,7 @@ def test_a_browser_on_this_machine_may_call_it_by_another_name(demo: Running) ->
         ("http://demo.example:80", 0),
     ],
 )
-def test_only_what_listens_here_has_these_names(url: str, names: int) -> None:
+def test_only_a_demo_on_this_machine_has_other_names(url: str, names: int) -> None:
     assert len(other_names(url)) == names
 
 
@@ -150,25 +158,26 @@ EVERY_ADDRESS = ["0.0.0.0", "0", "::", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"]
 LOOPBACK = ["127.0.0.1", "127.8.9.10", "127.1", "localhost", "LocalHost", "::1", "::ffff:127.0.0.1"]
 
 
+def load(host: str, framework: str = "starlette") -> Loaded:
+    """Load the demo for an address, with a server that does no more."""
+    loaded: list[Loaded] = []
+
+    def serve(load: Callable[[], Loaded], listener: socket.socket) -> None:
+        loaded.append(load())
+
+    demo_command(host, 0, "memory://", framework, 1.0, as_json=True, serve=serve)
+    return loaded[0]
+
+
 Start = Callable[[str], bool]
 
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start the demo on an address, with a server that only loads it."""
+    """Start the demo on an address."""
     for variable in OWN:
         monkeypatch.delenv(variable, raising=False)
-
-    def start(host: str) -> bool:
-        loaded: list[Loaded] = []
-
-        def serve(load: Callable[[], Loaded], listener: socket.socket) -> None:
-            loaded.append(load())
-
-        demo_command(host, 0, "memory://", "starlette", 1.0, as_json=True, serve=serve)
-        return bool(loaded)
-
-    return start
+    return lambda host: bool(load(host))
 
 
 @pytest.mark.parametrize("host", EVERY_ADDRESS)
@@ -191,6 +200,38 @@ def test_other_machines_are_served_with_secrets_of_ones_own(
     for variable, value in OWN.items():
         monkeypatch.setenv(variable, value)
     assert start(host)
+
+
+def posts(app: Any, framework: str, **fields: str) -> tuple[int, str, str]:
+    """Send the form to sign in; return the status, the cookie and the page."""
+    if framework == "flask":
+        answer = WsgiClient(app).post("/sign-in", data=fields)
+        return answer.status_code, answer.headers.get("set-cookie", ""), answer.text
+    client = TestClient(app, follow_redirects=False)
+    said = client.post("/sign-in", data=fields)
+    return said.status_code, said.headers.get("set-cookie", ""), said.text
+
+
+@pytest.mark.parametrize("framework", ["starlette", "fastapi", "flask"])
+def test_one_click_signs_nobody_in_where_other_machines_reach_the_demo(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, framework: str
+) -> None:
+    for variable, value in OWN.items():
+        monkeypatch.setenv(variable, value)
+    for host, status in (("127.0.0.1", 303), ("0.0.0.0", 403)):
+        loaded = load(host, framework)
+        run(loaded.announce())
+        said = json.loads(capfd.readouterr().out)
+        for name in ("free", "busy"):
+            got, cookie, page = posts(loaded.app, framework, organization=name)
+            assert (got, bool(cookie)) == (status, status == 303)
+            assert ("start it on 127.0.0.1" in page) is (status == 403)
+            assert 'value="free"' not in page
+        printed = said["organizations"]["free"]["session_cookie"]
+        got, cookie, _ = posts(loaded.app, framework, session=printed)
+        assert got == 303
+        assert printed in cookie
+        run(loaded.close())
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
@@ -228,7 +269,7 @@ def test_the_development_secrets_in_use_are_named(
     assert capfd.readouterr().err == ""
 
 
-def test_a_gate_refuses_what_the_demo_publishes() -> None:
+def test_a_gate_refuses_the_published_secrets_of_the_demo() -> None:
     """Copied into a service, the texts would let everyone in."""
     for text in (DEMO_PEPPER, DEMO_SESSION_SECRET):
         with pytest.raises(ConfigurationError, match="published"):

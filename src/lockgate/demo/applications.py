@@ -7,21 +7,24 @@ from wsgiref.types import WSGIApplication
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
+from ..dashboard import dashboard, wsgi_dashboard, wsgi_mount
 from ..starlette import protect
 from ..sync import run
-from ..web import asgi_request
+from ..web import asgi_request, wsgi_request
 from ..web.bodies import BODY_LIMIT
 from ..web.entry import principal_of
 from .service import Operation, Service, Visit, sent
+from .sign_in import PAGES
 
 
 def starlette_application(service: Service) -> ASGIApp:
     """Return the service as a Starlette application."""
     routes = [Route(at, _endpoint(by), methods=[*by]) for at, by in service.by_path.items()]
-    app = Starlette(routes=routes)
+    pages = Mount(PAGES, dashboard(service.gate, **service.sign_in.options))
+    app = Starlette(routes=[*routes, pages])
     # A redirect to the path with its slash would be built from the caller's own Host header.
     app.router.redirect_slashes = False
     return protect(app, service.gate, rules=service.rules)
@@ -38,6 +41,7 @@ def fastapi_application(service: Service) -> ASGIApp:
         # FastAPI, unlike the others, does not answer HEAD where it answers GET.
         methods = [*by, "HEAD"] if "GET" in by else [*by]
         app.add_api_route(path, _endpoint(by), methods=methods)
+    app.mount(PAGES, dashboard(service.gate, **service.sign_in.options))
     return protect(app, service.gate, rules=service.rules)
 
 
@@ -47,28 +51,36 @@ def flask_application(service: Service) -> WSGIApplication:
     from flask import Response as FlaskResponse
 
     from ..flask import protect
-    from ..web.wsgi_request import body_reader
 
     app = Flask(__name__, static_folder=None)
     # A redirect would be built from the caller's own Host header; OPTIONS is 405 as elsewhere.
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
 
+    class PlainResponse(FlaskResponse):
+        """Adds no Content-Type, as the other frameworks add none."""
+
+        default_mimetype = None
+
     def view_of(operations: Mapping[str, Operation]) -> Any:
         def view(**params: str) -> FlaskResponse:
             operation = operations["GET" if request.method == "HEAD" else request.method]
-            body = run(body_reader(request.environ)(BODY_LIMIT))
-            flow = operation.handler(Visit(principal_of(request.environ), params, body))
-            status, value = run(flow)
+            environ = request.environ
+            body = run(wsgi_request.body_reader(environ)(BODY_LIMIT))
+            caller = wsgi_request.WsgiRequest(environ)
+            visit = Visit(principal_of(environ), caller, params, body)
+            status, value = run(operation.handler(visit))
             content, headers = sent(value)
-            return FlaskResponse(content, status, headers)
+            return PlainResponse(content, status, headers)
 
         return view
 
     for number, (path, by) in enumerate(service.by_path.items()):
         rule = path.replace("{", "<").replace("}", ">")
         app.add_url_rule(rule, str(number), view_of(by), methods=[*by])
-    return protect(app, service.gate, rules=service.rules)
+    protect(app, service.gate, rules=service.rules)
+    pages = wsgi_dashboard(service.gate, **service.sign_in.options)
+    return wsgi_mount(app, PAGES, pages)
 
 
 APPLICATIONS: Final[Mapping[str, Callable[[Service], Any]]] = {
@@ -86,7 +98,8 @@ def _endpoint(operations: Mapping[str, Operation]) -> Any:
             body = await asgi_request.body_reader(request.receive)(BODY_LIMIT)
         except asgi_request.ClientGone:
             return Response(status_code=400)
-        visit = Visit(principal_of(request.scope), request.path_params, body)
+        caller = asgi_request.AsgiRequest(request.scope)
+        visit = Visit(principal_of(request.scope), caller, request.path_params, body)
         status, value = await operations[method].handler(visit)
         content, headers = sent(value)
         return Response(content, status, headers)

@@ -13,16 +13,20 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from lockgate.options import StoreOptions, WebOptions
+
 from ..core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 from ..errors import ConfigurationError
 from ..gate import Gate
 from ..services.registration import Registration
-from ..sessions import SESSION_COOKIE, Session, SignedCookie
+from ..sessions import SESSION_COOKIE, SignedCookie
 from ..sync import run
-from . import dashboard
+from . import sign_in
 from .applications import APPLICATIONS
 from .servers import Loaded, Serve, serve_asgi, serve_wsgi
 from .service import Service
+from .sign_in import SignIn
+from .traffic import make_traffic
 
 BRAND: Final = "acme"
 _DEVELOPMENT: Final = {
@@ -68,18 +72,23 @@ def demo(
     if serve is None:
         serve = serve_wsgi if framework == "flask" else serve_asgi
     with _listen(host, port) as listener:
-        _refuse_development_secrets(host, listener)
+        is_local = _is_loopback(listener)
+        if not is_local:
+            _refuse_development_secrets(host)
         url = _url(host, listener.getsockname()[1])
-        serve(partial(_load, url, store, framework, deadline, as_json=as_json), listener)
+        load = partial(_load, url, store, framework, deadline, as_json=as_json, is_local=is_local)
+        serve(load, listener)
     return 0
 
 
-def _load(url: str, store: str, framework: str, deadline: float, *, as_json: bool) -> Loaded:
+def _load(
+    url: str, store: str, framework: str, deadline: float, *, as_json: bool, is_local: bool
+) -> Loaded:
     secret = _secret("LOCKGATE_SESSION_SECRET")
     sessions = SignedCookie([secret])
     registration = Registration(
         session_secrets=[secret],
-        dashboard_url=f"{url}{dashboard.PATH}",
+        dashboard_url=f"{url}{sign_in.PATH}",
         per_address=REGISTRATIONS_PER_HOUR,
         per_network=None,
         per_service=None,
@@ -92,23 +101,28 @@ def _load(url: str, store: str, framework: str, deadline: float, *, as_json: boo
         sessions=sessions,
         registration=registration,
         public_url=url,
-        allowed_origins=other_names(url),
-        deadline=deadline,
+        web_options=WebOptions(allowed_origins=other_names(url)),
+        store_options=StoreOptions(deadline=deadline),
+        usage_history=True,
     )
     if gate.store.io != "async":
         # Fail early for a store that does not work. Creating its tables may take longer than the
         # deadline of a request.
         run(gate.keys.list("demo"))
-    service = Service(gate)
-    announce = partial(_announce, gate, sessions, url, as_json=as_json)
+    signs_in = SignIn(url, gate, sessions, is_local=is_local)
+    service = Service(gate, signs_in)
+    announce = partial(_announce, gate, signs_in, url, as_json=as_json)
     return Loaded(
         APPLICATIONS[framework](service), announce, gate.store.cancel_waits, service.close
     )
 
 
-async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bool) -> None:
-    """Create the demo's organizations and print them."""
-    organizations = {plan: await _organization(gate, sessions, plan) for plan in PLANS}
+async def _announce(gate: Gate, signs_in: SignIn, url: str, *, as_json: bool) -> None:
+    """Create the demo's organizations, make traffic for a further one, and print them."""
+    busy = _new_id()
+    await make_traffic(gate, busy)
+    signs_in.add("busy", busy, "used by the demo itself: see its usage and its refusals")
+    organizations = {plan: await _organization(gate, signs_in, plan) for plan in PLANS}
     if used := development_secrets():
         print(
             "lockgate demo: the secrets are fixed ones that lockgate publishes, for development "
@@ -122,12 +136,17 @@ async def _announce(gate: Gate, sessions: SignedCookie, url: str, *, as_json: bo
     print(line, flush=True)
 
 
-async def _organization(gate: Gate, sessions: SignedCookie, plan: str) -> dict[str, str]:
-    id = f"org_{secrets.token_hex(8)}"
+async def _organization(gate: Gate, signs_in: SignIn, plan: str) -> dict[str, str]:
+    id = _new_id()
     await gate.organizations.place(id, plan, **(ENTERPRISE if plan == "enterprise" else {}))
     created = await gate.keys.create(id, f"{plan} demo key")
-    session = Session(id, f"owner of {id}", f"owner@{plan}.example")
-    return {"id": id, "session_cookie": sessions.issue(session), "api_key": created.text}
+    limits = await gate.organizations.plan(id)
+    cookie = signs_in.add(plan, id, f"at most {limits.rpm:,} requests a minute")
+    return {"id": id, "session_cookie": cookie, "api_key": created.text}
+
+
+def _new_id() -> str:
+    return f"org_{secrets.token_hex(8)}"
 
 
 def _secret(variable: str) -> str:
@@ -143,17 +162,23 @@ def development_secrets() -> list[str]:
     return [variable for variable in _DEVELOPMENT if not os.environ.get(variable)]
 
 
-def _refuse_development_secrets(host: str, listener: socket.socket) -> None:
-    """Refuse to serve other machines with published secrets.
+def _is_loopback(listener: socket.socket) -> bool:
+    """Return whether only this machine can reach a bound socket.
 
-    The bound address of the socket decides, since a name may resolve to any address.
-
-    Raises:
-        ConfigurationError: a development secret is in use, and the address is not loopback.
+    Its address decides, since a name may resolve to any address.
     """
     address = ip_address(listener.getsockname()[0].partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
-    if not address.is_loopback and (used := development_secrets()):
+    return address.is_loopback
+
+
+def _refuse_development_secrets(host: str) -> None:
+    """Refuse to serve other machines with published secrets.
+
+    Raises:
+        ConfigurationError: a development secret is in use.
+    """
+    if used := development_secrets():
         raise ConfigurationError(
             f"Other machines can reach {host}, and the demo's own secrets are published: with them "
             f"anyone can sign in as any owner. Set {' and '.join(used)}, each to what this prints: "
@@ -201,6 +226,9 @@ def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str
         "An organization and a key for each plan:",
         *(f"  {plan:11} {made['id']}  {made['api_key']}" for plan, made in organizations.items()),
         "",
+        "See keys, usage and refusals in a browser, and create and revoke keys there:",
+        f"  {url}{sign_in.PATH}",
+        "",
         "Call the service with the free plan's key, eleven times for its limit:",
         f"  curl -i {url}/api/v1/models -H 'Authorization: Bearer {free['api_key']}'",
         "",
@@ -219,8 +247,9 @@ def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str
         '    -d \'{"agent_name": "my bot", "billing_email": "owner@free.example"}\'',
         f"  curl -i {url}/api/v1/auth/claim -H 'Cookie: {SESSION_COOKIE}={free['session_cookie']}'",
         "",
-        "Or do so in a browser, as the agent with its dashboard token, or as that owner with:",
-        f"  {url}{dashboard.PATH}  {free['session_cookie']}",
+        "Export with the starter plan's key, eleven times for the named limit of exports:",
+        f"  curl -i -X POST {url}/api/v1/exports "
+        f"-H 'Authorization: Bearer {organizations['starter']['api_key']}'",
         "",
         "See what the limits say:",
         f"  curl -i {url}/api/v1/account/rate-limits -H 'Authorization: Bearer {free['api_key']}'",

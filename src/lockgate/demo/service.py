@@ -7,18 +7,25 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.access_rule import PUBLIC, Rule
+from ..core.limits import Limit
 from ..gate import Gate
 from ..principal import Principal
 from ..web.bodies import read_body, written
 from ..web.operations.openapi import describe
-from . import dashboard
+from ..web.operations.operation import Reply
+from ..web.request import RequestView
 from .jobs import Jobs
+from .sign_in import PAGES, PATH, SIGN_OUT, SUBMIT, SignIn
+
+EXPORTS: Final = Limit("exports", "10/minute")
+"""The limit of exports, beside that of an organization's plan."""
 
 
 class Visit(NamedTuple):
     """A request to the service, after the gate."""
 
     principal: Principal | None
+    request: RequestView
     params: Mapping[str, str]
     body: bytes
 
@@ -31,8 +38,8 @@ class Visit(NamedTuple):
 
 def sent(value: Any) -> tuple[bytes, Mapping[str, str]]:
     """Return the body and headers of an answer: a page unchanged, any other value as JSON."""
-    if isinstance(value, dashboard.Page):
-        return value
+    if isinstance(value, Reply):
+        return value.body, {name.decode(): text.decode() for name, text in value.headers}
     return written(value), {"content-type": "application/json"}
 
 
@@ -57,18 +64,26 @@ class NewJob(BaseModel):
 
 
 class Service:
-    """A pretended image generation service behind a real gate."""
+    """A pretended image generation service behind a real gate.
 
-    def __init__(self, gate: Gate) -> None:
+    Args:
+        gate: decides.
+        sign_in: signs the owners of the demo's organizations in.
+    """
+
+    def __init__(self, gate: Gate, sign_in: SignIn) -> None:
         self.gate: Final = gate
+        self.sign_in: Final = sign_in
         self.jobs: Final = Jobs(gate.slots)
         at = gate.prefix
-        self._dashboard = dashboard.dashboard(at)
         self.operations: Final = (
             Operation("GET", "/health", PUBLIC, self.health, "Health"),
             Operation("GET", "/capabilities", PUBLIC, self.capabilities, "Capabilities"),
             Operation("GET", "/openapi.json", PUBLIC, self.openapi, "This description"),
-            Operation("GET", dashboard.PATH, PUBLIC, self.dashboard, None),
+            Operation("GET", PATH, PUBLIC, self.show_sign_in, None),
+            Operation("POST", SUBMIT, PUBLIC, self.begin_session, None),
+            Operation("GET", SIGN_OUT, PUBLIC, self.end_session, None),
+            Operation("GET", PAGES, PUBLIC, self.open_pages, None),
             Operation("GET", f"{at}/models", Rule("models:read"), self.models, "List models"),
             Operation("POST", f"{at}/images", Rule("models:write"), self.made, "Generate an image"),
             Operation("GET", f"{at}/jobs", Rule("jobs:read"), self.list_jobs, "List jobs"),
@@ -80,6 +95,10 @@ class Service:
                 "DELETE", f"{at}/jobs/{{id}}", Rule("jobs:write"), self.cancel_job, "Cancel a job"
             ),
             Operation("POST", f"{at}/uploads", Rule("upload:write"), self.made, "Upload a file"),
+            Operation(
+                *("POST", f"{at}/exports", Rule("jobs:read", limits=[EXPORTS])),
+                *(self.made, "Export all jobs"),
+            ),
             *(
                 operation
                 for area in ("catalog", "studio", "library")
@@ -122,9 +141,21 @@ class Service:
         own = [(o.method, o.path, o.rule, o.summary) for o in self.operations if o.summary]
         return 200, describe(self.gate, "lockgate demo", own)
 
-    async def dashboard(self, _: Visit) -> tuple[int, Any]:
+    async def show_sign_in(self, visit: Visit) -> tuple[int, Any]:
         """Show the page to which registration sends owners."""
-        return 200, self._dashboard
+        return _page(self.sign_in.page(visit.request))
+
+    async def begin_session(self, visit: Visit) -> tuple[int, Any]:
+        """Sign an owner in."""
+        return _page(await self.sign_in.sign_in(visit.request, visit.body))
+
+    async def end_session(self, _: Visit) -> tuple[int, Any]:
+        """Sign an owner out."""
+        return _page(self.sign_in.sign_out())
+
+    async def open_pages(self, _: Visit) -> tuple[int, Any]:
+        """Lead to the dashboard: under ASGI its mount begins behind a slash."""
+        return _page(self.sign_in.first_page())
 
     async def models(self, _: Visit) -> tuple[int, Any]:
         """List the models."""
@@ -164,3 +195,7 @@ class Service:
         """End running jobs, and close the store."""
         await self.jobs.stop()
         await self.gate.close()
+
+
+def _page(reply: Reply) -> tuple[int, Any]:
+    return reply.status, reply
