@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from lockgate import MemoryStore, PlanBook, Store
-from lockgate.core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from lockgate.core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Position
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
 from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.limits import Limit, LimitWindows
 from lockgate.core.plans import Organization
 from lockgate.core.sliding_window import Reading, State, Window, empty_state, hit, peek
-from lockgate.core.timestamps import SECOND
+from lockgate.core.temporary_limits import told_apart
+from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import KeyLimitReached
 from lockgate.stores.base import PAGE_AT_MOST, Admission, Page, Removal, Rows, Usage, Verdict
+from lockgate.testing.checks import PARTS, Part
 
 Windows = tuple[Window, ...]
 START_SKEW = 300 * SECOND
@@ -27,22 +30,34 @@ START_SKEW = 300 * SECOND
 
 def gap() -> None:
     """As long as a round trip to a server: time for another caller to interleave."""
-    time.sleep(0.0005)
+    time.sleep(0.002)
 
 
 class Mutant(MemoryStore):
     """Right until a subclass makes its mistake; admits verb by verb, so that each one shows."""
 
-    killed_by: ClassVar[set[str]] = set()
+    killed_by: ClassVar[Collection[str]] = frozenset()
+    parts: ClassVar[tuple[Part, ...]] = PARTS
+    """The parts of the contract of which the kit makes the checks."""
 
     def __init__(self) -> None:
         super().__init__()
         self.states: dict[str, State] = {}
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        return await Store.admit(self, token, cost, plans, now)
+        return await Store.admit(self, token, cost, plans, now, address, limits)
+
+    async def reset(self, organization: str, *args: Any, **kwargs: Any) -> None:
+        self.states.pop(organization, None)
+        await super().reset(organization, *args, **kwargs)
 
     def at(self, now: int | None) -> int:
         return self._clock() if now is None else now
@@ -58,7 +73,12 @@ class Counting(Mutant):
         raise NotImplementedError
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         with self._lock:
             at = self.at(now)
@@ -79,7 +99,13 @@ class Counting(Mutant):
             self.states[organization] = state
             return truth
 
-    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
         return peek(self.states.get(organization) or empty_state(windows), windows, self.at(now))
 
 
@@ -127,20 +153,63 @@ class LeakyBucket(Counting):
         self.levels[organization, window.name] = (level, now)
 
 
+class DropsTheIdleTooEarly(Mutant):
+    """Drops states without a hit for half a day, as if no window were longer."""
+
+    killed_by: ClassVar = {"W1", "W6"}
+
+    async def hit(
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        with self._lock:
+            at = self.at(now)
+            for owner, state in list(self.states.items()):
+                if max(cells[3] for cells in state) < at - DAY // 2:
+                    del self.states[owner]
+            before = self.states.get(organization) or empty_state(windows)
+            reading, self.states[organization] = hit(before, windows, at, cost)
+            return reading
+
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        return peek(self.states.get(organization) or empty_state(windows), windows, self.at(now))
+
+
 class Unlocked(Mutant):
     """Reads, decides and writes without a lock."""
 
     killed_by: ClassVar = {"W1", "W3"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         before = self.states.get(organization) or empty_state(windows)
         gap()
         reading, self.states[organization] = hit(before, windows, self.at(now), cost)
         return reading
 
-    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
         return peek(self.states.get(organization) or empty_state(windows), windows, self.at(now))
 
 
@@ -168,9 +237,14 @@ class RefusedHitsCount(Mutant):
     killed_by: ClassVar = {"W7"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        reading = await super().hit(organization, windows, cost, now)
+        reading = await super().hit(organization, windows, cost, now, limits)
         if not reading.allowed:
             endless = tuple(window._replace(limit=None) for window in windows)
             await super().hit(organization, endless, cost, now)
@@ -183,7 +257,12 @@ class OneByOne(Mutant):
     killed_by: ClassVar = {"W9"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         reading = await super().peek(organization, windows, now)
         endless = tuple(window._replace(limit=None) for window in windows)
@@ -193,8 +272,8 @@ class OneByOne(Mutant):
             if window.limit is not None and reading.used[index] + cost > window.limit
         ]
         if not refused or refused[0] == 0:
-            return await super().hit(organization, windows, cost, now)
-        answer = await super().hit(organization, windows, cost, now)
+            return await super().hit(organization, windows, cost, now, limits)
+        answer = await super().hit(organization, windows, cost, now, limits)
         with self._lock:
             state = self._windows._present[organization]
             after = hit(state, endless, self.at(now), cost)[1]
@@ -213,10 +292,15 @@ class CallersClock(Mutant):
         self._clock = lambda: time.time_ns() // 1000 - START_SKEW
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         now = time.time_ns() // 1000 if now is None else now
-        return await super().hit(organization, windows, cost, now)
+        return await super().hit(organization, windows, cost, now, limits)
 
 
 class NoTimeToLive(Mutant):
@@ -225,10 +309,15 @@ class NoTimeToLive(Mutant):
     killed_by: ClassVar = {"W10"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         self.states.setdefault(organization, ())
-        return await super().hit(organization, windows, cost, now)
+        return await super().hit(organization, windows, cost, now, limits)
 
 
 class RemainingOffByOne(Mutant):
@@ -237,9 +326,14 @@ class RemainingOffByOne(Mutant):
     killed_by: ClassVar = {"W4"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        reading = await super().hit(organization, windows, cost, now)
+        reading = await super().hit(organization, windows, cost, now, limits)
         if not reading.allowed or reading.remaining is None:
             return reading
         return reading._replace(remaining=reading.remaining + 1)
@@ -251,9 +345,14 @@ class ComeBackTooEarly(Mutant):
     killed_by: ClassVar = {"W6"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        reading = await super().hit(organization, windows, cost, now)
+        reading = await super().hit(organization, windows, cost, now, limits)
         return reading._replace(wait=reading.wait // SECOND * SECOND)
 
 
@@ -263,7 +362,12 @@ class CostIgnored(Mutant):
     killed_by: ClassVar = {"W2"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         return await super().hit(organization, windows, 1, now)
 
@@ -346,7 +450,9 @@ class CapBeforeInsert(Mutant):
 
     killed_by: ClassVar = {"K8"}
 
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+    async def insert(
+        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
+    ) -> ApiKey:
         at = self.at(now)
         live = [
             k
@@ -356,7 +462,18 @@ class CapBeforeInsert(Mutant):
         if cap is not None and len(live) >= cap:
             raise KeyLimitReached(cap)
         gap()
-        return await super().insert(draft, None, now)
+        return await super().insert(draft, None, now, **options)
+
+
+class ForgetsHistory(Mutant):
+    """Inserts a key of another system as a new one."""
+
+    killed_by: ClassVar = {"K1"}
+
+    async def insert(
+        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
+    ) -> ApiKey:
+        return await super().insert(draft._replace(history=None), cap, now, **options)
 
 
 class UsageLostOnError(Mutant):
@@ -415,11 +532,22 @@ class HashTagInjected(Mutant):
         return organization.replace("{", "").split("}")[0]
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         return await super().hit(self.tag(organization), windows, cost, now)
 
-    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
         return await super().peek(self.tag(organization), windows, now)
 
 
@@ -428,7 +556,9 @@ class CaseFolded(Mutant):
 
     killed_by: ClassVar = {"W8"}
 
-    async def put_organization(self, organization: Organization) -> None:
+    async def put_organization(
+        self, organization: Organization, now: int | None = None, **options: Any
+    ) -> None:
         self._placed[organization.id.casefold()] = organization[1:]
 
     async def organization(self, id: str) -> Organization | None:
@@ -463,9 +593,9 @@ class StaleCacheFill(Mutant):
         return done
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self, organization: str, id: str, now: int | None = None, **options: Any
     ) -> ApiKey | None:
-        revoked = await super().revoke_if_live(organization, id, now)
+        revoked = await super().revoke_if_live(organization, id, now, **options)
         if revoked is not None:
             self.cache.pop(revoked.handle, None)
         return revoked
@@ -477,7 +607,7 @@ class CachedForAWhile(StaleCacheFill):
     killed_by: ClassVar = {"K1", "K3", "K4", "D4", "K9", "K8"}
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self, organization: str, id: str, now: int | None = None, **options: Any
     ) -> ApiKey | None:
         return await MemoryStore.revoke_if_live(self, organization, id, now)
 
@@ -488,7 +618,12 @@ class FloatSeconds(Mutant):
     killed_by: ClassVar = {"W1", "W2", "W6", "W4", "W12"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         rounded = round(round(self.at(now) / SECOND, 4) * SECOND)
         reading = await super().hit(organization, windows, cost, rounded)
@@ -501,7 +636,12 @@ class BoundaryIncluded(Mutant):
     killed_by: ClassVar = {"W2"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         at = self.at(now)
         longer = tuple(window._replace(span=window.span + 1) for window in windows)
@@ -516,7 +656,12 @@ class NothingIsNoLimit(Mutant):
     killed_by: ClassVar = {"W1"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         open = tuple(window._replace(limit=window.limit or None) for window in windows)
         return await super().hit(organization, open, cost, now)
@@ -542,9 +687,15 @@ class LeasesInMilliseconds(Mutant):
 class LookingCounts(Mutant):
     """Reads the status by a hit."""
 
-    killed_by: ClassVar = {"W5", "W4", "W7"}
+    killed_by: ClassVar = {"W5", "W4", "W7", "W2"}
 
-    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
         before = await super().peek(organization, windows, now)
         await super().hit(organization, windows, 1, now)
         return before
@@ -553,24 +704,40 @@ class LookingCounts(Mutant):
 class PlanChangeForgets(Mutant):
     """Names its counters by the limit, so another plan starts at zero."""
 
-    killed_by: ClassVar = {"W13"}
+    killed_by: ClassVar = {"W13", "W2"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         return await super().hit(f"{organization}:{windows[0].limit}", windows, cost, now)
 
-    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
         return await super().peek(f"{organization}:{windows[0].limit}", windows, now)
 
 
 class StepBackForgets(Mutant):
     """Drops what lies in the future once the clock has stepped back."""
 
-    killed_by: ClassVar = {"W11"}
+    killed_by: ClassVar = {"W11", "W2"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         at, state = self.at(now), self.states.get(organization) or empty_state(windows)
         if any(cells[3] > at for cells in state):
@@ -578,19 +745,25 @@ class StepBackForgets(Mutant):
         reading, self.states[organization] = hit(state, windows, at, cost)
         return reading
 
-    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
         return peek(self.states.get(organization) or empty_state(windows), windows, self.at(now))
 
 
 class LaterRevocationWins(Mutant):
     """Revokes once more, at a new time."""
 
-    killed_by: ClassVar = {"D4", "K8"}
+    killed_by: ClassVar = {"D4", "K8", "K1"}
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self, organization: str, id: str, now: int | None = None, **options: Any
     ) -> ApiKey | None:
-        key = await super().revoke_if_live(organization, id, now)
+        key = await super().revoke_if_live(organization, id, now, **options)
         if key is not None:
             self._rows[key.handle] = (*key[:11], self.at(now), key.details)
             return await self.find(key.handle)
@@ -614,9 +787,11 @@ class UpdateOverwrites(Mutant):
 
     killed_by: ClassVar = {"D43", "K3"}
 
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+    async def update_if(
+        self, old: ApiKey, new: ApiKey, now: int | None = None, **options: Any
+    ) -> bool:
         found = await self.find(old.handle)
-        return found is not None and await super().update_if(found, new, now)
+        return found is not None and await super().update_if(found, new, now, **options)
 
 
 class UpdateRevives(Mutant):
@@ -624,9 +799,11 @@ class UpdateRevives(Mutant):
 
     killed_by: ClassVar = {"K3"}
 
-    async def update_if(self, old: ApiKey, new: ApiKey, now: int | None = None) -> bool:
+    async def update_if(
+        self, old: ApiKey, new: ApiKey, now: int | None = None, **options: Any
+    ) -> bool:
         at = self.at(now) if old.expires_at is None else min(self.at(now), old.expires_at - 1)
-        return await super().update_if(old, new, at)
+        return await super().update_if(old, new, at, **options)
 
 
 class RotationIgnoresTheCap(Mutant):
@@ -641,8 +818,9 @@ class RotationIgnoresTheCap(Mutant):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        **options: Any,
     ) -> ApiKey | None:
-        return await super().rotate_if(old, new, successor, None, now)
+        return await super().rotate_if(old, new, successor, None, now, **options)
 
 
 class RotationInTwoSteps(Mutant):
@@ -657,9 +835,105 @@ class RotationInTwoSteps(Mutant):
         successor: KeyDraft,
         cap: int | None,
         now: int | None = None,
+        **options: Any,
     ) -> ApiKey | None:
         made = await self.insert(successor, cap, now)
         return made if await self.update_if(old, new, now) else None
+
+
+class AdmitsEverywhere(Mutant):
+    """Keeps the allow-list of a key, and admits a client from anywhere."""
+
+    killed_by: ClassVar = {"K1", "D43"}
+
+    async def find(self, handle: str) -> ApiKey | None:
+        key = await super().find(handle)
+        if key is None or key.details is None or not key.addresses:
+            return key
+        return key._replace(details=AllAddresses(*key.details))
+
+
+class AllAddresses(KeyDetails):
+    """Details that allow every client."""
+
+    def allows(self, address: str | None) -> bool:
+        return True
+
+
+class ChargesElsewhere(Mutant):
+    """Looks at the allow-list of a key after the windows."""
+
+    killed_by: ClassVar = {"K1", "W7", "D43"}
+
+    async def admit(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
+    ) -> Admission:
+        admission = await super().admit(token, cost, plans, now, address)
+        if admission.verdict is Verdict.ELSEWHERE and admission.key is not None:
+            organization = admission.key.organization
+            at = await self.now() if now is None else now
+            plan = plans.plan_of(await self.organization(organization), at)
+            await self.hit(organization, plan.windows, cost, now)
+        return admission
+
+
+class KeepsTemporaryLimits(Mutant):
+    """Takes a temporary limit for one that holds until it is changed."""
+
+    killed_by: ClassVar = {"W13"}
+
+    async def organization(self, id: str) -> Organization | None:
+        found = await super().organization(id)
+        if found is None:
+            return found
+        own, temporary = told_apart(found.overrides)
+        own |= {name: limit for name, (limit, _) in temporary.items()}
+        return found._replace(overrides=tuple(sorted(own.items())))
+
+
+class RemembersAllowLists(Mutant):
+    """Looks at the allow-list that a key had when it was first admitted."""
+
+    killed_by: ClassVar = {"D43", "K1"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, KeyDetails | None] = {}
+
+    async def find(self, handle: str) -> ApiKey | None:
+        key = await super().find(handle)
+        return None if key is None else key._replace(details=self.seen.get(handle, key.details))
+
+    async def admit(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
+    ) -> Admission:
+        admission = await super().admit(token, cost, plans, now, address)
+        if admission.verdict is Verdict.ADMITTED and admission.key is not None:
+            self.seen.setdefault(token.handle, admission.key.details)
+        return admission
+
+
+class DropsFactsOfDrafts(Mutant):
+    """Keeps the details of a key that changed, and none of a new key."""
+
+    killed_by: ClassVar = {"K1", "D43"}
+
+    async def insert(
+        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
+    ) -> ApiKey:
+        return await super().insert(draft._replace(details=None), cap, now, **options)
 
 
 class PlansChangeUnheard(Mutant):
@@ -667,9 +941,11 @@ class PlansChangeUnheard(Mutant):
 
     killed_by: ClassVar = {"D5"}
 
-    async def put_organization(self, organization: Organization) -> None:
+    async def put_organization(
+        self, organization: Organization, now: int | None = None, **options: Any
+    ) -> None:
         before = self.local_version
-        await super().put_organization(organization)
+        await super().put_organization(organization, now, **options)
         self.local_version = before
 
 
@@ -683,10 +959,10 @@ class EpochOfRevocations(Mutant):
         return self.revocations + len(self._placed)
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self, organization: str, id: str, now: int | None = None, **options: Any
     ) -> ApiKey | None:
         self.revocations += 1
-        return await super().revoke_if_live(organization, id, now)
+        return await super().revoke_if_live(organization, id, now, **options)
 
 
 class Trusting(Token):
@@ -709,9 +985,15 @@ class BelievesDigests(Mutant):
     killed_by: ClassVar = {"K1"}
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        return await super().admit(Trusting(token), cost, plans, now)
+        return await super().admit(Trusting(token), cost, plans, now, address)
 
 
 class SealsOnce(Mutant):
@@ -731,9 +1013,15 @@ class SealsOnce(Mutant):
         return key._replace(seal=good.seal)
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now)
+        admission = await super().admit(token, cost, plans, now, address)
         if admission.verdict is Verdict.ADMITTED and admission.key is not None:
             self.good[token.handle] = admission.key
         return admission
@@ -932,7 +1220,7 @@ class HandlesComeBack(Mutant):
 class RemovesByRevocation(Mutant):
     """Counts the age of a key that expired first from its revocation."""
 
-    killed_by: ClassVar = {"D45"}
+    killed_by: ClassVar = {"D45", "K1"}
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
@@ -947,7 +1235,7 @@ class RemovesByRevocation(Mutant):
 class RemovesAtOnce(Mutant):
     """Removes whatever ended, however lately."""
 
-    killed_by: ClassVar = {"D45", "D10"}
+    killed_by: ClassVar = {"D45", "D10", "K1"}
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
@@ -1001,8 +1289,10 @@ class ShortColumns(Mutant):
 
     killed_by: ClassVar = {"K1"}
 
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
-        return await super().insert(self.cut(draft), cap, now)
+    async def insert(
+        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
+    ) -> ApiKey:
+        return await super().insert(self.cut(draft), cap, now, **options)
 
     def cut(self, draft: KeyDraft) -> KeyDraft:
         return draft._replace(name=draft.name[:64])

@@ -10,6 +10,7 @@ from lockgate.core.api_keys import ApiKey, KeyState, Position
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
 from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.limits import Limit, LimitWindows
 from lockgate.core.plans import Organization
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import MINUTE
@@ -26,12 +27,18 @@ class ExpiryByHost(Mutant):
     killed_by: ClassVar = {"W12"}
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         key = await self.find(token.handle)
         if now is None and key is not None and key.state(self.at(None) + AHEAD) is KeyState.EXPIRED:
             return Admission(Verdict.EXPIRED, key)
-        return await super().admit(token, cost, plans, now)
+        return await super().admit(token, cost, plans, now, address)
 
 
 class CensusByHost(Mutant):
@@ -76,8 +83,10 @@ class AccountsByHost(Mutant):
 
     killed_by: ClassVar = {"W12"}
 
-    async def register(self, account: Any, key: Any, now: int | None = None) -> Any:
-        return await super().register(account, key, self.at(None) - AHEAD if now is None else now)
+    async def register(self, account: Any, key: Any, now: int | None = None, **options: Any) -> Any:
+        return await super().register(
+            account, key, self.at(None) - AHEAD if now is None else now, **options
+        )
 
 
 class ClaimsByHost(Mutant):
@@ -106,8 +115,10 @@ class PlansReplaceRows(Mutant):
 
     killed_by: ClassVar = {"D25"}
 
-    async def put_organization(self, organization: Organization) -> None:
-        await super().put_organization(organization)
+    async def put_organization(
+        self, organization: Organization, now: int | None = None, **options: Any
+    ) -> None:
+        await super().put_organization(organization, now, **options)
         row = self._accounts._rows.get(organization.id)
         if row is not None:
             self._accounts._rows[organization.id] = (*row[:9], None, None, *row[11:])
@@ -118,8 +129,8 @@ class AccountsReplaceRows(Mutant):
 
     killed_by: ClassVar = {"D25"}
 
-    async def register(self, account: Any, key: Any, now: int | None = None) -> Any:
-        registered = await super().register(account, key, now)
+    async def register(self, account: Any, key: Any, now: int | None = None, **options: Any) -> Any:
+        registered = await super().register(account, key, now, **options)
         self._placed.pop(account.organization, None)
         return registered
 
@@ -155,19 +166,25 @@ class RemembersKeys(Mutant):
         return found
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now)
+        admission = await super().admit(token, cost, plans, now, address)
         if admission.key is not None and admission.verdict is Verdict.ADMITTED:
             self.good[token.handle] = admission.key
         return admission
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self, organization: str, id: str, now: int | None = None, **options: Any
     ) -> ApiKey | None:
         with self._lock:
             self.good.clear()
-        revoked = await super().revoke_if_live(organization, id, now)
+        revoked = await super().revoke_if_live(organization, id, now, **options)
         self.good.clear()
         return revoked
 
@@ -182,18 +199,24 @@ class RemembersSecrets(Mutant):
         self.proven: dict[str, Digest] = {}
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         row, proven = self._rows.get(token.handle), self.proven.get(token.handle)
         if row is None or proven is None:
-            admission = await super().admit(token, cost, plans, now)
+            admission = await super().admit(token, cost, plans, now, address)
             if admission.verdict is Verdict.ADMITTED and row is not None:
                 self.proven[token.handle] = Digest(*row[6:9])
             return admission
         sealed = proven.scheme, proven.value, proven.seal
         self._rows[token.handle] = (*row[:6], *sealed, *row[9:])
         try:
-            return await super().admit(token, cost, plans, now)
+            return await super().admit(token, cost, plans, now, address)
         finally:
             now_there = self._rows[token.handle]
             self._rows[token.handle] = (*now_there[:6], *row[6:9], *now_there[9:])
@@ -209,13 +232,19 @@ class RemembersStrangers(Mutant):
         self.strangers: set[str] = set()
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
         if token.handle not in self._rows:
             self.strangers.add(token.handle)
         if token.handle in self.strangers:
             return UNKNOWN
-        return await super().admit(token, cost, plans, now)
+        return await super().admit(token, cost, plans, now, address)
 
 
 class EpochOfClaims(Mutant):
@@ -227,19 +256,21 @@ class EpochOfClaims(Mutant):
     async def change_counter(self) -> int | None:
         return self.changes
 
-    async def put_organization(self, organization: Organization) -> None:
+    async def put_organization(
+        self, organization: Organization, now: int | None = None, **options: Any
+    ) -> None:
         self.changes += 1
-        await super().put_organization(organization)
+        await super().put_organization(organization, now, **options)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         self.changes += 1
         return await super().rehash_if(handle, old, new)
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self, organization: str, id: str, now: int | None = None, **options: Any
     ) -> ApiKey | None:
         self.changes += 1
-        return await super().revoke_if_live(organization, id, now)
+        return await super().revoke_if_live(organization, id, now, **options)
 
     async def claim_if_unclaimed(
         self,
@@ -265,9 +296,14 @@ class FloatCounts(Mutant):
     killed_by: ClassVar = {"W14"}
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
-        reading = await super().hit(organization, windows, cost, now)
+        reading = await super().hit(organization, windows, cost, now, limits)
         return reading._replace(used=cast(Any, tuple(map(float, reading.used))))
 
 
@@ -307,11 +343,22 @@ class NameOfItsOwn(Mutant):
         raise NotImplementedError
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         return await super().hit(self.named(organization), windows, cost, now)
 
-    async def peek(self, organization: str, windows: Windows, now: int | None = None) -> Reading:
+    async def peek(
+        self,
+        organization: str,
+        windows: Windows,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
         return await super().peek(self.named(organization), windows, now)
 
     async def acquire(

@@ -152,7 +152,7 @@ class Removing(Mutant):
     """Removes in several steps."""
 
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self, idle: int, limit: int, now: int | None = None, **options: Any
     ) -> tuple[str, ...]:
         edge = self.at(now) - idle
         removed: list[str] = []
@@ -275,10 +275,10 @@ class RemovesUnheard(Removing):
     killed_by: ClassVar = {"D5"}
 
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self, idle: int, limit: int, now: int | None = None, **options: Any
     ) -> tuple[str, ...]:
         before = self.local_version
-        removed = await super().remove_unclaimed(idle, limit, now)
+        removed = await super().remove_unclaimed(idle, limit, now, **options)
         self.local_version = before
         return removed
 
@@ -289,10 +289,10 @@ class UnclaimedByHost(Mutant):
     killed_by: ClassVar = {"W12"}
 
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self, idle: int, limit: int, now: int | None = None, **options: Any
     ) -> tuple[str, ...]:
         at = self.at(None) + AHEAD if now is None else now
-        return await super().remove_unclaimed(idle, limit, at)
+        return await super().remove_unclaimed(idle, limit, at, **options)
 
 
 class LooksAtTheFirst(Removing):
@@ -301,7 +301,7 @@ class LooksAtTheFirst(Removing):
     killed_by: ClassVar = {"D46"}
 
     async def remove_unclaimed(
-        self, idle: int, limit: int, now: int | None = None
+        self, idle: int, limit: int, now: int | None = None, **options: Any
     ) -> tuple[str, ...]:
         edge = self.at(now) - idle
         accounts = sorted(

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from lockgate.core.limits import LimitWindows
 from lockgate.core.sliding_window import Reading
 from lockgate.stores.base import IoMode
 from lockgate.testing import Broken, certify
@@ -19,10 +20,15 @@ class Suspending(Mutant):
     io: IoMode = "async"
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         await asyncio.sleep(0)
-        reading = await super().hit(organization, windows, cost, now)
+        reading = await super().hit(organization, windows, cost, now, limits)
         await asyncio.sleep(0)
         return reading
 
@@ -33,12 +39,17 @@ class OneConnection(Suspending):
     in_use = False
 
     async def hit(
-        self, organization: str, windows: Windows, cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         if self.in_use:
             raise ConnectionError("a reply is still expected")
         try:
-            return await super().hit(organization, windows, cost, now)
+            return await super().hit(organization, windows, cost, now, limits)
         except asyncio.CancelledError:
             self.in_use = True
             raise

@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from lockgate.testing import Broken, Event, assert_linearizable
+from lockgate import ConfigurationError, MemoryStore, run
+from lockgate.core.plans import Organization
+from lockgate.stores.base import OutcomeUnknown
+from lockgate.testing import Broken, Event, Recorder, Undecided, assert_linearizable
 from lockgate.testing.calls import LOST, Call
 from lockgate.testing.factories import NOW, minute
 from lockgate.testing.history import order_of
 from lockgate.testing.model import World, expect
 
 WINDOWS = minute(2)
+OPEN = minute(None)
 HIT = Call("hit", ("org_1", WINDOWS, 1, NOW))
 LOOK = Call("peek", ("org_1", WINDOWS, NOW))
 
@@ -50,6 +54,20 @@ def test_two_hits_with_the_same_answer_have_no_order() -> None:
     assert "No order of these calls explains the answers" in str(broken.value)
 
 
+def test_a_call_that_would_change_nothing_at_first_may_take_effect_later() -> None:
+    """The organization is on the plan already, leaves it and returns to it."""
+    free, pro = Organization("org_1", "free"), Organization("org_1", "pro")
+    world = expect(World(), Call("put_organization", (free,)))[1]
+    history = [
+        Event(Call("put_organization", (free,)), 0, 10, None),
+        Event(Call("put_organization", (pro,)), 0, 10, None),
+        Event(Call("organization", ("org_1",)), 11, 12, free),
+    ]
+    order = order_of(history, world)
+    assert order is not None
+    assert [event.call.arguments[0] for event in order] == [pro, free, "org_1"]
+
+
 @pytest.mark.parametrize("seen", [FIRST, SECOND])
 def test_a_lost_call_counts_once_or_not_at_all(seen: Any) -> None:
     assert order_of([Event(HIT, 0, inf, LOST), Event(HIT, 5, 6, seen)]) is not None
@@ -61,3 +79,42 @@ def test_a_lost_call_counts_no_more_than_once() -> None:
 
 def test_a_lost_call_does_not_count_before_it_began() -> None:
     assert order_of([Event(HIT, 0, 1, SECOND), Event(HIT, 5, inf, LOST)]) is None
+
+
+def test_a_history_whose_orders_are_too_many_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an order nor a proof that there is none: it neither passes nor fails."""
+    monkeypatch.setattr("lockgate.testing.history._STEPS_AT_MOST", 2_000)
+    costs = [2**number for number in range(18)]
+    many = [Event(Call("hit", ("org_1", OPEN, cost, NOW)), 0, inf, LOST) for cost in costs]
+    last = [Event(Call("hit", ("org_1", OPEN, 1, NOW)), 1, 2, FIRST)] * 2
+    with pytest.raises(Undecided, match="no order of these 20 calls is found, and some"):
+        assert_linearizable([*many, *last])
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (Call("hit", ("org_1", WINDOWS, 1)), "without now it goes by the store's clock"),
+        (Call("hit", ("org_1", WINDOWS, 1, None)), "without now it goes by the store's clock"),
+        (Call("census", (NOW,)), "a walk is made in several steps"),
+        (Call("scan", (None, 1)), "the model does not have this verb"),
+    ],
+)
+def test_a_recorder_refuses_calls_that_the_model_cannot_answer(call: Call, reason: str) -> None:
+    recorder = Recorder(MemoryStore())
+    with pytest.raises(ConfigurationError, match=reason):
+        run(getattr(recorder.store, call.verb)(*call.arguments))
+    assert not recorder.history
+    assert recorder.store.io == "none"
+    assert run(recorder.store.now()) > 0
+
+
+def test_a_call_that_the_store_could_not_answer_may_have_taken_effect() -> None:
+    class Fails(MemoryStore):
+        async def hit(self, *arguments: Any, **options: Any) -> Any:
+            raise OutcomeUnknown("no reply")
+
+    recorder = Recorder(Fails())
+    run(recorder.store.hit("org_1", WINDOWS, 1, NOW))
+    assert recorder.history[0].lost
+    assert_linearizable(recorder.history)

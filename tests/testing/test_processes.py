@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lockgate import PlanBook, Store, run
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import Token
 from lockgate.core.leases import SlotReading
+from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.errors import KeyLimitReached
 from lockgate.stores.base import Admission, Verdict
@@ -20,6 +22,13 @@ from lockgate.stores.key_value import RecordStore
 from lockgate.testing import Broken
 from lockgate.testing.processes import share
 from tests.examples.test_own_store import example
+
+from .mutants_between_processes import (
+    CACHED_VERBS,
+    LOCKED_VERBS,
+    with_cache_of_the_process,
+    with_lock_of_the_process,
+)
 
 
 def gap() -> None:
@@ -35,9 +44,15 @@ class RemembersKeys(RecordStore):
         self.good: dict[str, Admission] = {}
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now)
+        admission = await super().admit(token, cost, plans, now, address, limits)
         if admission.verdict is Verdict.ADMITTED:
             self.good[token.handle] = admission
         elif admission.verdict is Verdict.REVOKED:
@@ -53,9 +68,15 @@ class RemembersPlans(RecordStore):
         self.known: dict[str, Organization | None] = {}
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        return await Store.admit(self, token, cost, plans, now)
+        return await Store.admit(self, token, cost, plans, now, address)
 
     async def organization(self, id: str) -> Organization | None:
         if id not in self.known:
@@ -86,11 +107,13 @@ class SlotsUnlocked(RecordStore):
 class CapUnlocked(RecordStore):
     """The same with keys."""
 
-    async def insert(self, draft: KeyDraft, cap: int | None, now: int | None = None) -> ApiKey:
+    async def insert(
+        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
+    ) -> ApiKey:
         if cap is not None and len(await self.list(draft.organization, 1000)) >= cap:
             raise KeyLimitReached(cap)
         gap()
-        return await super().insert(draft, None, now)
+        return await super().insert(draft, None, now, **options)
 
 
 class EpochOfTheProcess(RecordStore):
@@ -102,10 +125,10 @@ class EpochOfTheProcess(RecordStore):
         return self.changes
 
     async def revoke_if_live(
-        self, organization: str, id: str, now: int | None = None
+        self, organization: str, id: str, now: int | None = None, **options: Any
     ) -> ApiKey | None:
         self.changes += 1
-        return await super().revoke_if_live(organization, id, now)
+        return await super().revoke_if_live(organization, id, now, **options)
 
 
 def opened(kind: type[RecordStore], path: str) -> Store:
@@ -130,4 +153,50 @@ def test_a_store_of_one_process_is_detected(
     with pytest.raises(Broken) as found:
         run(share(store, partial(opened, kind, path)))
     assert found.value.sentence == sentence
+    run(store.close())
+
+
+def in_each_run(verb: str, quick: tuple[str, ...]) -> Any:
+    """A verb as a parameter, of which a few run with every change and the others in campaigns."""
+    return pytest.param(verb, marks=() if verb in quick else pytest.mark.campaign)
+
+
+def broken_by(open_store: Callable[[str, str], Store], verb: str, path: Path) -> Broken:
+    store = open_store(verb, str(path / "own.db"))
+    with pytest.raises(Broken) as found:
+        run(share(store, partial(open_store, verb, str(path / "own.db"))))
+    run(store.close())
+    return found.value
+
+
+@pytest.mark.parametrize("verb", [in_each_run(verb, ("sign_out",)) for verb in LOCKED_VERBS])
+def test_a_lock_of_the_process_in_one_verb_is_detected(tmp_path: Path, verb: str) -> None:
+    print(broken_by(with_lock_of_the_process, verb, tmp_path))
+
+
+@pytest.mark.parametrize("verb", [in_each_run(verb, ("account",)) for verb in CACHED_VERBS])
+def test_a_cache_of_the_process_of_one_verb_is_detected(tmp_path: Path, verb: str) -> None:
+    print(broken_by(with_cache_of_the_process, verb, tmp_path))
+
+
+async def host_time(self: Any = None) -> int:
+    """The clock that all processes share, which the kit does not move."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) // 1000
+
+
+def with_one_clock(path: str) -> Store:
+    records = example().SqliteRecords(path)
+    records.now = host_time
+    return SlotsUnlocked(records)
+
+
+@pytest.mark.campaign
+def test_a_race_between_processes_with_different_clocks_is_reported_as_a_race(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "own.db")
+    store = with_one_clock(path)
+    with pytest.raises(Broken, match="leases were given out by 3 processes") as found:
+        run(share(store, partial(with_one_clock, path), skew=300.0))
+    assert found.value.sentence == "L1"
     run(store.close())

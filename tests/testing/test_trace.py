@@ -22,7 +22,7 @@ def test_the_worst_window_is_found(trace: list[tuple[int, int]], window: int) ->
     assert found.admitted == sum(arrival.cost for arrival in found.arrivals)
 
 
-def test_instants_alone_cost_one_each_and_come_in_any_order() -> None:
+def test_instants_without_costs_count_one_each_in_any_order() -> None:
     assert worst([50, 0, 10], 60).admitted == 3
     assert worst([60, 0, 10], 60).admitted == 2
 

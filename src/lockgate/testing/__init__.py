@@ -7,9 +7,11 @@ These names need no extra. ``lockgate.testing.suite`` (a pytest class),
 
 from .certify import MakeStore, certify
 from .clock import HandClock
+from .faults import FaultyStore
 from .fixtures import Tenant, furnish
 from .guarantees import GUARANTEES, Broken
-from .history import Event, Recorder, assert_linearizable
+from .history import Event, Recorder, Undecided, assert_linearizable
+from .limiters import assert_limiter_keeps
 from .simulation import Simulation, simulate
 from .trace import Arrival, assert_never_exceeds, worst
 
@@ -18,11 +20,14 @@ __all__ = [
     "Arrival",
     "Broken",
     "Event",
+    "FaultyStore",
     "HandClock",
     "MakeStore",
     "Recorder",
     "Simulation",
     "Tenant",
+    "Undecided",
+    "assert_limiter_keeps",
     "assert_linearizable",
     "assert_never_exceeds",
     "certify",

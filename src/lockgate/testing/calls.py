@@ -10,7 +10,7 @@ from ..core.key_format import Token
 from ..core.plans import Plan, PlanBook
 from ..core.sliding_window import Reading, Window
 from ..core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from ..stores.base import Census, Removal
+from ..stores.base import Census, FoundKeys, FoundOrganizations, Removal
 from .clock import START
 
 UNITS: Final = (
@@ -43,6 +43,10 @@ LOST: Final = Lost()
 WALKS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "census": lambda steps: Census(_total(step.counts for step in steps), None),
     "remove_ended": lambda steps: Removal(sum(step.removed for step in steps), None),
+    "search": lambda steps: FoundKeys(_sorted(step.keys for step in steps), None),
+    "organizations": lambda steps: FoundOrganizations(
+        _sorted(step.organizations for step in steps), None
+    ),
 }
 """Verbs that run one step of a walk, with the function that sums up its steps. A call makes the
 whole walk."""
@@ -78,6 +82,12 @@ class Call(NamedTuple):
     def __str__(self) -> str:
         named = (f"{name}={show(value)}" for name, value in self.options)
         return f"{self.verb}({', '.join((*map(show, self.arguments), *named))})"
+
+
+def _sorted(steps: Iterable[Iterable[Any]]) -> list[Any]:
+    """Return the rows of all steps, each once, in the order of their ids."""
+    rows = {row.id: row for step in steps for row in step}
+    return [rows[id] for id in sorted(rows)]
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -7,7 +7,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..stores.base import IoMode, PartStore
 from ..sync import run
-from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets, whole
+from .checks import CHECKS, PARTS, Check, Leftovers, Part, forgets, forgets_limits, whole
+from .deadline import DEADLINE, ended
+from .guarantees import Broken
 
 T = TypeVar("T")
 
@@ -20,6 +22,7 @@ async def certify(
     *,
     parts: Collection[Part] = PARTS,
     leftovers: Leftovers | None = None,
+    deadline: float = DEADLINE,
 ) -> None:
     """Check a store against the contract, each check on a new store.
 
@@ -31,32 +34,37 @@ async def certify(
         parts: the parts that the store implements; default: all.
         leftovers: returns the number of organizations with stored windows or slots at an instant;
             without it W10 cannot be checked.
+        deadline: seconds for each check, after which a store that hangs is named.
 
     Raises:
         Broken: the store breaks a guarantee; the simplest checks run first.
     """
     for check in checks_of(parts, leftovers):
-        await check_one(check, make_store)
+        made = make_store()
+        await hold(check, await made if isawaitable(made) else made, deadline)
 
 
 def checks_of(parts: Collection[Part] = PARTS, leftovers: Leftovers | None = None) -> list[Check]:
     """Return the checks of these parts."""
-    forgotten = [] if leftovers is None else [forgets(leftovers)]
+    forgotten = [] if leftovers is None else [forgets(leftovers), forgets_limits(leftovers)]
     return [check for check in (*CHECKS, *forgotten) if check.part in parts]
 
 
-async def check_one(check: Check, make_store: MakeStore) -> None:
-    """Run one check on a new store, and close the store.
+async def hold(check: Check, made: PartStore, deadline: float = DEADLINE) -> IoMode:
+    """Run one check on a new store, close the store, and return its I/O mode.
 
     Raises:
-        Broken: the store breaks the check's guarantee.
+        Broken: the store breaks the check's guarantee, or hangs.
     """
-    made = make_store()
-    store = whole(await made if isawaitable(made) else made)
+    store = whole(made)
     try:
-        await check.of(store)
-    finally:
-        await store.close()
+        await ended(check.of(store), store, deadline)
+    except BaseException as failure:
+        if not (isinstance(failure, Broken) and failure.sentence == "G4"):
+            await store.close()  # A store that hangs could hang again.
+        raise
+    await store.close()
+    return store.io
 
 
 def drive(io: IoMode, flow: Coroutine[Any, Any, T]) -> T:

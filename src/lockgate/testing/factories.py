@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from ..core.accounts import AccountDraft
-from ..core.api_keys import KeyDraft
+from ..core.api_keys import KeyDetails, KeyDraft
 from ..core.digests import Peppers
 from ..core.key_format import BASE62, KeyFormat, NewKey, Token
 from ..core.plans import Plan, PlanBook
@@ -46,6 +46,37 @@ HOSTILE: Final = (
     "two \U0001f600 surrogates",
 )
 """Valid ids that are hard for stores: all different, some nearly alike (D36)."""
+
+ALIKE_TO_PEOPLE: Final = (
+    *("\uff41", "A", "a", "a ", " a", "\u3000a", "a\u00a0", "\u00e1", "a\u0301"),
+    *("ss", "\u00df", "\u1e9e", "fi", "\ufb01", "K", "\u212a", "i", "\u0131", "\u0130", "I"),
+    *("0", "00", "-0", "0.0", "0e1", "0x0", "\u0660", "1", "01", "+1", "1.0", "1e0", "\uff11"),
+    *("true", "True", "1_0", "10", "null", "NULL", "None", "nan", "NaN", "1,0", "1;0", "1|0"),
+    *("%", "_", "*", "?", "a%", "a_", "a*", "ab", "[ab]", "\\", "\\\\", "\\x61", "\\u0061", "\\n"),
+    *("'", "''", '"', "&", "&amp;", "%20", "+", "{}", "[]", "$1", "{a}", "a/b", "a//b", "--"),
+    *("a\U0001f511", "a\U0001f513", "o" * 63 + "p", "o" * 63 + "q"),
+)
+"""Texts of printable characters that are equal where a database compares loosely or cuts them."""
+LONGEST: Final = ("o" * 99 + "p", "o" * 99 + "q", "\U0001f511" * 99 + "p", "\U0001f511" * 99 + "q")
+"""The longest texts that people may enter, such as the name of a key: alike but for their ends."""
+ALIKE: Final = (
+    *ALIKE_TO_PEOPLE,
+    *(
+        "a\0",
+        "\0a",
+        "a\t",
+        "\ta",
+        "a\n",
+        "a\r\n",
+        "a\x1fb",
+        "a\x1f",
+        "a\u200b",
+        "\ufeffa",
+        "a\u00ad",
+    ),
+    *("a\ud800", "a\udfff", "a?", "a\ufffd", "a\ud83d\ude00", "a\U0001f600"),
+)
+"""The same with characters that only ids may have: controls and lone surrogates."""
 
 NARROW: Final = Plan("narrow", rpm=3, rph=5, rpd=7, concurrent=1)
 EXACT: Final = Plan("exact", rpm=10, rph=100, rpd=500, concurrent=2, resolution=None)
@@ -95,6 +126,7 @@ class Factory:
         scopes: tuple[str, ...] = ("*",),
         lifetime: int | None = None,
         at: int = NOW,
+        details: KeyDetails | None = None,
     ) -> KeyDraft:
         """Return a draft of a key, by default a new one, with a lifetime after an instant."""
         key = key or self.key()
@@ -110,6 +142,7 @@ class Factory:
             digest=digest.value,
             seal=None,
             expires_at=None if lifetime is None else at + lifetime,
+            details=details,
         )
         return sealed_draft(draft, self.format.peppers)
 

@@ -23,6 +23,7 @@ class Tenant(NamedTuple):
     key_id: str
     session: str
     """The value of a session cookie; empty unless the gate uses a ``SignedCookie``."""
+    cookie_name: str = SESSION_COOKIE
 
     @property
     def headers(self) -> dict[str, str]:
@@ -32,7 +33,7 @@ class Tenant(NamedTuple):
     @property
     def cookies(self) -> dict[str, str]:
         """The cookies of a request from the dashboard."""
-        return {SESSION_COOKIE: self.session}
+        return {self.cookie_name: self.session}
 
     def __repr__(self) -> str:
         return f"<Tenant {self.id} on {self.plan}>"
@@ -65,5 +66,6 @@ async def furnish(gate: Gate) -> dict[str, Tenant]:
         session = Session(id, f"owner of {id}", f"owner@{name}.example")
         issues = gate.sessions if isinstance(gate.sessions, SignedCookie) else None
         cookie = issues.issue(session) if issues else ""
-        tenants[name] = Tenant(id, name, created.text, created.key.id, cookie)
+        named = gate.session_access.cookie or SESSION_COOKIE
+        tenants[name] = Tenant(id, name, created.text, created.key.id, cookie, named)
     return tenants

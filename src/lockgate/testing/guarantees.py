@@ -28,21 +28,30 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "L4": "Only a live lease can be renewed, and only by its owner: none comes back to life.",
     "L5": "Releasing frees only the caller's own lease, however late, and twice is like once.",
     "L6": "Acquiring again for the same job gives back the lease that it has.",
+    # Holds
+    "H1": "Held units are counted in full in every window until they are settled or past their "
+    "deadline; used units are counted from then on.",
+    "H2": "A hold that is neither settled nor renewed is used in full at its deadline.",
+    "H3": "A hold is taken once and settled once, with the units that were used.",
+    "H4": "Units that were held and not used are free at once.",
     # Keys
     "K1": "A key is accepted if and only if its digest matches a row neither revoked nor expired, "
-    "whose seal, where keys are made with peppers, is that of its fields.",
+    "whose seal, where keys are made with peppers, is that of its fields, and whose allow-list, "
+    "where it has one, has the client's address.",
     "K3": "Revoked is for good: no call, no order and no race makes a revoked key good again.",
     "K4": "Once a revocation is answered, no admission that starts later lets the key in.",
     "K5": "What was read before a revocation and kept since then lets nobody in.",
     "K6": "Another organization's key looks exactly like no key.",
     "K7": "The usage of a key is what was admitted with it or added to it, and the time of its "
-    "last use never goes back.",
+    "last use never goes back; usage over time is what was added to it.",
     "K8": "Never has an organization more live keys than its cap, whoever inserts at once.",
     "K9": "A digest and the seal of its row are replaced only while both still are the old ones, "
     "and nothing else with them.",
     # Accounts
     "R1": "An account and the first key of its organization are kept together or not at all.",
     "R3": "An account is claimed once and for ever, with one winner however many claim at once.",
+    # The gate
+    "G4": "Every call ends: it returns or raises, whatever other callers do.",
     # Of the record of decisions
     "D1": "A handle is taken once, whichever the organization and the state of its key.",
     "D4": "The first revocation sets the time, which no later one changes; revoked is told before "
@@ -60,6 +69,8 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "D25": "An organization's plan and limits are kept as they were put.",
     "D43": "A live key is updated or rotated in one step, if it still is as its caller read it; "
     "the change holds from the next admission on, and one successor replaces a key.",
+    "D44": "A change to keys, plans or accounts and its one record in the change log are kept "
+    "together or not at all; the records of exactly one organization are read, newest first.",
     "D45": "Keys that ended long enough ago are removed with their usage, no others, each once; "
     "their handles stay taken.",
 }

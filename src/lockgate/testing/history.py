@@ -8,17 +8,24 @@ The search is by J. M. Wing and C. Gong (1993) with G. Lowe's memoization (2017)
 ordered calls with its resulting world is examined once.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from math import inf
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple, cast
 
+from ..errors import ConfigurationError
 from ..stores.base import Store
 from .calls import LOST, Call, Lost, Raised, show
 from .guarantees import Broken
-from .model import World, expect
+from .model import World, expect, unjudged
 
 _STEPS_AT_MOST: Final = 100_000
+_REFUSALS: Final = frozenset({"HandleTaken", "KeyLimitReached"})
+"""The errors that are answers of the contract."""
+
+
+class Undecided(Exception):
+    """The search for an order gave up: the history is neither explained nor refuted."""
 
 
 class Event(NamedTuple):
@@ -35,8 +42,16 @@ class Event(NamedTuple):
         return isinstance(self.answer, Lost)
 
 
+_UNRECORDED: Final = frozenset({"io", "close", "ready", "now"})
+"""Attributes of a store that a :class:`Recorder` passes on: they change no state."""
+
+
 class Recorder:
-    """Passes calls on to a store, and records their begin, end and answer."""
+    """Passes calls on to a store, and records their begin, end and answer.
+
+    It refuses calls whose answers the model cannot know: calls without ``now`` go by the store's
+    clock, walks are no single step, and verbs such as ``scan`` are no part of the model.
+    """
 
     def __init__(self, store: object) -> None:
         self._store = store
@@ -52,14 +67,19 @@ class Recorder:
         """Return the recorded calls by their begin; a call without an end is lost."""
         return sorted((Event(*event) for event in self._events), key=lambda event: event.began)
 
-    def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def __getattr__(self, verb: str) -> Any:
+        if verb in _UNRECORDED or verb.startswith("_"):
+            return getattr(self._store, verb)
+
         async def recorded(*arguments: Any, **options: Any) -> Any:
             call = Call(verb, arguments, tuple(options.items()))
+            if reason := unjudged(call):
+                raise ConfigurationError(f"A Recorder cannot judge {call}: {reason}.")
             event: list[Any] = [call, perf_counter_ns(), inf, LOST]
             self._events.append(event)
             answer = await call.on(self._store)
-            # After a driver's exception the outcome of a call is unknown.
-            if not (isinstance(answer, Raised) and ":" in answer.error):
+            # After any other exception the outcome of a call is unknown.
+            if not isinstance(answer, Raised) or answer.error in _REFUSALS:
                 event[3] = answer
                 event[2] = perf_counter_ns()
             return answer
@@ -70,7 +90,8 @@ class Recorder:
 def order_of(history: Sequence[Event], world: World | None = None) -> list[Event] | None:
     """Return an order of the calls that explains every answer; None without one.
 
-    A search that takes too long returns the history unchanged, which counts as correct.
+    Raises:
+        Undecided: the search takes too long.
     """
     world = world or World()
     everything = frozenset(range(len(history)))
@@ -87,15 +108,23 @@ def order_of(history: Sequence[Event], world: World | None = None) -> list[Event
             continue
         seen.add(state)
         stack += _next(history, left, world, order)
-    return list(history)
+    raise Undecided(
+        f"After {_STEPS_AT_MOST} steps no order of these {len(history)} calls is found, and some "
+        "orders are left: record fewer calls, or fewer that overlap."
+    )
 
 
 def _next(
     history: Sequence[Event], left: frozenset[int], world: World, order: tuple[int, ...]
 ) -> list[tuple[frozenset[int], World, tuple[int, ...]]]:
-    """Return every continuation by one call that no remaining call had to precede."""
+    """Return every continuation by one call that no remaining call had to precede.
+
+    The last are those that leave the world unchanged. They are tried first, but not alone: a call
+    that changes nothing here, such as the renewal of a hold, may explain others at a later place.
+    """
     first_end = min(history[index].ended for index in left)
     ways: list[tuple[frozenset[int], World, tuple[int, ...]]] = []
+    unchanged: list[tuple[frozenset[int], World, tuple[int, ...]]] = []
     for index in left:
         event = history[index]
         if event.began > first_end:
@@ -104,10 +133,8 @@ def _next(
         if not event.lost and answer != event.answer:
             continue
         way = (left - {index}, after, (*order, index))
-        if not event.lost and after == world:
-            return [way]  # It leaves the world unchanged, so its place does not matter.
-        ways.append(way)
-    return ways
+        (ways if event.lost or after != world else unchanged).append(way)
+    return ways + unchanged
 
 
 def assert_linearizable(
@@ -122,6 +149,7 @@ def assert_linearizable(
 
     Raises:
         Broken: with the calls up to the first answer that no order explains.
+        Undecided: the search takes too long.
     """
     if order_of(history, world) is not None:
         return
@@ -129,7 +157,7 @@ def assert_linearizable(
     low, high = 0, len(ends) - 1
     while low < high:  # Bisect for the shortest history that has no order.
         middle = (low + high) // 2
-        if order_of(_until(history, ends[middle]), world) is None:
+        if _is_refuted(_until(history, ends[middle]), world):
             high = middle
         else:
             low = middle + 1
@@ -138,6 +166,13 @@ def assert_linearizable(
     last = "No order of these calls explains the answers, the last of which is that to: "
     culprit = next(event.call for event in short if event.ended == ends[high])
     raise Broken(sentence, f"{last}{culprit}.", [_line(event, start) for event in short])
+
+
+def _is_refuted(history: Sequence[Event], world: World | None) -> bool:
+    try:
+        return order_of(history, world) is None
+    except Undecided:
+        return False
 
 
 def _until(history: Sequence[Event], end: float) -> list[Event]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from ..core.api_keys import ApiKey
+from ..core.holds import HoldAnswer, Renew, Settle, Take
 from ..core.leases import SlotReading
 from ..core.sliding_window import Reading
 from ..stores.base import Admission, Store, Verdict
@@ -29,7 +30,7 @@ class Lockstep:
     def __init__(self, store: object, sentence: str | None = None) -> None:
         self.store = store
         self.world = World()
-        self.trace: list[str] = []
+        self._made: list[tuple[Call, Any]] = []
         self._sentence = sentence
 
     @classmethod
@@ -52,7 +53,7 @@ class Lockstep:
         before = self.world
         expected, self.world = expect(before, call)
         got = await call.on(self.store)
-        self.trace.append(f"{call} -> {show(got)}")
+        self._made.append((call, got))
         if not alike(expected, got):
             sentence = diagnose(call, expected, got)
             if got == expected:  # Equal, but of another type.
@@ -61,6 +62,11 @@ class Lockstep:
                 sentence = self._sentence or sentence
             raise Broken(sentence, f"In the last call {differences(expected, got)}.", self.trace)
         return got
+
+    @property
+    def trace(self) -> list[str]:
+        """The calls with their answers, one per line."""
+        return [f"{call} -> {show(got)}" for call, got in self._made]
 
 
 def diagnose(call: Call, expected: object, got: object) -> str:
@@ -75,6 +81,8 @@ def diagnose(call: Call, expected: object, got: object) -> str:
         if expected.lease and got.lease:
             return "L6"
         return "L1" if got.lease else "L2"
+    if isinstance(expected, HoldAnswer) and isinstance(got, HoldAnswer):
+        return _of_hold(call, expected, got)
     if call.verb == "insert" and expected == Raised("HandleTaken"):
         return "D1"
     return _BY_VERB[call.verb]
@@ -83,7 +91,7 @@ def diagnose(call: Call, expected: object, got: object) -> str:
 def _of_admission(expected: Admission, got: object) -> str:
     if not isinstance(got, tuple) or len(cast(tuple[object, ...], got)) != len(expected):
         return "W14"
-    verdict, key, plan, reading = cast(Admission, got)
+    verdict, key, plan, reading, limits = cast(Admission, got)
     if verdict is not expected.verdict:
         ended = {Verdict.REVOKED: "K3", Verdict.EXPIRED: "K1", Verdict.UNKNOWN: "K1"}
         if {verdict, expected.verdict} == {Verdict.REVOKED, Verdict.EXPIRED}:
@@ -95,6 +103,8 @@ def _of_admission(expected: Admission, got: object) -> str:
         return "W13"
     if reading != expected.reading and expected.reading is not None:
         return _of_reading(expected.reading, reading)
+    if limits != expected.limits:
+        return "W9"
     return _of_key(expected.key, key) if expected.key and key else "K6"
 
 
@@ -114,6 +124,25 @@ def _of_reading(expected: Reading, got: object) -> str:
     if reading.remaining != expected.remaining:
         return "W4"
     return "W6" if reading.wait != expected.wait else "W14"
+
+
+def _of_hold(call: Call, expected: HoldAnswer, got: HoldAnswer) -> str:
+    action = call.arguments[1]
+    if got.now != expected.now:
+        return "W12"
+    if got.done != expected.done:
+        if isinstance(action, Take):
+            return "H1" if got.done else "W2"
+        return "H2" if isinstance(action, Renew) or got.done else "H3"
+    if got.units != expected.units:
+        return "H3"
+    if got.used != expected.used:
+        if isinstance(action, Settle):
+            return "H4"
+        return "W9" if any(map(int.__eq__, got.used, expected.used)) else "H1"
+    if got.deadline != expected.deadline:
+        return "H2"
+    return "W6" if got.wait != expected.wait else "W14"
 
 
 def _of_key(expected: ApiKey, got: ApiKey) -> str:
@@ -139,12 +168,17 @@ _BY_VERB = {
     "add_usage": "K7",
     "remove_ended": "D45",
     "census": "K9",
+    "search": "K1",
+    "reset": "W2",
+    "organizations": "D25",
+    "hold": "H1",
     "acquire": "L1",
     "renew": "L4",
     "release": "L5",
     "held": "L3",
     "organization": "D25",
     "put_organization": "D25",
+    "change_log": "D44",
     "register": "R1",
     "account": "R1",
     "account_by_token": "D14",

@@ -6,17 +6,29 @@ step, and a search can return to an earlier world.
 """
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any, Final, NamedTuple
 
 from ..core import leases as slots
 from ..core.accounts import Account, AccountDraft, last_use
 from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ..core.changes import Change, ChangeDraft, plan_fields
 from ..core.digests import Digest
+from ..core.holds import Budget, HoldAction, HoldAnswer, apply, changed
 from ..core.key_format import Token
+from ..core.key_search import KeySearch
 from ..core.leases import Lease, Leases, SlotReading
+from ..core.limits import (
+    Limit,
+    LimitWindows,
+    changed_fields,
+    crowded,
+    hit_limited,
+    peek_limited,
+)
 from ..core.plans import Organization, PlanBook
 from ..core.row_seals import counted_account, counted_key, tally
-from ..core.sliding_window import Reading, State, Window, empty_state
+from ..core.sliding_window import Cells, Reading, State, Window, empty_state
 from ..core.sliding_window import hit as hit_rule
 from ..core.sliding_window import peek as peek_rule
 from ..errors import HandleTaken, KeyLimitReached
@@ -26,13 +38,17 @@ from ..stores.base import (
     UNSEALED,
     Admission,
     Census,
+    FoundKeys,
+    FoundOrganizations,
+    OrganizationSummary,
     Page,
     Removal,
     Reseal,
     Usage,
     Verdict,
+    limits_of,
 )
-from .calls import Call, raised
+from .calls import WALKS, Call, raised
 
 
 class World(NamedTuple):
@@ -47,6 +63,12 @@ class World(NamedTuple):
     accounts: Mapping[str, Account] = {}
     removed: Mapping[str, None] = {}
     """Handles of removed keys."""
+    changes: Mapping[str, tuple[Change, ...]] = {}
+    """By organization, the oldest first."""
+    limits: Mapping[tuple[str, str], Cells] = {}
+    """The cells of named limits, by organization and field."""
+    budgets: Mapping[tuple[str, str], Budget] = {}
+    """The budgets of holds, by organization and field."""
 
     def fingerprint(self) -> object:
         """A hashable value, equal for equal worlds."""
@@ -66,14 +88,36 @@ def expect(world: World, call: Call) -> tuple[Any, World]:
         return raised(error), world
 
 
-def insert(world: World, draft: KeyDraft, cap: int | None, now: int) -> tuple[ApiKey, World]:
+_UNDATED: Final = "without now it goes by the store's clock, which the model does not have"
+
+
+def unjudged(call: Call) -> str | None:
+    """Return why the model cannot tell the answer to one call; None: it can."""
+    if call.verb not in VERBS:
+        return "the model does not have this verb"
+    if call.verb in WALKS:
+        return "a walk is made in several steps"
+    verb = signature(VERBS[call.verb])
+    try:
+        given = verb.bind(World(), *call.arguments, **dict(call.options)).arguments
+    except TypeError as error:
+        return str(error) if "'now'" not in str(error) else _UNDATED
+    dated = "now" in verb.parameters and (call.verb != "put_organization" or given.get("change"))
+    if dated and given.get("now") is None:
+        return _UNDATED
+    return None
+
+
+def insert(
+    world: World, draft: KeyDraft, cap: int | None, now: int, *, change: ChangeDraft | None = None
+) -> tuple[ApiKey, World]:
     if draft.handle in world.keys or draft.handle in world.removed:
         raise HandleTaken
     live = [key for key in world.of(draft.organization) if key.state(now) is KeyState.ACTIVE]
     if cap is not None and len(live) >= cap:
         raise KeyLimitReached(cap)
     key = draft.created(now)
-    return key, _with_key(world, key)
+    return key, _logged(_with_key(world, key), draft.organization, change, now)
 
 
 def find(world: World, handle: str) -> tuple[ApiKey | None, World]:
@@ -104,27 +148,37 @@ def list_live(
 
 
 def revoke_if_live(
-    world: World, organization: str, id: str, now: int
+    world: World, organization: str, id: str, now: int, *, change: ChangeDraft | None = None
 ) -> tuple[ApiKey | None, World]:
     key, _ = get(world, organization, id)
     if key is None or key.revoked_at is not None:
         return key, world
     revoked = key._replace(revoked_at=now)
-    return revoked, _with_key(world, revoked)
+    return revoked, _logged(_with_key(world, revoked), organization, change, now)
 
 
-def update_if(world: World, old: ApiKey, new: ApiKey, now: int) -> tuple[bool, World]:
+def update_if(
+    world: World, old: ApiKey, new: ApiKey, now: int, *, change: ChangeDraft | None = None
+) -> tuple[bool, World]:
     key = world.keys.get(old.handle)
     if key is None or key[:-2] != old[:-2] or key.state(now) is not KeyState.ACTIVE:
         return False, world
-    return True, _with_key(world, ApiKey(*new[:-2], *key[-2:]))
+    world = _with_key(world, ApiKey(*new[:-2], *key[-2:]))
+    return True, _logged(world, old.organization, change, now)
 
 
 def rotate_if(
-    world: World, old: ApiKey, new: ApiKey, successor: KeyDraft, cap: int | None, now: int
+    world: World,
+    old: ApiKey,
+    new: ApiKey,
+    successor: KeyDraft,
+    cap: int | None,
+    now: int,
+    *,
+    change: ChangeDraft | None = None,
 ) -> tuple[ApiKey | None, World]:
     is_done, after = update_if(world, old, new, now)
-    return insert(after, successor, cap, now) if is_done else (None, world)
+    return insert(after, successor, cap, now, change=change) if is_done else (None, world)
 
 
 def rehash_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool, World]:
@@ -146,7 +200,20 @@ def remove_ended(world: World, age: int, now: int) -> tuple[Removal, World]:
     due = {handle for handle, key in world.keys.items() if key.ends_at <= now - age}
     keys = {handle: key for handle, key in world.keys.items() if handle not in due}
     removed = {**world.removed, **dict.fromkeys(due)}
-    return Removal(len(due), None), world._replace(keys=keys, removed=removed)
+    kept = {
+        organization: tuple(change for change in changes if change.at > now - age)
+        for organization, changes in world.changes.items()
+    }
+    world = world._replace(keys=keys, removed=removed, changes=kept)
+    return Removal(len(due), None), world
+
+
+def change_log(
+    world: World, organization: str, limit: int, before: int | None = None
+) -> tuple[list[Change], World]:
+    newest = reversed(world.changes.get(organization, ()))
+    found = [change for change in newest if before is None or change.number < before]
+    return found[:limit], world
 
 
 def census(world: World, now: int) -> tuple[Census, World]:
@@ -156,18 +223,71 @@ def census(world: World, now: int) -> tuple[Census, World]:
 
 
 def hit(
-    world: World, organization: str, windows: tuple[Window, ...], cost: int, now: int
+    world: World,
+    organization: str,
+    windows: tuple[Window, ...],
+    cost: int,
+    now: int,
+    limits: LimitWindows | None = None,
 ) -> tuple[Reading, World]:
-    before = world.windows.get(organization) or empty_state(windows)
-    reading, after = hit_rule(before, windows, now, cost)
-    return reading, world._replace(windows={**world.windows, organization: after})
+    before = _state(world, organization, windows)
+    if limits is None:
+        reading, after = hit_rule(before, windows, now, cost)
+        return reading, _with_windows(world, organization, windows, after)
+    cells = _cells(world, organization, limits)
+    room = crowded(cells, sum(owner == organization for owner, _ in world.limits))
+    reading, after, kept = hit_limited(before, windows, cells, limits.windows, now, cost, room)
+    changed = changed_fields(limits, cells, kept)
+    fields = {(organization, field): new for field, new in changed}
+    world = world._replace(limits={**world.limits, **fields})
+    return reading, _with_windows(world, organization, windows, after)
 
 
 def peek(
-    world: World, organization: str, windows: tuple[Window, ...], now: int
+    world: World,
+    organization: str,
+    windows: tuple[Window, ...],
+    now: int,
+    limits: LimitWindows | None = None,
 ) -> tuple[Reading, World]:
-    state = world.windows.get(organization) or empty_state(windows)
-    return peek_rule(state, windows, now), world
+    state = _state(world, organization, windows)
+    if limits is None:
+        return peek_rule(state, windows, now), world
+    cells = _cells(world, organization, limits)
+    return peek_limited(state, windows, cells, limits.windows, now), world
+
+
+def reset(world: World, organization: str) -> tuple[None, World]:
+    others = {id: state for id, state in world.windows.items() if id != organization}
+    limits = {place: cells for place, cells in world.limits.items() if place[0] != organization}
+    budgets = {place: one for place, one in world.budgets.items() if place[0] != organization}
+    return None, world._replace(windows=others, limits=limits, budgets=budgets)
+
+
+def hold(world: World, organization: str, action: HoldAction, now: int) -> tuple[HoldAnswer, World]:
+    before = [world.budgets.get((organization, field)) for field in action.fields]
+    kept = sum(owner == organization for owner, _ in world.budgets)
+    answer, after = apply(action, before, now, kept)
+    new = {(organization, field): one for field, one in changed(action, before, after)}
+    return answer, world._replace(budgets={**world.budgets, **new})
+
+
+def search(world: World, wanted: KeySearch, limit: int) -> tuple[FoundKeys, World]:
+    """The order of the keys is that of their ids, as a walk through a store is summed up."""
+    found = [key for key in world.keys.values() if wanted.finds(key)]
+    return FoundKeys(sorted(found, key=lambda key: key.id), None), world
+
+
+def organizations(world: World, limit: int, now: int) -> tuple[FoundOrganizations, World]:
+    """The organizations are in the order of their ids."""
+    ids = {key.organization for key in world.keys.values()} | world.organizations.keys()
+    found: list[OrganizationSummary] = []
+    for id in sorted(ids):
+        live = [key for key in world.of(id) if key.state(now) is KeyState.ACTIVE]
+        used = [key.last_used_at for key in live if key.last_used_at is not None]
+        placed, latest = world.organizations.get(id), max(used, default=None)
+        found.append(OrganizationSummary(id, placed, len(live), latest))
+    return FoundOrganizations(found, None), world
 
 
 def acquire(
@@ -200,13 +320,30 @@ def organization(world: World, id: str) -> tuple[Organization | None, World]:
     return world.organizations.get(id), world
 
 
-def put_organization(world: World, organization: Organization) -> tuple[None, World]:
+def put_organization(
+    world: World,
+    organization: Organization,
+    now: int = 0,
+    *,
+    change: ChangeDraft | None = None,
+) -> tuple[None, World]:
+    before = world.organizations.get(organization.id)
     placed = {**world.organizations, organization.id: organization}
-    return None, world._replace(organizations=placed)
+    world = world._replace(organizations=placed)
+    if change is not None and before != organization:
+        change = change._replace(before=plan_fields(before))
+        world = _logged(world, organization.id, change, now)
+    return None, world
 
 
 def admit(
-    world: World, token: Token, cost: int, plans: PlanBook, now: int
+    world: World,
+    token: Token,
+    cost: int,
+    plans: PlanBook,
+    now: int,
+    address: str | None = None,
+    limits: tuple[Limit, ...] = (),
 ) -> tuple[Admission, World]:
     key = world.keys.get(token.handle)
     if key is None or not token.accepts(key):
@@ -214,21 +351,29 @@ def admit(
     state = key.state(now)
     if state is not KeyState.ACTIVE:
         return Admission(REFUSED_BY_STATE[state], key), world
-    plan = plans.plan_of(world.organizations.get(key.organization))
-    reading, world = hit(world, key.organization, plan.windows, cost, now)
+    if key.details is not None and not key.details.allows(address):
+        return Admission(Verdict.ELSEWHERE, key), world
+    plan = plans.plan_of(world.organizations.get(key.organization), now)
+    named = limits_of(limits, plan, key)
+    reading, world = hit(world, key.organization, plan.windows, cost, now, named)
     if not reading.allowed:
-        return Admission(Verdict.LIMITED, key, plan, reading), world
+        return Admission(Verdict.LIMITED, key, plan, reading, named), world
     key = _used(key, 1, now)
-    return Admission(Verdict.ADMITTED, key, plan, reading), _with_key(world, key)
+    return Admission(Verdict.ADMITTED, key, plan, reading, named), _with_key(world, key)
 
 
 def register(
-    world: World, account: AccountDraft, key: KeyDraft, now: int
+    world: World,
+    account: AccountDraft,
+    key: KeyDraft,
+    now: int,
+    *,
+    change: ChangeDraft | None = None,
 ) -> tuple[tuple[Account, ApiKey], World]:
     tokens = {other.handle for other in world.accounts.values()}
     if account.organization in world.accounts or account.handle in tokens:
         raise HandleTaken
-    first, world = insert(world, key, None, now)
+    first, world = insert(world, key, None, now, change=change)
     made = account.created(now)
     return (made, first), _with_account(world, made)
 
@@ -274,8 +419,9 @@ def claim_if_unclaimed(
     keep_token: bool,
     seals: Reseal = UNSEALED,
     now: int,
+    change: ChangeDraft | None = None,
 ) -> tuple[Account | None, World]:
-    one = world.accounts.get(organization)
+    before, one = world, world.accounts.get(organization)
     if one is None:
         return None, world
     if one.claimed_by is None and one.seal == seals[0]:
@@ -286,11 +432,12 @@ def claim_if_unclaimed(
         for key in world.of(organization) if revoke else ():
             if key.state(now) is KeyState.ACTIVE:
                 _, world = revoke_if_live(world, organization, key.id, now)
-    return one, _with_account(world, one)
+    world = _with_account(world, one)
+    return one, world if world == before else _logged(world, organization, change, now)
 
 
 def remove_unclaimed(
-    world: World, idle: int, limit: int, now: int
+    world: World, idle: int, limit: int, now: int, *, change: ChangeDraft | None = None
 ) -> tuple[tuple[str, ...], World]:
     """Beyond the limit a store may choose the accounts: see ``checks/concurrency.py``."""
     removed: list[str] = []
@@ -305,6 +452,8 @@ def remove_unclaimed(
     kept = {handle: key for handle, key in world.keys.items() if key.organization not in removed}
     gone = {**world.removed, **dict.fromkeys(world.keys.keys() - kept.keys())}
     world = world._replace(accounts=accounts, keys=kept, removed=gone)
+    for organization in removed:
+        world = _logged(world, organization, change, now)
     return tuple(sorted(removed)), world
 
 
@@ -342,9 +491,14 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "rehash_if": rehash_if,
     "add_usage": add_usage,
     "remove_ended": remove_ended,
+    "change_log": change_log,
     "census": census,
     "hit": hit,
     "peek": peek,
+    "reset": reset,
+    "search": search,
+    "organizations": organizations,
+    "hold": hold,
     "acquire": acquire,
     "renew": renew,
     "release": release,
@@ -376,8 +530,30 @@ def _used(key: ApiKey, requests: int, last: int) -> ApiKey:
     )
 
 
+def _logged(world: World, organization: str, change: ChangeDraft | None, now: int) -> World:
+    if change is None:
+        return world
+    rows = world.changes.get(organization, ())
+    made = change.made(rows[-1].number + 1 if rows else 1, now)
+    return world._replace(changes={**world.changes, organization: (*rows, made)})
+
+
 def _with_key(world: World, key: ApiKey) -> World:
     return world._replace(keys={**world.keys, key.handle: key})
+
+
+def _state(world: World, organization: str, windows: tuple[Window, ...]) -> State:
+    return (world.windows.get(organization) or empty_state(windows)) if windows else ()
+
+
+def _with_windows(
+    world: World, organization: str, windows: tuple[Window, ...], state: State
+) -> World:
+    return world._replace(windows={**world.windows, organization: state}) if windows else world
+
+
+def _cells(world: World, organization: str, limits: LimitWindows) -> list[Cells | None]:
+    return [world.limits.get((organization, field)) for field in limits.fields]
 
 
 def _with_leases(world: World, organization: str, leases: Leases) -> World:

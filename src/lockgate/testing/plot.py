@@ -19,6 +19,10 @@ _BLOCKS: Final = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _WIDTH, _HEIGHT = 900, 300
 _LEFT, _TOP, _WIDE, _HIGH = 60, 45, 820, 200
 _BAR: Final = 26
+_STYLE: Final = (
+    "svg { color: #222 } .page { fill: #fff } "
+    "@media (prefers-color-scheme: dark) { svg { color: #e6e9ec } .page { fill: #131416 } }"
+)
 
 
 def terminal(simulation: Simulation, width: int = BUCKETS) -> str:
@@ -81,7 +85,8 @@ def bars(title: str, rows: Mapping[str, int], limit: int) -> str:
         _add(document, "rect", x=left, y=y, width=value * scale, height=_BAR - 7, fill=colour)
         _add(document, "text", f"{value:,}", x=left + value * scale + 6, y=y + 15)
     x, end = left + limit * scale, _TOP + _BAR * len(rows)
-    _add(document, "line", x1=x, y1=_TOP - 6, x2=x, y2=end, stroke="#222", stroke_dasharray="4 3")
+    line = {"stroke": "currentColor", "stroke_dasharray": "4 3"}
+    _add(document, "line", x1=x, y1=_TOP - 6, x2=x, y2=end, **line)
     _add(document, "text", f"limit {limit:,}", x=x, y=end + 12, text_anchor="middle")
     return _written(document)
 
@@ -107,9 +112,10 @@ def _blocks(heights: Iterable[float]) -> str:
 def _document(height: float, title: str) -> Tree.Element:
     document = Tree.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     document.attrib |= {"viewBox": f"0 0 {_WIDTH} {height:g}", "font-size": "12"}
-    document.attrib |= {"font-family": "sans-serif", "fill": "#222"}
+    document.attrib |= {"font-family": "sans-serif", "fill": "currentColor"}
     _add(document, "title", title)
-    _add(document, "rect", width=_WIDTH, height=height, fill="#fff")
+    _add(document, "style", _STYLE)
+    Tree.SubElement(document, "rect", {"class": "page", "width": "100%", "height": "100%"})
     return document
 
 
@@ -134,8 +140,8 @@ def _panel(
         time = datetime.fromtimestamp(parts[number].start // SECOND, UTC)
         x = _WIDE * number / len(parts)
         _add(panel, "text", f"{time:%H:%M:%S}", x=x, y=_HIGH + 18)
-        _add(panel, "line", x1=x, y1=0, x2=x, y2=_HIGH + 5, stroke="#ddd")
-    _add(panel, "line", x1=0, y1=_HIGH, x2=_WIDE, y2=_HIGH, stroke="#222")
+        _add(panel, "line", x1=x, y1=0, x2=x, y2=_HIGH + 5, stroke="#8884")
+    _add(panel, "line", x1=0, y1=_HIGH, x2=_WIDE, y2=_HIGH, stroke="currentColor")
     return panel
 
 

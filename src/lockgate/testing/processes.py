@@ -9,27 +9,40 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from select import select
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
+from zlib import crc32
 
+from ..core.api_keys import KeyDetails
 from ..core.plans import Organization
 from ..core.timestamps import HOUR, SECOND
 from ..stores.base import PAGE_AT_MOST, Store, Verdict
+from .board import PATIENCE, Board
 from .factories import Factory
 from .guarantees import Broken
+from .races import RACERS, RACES, Race, Rows
+from .writers import OWNERS, Owner, Subject, told
 
 Reopen: TypeAlias = Callable[[], Store]
 """Opens the same store in another process; must be picklable, such as
 ``functools.partial(MyStore, url)``."""
 
-PROCESSES: Final = 3
+PROCESSES: Final = RACERS
 LIMIT: Final = 50
 MORE: Final = 7
 SLOTS: Final = 20
 CAP: Final = 20
 _BY_THE_CLOCK: Final = frozenset({"W1", "W2", "W13", "K1", "L1", "L2", "L3"})
 """Guarantees that a store may also break by using its callers' clocks."""
-_PATIENCE: Final = 60.0
+WATCHED: Final = 4
+"""Changes of a field that other processes watch."""
+_REPEATS: Final = 2
+"""How often the phases are repeated with equal clocks, to tell a race from a wrong clock."""
+_PHASE: Final = 1_000
+"""More than the board's counters grow in a phase of the check."""
 
 # Before any other import, so that no module has already imported the right clock.
 _START: Final = """
@@ -48,10 +61,13 @@ class Worker:
 
     Args:
         reopen: opens the store there.
+        place: the process's counter on the board.
+        board: the path of the board that all processes share.
         skew: the seconds by which the process's clock is ahead.
     """
 
-    def __init__(self, reopen: Reopen, skew: float = 0.0) -> None:
+    def __init__(self, reopen: Reopen, place: int, board: str, skew: float = 0.0) -> None:
+        self._asked = "open"
         self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
             [sys.executable, "-c", _START, str(skew)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -59,18 +75,28 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.send(b64encode(pickle.dumps(reopen)).decode())
+        self.send(place, board, b64encode(pickle.dumps(reopen)).decode())
 
     def send(self, *message: Any) -> None:
         """Send a command."""
         assert self._process.stdin is not None
+        self._asked = str(message[0])
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Wait for the answer to a command."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        """Wait for the answer to a command.
+
+        Raises:
+            Broken: there is none in time, so the process waits in the store.
+            RuntimeError: the process has ended.
+        """
+        output = self._process.stdout
+        assert output is not None
+        if not select([output], [], [], PATIENCE)[0]:
+            said = f"Another process did not end its part of {self._asked!r} within {PATIENCE:g} s."
+            raise Broken("G4", said)
+        line = output.readline()
         if not line:
             raise RuntimeError(f"A process that opened the store ended: {self._process.wait()}.")
         return json.loads(line)
@@ -86,11 +112,11 @@ class Worker:
     ) -> None:
         if error is not None:  # It may hang in the store.
             self._process.kill()
-        self._process.communicate(timeout=_PATIENCE)
+        self._process.communicate(timeout=PATIENCE)
 
 
-def asked(workers: Sequence[Worker], what: str, *details: Any) -> list[dict[str, int]]:
-    """Send all workers a command at once; return each worker's outcomes with their counts."""
+def asked(workers: Sequence[Worker], what: str, *details: Any) -> list[Any]:
+    """Send all workers a command at once; return each worker's answer."""
     for index, worker in enumerate(workers):
         worker.send(what, index, *details)
     return [worker.answer() for worker in workers]
@@ -104,41 +130,121 @@ def counted(workers: Sequence[Worker], what: str, *details: Any) -> dict[str, in
     return dict(total)
 
 
-async def share(store: Store, reopen: Reopen, *, skew: float = 0.0) -> None:
+async def share(store: Store, reopen: Reopen, *, skew: float = 0.0, limited: bool = True) -> None:
     """Check that processes on one store share its limits, and see each other's changes.
+
+    Every verb that changes rows is also raced between the processes, alone and against the others,
+    and every read is repeated while another process changes what it reads.
 
     Args:
         store: the empty store.
         reopen: opens the same store in another process.
         skew: the seconds by which the processes' clocks differ, for stores with a server's clock.
+        limited: whether the store has named limits.
 
     Raises:
-        Broken: a guarantee is broken.
+        Broken: a guarantee is broken. With ``skew``, W12 is named only if the same calls keep the
+            guarantee between processes with equal clocks.
     """
-    skews = [skew * (index - PROCESSES // 2) for index in range(PROCESSES)]
-    # Longer than this check takes, but already over by a wrong clock.
-    lasts = round(skew / 2 * SECOND) or HOUR
-    with ExitStack() as stack:
-        workers = [stack.enter_context(Worker(reopen, behind)) for behind in skews]
-        for worker in workers:
-            worker.answer()  # The store is open.
+    with TemporaryDirectory() as folder:
         try:
-            await _windows(store, workers, lasts)
-            await _revocations(store, workers)
-            await _changes(store, workers)
-            await _slots(store, workers, lasts)
-            await _caps(store, workers)
+            await _with_workers(store, reopen, folder, 0, skew, limited=limited)
         except Broken as broken:
             if not skew or broken.sentence not in _BY_THE_CLOCK:
                 raise
+            for turn in range(1, _REPEATS + 1):
+                await _with_workers(store, reopen, folder, turn, 0.0, limited=limited)
             said = f"Of processes whose clocks are {skew:g} s apart: {broken.said}"
             raise Broken("W12", said) from None
 
 
-async def _windows(store: Store, workers: Sequence[Worker], lasts: int) -> None:
-    factory = Factory()
+async def _with_workers(
+    store: Store, reopen: Reopen, folder: str, turn: int, skew: float, *, limited: bool
+) -> None:
+    """Run the phases in which clocks matter, and in the first turn all others.
+
+    Args:
+        turn: selects the organizations, so that each turn finds them unused.
+    """
+    skews = [skew * (index - PROCESSES // 2) for index in range(PROCESSES)]
+    # Longer than this check takes, but already over by a wrong clock.
+    lasts = round(skew / 2 * SECOND) or HOUR
+    path = str(Path(folder) / f"board {turn}")
+    board = Board.create(path, PROCESSES)
+    with ExitStack() as stack:
+        stack.callback(board.close)
+        workers = [
+            stack.enter_context(Worker(reopen, place, path, behind))
+            for place, behind in enumerate(skews)
+        ]
+        for worker in workers:
+            worker.answer()  # The store is open.
+        await _windows(store, workers, lasts, f"org_1 {turn}")
+        if limited:
+            await _limits(store, workers, f"org_2 {turn}")
+        await _slots(store, workers, lasts, f"org_1 {turn}")
+        if turn == 0:
+            await _revocations(store, workers)
+            await _changes(store, workers)
+            await _caps(store, workers)
+            await _writers(store, workers)
+            await _watched(store, workers, board)
+            for number, race in enumerate(RACES):
+                await _raced(store, workers, race, (number + 1) * _PHASE)
+
+
+async def _raced(store: Store, workers: Sequence[Worker], race: Race, start: int) -> None:
+    rows = Rows(race.verb, await store.now())
+    await race.make(store, rows)
+    answers = asked(workers, "race", race.verb, rows.now, start)
+    turns = [[*outcomes] for outcomes in zip(*answers, strict=True)]
+    if wrong := await race.judge(store, rows, turns):
+        said = f"{PROCESSES} processes called {race.verb}() at the same time: {wrong}."
+        raise Broken(race.sentence, said)
+
+
+async def _writers(store: Store, workers: Sequence[Worker]) -> None:
+    """Each process changes fields of one organization that no other process changes."""
+    subject, owners = Subject(1, await store.now()), _kept(store)
+    await subject.create(store)
+    answers = asked(workers, "write", subject.now, owners, 100 * _PHASE)
+    for _, sentence, said in answers:
+        if sentence is not None:
+            raise Broken(sentence, f"Between processes: {said}")
+    for place, (turn, _, _) in enumerate(answers):
+        for writer in subject.writers(owners)[place::PROCESSES]:
+            for read in writer.reads:
+                if (found := await read(store)) != writer.expected(turn):
+                    said = f"Between processes: {told(writer, turn, found)}"
+                    raise Broken(writer.sentence, said)
+
+
+async def _watched(store: Store, workers: Sequence[Worker], board: Board) -> None:
+    """Other processes read each field while this one changes it."""
+    subject, owners, start = Subject(2, await store.now()), _kept(store), 200 * _PHASE
+    await subject.create(store)
+    for number, writer in enumerate(subject.writers(owners)):
+        start += _PHASE
+        for index, worker in enumerate(workers):
+            worker.send("watch", index, subject.now, owners, number, WATCHED, start)
+        for turn in range(1, WATCHED + 1):
+            board.wait(range(PROCESSES), start + turn)
+            await writer.write(store, turn)
+            board.set(start + turn)
+        answers: list[str | None] = [worker.answer() for worker in workers]
+        if stale := next(filter(None, answers), None):
+            said = f"{writer.verb}() was answered in one process, and later in another one {stale}."
+            raise Broken(writer.sentence, said)
+
+
+def _kept(store: Store) -> list[Owner]:
+    return [owner for owner in OWNERS if owner != "history" or store.keeps_history]
+
+
+async def _windows(store: Store, workers: Sequence[Worker], lasts: int, organization: str) -> None:
+    factory = Factory(crc32(organization.encode()))
     made, ended = factory.key(), factory.key()
-    draft = factory.draft(key=made, lifetime=lasts, at=await store.now())
+    draft = factory.draft(organization, key=made, lifetime=lasts, at=await store.now())
     await store.insert(draft, None)
     counts = counted(workers, "show", made.text, LIMIT)
     if counts != {"admitted": LIMIT, "limited": sum(counts.values()) - LIMIT}:
@@ -148,13 +254,13 @@ async def _windows(store: Store, workers: Sequence[Worker], lasts: int) -> None:
     if found is None or found.request_count != LIMIT:
         shown = found and found.request_count
         raise Broken("K7", f"{LIMIT} were admitted by processes, and the key says {shown}.")
-    await store.put_organization(Organization("org_1", "minute", (("rpm", LIMIT + MORE),)))
+    await store.put_organization(Organization(organization, "minute", (("rpm", LIMIT + MORE),)))
     counts = counted(workers, "show", made.text, LIMIT)
     if counts.get("admitted") != MORE:
         said = f"Once one process had put the limit up by {MORE}, all of them came to {counts}."
         raise Broken("W13", said)
     before = await store.now() - SECOND
-    await store.insert(factory.draft(key=ended, lifetime=1, at=before), None, before)
+    await store.insert(factory.draft(organization, key=ended, lifetime=1, at=before), None, before)
     counts = counted(workers, "show", ended.text, LIMIT)
     if set(counts) != {Verdict.EXPIRED.value}:
         raise Broken("K1", f"A key that has expired came in other processes to {counts}.")
@@ -208,13 +314,36 @@ def _see_moved(before: list[dict[str, int]], after: list[dict[str, int]], what: 
         )
 
 
-async def _slots(store: Store, workers: Sequence[Worker], lasts: int) -> None:
-    counts = counted(workers, "take", SLOTS, lasts)
+async def _limits(store: Store, workers: Sequence[Worker], organization: str) -> None:
+    """Each process charges the limits of a plan, of a key and of a rule, which refuse in turn."""
+    factory = Factory(crc32(organization.encode()))
+    made, other = factory.key(), factory.key()
+    own = KeyDetails(limits=(("own", f"{LIMIT}/hour"),))
+    await store.insert(factory.draft(organization, key=made, details=own), None)
+    await store.insert(factory.draft(organization, key=other), None)
+    rule = f"{LIMIT + 2 * MORE}/hour"
+    # The key, the number of the plan, the rates of the rule, and what all processes then get.
+    for text, number, named, expected in (
+        (made.text, LIMIT + MORE, rule, LIMIT),
+        (other.text, LIMIT + MORE, rule, MORE),
+        (other.text, LIMIT + 9 * MORE, rule, MORE),
+        (other.text, LIMIT + 9 * MORE, None, 7 * MORE),
+    ):
+        counts = counted(workers, "limited", text, number, named)
+        admitted = counts.get("admitted", 0)
+        if admitted != expected:
+            sentence = "W1" if admitted > expected else "W2"
+            said = f"{PROCESSES} processes came to {counts} by named limits that admit {expected}."
+            raise Broken(sentence, said)
+
+
+async def _slots(store: Store, workers: Sequence[Worker], lasts: int, organization: str) -> None:
+    counts = counted(workers, "take", organization, SLOTS, lasts)
     taken = counts.get("taken", 0)
     if taken != SLOTS:
         said = f"{taken} leases were given out by {PROCESSES} processes; the limit is {SLOTS}."
         raise Broken("L1" if taken > SLOTS else "L2", said)
-    live = len(await store.held("org_1"))
+    live = len(await store.held(organization))
     if live != SLOTS:
         raise Broken("L3", f"{SLOTS} leases were given out by processes, and {live} are held.")
 

@@ -1,9 +1,11 @@
 """Simulate a plan: apply the rule to a trace, without server, store or clock."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..core.limits import Limit, bound, check_limits, hit_limited
 from ..core.plans import Plan
-from ..core.sliding_window import Reading, empty_state, hit
+from ..core.sliding_window import Reading, Window, empty_state
 from ..errors import ConfigurationError
 from .trace import Arrival, Trace, in_order, worst
 
@@ -21,9 +23,10 @@ class Outcome(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """One window of the plan over the whole simulation."""
+    """One window of the plan, or of a named limit, over the whole simulation."""
 
     name: str
+    """``minute``, ``hour`` or ``day``; of a named limit behind its name, as in ``export hour``."""
     limit: int | None
     worst: int
     """The most admitted in any span of its length."""
@@ -46,6 +49,7 @@ class Simulation(NamedTuple):
 
     plan: Plan
     outcomes: tuple[Outcome, ...]
+    limits: tuple[Limit, ...] = ()
 
     @property
     def admitted(self) -> list[Arrival]:
@@ -63,11 +67,12 @@ class Simulation(NamedTuple):
         return max((outcome.reading.wait for outcome in self.outcomes), default=0)
 
     def windows(self) -> list[Usage]:
-        """Return each window of the plan: its limit, the most in any span, and its refusals."""
+        """Return each window of the plan, then each of the named limits: its limit, the most in any
+        span, and its refusals."""
         admitted, by = self.admitted, [outcome.reading.refused_by for outcome in self.outcomes]
         return [
             Usage(window.name, window.limit, worst(admitted, window.span).admitted, by.count(index))
-            for index, window in enumerate(self.plan.windows)
+            for index, window in enumerate(_windows(self.plan, self.limits))
         ]
 
     def timeline(self, buckets: int = 60) -> list[Bucket]:
@@ -76,7 +81,7 @@ class Simulation(NamedTuple):
             return []
         start, end = self.outcomes[0].arrival.at, self.outcomes[-1].arrival.at
         length = max(1, -(-(end - start + 1) // buckets))
-        used = (0,) * len(self.plan.windows)
+        used = (0,) * len(_windows(self.plan, self.limits))
         parts: list[Bucket] = []
         inside: list[Outcome] = []
         rest = iter(self.outcomes)
@@ -95,21 +100,37 @@ class Simulation(NamedTuple):
         return parts
 
 
-def simulate(plan: Plan, arrivals: Trace) -> Simulation:
+def simulate(plan: Plan, arrivals: Trace, limits: Sequence[Limit] = ()) -> Simulation:
     """Return the outcome of each call of one organization under a plan.
 
     Args:
         plan: the organization's plan.
         arrivals: its calls in any order, as instants in microseconds or as arrivals with a cost.
+        limits: named limits that all calls are charged for as well, with the same key.
 
     Raises:
-        ConfigurationError: a cost below 1.
+        ConfigurationError: a cost below 1, or limits that no rule can have.
     """
-    state = empty_state(plan.windows)
+    check_limits(limits)
+    named = bound(tuple(limits), "")
+    extra = () if named is None else named.windows
+    state, cells = empty_state(plan.windows), empty_state(extra)
     outcomes: list[Outcome] = []
     for arrival in in_order(arrivals):
         if arrival.cost < 1:
             raise ConfigurationError(f"A cost is at least 1, not {arrival.cost}.")
-        reading, state = hit(state, plan.windows, arrival.at, arrival.cost)
+        reading, state, cells = hit_limited(
+            state, plan.windows, cells, extra, arrival.at, arrival.cost
+        )
         outcomes.append(Outcome(arrival, reading))
-    return Simulation(plan, tuple(outcomes))
+    return Simulation(plan, tuple(outcomes), tuple(limits))
+
+
+def _windows(plan: Plan, limits: Sequence[Limit]) -> list[Window]:
+    """Return the windows in the order of a reading's ``used``."""
+    named = [
+        window._replace(name=f"{limit.name} {window.name}")
+        for limit in limits
+        for window in limit.windows
+    ]
+    return [*plan.windows, *named]

@@ -5,6 +5,7 @@ Needs Hypothesis: ``pip install 'lockgate[testing]'``.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from ..core.api_keys import KeyDetails, KeyDraft, KeyState, Position
+from ..core.changes import Action, Actor, ActorKind, ChangeDraft
 from ..core.digests import Digest
+from ..core.holds import Renew, Settle, Take, budgets
 from ..core.key_format import NewKey
-from ..core.plans import Organization, Plan
+from ..core.limits import Limit, bound
+from ..core.plans import Organization, Plan, PlanBook
+from ..core.temporary_limits import TemporaryLimit, with_temporary
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ..stores.base import PAGE_AT_MOST, PartStore, Usage
 from ..sync import run
@@ -45,7 +50,31 @@ LIMIT: Final = st.none() | st.integers(0, 3)
 SCHEMES: Final = ("sha256", "other", "another")
 END: Final = st.none() | AHEAD
 SCOPES: Final = st.sampled_from([("*",), ("jobs:read",)])
+DETAILS: Final = st.sampled_from(
+    [None, KeyDetails(labels=(("team", "ci"),)), KeyDetails(addresses=("192.0.2.0/24",))]
+)
+ADDRESS: Final = st.sampled_from(["192.0.2.7", "198.51.100.7", ""])
 SEAL: Final = st.sampled_from([None, None, "01020304:aa"])
+HOLDS: Final = [f"{number:032x}" for number in range(5)]
+LIMITS: Final = st.lists(
+    st.sampled_from(
+        [
+            Limit("one", "3/minute"),
+            Limit("one", "5/minute;9/hour"),
+            Limit("key", "2 per second;4/day", by="key"),
+            Limit("exact", "70/minute", resolution=None),
+            Limit("coarse", "90/15 minutes", by="key", resolution=1),
+        ]
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda limit: limit.name,
+).map(tuple)
+OF_PLANS: Final = Limit("plan", "5/minute"), Limit("each", "3/hour", by="key")
+LIMITED_PLANS: Final = PlanBook(
+    [replace(plan, limits=OF_PLANS) for plan in (NARROW, EXACT, OPEN)], default="narrow"
+)
+CHANGE: Final[st.SearchStrategy[ActorKind | None]] = st.sampled_from([None, "user", "host"])
 KEPT: Final = st.tuples(st.sampled_from(SCHEMES), SEAL)
 
 
@@ -72,6 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = NOW
         self._passed = 0
+        self._changes = 0
         self._steady = True
         self._runner: asyncio.Runner | None = None
         self._mint = Factory()
@@ -92,8 +122,20 @@ class StoreMachine(RuleBasedStateMachine):
     def _drive(self, flow: Coroutine[Any, Any, T]) -> T:
         return run(flow) if self._runner is None else self._runner.run(flow)
 
-    def _call(self, verb: str, *arguments: Any) -> None:
-        self._drive(self._witness.see(Call(verb, arguments)))
+    def _call(self, verb: str, *arguments: Any, **options: Any) -> None:
+        self._drive(self._witness.see(Call(verb, arguments, tuple(options.items()))))
+
+    def _change(self, action: Action, kind: ActorKind | None) -> dict[str, ChangeDraft]:
+        """Return the argument ``change`` of a verb; empty for some calls and without a log."""
+        if kind is None or "changes" not in self.parts:
+            return {}
+        self._changes += 1
+        fields = (("number", self._changes),)
+        return {"change": ChangeDraft(action, f"key {self._changes}", Actor(kind), (), fields)}
+
+    def _read_log(self, organization: str) -> None:
+        if "changes" in self.parts:
+            self._call("change_log", organization, 5)
 
     def teardown(self) -> None:
         """Close the store."""
@@ -127,6 +169,64 @@ class StoreMachine(RuleBasedStateMachine):
         for _ in range(times):
             self._call("hit", organization, plan.windows, cost, self.now)
 
+    @precondition(needs("limits"))
+    @rule(organization=ORGANIZATION, plan=PLAN, limits=LIMITS, which=WHICH, times=st.integers(1, 4))
+    def hit_limited(
+        self, organization: str, plan: Plan, limits: tuple[Limit, ...], which: int, times: int
+    ) -> None:
+        """Charge calls to named limits, in some of them without the windows of a plan."""
+        windows = () if which == 4 else plan.windows
+        named = bound(limits, self._keys[which][1].id)
+        for _ in range(times):
+            self._call("hit", organization, windows, which % 3 + 1, self.now, named)
+        self._call("peek", organization, plan.windows, self.now, named)
+
+    @precondition(needs("limits"))
+    @rule(organization=ORGANIZATION)
+    def reset(self, organization: str) -> None:
+        """Empty the windows and the named limits of an organization."""
+        self._call("reset", organization)
+
+    @precondition(needs("holds"))
+    @rule(
+        organization=ORGANIZATION,
+        limits=LIMITS,
+        which=WHICH,
+        units=st.integers(1, 6),
+        span=SPAN,
+    )
+    def hold(
+        self, organization: str, limits: tuple[Limit, ...], which: int, units: int, span: int
+    ) -> None:
+        """Take a hold, or find the one of this id that is out."""
+        if (named := bound(limits, self._keys[which][1].id)) is not None:
+            taken = Take(HOLDS[which], budgets(named), (units,) * len(named.fields), span, 3)
+            self._call("hold", organization, taken, self.now)
+
+    @precondition(needs("holds"))
+    @rule(
+        organization=ORGANIZATION,
+        limits=LIMITS,
+        which=WHICH,
+        used=st.none() | st.integers(0, 8),
+        renewed=st.none() | SPAN,
+    )
+    def settle(
+        self,
+        organization: str,
+        limits: tuple[Limit, ...],
+        which: int,
+        used: int | None,
+        renewed: int | None,
+    ) -> None:
+        """Renew a hold or settle it, in some of its budgets."""
+        if (named := bound(limits, self._keys[which][1].id)) is not None:
+            fields = budgets(named).fields
+            if renewed is not None:
+                self._call("hold", organization, Renew(HOLDS[which], fields, renewed), self.now)
+            settled = Settle(HOLDS[which], fields, (used,) * len(fields))
+            self._call("hold", organization, settled, self.now)
+
     @precondition(needs("windows"))
     @rule(organization=ORGANIZATION, plan=PLAN)
     def peek(self, organization: str, plan: Plan) -> None:
@@ -155,8 +255,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("held", organization, self.now)
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, cap=st.none() | st.integers(1, 2))
-    def insert(self, which: int, cap: int | None) -> None:
+    @rule(which=WHICH, cap=st.none() | st.integers(1, 2), change=CHANGE)
+    def insert(self, which: int, cap: int | None, change: ActorKind | None) -> None:
         """Insert a new key or an existing one.
 
         An existing one has no cap, since a store may raise either of two refusals.
@@ -164,28 +264,51 @@ class StoreMachine(RuleBasedStateMachine):
         draft = self._keys[which][1]
         world = self._witness.world
         known = draft.handle in world.keys or draft.handle in world.removed
-        self._call("insert", draft, None if known else cap, self.now)
+        options = self._change("key_created", change)
+        self._call("insert", draft, None if known else cap, self.now, **options)
+        self._read_log(draft.organization)
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, organization=ORGANIZATION)
-    def revoke(self, which: int, organization: str) -> None:
+    @rule(which=WHICH, organization=ORGANIZATION, change=CHANGE)
+    def revoke(self, which: int, organization: str, change: ActorKind | None) -> None:
         """Revoke a key, which may belong to another organization."""
-        self._call("revoke_if_live", organization, self._keys[which][1].id, self.now)
+        options = self._change("key_revoked", change)
+        self._call("revoke_if_live", organization, self._keys[which][1].id, self.now, **options)
+        self._read_log(organization)
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, end=END, scopes=SCOPES, stale=st.booleans())
-    def update(self, which: int, end: int | None, scopes: tuple[str, ...], stale: bool) -> None:
-        """Update a key's expiry and scopes, on the condition of its present or a stale record."""
+    @rule(
+        which=WHICH,
+        end=END,
+        scopes=SCOPES,
+        details=DETAILS,
+        stale=st.booleans(),
+        change=CHANGE,
+    )
+    def update(
+        self,
+        which: int,
+        end: int | None,
+        scopes: tuple[str, ...],
+        details: KeyDetails | None,
+        stale: bool,
+        change: ActorKind | None,
+    ) -> None:
+        """Update a key's fields, on the condition of its present or a stale record."""
         draft = self._keys[which][1]
         old = self._witness.world.keys.get(draft.handle)
         if old is None or stale:
             old = draft.created(self.now)
         expires_at = None if end is None else self.now + end
-        self._call("update_if", old, old._replace(expires_at=expires_at, scopes=scopes), self.now)
+        new = old._replace(expires_at=expires_at, scopes=scopes, details=details)
+        self._call("update_if", old, new, self.now, **self._change("key_updated", change))
+        self._read_log(old.organization)
 
     @precondition(needs("keys"))
-    @rule(which=WHICH, overlap=END, cap=st.none() | st.integers(1, 2))
-    def rotate(self, which: int, overlap: int | None, cap: int | None) -> None:
+    @rule(which=WHICH, overlap=END, cap=st.none() | st.integers(1, 2), change=CHANGE)
+    def rotate(
+        self, which: int, overlap: int | None, cap: int | None, change: ActorKind | None
+    ) -> None:
         """Rotate a key to a successor that may exist already."""
         old = self._witness.world.keys.get(self._keys[which][1].handle)
         if old is None:
@@ -200,7 +323,9 @@ class StoreMachine(RuleBasedStateMachine):
         new = old._replace(revoked_at=self.now, details=details)
         if overlap is not None:
             new = old._replace(expires_at=self.now + overlap, details=details)
-        self._call("rotate_if", old, new, draft, cap, self.now)
+        options = self._change("key_rotated", change)
+        self._call("rotate_if", old, new, draft, cap, self.now, **options)
+        self._read_log(old.organization)
 
     @precondition(needs("keys"))
     @rule(which=WHICH, old=KEPT, new=KEPT)
@@ -239,20 +364,39 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("remove_ended", age, self.now)
 
     @precondition(needs("accounts"))
-    @rule(organization=ORGANIZATION, plan=PLAN, rpm=st.none() | st.integers(1, 9))
-    def place(self, organization: str, plan: Plan, rpm: int | None) -> None:
-        """Change the plan of an organization."""
-        placed = Organization(organization, plan.name, (("rpm", rpm),) if rpm else ())
-        self._call("put_organization", placed)
+    @rule(
+        organization=ORGANIZATION,
+        plan=PLAN,
+        rpm=st.none() | st.integers(1, 9),
+        lasting=st.sampled_from([None, 0, 1, SECOND, HOUR]),
+        change=CHANGE,
+    )
+    def place(
+        self,
+        organization: str,
+        plan: Plan,
+        rpm: int | None,
+        lasting: int | None,
+        change: ActorKind | None,
+    ) -> None:
+        """Change the plan of an organization, with a limit of its own for ever or for a while."""
+        own = {"rpm": rpm} if rpm and lasting is None else {}
+        ends = {} if lasting is None else {"rpm": TemporaryLimit(rpm, self.now + lasting)}
+        placed = Organization(organization, plan.name, with_temporary(own, ends))
+        options = self._change("plan_assigned", change)
+        self._call("put_organization", placed, self.now, **options)
+        self._read_log(organization)
         self._call("organization", organization)
 
     @precondition(needs("accounts"))
-    @rule(which=WHICH, organization=ORGANIZATION, email=EMAIL)
-    def register(self, which: int, organization: str, email: str) -> None:
+    @rule(which=WHICH, organization=ORGANIZATION, email=EMAIL, change=CHANGE)
+    def register(self, which: int, organization: str, email: str, change: ActorKind | None) -> None:
         """Register an account with a key that may exist."""
         draft = self._keys[which][1]._replace(organization=organization)
         account = self._mint.account(organization, email=email)
-        self._call("register", account, draft, self.now)
+        options = self._change("account_registered", change)
+        self._call("register", account, draft, self.now, **options)
+        self._read_log(organization)
         self._call("account_by_token", account.handle)
 
     @precondition(needs("accounts"))
@@ -275,6 +419,7 @@ class StoreMachine(RuleBasedStateMachine):
         keep=st.booleans(),
         old=SEAL,
         new=SEAL,
+        change=CHANGE,
     )
     def claim(
         self,
@@ -284,20 +429,25 @@ class StoreMachine(RuleBasedStateMachine):
         keep: bool,
         old: str | None,
         new: str | None,
+        change: ActorKind | None,
     ) -> None:
         """Claim an organization, with or without revoking keys and keeping the token."""
         kept = ("revoke", revoke), ("keep_token", keep)
-        options = *kept, ("seals", (old, new)), ("now", self.now)
+        drawn = self._change("account_claimed", change).items()
+        options = *kept, ("seals", (old, new)), ("now", self.now), *drawn
         call = Call("claim_if_unclaimed", (organization, user), options)
         self._drive(self._witness.see(call))
         self._call("list", organization, PAGE_AT_MOST)
+        self._read_log(organization)
 
     @precondition(needs("accounts"))
-    @rule(idle=st.sampled_from([0, 1, MINUTE, HOUR, DAY]))
-    def remove(self, idle: int) -> None:
+    @rule(idle=st.sampled_from([0, 1, MINUTE, HOUR, DAY]), change=CHANGE)
+    def remove(self, idle: int, change: ActorKind | None) -> None:
         """Remove unclaimed accounts that were not used for a time."""
-        self._call("remove_unclaimed", idle, 100, self.now)
+        options = self._change("account_removed", change)
+        self._call("remove_unclaimed", idle, 100, self.now, **options)
         for organization in ORGANIZATIONS:
+            self._read_log(organization)
             self._call("account", organization)
             self._call("list", organization, PAGE_AT_MOST)
 
@@ -314,12 +464,30 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("account", organization)
 
     @precondition(needs("admission"))
-    @rule(which=WHICH, cost=st.integers(1, 3), times=st.integers(1, 3))
-    def admit(self, which: int, cost: int, times: int) -> None:
+    @rule(which=WHICH, cost=st.integers(1, 3), times=st.integers(1, 3), address=ADDRESS)
+    def admit(self, which: int, cost: int, times: int, address: str) -> None:
         """Admit requests with a key that may not exist."""
         token = self._mint.token(self._keys[which][0])
         for _ in range(times):
-            self._call("admit", token, cost, PLANS, self.now)
+            self._call("admit", token, cost, PLANS, self.now, address)
+
+    @precondition(needs("admission"))
+    @precondition(needs("limits"))
+    @rule(
+        which=WHICH,
+        cost=st.integers(1, 3),
+        times=st.integers(1, 3),
+        limits=st.just(()) | LIMITS,
+        plans=st.sampled_from([PLANS, LIMITED_PLANS]),
+    )
+    def admit_limited(
+        self, which: int, cost: int, times: int, limits: tuple[Limit, ...], plans: PlanBook
+    ) -> None:
+        """Admit requests that are charged to named limits, of a rule or of a plan."""
+        token = self._mint.token(self._keys[which][0])
+        named = (limits,) if limits else ()
+        for _ in range(times):
+            self._call("admit", token, cost, plans, self.now, "192.0.2.7", *named)
 
 
 def lockstep(

@@ -19,8 +19,9 @@ from hypothesis import settings
 
 from ..stores.base import IoMode, PartStore, Store
 from ..sync import run
-from .certify import checks_of
+from .certify import checks_of, hold
 from .checks import PARTS, Check, Part, whole
+from .deadline import DEADLINE, ended
 from .processes import Reopen, share
 from .state_machine import lockstep
 
@@ -40,12 +41,15 @@ class StoreSuite:
     one_walk_in: ClassVar[int] = 1
     """For slow stores: divides the number of walks of the Hypothesis profile."""
 
+    deadline: ClassVar[float] = DEADLINE
+    """Seconds for each check, after which a store that hangs is named."""
+
     def make_store(self) -> PartStore | Awaitable[PartStore]:
         """Return a new, empty store. May be ``async def``."""
         raise NotImplementedError("say how to make an empty store: def make_store(self) -> Store")
 
     def leftovers(self, store: Store, now: int) -> Awaitable[int] | int:
-        """Return the number of organizations with stored windows or slots at ``now``.
+        """Return the number of organizations with stored windows, named limits or slots at ``now``.
 
         Optional: without it W10 is not checked, as the contract has no verb for it.
         """
@@ -77,10 +81,10 @@ class StoreSuite:
     def _hold(self, check: Check, io: IoMode | None) -> IoMode:
         made = self.make_store()
         if isawaitable(made):
-            return asyncio.run(_held(made, check))
+            return asyncio.run(_held(made, check, self.deadline))
         if (io or whole(made).io) in ("async", "both"):
-            return asyncio.run(_held(_itself(made), check))
-        return run(_held(_itself(made), check))
+            return asyncio.run(_held(_itself(made), check, self.deadline))
+        return run(_held(_itself(made), check, self.deadline))
 
 
 class SharedStoreSuite(StoreSuite):
@@ -110,18 +114,15 @@ class SharedStoreSuite(StoreSuite):
     async def _shared(self, made: Awaitable[PartStore]) -> None:
         store = whole(await made)
         try:
-            await share(store, self.reopen(store), skew=self.skew)
+            limited = "limits" in self.parts
+            shared = share(store, self.reopen(store), skew=self.skew, limited=limited)
+            await ended(shared, store, 2 * self.deadline)
         finally:
             await store.close()
 
 
-async def _held(made: Awaitable[PartStore], check: Check) -> IoMode:
-    store = whole(await made)
-    try:
-        await check.of(store)
-    finally:
-        await store.close()
-    return store.io
+async def _held(made: Awaitable[PartStore], check: Check, deadline: float) -> IoMode:
+    return await hold(check, await made, deadline)
 
 
 async def _itself(store: PartStore) -> PartStore:

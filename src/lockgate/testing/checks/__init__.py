@@ -5,15 +5,23 @@ from typing import Final
 from . import (
     accounts,
     admissions,
+    batches,
+    changes,
     concurrency,
+    fields,
+    holds,
     keys,
     lifecycle,
+    limits,
+    pages,
     slots,
+    texts,
+    usage,
     windows,
 )
 from .callers import Callers, in_threads
 from .check import PARTS, Check, Part, whole
-from .lifecycle import Leftovers, forgets
+from .lifecycle import Leftovers, forgets, forgets_limits
 
 CHECKS: Final[tuple[Check, ...]] = (
     *accounts.CHECKS,
@@ -23,6 +31,14 @@ CHECKS: Final[tuple[Check, ...]] = (
     *admissions.CHECKS,
     *lifecycle.CHECKS,
     *concurrency.CHECKS,
+    *changes.CHECKS,
+    *usage.CHECKS,
+    *texts.CHECKS,
+    *batches.CHECKS,
+    *fields.CHECKS,
+    *pages.CHECKS,
+    *limits.CHECKS,
+    *holds.CHECKS,
 )
 
 __all__ = [
@@ -33,6 +49,7 @@ __all__ = [
     "Leftovers",
     "Part",
     "forgets",
+    "forgets_limits",
     "in_threads",
     "whole",
 ]

@@ -3,7 +3,8 @@
 from ...core.accounts import AccountDraft
 from ...core.api_keys import KeyDraft, Position
 from ...core.digests import Digest
-from ...core.plans import LARGEST, Organization
+from ...core.plans import Organization
+from ...core.sliding_window import LARGEST
 from ...core.timestamps import DAY, HOUR, SECOND
 from ...errors import HandleTaken
 from ...stores.base import PAGE_AT_MOST, Store, Usage

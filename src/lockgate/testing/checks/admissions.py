@@ -2,14 +2,19 @@
 
 from ...core.api_keys import KeyDetails
 from ...core.digests import Digest
+from ...core.key_search import KeySearch
 from ...core.plans import Organization
+from ...core.row_seals import resealed_key
+from ...core.temporary_limits import TemporaryLimit, with_temporary
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ...stores.base import PAGE_AT_MOST, Store
-from ..factories import EXACT, NOW, PLANS, Factory, book
+from ...stores.base import PAGE_AT_MOST, Store, Usage
+from ..factories import EXACT, HOSTILE, NOW, PLANS, Factory, book
 from ..guarantees import Broken
 from .check import Check, alone
 
 EVERYTHING = book(None)
+HERE = KeyDetails(addresses=("192.0.2.0/24", "2001:db8::7"))
+CLIENTS = ("192.0.2.7", "198.51.100.7", "2001:db8::7", "2001:db8::8", "")
 PEPPER = b"a pepper that opens nothing"
 _STEPS_AT_MOST = 10_000
 
@@ -73,7 +78,7 @@ async def a_replaced_digest_matches_no_key(store: Store, factory: Factory) -> No
 async def a_forged_or_changed_row_admits_no_request(store: Store, factory: Factory) -> None:
     """The attacker can write to the database and knows the text of a key, but no pepper."""
     sealing = Factory(1, peppers=[PEPPER])
-    made = [sealing.key() for _ in range(11)]
+    made = [sealing.key() for _ in range(14)]
     rows = [sealing.draft(key=key, scopes=("jobs:read",), lifetime=DAY) for key in made]
     rows[1] = rows[1]._replace(organization="org_2")
     rows[2] = rows[2]._replace(scopes=("*",))
@@ -86,11 +91,17 @@ async def a_forged_or_changed_row_admits_no_request(store: Store, factory: Facto
     rows[9] = rows[9]._replace(seal="ffffffff:" + (rows[9].seal or "")[9:])
     plain = factory.format.digest(made[10])
     rows[10] = rows[10]._replace(scheme=plain.scheme, digest=plain.value)
+    listed = [sealing.draft(key=key, details=HERE) for key in made[11:]]
+    rows[11:] = (
+        listed[0]._replace(details=None),
+        listed[1]._replace(details=KeyDetails(addresses=("0.0.0.0/0",))),
+        rows[13]._replace(details=HERE),
+    )
     for row in rows:
         await store.insert(row, None, NOW)
     for _ in range(2):
         for key in made:
-            await store.admit(sealing.token(key), 1, EVERYTHING, NOW)
+            await store.admit(sealing.token(key), 1, EVERYTHING, NOW, "192.0.2.7")
 
 
 @alone("K1", "admission")
@@ -126,7 +137,7 @@ async def a_claim_that_revokes_all_refuses_at_once(store: Store, factory: Factor
 
 
 @alone("D4", "admission")
-async def revoked_goes_before_expired_and_neither_is_charged(
+async def revoked_is_reported_before_expired_and_neither_is_charged(
     store: Store, factory: Factory
 ) -> None:
     made = factory.key()
@@ -166,6 +177,53 @@ async def an_update_and_a_rotation_hold_for_the_next_admission(
     for now in (NOW + 9, NOW + SECOND):
         for token in (first, again, factory.token(key), factory.token(successor)):
             await store.admit(token, 1, EVERYTHING, now)
+
+
+@alone("K1", "admission")
+async def a_client_off_the_allow_list_is_neither_admitted_nor_charged(
+    store: Store, factory: Factory
+) -> None:
+    """After revoked and expired, before limited; a client that names no address is off the list."""
+    made, wrong = factory.key(), factory.key()
+    draft = factory.draft(key=made, lifetime=DAY, details=HERE)
+    key = await store.insert(draft, None, NOW)
+    other = factory.draft(key=wrong, details=HERE)
+    await store.insert(other._replace(digest=bytes(32)), None, NOW)
+    await store.admit(factory.token(made), 1, PLANS, NOW)
+    for address in 3 * CLIENTS:
+        await store.admit(factory.token(made), 1, PLANS, NOW, address)
+        await store.admit(factory.token(wrong), 1, PLANS, NOW, address)
+    await store.find(made.handle)
+    await store.peek("org_1", PLANS.default.windows, NOW)
+    for address in CLIENTS:
+        await store.admit(factory.token(made), 1, PLANS, NOW + DAY, address)
+    await store.revoke_if_live("org_1", key.id, NOW)
+    for address in CLIENTS:
+        await store.admit(factory.token(made), 1, PLANS, NOW, address)
+
+
+@alone("D43", "admission")
+async def a_change_of_the_allow_list_holds_for_the_next_admission(
+    store: Store, factory: Factory
+) -> None:
+    """Of a caller that was admitted before, and of a new caller; with a seal and without."""
+    for number, peppers in enumerate(([], [PEPPER])):
+        makes = Factory(number + 3, peppers)
+        key = makes.key()
+        row = await store.insert(makes.draft(key=key), None, NOW)
+        first, known = makes.token(key), makes.token(key).without_secret(row)
+        for step, addresses in enumerate(
+            (("192.0.2.0/24",), ("198.51.100.7",), ("192.0.2.7", "198.51.100.0/24"), ())
+        ):
+            for address in CLIENTS:
+                await store.admit(first, 1, EVERYTHING, NOW + step, address)
+            details = KeyDetails(addresses=addresses).or_none()
+            new = resealed_key(row._replace(details=details), makes.format.peppers)
+            await store.update_if(row, new, NOW + step)
+            for address in CLIENTS:
+                for token in (first, known, makes.token(key)):
+                    await store.admit(token, 1, EVERYTHING, NOW + step, address)
+            row = new
 
 
 @alone("K4", "admission")
@@ -228,6 +286,19 @@ async def a_plan_holds_from_the_next_admission_on(store: Store, factory: Factory
             await store.admit(token, 1, PLANS, NOW)
 
 
+@alone("W13", "admission")
+async def a_temporary_limit_holds_until_its_end(store: Store, factory: Factory) -> None:
+    made = factory.key()
+    await store.insert(factory.draft(key=made), None, NOW)
+    token, end = factory.token(made), NOW + 10 * SECOND
+    for own, temporary in (({}, 9), ({"rpm": 5}, 9), ({"rpm": 5}, None), ({"rpm": 9}, 4)):
+        limits = {"rpm": TemporaryLimit(temporary, end), "rpd": TemporaryLimit(20, end + 2)}
+        overrides = with_temporary(own, limits)
+        await store.put_organization(Organization("org_1", EXACT.name, overrides))
+        for now in (NOW, NOW + 1, end - 1, end, end + 1, end + 2, NOW):
+            await store.admit(token, 1, PLANS, now)
+
+
 async def _scanned(store: Store) -> None:
     factory, keys, accounts = Factory(), set[str](), set[str]()
     for number in range(7):
@@ -259,6 +330,59 @@ async def _scanned(store: Store) -> None:
 every_row_is_scanned = Check("K9", "admission", "every_row_is_scanned", False, _scanned)
 
 
+@alone("K1", "admission")
+async def a_search_finds_keys_of_all_organizations_by_handle_id_and_prefix(
+    store: Store, factory: Factory
+) -> None:
+    handles = ("51c0aAAA", "51c0aBBB", "51c0bAAA", "51C0aAAA", "51c0")
+    for number, handle in enumerate(handles):
+        draft = factory.draft(f"org_{number}", lifetime=DAY)._replace(handle=handle)
+        await store.insert(draft, None, NOW)
+    key = await store.insert(factory.draft(HOSTILE[7]), None, NOW)
+    await store.revoke_if_live(HOSTILE[7], key.id, NOW)
+    for number in range(3):
+        handle, prefix = f"~{number}{'-_Aa9' * 8}xy", f"sk_{number % 2}"
+        draft = factory.draft()._replace(handle=handle, prefix=prefix)
+        await store.insert(draft, None, NOW)
+        await store.add_usage({handle: Usage(number + 1, NOW)})
+    for limit in (1, 1000):
+        for start in ("51c0a", "51c0", "5", "51c0aAAA", "51c0aAAAA", "*", "51c?a", "[5]1", "\\5"):
+            await store.search(KeySearch(handle=start), limit)
+        for prefix in ("sk_0", "sk_", "SK_0", "", key.prefix):
+            await store.search(KeySearch(prefix=prefix), limit)
+        for id in (key.id, key.id.upper(), "no such id", "*", key.handle):
+            await store.search(KeySearch(id=id), limit)
+    await store.remove_ended(DAY, NOW + 2 * DAY)
+    await store.search(KeySearch(handle="51c0"), 2)
+    await store.search(KeySearch(id=key.id), 2)
+
+
+@alone("D25", "admission")
+async def organizations_are_listed_with_plan_live_keys_and_latest_use(
+    store: Store, factory: Factory
+) -> None:
+    await store.organizations(10, NOW)
+    for number in range(3):
+        for _ in range(number + 1):
+            made = factory.key()
+            await store.insert(factory.draft(f"org_{number}", key=made), None, NOW)
+            if number:
+                await store.admit(factory.token(made), 1, PLANS, NOW + number)
+    ended = await store.insert(factory.draft("org_2", lifetime=5), None, NOW)
+    await store.add_usage({ended.handle: Usage(1, NOW + 4)})
+    only = await store.insert(factory.draft("org_3"), None, NOW)
+    await store.add_usage({only.handle: Usage(1, NOW)})
+    await store.revoke_if_live("org_3", only.id, NOW)
+    await store.hit("org_windows", EXACT.windows, 1, NOW)
+    for id in ("org_0", "org_4", *HOSTILE):
+        await store.put_organization(Organization(id, "exact", (("rpm", 3), ("rpd", None))))
+    await store.register(factory.account("org_5"), factory.draft("org_5"), NOW)
+    for limit, now in ((1, NOW + 4), (7, NOW + 5), (1000, NOW + DAY)):
+        await store.organizations(limit, now)
+    await store.remove_ended(DAY, NOW + 2 * DAY)
+    await store.organizations(1000, NOW + DAY)
+
+
 @alone("D45", "admission")
 async def a_removed_key_is_unknown_at_once(store: Store, factory: Factory) -> None:
     made = factory.key()
@@ -282,11 +406,16 @@ CHECKS: tuple[Check, ...] = (
     every_row_is_scanned,
     a_claim_that_revokes_all_refuses_at_once,
     an_update_and_a_rotation_hold_for_the_next_admission,
+    a_client_off_the_allow_list_is_neither_admitted_nor_charged,
+    a_change_of_the_allow_list_holds_for_the_next_admission,
     a_revoked_key_is_refused_at_once,
-    revoked_goes_before_expired_and_neither_is_charged,
+    revoked_is_reported_before_expired_and_neither_is_charged,
     a_limited_admission_counts_nothing_and_shows_the_key,
     the_last_use_does_not_go_back_with_the_clock,
     the_keys_of_an_organization_share_its_windows,
     a_plan_holds_from_the_next_admission_on,
+    a_temporary_limit_holds_until_its_end,
     a_removed_key_is_unknown_at_once,
+    a_search_finds_keys_of_all_organizations_by_handle_id_and_prefix,
+    organizations_are_listed_with_plan_live_keys_and_latest_use,
 )

@@ -4,8 +4,9 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
+from time import sleep
 from typing import Any, Final, TypeVar
 
 from ...stores.base import Store
@@ -62,15 +63,33 @@ class Callers:
 
 
 def in_threads(number: int, work: Callable[[int], T]) -> list[T]:
-    """Run ``work(0)``, ``work(1)``, ... each in its own thread, started at the same instant."""
+    """Run ``work(0)``, ``work(1)``, ... each in its own thread, started at the same instant.
+
+    The threads are daemons, so that a store that hangs does not keep the process from ending.
+    """
     barrier = threading.Barrier(number)
+    results: dict[int, T] = {}
+    failures: dict[int, BaseException] = {}
 
-    def start(index: int) -> T:
-        barrier.wait(timeout=_PATIENCE)
-        return work(index)
+    def start(index: int) -> None:
+        try:
+            barrier.wait(timeout=_PATIENCE)
+            results[index] = work(index)
+        except BaseException as failure:
+            failures[index] = failure
 
-    with _restless(), ThreadPoolExecutor(number) as pool:
-        return list(pool.map(start, range(number)))
+    with _restless():
+        threads = [
+            threading.Thread(target=copy_context().run, args=(start, index), daemon=True)
+            for index in range(number)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[min(failures)]
+    return [results[index] for index in range(number)]
 
 
 @contextmanager
@@ -82,6 +101,14 @@ def _restless() -> Generator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+async def breathe() -> None:
+    """Let other callers run: other tasks in an event loop, other threads outside of one."""
+    if in_a_loop():
+        await asyncio.sleep(0)
+    else:
+        sleep(0)
 
 
 def in_a_loop() -> bool:

@@ -9,9 +9,14 @@ from ..factories import Factory
 from ..lockstep import Lockstep
 from .callers import Callers
 
-Part = Literal["keys", "windows", "slots", "accounts", "admission"]
-PARTS: Final[tuple[Part, ...]] = ("keys", "windows", "slots", "accounts", "admission")
-"""The parts of a store; ``admission`` is the verb that needs all of them, ``Store.admit``."""
+Part = Literal["keys", "windows", "slots", "accounts", "admission", "changes", "limits", "holds"]
+PARTS: Final[tuple[Part, ...]] = (
+    *("keys", "windows", "slots", "accounts", "admission", "changes"),
+    *("limits", "holds"),
+)
+"""The parts of a store; ``admission`` is the verb that needs the others, ``Store.admit``,
+``changes`` the change log of keys and accounts, ``limits`` the named limits that windows and
+admissions may have, and ``holds`` the budgets of holds, beside windows."""
 
 Script: TypeAlias = Callable[[Store, Factory], Coroutine[Any, Any, None]]
 Bustle: TypeAlias = Callable[[Callers], Coroutine[Any, Any, None]]

@@ -1,6 +1,6 @@
 """Keys, by one caller."""
 
-from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, Position
+from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyHistory, Position
 from ...core.digests import Digest
 from ...core.timestamps import DAY, SECOND
 from ...errors import HandleTaken, KeyLimitReached
@@ -12,6 +12,13 @@ from .check import Check, alone
 MANY = 130
 """More keys than a store removes in one step."""
 OTHER = Digest("hmac-sha256:01020304", b"\x07" * 32)
+
+
+DETAILS = KeyDetails(
+    created_by="user:\U0001f511",
+    labels=(("env", "prod"), ("team", "N\u00e4me = 'x'")),
+    addresses=("192.0.2.0/24", "2001:db8::7"),
+)
 
 
 def changed(key: ApiKey) -> ApiKey:
@@ -39,6 +46,7 @@ async def an_inserted_key_is_found_by_handle_by_id_and_in_the_list(
         factory.draft(),
         factory.draft(lifetime=DAY, scopes=("jobs:read", "models:*")),
         factory.draft("org_2", name="N\u00e4me \U0001f511", lifetime=1),
+        factory.draft(details=DETAILS),
     ]
     for draft in drafts:
         await store.insert(draft, None, NOW)
@@ -49,10 +57,46 @@ async def an_inserted_key_is_found_by_handle_by_id_and_in_the_list(
 
 
 @alone("K1", "keys")
+async def a_key_of_another_system_keeps_its_history(store: Store, factory: Factory) -> None:
+    """Covers instants, usage, and the index that each list of keys is read by."""
+    created = NOW - 3 * DAY
+    pasts = [
+        KeyHistory(created, None, 7, NOW - DAY),
+        KeyHistory(created + 1, None, 0, NOW - DAY),
+        KeyHistory(created + DAY, NOW - DAY, 2, NOW - DAY - SECOND),
+        KeyHistory(created),
+    ]
+    keys = [
+        await store.insert(factory.draft(lifetime=life)._replace(history=past), None, NOW)
+        for past, life in zip(pasts, (None, DAY, DAY, -DAY), strict=True)
+    ]
+    await store.insert(factory.draft(), None, NOW)
+    for key in keys:
+        await store.find(key.handle)
+        await store.revoke_if_live("org_1", key.id, NOW + 1)
+        await store.add_usage({key.handle: Usage(1, NOW)})
+        await store.find(key.handle)
+    await store.list("org_1", PAGE_AT_MOST)
+    await store.list_live("org_1", PAGE_AT_MOST, None, NOW)
+    await taken(store, factory.draft(), 1)
+    await store.insert(factory.draft(), 2, NOW)
+    await store.remove_ended(DAY, NOW + 1)
+    await store.list("org_1", PAGE_AT_MOST)
+
+
+@alone("K1", "keys")
 async def the_longest_key_record_is_kept_whole(store: Store, factory: Factory) -> None:
     """Covers a key of lockgate's and an imported one with a slow digest."""
     scopes = tuple(f"area{number}:{'x' * number}" for number in range(50, 0, -1))
-    ours = factory.draft(name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY)
+    details = KeyDetails(
+        created_by="\U0001f511" * 300,
+        labels=tuple((f"{n:02}{'n' * 61}", "\U0001f511" * 100) for n in range(16)),
+        addresses=tuple(f"2001:db8:ffff:ffff:ffff:ffff:ffff:{n:x}" for n in range(1000, 1032)),
+        others=(("later", '{"a": [1, null]}'),),
+    )
+    ours = factory.draft(
+        name="\U0001f511" * 100, scopes=scopes, lifetime=36_500 * DAY, details=details
+    )
     other = factory.draft()._replace(
         handle="~" + "-_Aa9" * 8 + "xyz",
         prefix="\U0001f511" * 15,
@@ -459,7 +503,7 @@ async def a_rotation_to_a_handle_that_is_taken_changes_nothing(
 
 
 @alone("K7", "keys")
-async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, factory: Factory) -> None:
+async def usage_adds_up_and_the_last_use_never_moves_back(store: Store, factory: Factory) -> None:
     one = await store.insert(factory.draft(), None, NOW)
     two = await store.insert(factory.draft("org_2"), None, NOW)
     await store.add_usage({one.handle: Usage(2, NOW + 5), two.handle: Usage(1, NOW)})
@@ -470,7 +514,7 @@ async def usage_adds_up_and_the_last_use_never_goes_back(store: Store, factory: 
 
 
 @alone("K7", "keys")
-async def usage_of_unknown_handles_is_ignored_and_the_rest_is_kept(
+async def usage_of_unknown_handles_is_ignored_and_other_usage_is_kept(
     store: Store, factory: Factory
 ) -> None:
     key, later = await store.insert(factory.draft(), None, NOW), factory.draft()
@@ -497,6 +541,7 @@ async def the_census_counts_live_keys_by_scheme(store: Store, factory: Factory) 
 
 CHECKS: tuple[Check, ...] = (
     an_inserted_key_is_found_by_handle_by_id_and_in_the_list,
+    a_key_of_another_system_keeps_its_history,
     the_longest_key_record_is_kept_whole,
     a_missing_key_is_none,
     a_handle_is_taken_once,
@@ -525,7 +570,7 @@ CHECKS: tuple[Check, ...] = (
     a_rotation_to_a_handle_that_is_taken_changes_nothing,
     rehashing_replaces_the_digest_and_nothing_else,
     a_seal_is_replaced_only_if_it_is_the_expected_one,
-    usage_adds_up_and_the_last_use_never_goes_back,
-    usage_of_unknown_handles_is_ignored_and_the_rest_is_kept,
+    usage_adds_up_and_the_last_use_never_moves_back,
+    usage_of_unknown_handles_is_ignored_and_other_usage_is_kept,
     the_census_counts_live_keys_by_scheme,
 )

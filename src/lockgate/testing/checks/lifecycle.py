@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 from ...core.digests import Digest
-from ...core.plans import Organization
+from ...core.limits import Limit, bound
+from ...core.plans import LONGEST_SPAN, Organization
 from ...core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from ...stores.base import PAGE_AT_MOST, UNKNOWN, Store, Verdict
 from ...stores.key_value import RecordStore
@@ -79,11 +80,11 @@ async def _admitted_by_the_stores_clock(store: Store, factory: Factory) -> int |
 
 
 async def the_change_counter_grows_with_every_change(store: Store) -> None:
-    """The change counter and local version change with every change to keys or plans."""
+    """The change counter and local version change with every change to keys, plans or sessions."""
     factory = Factory()
     draft = factory.draft()
     await store.insert(draft, None, NOW)
-    for organization in ("org_2", "org_3", "org_4"):
+    for organization in ("org_2", "org_3", "org_4", "org_5"):
         await store.register(factory.account(organization), factory.draft(organization), NOW)
     await store.claim_if_unclaimed("org_3", "ada", revoke=False, keep_token=True, now=NOW)
     revoking = (("revoke", True), ("keep_token", False), ("now", NOW))
@@ -95,6 +96,12 @@ async def the_change_counter_grows_with_every_change(store: Store) -> None:
         Call("revoke_if_live", ("org_1", draft.id, NOW)),
         Call("claim_if_unclaimed", ("org_2", "ada"), revoking),
         Call("claim_if_unclaimed", ("org_3", "ada"), revoking),
+        Call("sign_out", ("org_5",)),
+        Call(
+            "claim_if_unclaimed",
+            ("org_5", "ada"),
+            (("revoke", False), ("keep_token", False), ("now", NOW)),
+        ),
         Call("remove_unclaimed", (DAY, 9, NOW + DAY)),
         Call("remove_ended", (DAY, NOW + DAY)),
     ):
@@ -109,7 +116,7 @@ async def the_change_counter_grows_with_every_change(store: Store) -> None:
             raise Broken("D5", "The edition is the same as before it.", [str(change)])
 
 
-async def a_version_of_records_never_comes_back(store: Store) -> None:
+async def a_version_of_records_is_never_reused(store: Store) -> None:
     """In a record store, a rewritten record never has the version of an earlier one."""
     if not isinstance(store, RecordStore):
         return
@@ -128,32 +135,61 @@ def forgets(leftovers: Leftovers) -> Check:
     """Make the check that idle organizations leave no state after two of the longest windows (W10).
 
     Args:
-        leftovers: returns the number of organizations with stored windows or slots.
+        leftovers: returns the number of organizations with stored windows, named limits or slots.
     """
 
     async def idle_organizations_leave_nothing(store: Store) -> None:
         for number in range(IDLE):
             await store.hit(f"idle_{number}", EXACT.windows, 1, NOW)
             await store.acquire(f"idle_{number}", "job", "me", 1, MINUTE, NOW)
-        for hour in range(1, 49):
-            await store.hit("busy", EXACT.windows, 1, NOW + hour * HOUR)
+        end = NOW + 2 * LONGEST_SPAN
+        for part in range(47, -1, -1):
+            await store.hit("busy", EXACT.windows, 1, end - part * LONGEST_SPAN // 24)
         for _ in range(2 * IDLE):
-            await store.hit("busy", EXACT.windows, 1, NOW + 2 * DAY)
-            await store.acquire("busy", "job", "me", 1, MINUTE, NOW + 2 * DAY)
-            await store.release("busy", "job", "me", NOW + 2 * DAY)
-        left = leftovers(store, NOW + 2 * DAY)
+            await store.hit("busy", EXACT.windows, 1, end)
+            await store.acquire("busy", "job", "me", 1, MINUTE, end)
+            await store.release("busy", "job", "me", end)
+        left = leftovers(store, end)
         left = left if isinstance(left, int) else await left
         if left > 1:
-            said = f"After two idle days of {IDLE} organizations and one busy one, {left} are kept."
+            said = f"{left} of {IDLE + 1} organizations are kept after two windows, one was in use."
             raise Broken("W10", said)
 
     check = idle_organizations_leave_nothing
     return Check("W10", "windows", check.__name__, crowded=False, of=check)
 
 
+def forgets_limits(leftovers: Leftovers) -> Check:
+    """Make the check that idle organizations leave no named limits (W10).
+
+    A day longer than windows of a plan, for a clock that steps back (W11).
+
+    Args:
+        leftovers: as for :func:`forgets`.
+    """
+
+    async def idle_organizations_leave_no_named_limits(store: Store) -> None:
+        limits = bound((Limit("idle", "9999/day"),), None)
+        for number in range(IDLE):
+            await store.hit(f"idle_{number}", EXACT.windows, 1, NOW, limits)
+            await store.hit(f"idle_{number}", (), 1, NOW + 1, limits)
+        for hour in range(1, 73):
+            await store.hit("busy", EXACT.windows, 1, NOW + hour * HOUR, limits)
+        for _ in range(2 * IDLE):
+            await store.hit("busy", EXACT.windows, 1, NOW + 3 * DAY + SECOND, limits)
+        left = leftovers(store, NOW + 3 * DAY + SECOND)
+        left = left if isinstance(left, int) else await left
+        if left > 1:
+            said = f"After three idle days of {IDLE} organizations with limits, {left} are kept."
+            raise Broken("W10", said)
+
+    check = idle_organizations_leave_no_named_limits
+    return Check("W10", "limits", check.__name__, crowded=False, of=check)
+
+
 _clock = without_now_the_stores_own_clock_decides
 _memory = the_change_counter_grows_with_every_change
-_version = a_version_of_records_never_comes_back
+_version = a_version_of_records_is_never_reused
 CHECKS: tuple[Check, ...] = (
     Check("W12", "admission", _clock.__name__, crowded=False, of=_clock),
     Check("D5", "admission", _memory.__name__, crowded=False, of=_memory),

@@ -1,6 +1,6 @@
 """Slots, by one caller."""
 
-from ...core.timestamps import DAY, HOUR, MINUTE
+from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.base import Store
 from ..factories import HOSTILE, NOW, Factory
 from .check import Check, alone
@@ -42,6 +42,28 @@ async def a_lease_lasts_to_the_microsecond(store: Store, _: Factory) -> None:
     await store.renew("org_1", "a", "me", MINUTE + 7, NOW + MINUTE)
     await store.held("org_1", NOW + 2 * MINUTE + 6)
     await store.held("org_1", NOW + 2 * MINUTE + 7)
+
+
+@alone("L3", "slots")
+async def each_of_several_leases_lasts_for_its_own_time(store: Store, _: Factory) -> None:
+    """The record of an organization must outlast its longest lease, not its newest."""
+    spans = (HOUR, SECOND, MINUTE, 1)
+    for turn in range(len(spans)):
+        organization, jobs = f"org_{turn}", dict(enumerate((*spans[turn:], *spans[:turn])))
+        for job, span in jobs.items():
+            await store.acquire(organization, str(job), "me", None, span, NOW)
+        longest = str(max(jobs, key=lambda job: jobs[job]))
+        await store.acquire(organization, longest, "me", None, 1, NOW)  # Its lease stays as it is.
+        for later in (1, 2, SECOND, MINUTE - 1, MINUTE, HOUR - 1):
+            await store.held(organization, NOW + later)
+            await store.acquire(organization, longest, "you", 1, 1, NOW + later)
+        await store.acquire(organization, "brief", "me", None, 1, NOW + MINUTE)
+        await store.renew(organization, "brief", "me", 2, NOW + MINUTE)
+        await store.release(organization, "brief", "me", NOW + MINUTE)
+        await store.held(organization, NOW + HOUR - 1)
+        await store.renew(organization, longest, "me", 2 * HOUR, NOW + MINUTE)
+        await store.held(organization, NOW + 2 * HOUR)
+        await store.held(organization, NOW + 2 * HOUR + MINUTE)
 
 
 @alone("L3", "slots")
@@ -154,6 +176,7 @@ CHECKS: tuple[Check, ...] = (
     acquiring_again_returns_the_same_lease,
     a_lease_ends_at_its_deadline,
     a_lease_lasts_to_the_microsecond,
+    each_of_several_leases_lasts_for_its_own_time,
     a_clock_that_steps_back_prolongs_no_lease,
     renewing_needs_a_live_lease_of_the_same_owner,
     a_renewed_lease_keeps_its_place_in_the_order,

@@ -1,7 +1,10 @@
 """Windows, by one caller. Each check detects a well-known mistake."""
 
-from ...core.plans import LARGEST, Plan
-from ...core.sliding_window import Window
+from dataclasses import replace
+from typing import Any
+
+from ...core.plans import SPANS, Plan
+from ...core.sliding_window import LARGEST, Window
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.base import Store
 from ..factories import COARSE, EXACT, HOSTILE, NARROW, NOW, OPEN, Factory, minute
@@ -17,6 +20,12 @@ async def hits(
 ) -> None:
     for _ in range(times):
         await store.hit("org_1", windows, cost, now)
+
+
+def limited(limit: str, number: int) -> Plan:
+    """Return a plan with one limit, such as ``rpd``."""
+    limits: dict[str, Any] = {limit: number}
+    return replace(OPEN, **limits)
 
 
 @alone("W2", "windows")
@@ -76,8 +85,20 @@ async def a_hit_counts_until_it_is_as_old_as_the_window(store: Store, _: Factory
     await hits(store, 1, NOW + MINUTE - 1)
 
 
+@alone("W1", "windows")
+async def a_full_window_of_any_length_refuses_to_its_end(store: Store, _: Factory) -> None:
+    """Detects a store that drops idle states before the longest window of a plan has passed."""
+    for limit, (name, span) in SPANS.items():
+        windows = limited(limit, 3).windows
+        await store.hit(f"org_{name}", windows, 3, NOW)
+        for part in range(1, 5):  # Calls of others make a store drop what it takes for idle.
+            await store.hit("org_1", windows, 1, NOW + part * span // 5)
+        await store.hit(f"org_{name}", windows, 1, NOW + span - 1)
+        await store.hit(f"org_{name}", windows, 1, NOW + span)
+
+
 @alone("W2", "windows")
-async def the_cost_is_what_is_charged(store: Store, _: Factory) -> None:
+async def a_hit_is_charged_its_cost(store: Store, _: Factory) -> None:
     for cost in (4, 5, 1, 1):
         await store.hit("org_1", TEN, cost, NOW)
     await store.hit("org_2", TEN, 10, NOW)
@@ -95,7 +116,7 @@ async def a_refused_call_costs_nothing(store: Store, _: Factory) -> None:
 
 
 @alone("W9", "windows")
-async def a_refusal_by_one_window_costs_the_others_nothing(store: Store, _: Factory) -> None:
+async def a_refusal_by_one_window_is_not_charged_to_the_others(store: Store, _: Factory) -> None:
     await hits(store, 5, NOW, NARROW.windows)
     await store.peek("org_1", NARROW.windows, NOW)
     await hits(store, 5, NOW + MINUTE, NARROW.windows)
@@ -144,6 +165,25 @@ async def the_largest_limit_is_exact(store: Store, _: Factory) -> None:
         await store.hit("org_2", windows, cost, NOW + step)
 
 
+@alone("W2", "windows")
+async def a_window_without_a_limit_counts_the_newest_of_the_largest_costs(
+    store: Store, _: Factory
+) -> None:
+    """The sum of all costs exceeds the precision of a double."""
+    for windows in (OPEN.windows, (*minute(LARGEST), *OPEN.windows[1:])):
+        organization = f"org_{len(windows)}_{windows[0].limit}"
+        for step, cost in enumerate((1, 7, LARGEST - 9, 1, 1, LARGEST, 3, LARGEST - 1, 2)):
+            await store.hit(organization, windows, cost, NOW + step * SECOND)
+        for later in (9 * SECOND, MINUTE + SECOND, MINUTE + 7 * SECOND, MINUTE + 8 * SECOND):
+            await store.peek(organization, windows, NOW + later)
+        for step in range(4):
+            await store.hit(organization, windows, LARGEST - step, NOW + MINUTE + 9 * SECOND + step)
+        limited = (*windows[:1], windows[1]._replace(limit=9), *windows[2:])
+        await store.hit(organization, limited, 1, NOW + HOUR)
+        await store.hit(organization, windows, LARGEST, NOW - SECOND)  # The clock has stepped back.
+        await store.hit(organization, windows, 1, NOW)
+
+
 @alone("W5", "windows")
 async def peeking_changes_no_state(store: Store, _: Factory) -> None:
     for step in range(9):
@@ -164,6 +204,18 @@ async def many_hits_share_cells_as_decided(store: Store, _: Factory) -> None:
             await store.hit("org_1", windows, step % 3 + 1, now)
         for later in (0, 30 * SECOND, MINUTE, HOUR):
             await store.peek("org_1", windows, now + later)
+
+
+@alone("W2", "windows")
+async def load_that_outlasts_its_window_is_counted_to_the_end(store: Store, _: Factory) -> None:
+    """Detects cells that grow from their last hit, which never expire under sustained load."""
+    for limit, (name, span) in SPANS.items():
+        for resolution, calls, number in ((60, 120, 125), (None, 90, 85)):
+            plan = replace(limited(limit, number), resolution=resolution)
+            organization = f"org_{name}_{calls}_{resolution}"
+            for step in range(2 * calls + calls // 4):
+                at = NOW + step * span // calls
+                await store.hit(organization, plan.windows, 1, at)
 
 
 @alone("W8", "windows")
@@ -204,22 +256,38 @@ async def a_clock_that_steps_far_back_locks_out_for_the_window_only(
 
 
 @alone("W13", "windows")
-async def another_plan_keeps_what_is_counted(store: Store, _: Factory) -> None:
+async def another_plan_keeps_counted_hits(store: Store, _: Factory) -> None:
     await hits(store, 8, NOW, EXACT.windows)
     for plan in (COARSE, NARROW, OPEN, EXACT):
         await hits(store, 1, NOW, plan.windows)
         await store.peek("org_1", plan.windows, NOW)
 
 
+@alone("W2", "windows")
+async def a_reset_empties_the_windows_of_one_organization(store: Store, _: Factory) -> None:
+    await hits(store, 11, NOW)
+    await store.hit("org_2", TEN, 9, NOW)
+    await store.reset("org_1")
+    await store.reset("org_3")
+    for organization in ("org_1", "org_2", "org_3"):
+        await store.peek(organization, TEN, NOW + 1)
+    await hits(store, 11, NOW + 2)
+    await store.hit("org_2", TEN, 1, NOW + 2)
+    await store.reset("org_1")
+    await store.hit("org_1", EXACT.windows, 1, NOW + 3)
+
+
 CHECKS: tuple[Check, ...] = (
+    a_reset_empties_the_windows_of_one_organization,
     a_cost_that_fits_is_admitted,
-    the_cost_is_what_is_charged,
+    a_hit_is_charged_its_cost,
     remaining_falls_by_the_cost,
     a_full_window_refuses,
     a_hit_leaves_when_it_is_as_old_as_the_window,
     a_hit_counts_until_it_is_as_old_as_the_window,
+    a_full_window_of_any_length_refuses_to_its_end,
     a_refused_call_costs_nothing,
-    a_refusal_by_one_window_costs_the_others_nothing,
+    a_refusal_by_one_window_is_not_charged_to_the_others,
     a_limit_of_zero_admits_no_request,
     a_full_window_refuses_across_the_full_minute_hour_and_day,
     a_full_window_refuses_while_its_weight_falls,
@@ -227,11 +295,13 @@ CHECKS: tuple[Check, ...] = (
     a_call_after_the_told_wait_is_admitted,
     a_microsecond_is_not_rounded_away,
     the_largest_limit_is_exact,
+    a_window_without_a_limit_counts_the_newest_of_the_largest_costs,
     peeking_changes_no_state,
     hostile_ids_have_separate_windows,
     owners_other_than_organizations_have_windows_too,
     a_clock_that_steps_back_admits_no_more,
     a_clock_that_steps_far_back_locks_out_for_the_window_only,
-    another_plan_keeps_what_is_counted,
+    another_plan_keeps_counted_hits,
     many_hits_share_cells_as_decided,
+    load_that_outlasts_its_window_is_counted_to_the_end,
 )

@@ -1,0 +1,314 @@
+"""Holds: taken, renewed and settled, under every window of several limits (D41)."""
+
+from collections.abc import Sequence
+
+from ...core.holds import Renew, Settle, Take, budgets
+from ...core.limits import FIELDS_AT_MOST, Limit, LimitWindows, bound
+from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
+from ...stores.base import Store
+from ..factories import HOSTILE, NOW, OPEN, Factory
+from .callers import Callers
+from .check import Check, alone, crowded
+
+TOKENS = Limit("tokens", "100/minute;150/hour", resolution=None)
+IMAGES = Limit("images", "10/hour", by="key")
+KEYS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
+MOST = 1_000
+_FIELDS_AT_ONCE = 250
+
+
+def id_of(number: int) -> str:
+    return f"{number:032x}"
+
+
+def of(*limits: Limit, key: str = KEYS[0]) -> LimitWindows:
+    windows = bound(limits, key)
+    assert windows is not None, "there is a limit"
+    return budgets(windows)
+
+
+def take(id: int, limits: LimitWindows, *units: int, span: int = MINUTE, most: int = MOST) -> Take:
+    """Take these units of each window, or the only number of all of them."""
+    each = units if len(units) > 1 else units * len(limits.fields)
+    return Take(id_of(id), limits, each, span, most)
+
+
+def settle(id: int, limits: LimitWindows, *used: int | None) -> Settle:
+    each = used if len(used) > 1 else used * len(limits.fields)
+    return Settle(id_of(id), limits.fields, each)
+
+
+def renew(id: int, limits: LimitWindows, span: int = MINUTE) -> Renew:
+    return Renew(id_of(id), limits.fields, span)
+
+
+@alone("H1", "holds")
+async def units_that_are_held_are_counted_in_full(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    await store.hold("org_1", take(1, tokens, 60), NOW)
+    await store.hold("org_1", take(2, tokens, 41), NOW + 1)
+    await store.hold("org_1", take(3, tokens, 40), NOW + 1)
+    await store.hold("org_1", take(4, tokens, 1), NOW + MINUTE - 1)
+
+
+@alone("H4", "holds")
+async def units_that_were_not_used_are_free_at_once(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    await store.hold("org_1", take(1, tokens, 100), NOW)
+    await store.hold("org_1", settle(1, tokens, 30), NOW + SECOND)
+    await store.hold("org_1", take(2, tokens, 71), NOW + SECOND)
+    await store.hold("org_1", take(3, tokens, 70), NOW + SECOND)
+    await store.hold("org_1", settle(3, tokens, 0), NOW + SECOND)
+    await store.hold("org_1", take(4, tokens, 70), NOW + SECOND)
+
+
+@alone("H1", "holds")
+async def used_units_are_counted_from_the_settling_on(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    await store.hold("org_1", take(1, tokens, 100, span=HOUR), NOW)
+    await store.hold("org_1", settle(1, tokens, None), NOW + 30 * SECOND)
+    await store.hold("org_1", take(2, tokens, 1), NOW + 90 * SECOND - 1)
+    await store.hold("org_1", take(3, tokens, 50), NOW + 90 * SECOND)
+
+
+@alone("H3", "holds")
+async def a_hold_is_settled_once(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    await store.hold("org_1", take(1, tokens, 60), NOW)
+    for used in (20, 10, None, 0):
+        await store.hold("org_1", settle(1, tokens, used), NOW + 1)
+    await store.hold("org_1", renew(1, tokens), NOW + 1)
+    await store.hold("org_1", take(2, tokens, 80), NOW + 1)
+
+
+@alone("H3", "holds")
+async def a_hold_is_taken_once(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    for later in range(3):
+        await store.hold("org_1", take(1, tokens, 60), NOW + later)
+    await store.hold("org_1", settle(1, tokens, 60), NOW + 3)
+    await store.hold("org_1", take(2, tokens, 40), NOW + 3)
+
+
+@alone("H2", "holds")
+async def a_hold_is_used_in_full_at_its_deadline(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    for organization, late in (("org_1", settle(1, tokens, 0)), ("org_2", renew(1, tokens))):
+        await store.hold(organization, take(1, tokens, 100), NOW)
+        await store.hold(organization, late, NOW + MINUTE)
+        await store.hold(organization, take(2, tokens, 1), NOW + 2 * MINUTE - 1)
+        await store.hold(organization, take(3, tokens, 50), NOW + 2 * MINUTE)
+
+
+@alone("H2", "holds")
+async def a_renewed_hold_lasts_from_its_renewal(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    await store.hold("org_1", take(1, tokens, 100), NOW)
+    for step in range(1, 4):
+        await store.hold("org_1", renew(1, tokens), NOW + step * 40 * SECOND)
+    await store.hold("org_1", settle(1, tokens, 10), NOW + 3 * MINUTE - 1)
+    await store.hold("org_1", take(2, tokens, 90, span=SECOND), NOW + 3 * MINUTE - 1)
+    await store.hold("org_1", renew(2, tokens, span=HOUR), NOW + 3 * MINUTE)
+    await store.hold("org_1", settle(2, tokens, 10), NOW + HOUR)
+
+
+@alone("W6", "holds")
+async def the_wait_suffices_if_all_is_used(store: Store, __: Factory) -> None:
+    tokens, now = of(TOKENS, IMAGES), NOW
+    for step, units in enumerate((30, 40, 20, 25, 60, 35, 90, 15)):
+        asked = take(step, tokens, units, units, step % 4 + 1, span=(step % 3 + 1) * 20 * SECOND)
+        answer = await store.hold("org_1", asked, now)
+        if not answer.done:
+            await store.hold("org_1", asked, now + answer.wait - 1)
+            now += answer.wait
+            await store.hold("org_1", asked, now)
+        if step % 3 == 0:
+            await store.hold("org_1", settle(step, tokens, units // 2, None, 1), now + SECOND)
+        now += 7 * SECOND
+
+
+@alone("W9", "holds")
+async def several_budgets_are_taken_together(store: Store, __: Factory) -> None:
+    both = of(TOKENS, IMAGES)
+    await store.hold("org_1", take(1, both, 60, 60, 9), NOW)
+    await store.hold("org_1", take(2, both, 40, 40, 2), NOW)
+    await store.hold("org_1", take(3, both, 41, 41, 1), NOW)
+    await store.hold("org_1", take(4, of(TOKENS), 40), NOW)
+    await store.hold("org_1", settle(1, both, 5, None, 0), NOW)
+    await store.hold("org_1", take(5, both, 1, 1, 10), NOW)
+
+
+@alone("H3", "holds")
+async def an_overrun_is_counted_as_it_was(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    await store.hold("org_1", take(1, tokens, 10), NOW)
+    await store.hold("org_1", take(2, tokens, 20), NOW)
+    await store.hold("org_1", settle(1, tokens, 2**53 - 1), NOW)
+    await store.hold("org_1", settle(2, tokens, 3), NOW)
+    await store.hold("org_1", take(3, tokens, 1), NOW + HOUR - 1)
+    await store.hold("org_1", take(3, tokens, 1), NOW + HOUR)
+
+
+@alone("W2", "holds")
+async def units_above_a_limit_wait_its_whole_window(store: Store, __: Factory) -> None:
+    await store.hold("org_1", take(1, of(TOKENS), 151), NOW)
+    await store.hold("org_1", take(2, of(TOKENS), 101), NOW)
+    await store.hold("org_1", take(3, of(TOKENS), 100), NOW)
+
+
+@alone("W8", "holds")
+async def each_subject_has_budgets_of_its_own(store: Store, __: Factory) -> None:
+    for step, key in enumerate((*KEYS, *KEYS)):
+        await store.hold("org_1", take(step, of(IMAGES, key=key), 6), NOW)
+    await store.hold("org_2", take(1, of(IMAGES), 10), NOW)
+    await store.hold("org_2", settle(0, of(IMAGES), 0), NOW)
+    await store.hold("org_1", settle(0, of(IMAGES), 0), NOW)
+
+
+@alone("W8", "holds")
+async def hostile_ids_have_separate_budgets(store: Store, __: Factory) -> None:
+    for index, organization in enumerate(HOSTILE):
+        await store.hold(organization, take(1, of(TOKENS), 10 + index), NOW)
+    for organization in HOSTILE:
+        await store.hold(organization, settle(1, of(TOKENS), 5), NOW)
+
+
+@alone("W8", "holds")
+async def a_rules_limit_of_the_same_name_is_another_count(store: Store, __: Factory) -> None:
+    named = bound((TOKENS,), None)
+    await store.hold("org_1", take(1, of(TOKENS), 100), NOW)
+    await store.hit("org_1", OPEN.windows, 90, NOW, named)
+    await store.hold("org_1", settle(1, of(TOKENS), 50), NOW)
+    await store.peek("org_1", OPEN.windows, NOW, named)
+
+
+@alone("W13", "holds")
+async def another_number_keeps_what_is_held_and_used(store: Store, __: Factory) -> None:
+    for step, rates in enumerate(
+        ("100/minute", "50/minute", "120/minute;90/hour", "200/60 minutes")
+    ):
+        tokens = of(Limit("tokens", rates))
+        await store.hold("org_1", take(step, tokens, 40), NOW + step)
+        await store.hold("org_1", settle(step, tokens, 30), NOW + step)
+        await store.hold("org_1", take(10 + step, tokens, 15), NOW + step)
+
+
+@alone("W11", "holds")
+async def holds_survive_a_clock_that_steps_back(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    await store.hold("org_1", take(1, tokens, 40), NOW)
+    await store.hold("org_1", settle(1, tokens, 20), NOW + 10)
+    await store.hold("org_1", take(2, tokens, 50), NOW + SECOND)
+    await store.hold("org_1", take(3, tokens, 31), NOW - HOUR)
+    await store.hold("org_1", take(4, tokens, 30), NOW - HOUR + 1)
+    await store.hold("org_1", settle(2, tokens, 5), NOW - HOUR + MINUTE - 1)
+    await store.hold("org_1", settle(4, tokens, 5), NOW - HOUR + MINUTE + 1)
+    await store.hold("org_1", take(5, tokens, 50), NOW - 2 * DAY)
+    await store.hold("org_1", take(6, tokens, 90), NOW - DAY)
+
+
+@alone("W14", "holds")
+async def many_settled_holds_share_cells(store: Store, __: Factory) -> None:
+    """After 64 instants, neighbours less than a grain apart leave together (D21)."""
+    now, many = NOW, of(Limit("many", "9000/minute", resolution=1), Limit("all", "9000/15 minutes"))
+    for step in range(90):
+        now += (step % 7) * 200_000
+        await store.hold("org_1", take(step, many, step % 9 + 1, span=MINUTE), now)
+        if step % 3:
+            await store.hold("org_1", settle(step - step % 2, many, step % 5), now)
+    for later in (*range(0, 16 * MINUTE, 55 * SECOND), 3 * MINUTE, -MINUTE):
+        await store.hold("org_1", renew(500, many), now + later)
+        await store.hold("org_1", take(501, many, 9000), now + later)
+
+
+@alone("W10", "holds")
+async def holds_of_a_window_are_bounded(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS)
+    for step in range(4):
+        await store.hold("org_1", take(step, tokens, 1, most=3), NOW + step)
+    await store.hold("org_1", settle(1, tokens, None), NOW + 4)
+    await store.hold("org_1", take(5, tokens, 1, most=3), NOW + 4)
+    await store.hold("org_1", take(6, tokens, 1, most=3), NOW + MINUTE)
+
+
+@alone("W10", "holds")
+async def budgets_are_bounded(store: Store, __: Factory) -> None:
+    """An organization with as many budgets as may be has no room for another one."""
+    for start in range(0, FIELDS_AT_MOST, _FIELDS_AT_ONCE):
+        await store.hold("org_1", take(1, _subjects(start, _FIELDS_AT_ONCE), 1), NOW)
+    for number in (0, FIELDS_AT_MOST - 1, FIELDS_AT_MOST):
+        await store.hold("org_1", take(2, _subjects(number), 1), NOW + 1)
+    await store.hold("org_2", take(2, _subjects(FIELDS_AT_MOST), 1), NOW + 1)
+    await store.reset("org_1")
+    await store.hold("org_1", settle(1, _subjects(0), None), NOW + 2)
+    await store.hold("org_1", take(2, _subjects(FIELDS_AT_MOST), 1), NOW + 2)
+
+
+def _subjects(start: int, number: int = 1) -> LimitWindows:
+    return of(*(Limit(f"limit-{start + step}", "9/hour") for step in range(number)))
+
+
+@alone("W2", "holds")
+async def a_reset_removes_budgets_and_holds(store: Store, __: Factory) -> None:
+    tokens = of(TOKENS, IMAGES)
+    for organization in ("org_1", "org_2"):
+        await store.hold(organization, take(1, tokens, 5), NOW)
+    await store.reset("org_1")
+    for organization in ("org_1", "org_2"):
+        await store.hold(organization, settle(1, tokens, 2), NOW + 1)
+        await store.hold(organization, take(2, tokens, 10), NOW + 1)
+
+
+@crowded("H1", "holds")
+async def callers_at_once_share_a_budget(crowd: Callers) -> None:
+    store, limits = crowd.store, of(Limit("shared", "60/hour"), Limit("own", "90/hour"))
+
+    async def work(index: int) -> Sequence[bool]:
+        return [
+            (await store.hold("org_1", take(10 * index + step, limits, 3), NOW)).done
+            for step in range(4)
+        ]
+
+    taken = sum(done for part in await crowd.at_once(16, work) for done in part)
+    crowd.see(taken <= 20, f"{3 * taken} units are held at one instant; the limit is 60.")
+    crowd.see(taken == 20, f"{3 * taken} units are held; the limit is 60.", "W2")
+
+
+@crowded("W3", "holds")
+async def overlapping_holds_are_linearizable(crowd: Callers) -> None:
+    limits = of(TOKENS, IMAGES)
+    for turn in range(2):
+        organization = f"org_{turn}"
+
+        async def work(store: Store, index: int, organization: str = organization) -> None:
+            mine = take(index % 3, limits, 40, 40, 3)
+            for action in (mine, renew(index % 2, limits), settle(index % 3, limits, 20, None, 1)):
+                await store.hold(organization, action, NOW + 31 * SECOND * (index % 2))
+
+        await crowd.linearize(4, work)
+
+
+CHECKS: tuple[Check, ...] = (
+    units_that_are_held_are_counted_in_full,
+    units_that_were_not_used_are_free_at_once,
+    used_units_are_counted_from_the_settling_on,
+    a_hold_is_settled_once,
+    a_hold_is_taken_once,
+    a_hold_is_used_in_full_at_its_deadline,
+    a_renewed_hold_lasts_from_its_renewal,
+    the_wait_suffices_if_all_is_used,
+    several_budgets_are_taken_together,
+    an_overrun_is_counted_as_it_was,
+    units_above_a_limit_wait_its_whole_window,
+    each_subject_has_budgets_of_its_own,
+    hostile_ids_have_separate_budgets,
+    a_rules_limit_of_the_same_name_is_another_count,
+    another_number_keeps_what_is_held_and_used,
+    holds_survive_a_clock_that_steps_back,
+    many_settled_holds_share_cells,
+    holds_of_a_window_are_bounded,
+    budgets_are_bounded,
+    a_reset_removes_budgets_and_holds,
+    callers_at_once_share_a_budget,
+    overlapping_holds_are_linearizable,
+)

@@ -1,0 +1,309 @@
+"""Races of one verb between processes: each is run by all of them at the same instant.
+
+A lock of the process cannot keep processes apart, so each verb of the contract has to be atomic in
+the store itself.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+from ..core.accounts import AccountDraft
+from ..core.api_keys import KeyDetails, KeyDraft
+from ..core.changes import Actor, ChangeDraft
+from ..core.digests import Digest
+from ..core.holds import Take, budgets
+from ..core.limits import Limit, bound
+from ..core.plans import Organization
+from ..core.timestamps import DAY, HOUR
+from ..core.usage_history import UsageHistory
+from ..errors import HandleTaken
+from ..stores.base import PAGE_AT_MOST, HistoryOwner, Store, Usage
+from .calls import Call
+from .factories import Factory, minute
+
+ROUNDS: Final = 10
+RACERS: Final = 3
+_REMOVED_AT_ONCE: Final = 4
+"""Less than the accounts of all races, so that every turn removes some."""
+
+Outcome = int | str | bool | None
+
+
+class Rows:
+    """The rows of a race, the same in every process.
+
+    Args:
+        verb: the verb that is raced.
+        now: the instant of all calls; a shared store may drop what is old by its own clock.
+    """
+
+    def __init__(self, verb: str, now: int) -> None:
+        self.now: Final = now
+        factory = Factory(sum(verb.encode()) * 1_000)
+        self.names: Final = [f"{verb} {turn}" for turn in range(ROUNDS)]
+        self.keys: Final = [factory.draft(name) for name in self.names]
+        self.accounts: Final = [factory.account(name) for name in self.names]
+        self._others: Final = [
+            [(factory.account(name), factory.draft(name)) for _ in range(RACERS)]
+            for name in self.names
+        ]
+
+    def other(self, turn: int, index: int) -> tuple[AccountDraft, KeyDraft]:
+        """Return an account and a key that only this process inserts."""
+        return self._others[turn][index]
+
+
+Make = Callable[[Store, Rows], Awaitable[None]]
+Step = Callable[[Store, Rows, int, int], Awaitable[Outcome]]
+Result = list[list[Outcome]]
+"""By turn, the outcomes of all processes."""
+Judge = Callable[[Store, Rows, Result], Awaitable[str | None]]
+
+
+class Race(NamedTuple):
+    """One verb that all processes call at once."""
+
+    verb: str
+    sentence: str
+    make: Make
+    """Inserts the rows."""
+    step: Step
+    """Makes the call of a turn in one process."""
+    judge: Judge
+    """Returns the mistake; None: all is right."""
+
+
+async def _no_rows(store: Store, rows: Rows) -> None:
+    return
+
+
+async def _keys(store: Store, rows: Rows) -> None:
+    for draft in rows.keys:
+        await store.insert(draft, None, rows.now)
+
+
+async def _accounts(store: Store, rows: Rows) -> None:
+    for account, key in zip(rows.accounts, rows.keys, strict=True):
+        await store.register(account, key, rows.now)
+
+
+async def _leases(store: Store, rows: Rows) -> None:
+    for name in rows.names:
+        await store.acquire(name, "job", "me", None, HOUR, rows.now)
+
+
+def _all_alike(what: str) -> Judge:
+    async def judge(_: Store, __: Rows, turns: Result) -> str | None:
+        differ = next((turn for turn in turns if len({*turn}) > 1), None)
+        return f"processes are told of different {what}: {differ}" if differ else None
+
+    return judge
+
+
+async def _one_wins(_: Store, __: Rows, turns: Result) -> str | None:
+    wrong = next((turn for turn in turns if sum(map(bool, turn)) != 1), None)
+    return None if wrong is None else f"one of the processes must succeed, and did so: {wrong}"
+
+
+def _sums_to(
+    read: Callable[[Store, Rows], Awaitable[object]], expected: object = RACERS * ROUNDS
+) -> Judge:
+    async def judge(store: Store, rows: Rows, _: Result) -> str | None:
+        found = await read(store, rows)
+        return None if found == expected else f"{found!r} is counted where {expected!r} is right"
+
+    return judge
+
+
+async def _claim(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    found = await store.claim_if_unclaimed(
+        rows.names[turn], f"user {index}", revoke=False, keep_token=True, now=rows.now + index
+    )
+    return found and found.claimed_by
+
+
+async def _register(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    try:
+        await store.register(*rows.other(turn, index), rows.now)
+    except HandleTaken:
+        return False
+    return True
+
+
+async def _registered(store: Store, rows: Rows, turns: Result) -> str | None:
+    for turn, outcomes in enumerate(turns):
+        for index, won in enumerate(outcomes):
+            account, key = rows.other(turn, index)
+            kept = await store.find(key.handle), await store.account_by_token(account.handle)
+            if [part is not None for part in kept] != [won] * 2:
+                return f"of a registration that answered {won} these are kept: {kept}"
+    return await _one_wins(store, rows, turns)
+
+
+async def _insert(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    draft = rows.other(turn, index)[1]
+    change = ChangeDraft("key_created", draft.id, Actor("host"))
+    try:
+        taken = draft._replace(handle=rows.keys[turn].handle, organization=rows.names[0])
+        await store.insert(taken, None, rows.now, change=change)
+    except HandleTaken:
+        return False
+    return True
+
+
+async def _inserted(store: Store, rows: Rows, turns: Result) -> str | None:
+    log = await store.change_log(rows.names[0], PAGE_AT_MOST)
+    numbers = [change.number for change in log]
+    if numbers != [*range(ROUNDS, 0, -1)]:
+        return f"{ROUNDS} keys were inserted, and their records have the numbers {numbers}"
+    return await _one_wins(store, rows, turns)
+
+
+async def _revoke(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    found = await store.revoke_if_live(rows.names[turn], rows.keys[turn].id, rows.now + index)
+    return found and found.revoked_at
+
+
+async def _rehash(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    key = rows.keys[turn]
+    new = Digest("new", bytes([index + 1]) * 32)
+    return await store.rehash_if(key.handle, Digest(key.scheme, key.digest, key.seal), new)
+
+
+async def _rehash_token(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    one = rows.accounts[turn]
+    new = Digest("new", bytes([index + 1]) * 32)
+    return await store.rehash_token_if(one.handle, Digest(one.scheme, one.digest, one.seal), new)
+
+
+async def _update(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    key = rows.keys[turn].created(rows.now)
+    return await store.update_if(key, key._replace(name=f"name {index}"), rows.now)
+
+
+async def _rotate(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    key, successor = rows.keys[turn].created(rows.now), rows.other(turn, index)[1]
+    new = key._replace(expires_at=rows.now + DAY, details=KeyDetails(rows.now, successor.id))
+    return bool(await store.rotate_if(key, new, successor, None, rows.now))
+
+
+async def _release(store: Store, rows: Rows, turn: int, _: int) -> Outcome:
+    return await store.release(rows.names[turn], "job", "me", rows.now)
+
+
+async def _hold(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    limits = bound((Limit("tokens", "100/minute"),), None)
+    assert limits is not None, "there is a limit"
+    taken = Take(f"{turn * RACERS + index:032x}", budgets(limits), (60,), HOUR, ROUNDS)
+    return (await store.hold(rows.names[turn], taken, rows.now)).done
+
+
+async def _acquire(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    return bool((await store.acquire(rows.names[turn], f"{index}", "me", 1, HOUR, rows.now)).lease)
+
+
+async def _remove_unclaimed(store: Store, rows: Rows, _: int, __: int) -> Outcome:
+    removed = await store.remove_unclaimed(DAY, _REMOVED_AT_ONCE, rows.now + DAY)
+    return len({*removed}.intersection(rows.names))
+
+
+async def _remove_ended(store: Store, rows: Rows, turn: int, _: int) -> Outcome:
+    if turn:
+        return 0  # The first walk has removed all.
+    return int((await Call("remove_ended", (HOUR, rows.now + DAY)).on(store)).removed)
+
+
+async def _ended(store: Store, rows: Rows) -> None:
+    await Call("remove_ended", (HOUR, rows.now + DAY)).on(store)
+    await _keys(store, rows)
+    for draft in rows.keys:
+        await store.revoke_if_live(draft.organization, draft.id, rows.now)
+
+
+async def _removed(_: Store, __: Rows, turns: Result) -> str | None:
+    removed = sum(int(outcome or 0) for turn in turns for outcome in turn)
+    return None if removed == ROUNDS else f"{ROUNDS} rows were due, and {removed} were removed"
+
+
+async def _sign_out(store: Store, rows: Rows, _: int, __: int) -> Outcome:
+    await store.sign_out(rows.names[0])
+    return None
+
+
+async def _sign_outs(store: Store, rows: Rows) -> object:
+    found = await store.account(rows.names[0])
+    return found and found.sign_outs
+
+
+async def _use(store: Store, rows: Rows, _: int, __: int) -> Outcome:
+    await store.add_usage({rows.keys[0].handle: Usage(1, rows.now)})
+    return None
+
+
+async def _uses(store: Store, rows: Rows) -> object:
+    found = await store.find(rows.keys[0].handle)
+    return found and found.request_count
+
+
+async def _hit(store: Store, rows: Rows, _: int, __: int) -> Outcome:
+    return (await store.hit(rows.names[0], minute(None), 1, rows.now)).used[0]
+
+
+async def _hits(store: Store, rows: Rows) -> object:
+    return (await store.peek(rows.names[0], minute(None), rows.now)).used[0]
+
+
+async def _put(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    placed = Organization(rows.names[0], "exact", (("rpm", turn * RACERS + index),))
+    change = ChangeDraft("plan_assigned", None, Actor("host"))
+    await store.put_organization(placed, rows.now, change=change)
+    return None
+
+
+async def _plans(store: Store, rows: Rows) -> object:
+    log = await store.change_log(rows.names[0], PAGE_AT_MOST)
+    return [change.number for change in log]
+
+
+async def _add_history(store: Store, rows: Rows, _: int, __: int) -> Outcome:
+    if store.keeps_history:
+        addition = UsageHistory()
+        addition.admit(rows.now, 1)
+        await store.add_history({HistoryOwner(rows.names[0], None): addition})
+    return None
+
+
+async def _histories(store: Store, rows: Rows) -> object:
+    if not store.keeps_history:
+        return RACERS * ROUNDS
+    history = await store.history(HistoryOwner(rows.names[0], None))
+    return sum(cell.admitted for cell in history.cells("day", rows.now))
+
+
+RACES: Final[Sequence[Race]] = (
+    Race("hit", "W3", _no_rows, _hit, _sums_to(_hits)),
+    Race("hold", "H1", _no_rows, _hold, _one_wins),
+    Race("acquire", "L1", _no_rows, _acquire, _one_wins),
+    Race("release", "L5", _leases, _release, _one_wins),
+    Race("insert", "D1", _no_rows, _insert, _inserted),
+    Race("revoke_if_live", "D4", _keys, _revoke, _all_alike("instants")),
+    Race("update_if", "D43", _keys, _update, _one_wins),
+    Race("rotate_if", "D43", _keys, _rotate, _one_wins),
+    Race("rehash_if", "K9", _keys, _rehash, _one_wins),
+    Race("add_usage", "K7", _keys, _use, _sums_to(_uses)),
+    Race("remove_ended", "D45", _ended, _remove_ended, _removed),
+    Race("register", "R1", _no_rows, _register, _registered),
+    Race("claim_if_unclaimed", "R3", _accounts, _claim, _all_alike("winners")),
+    Race("sign_out", "D15", _accounts, _sign_out, _sums_to(_sign_outs)),
+    Race("rehash_token_if", "K9", _accounts, _rehash_token, _one_wins),
+    Race(
+        "put_organization",
+        "D44",
+        _no_rows,
+        _put,
+        _sums_to(_plans, [*range(RACERS * ROUNDS, 0, -1)]),
+    ),
+    Race("add_history", "K7", _no_rows, _add_history, _sums_to(_histories)),
+    Race("remove_unclaimed", "D46", _accounts, _remove_unclaimed, _removed),
+)
+"""The last one removes the accounts of the races before it as well."""

@@ -1,0 +1,105 @@
+"""Stores that are right in one process and wrong in several: a lock or a cache of the process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextvars import ContextVar
+from typing import Any, Final
+
+from lockgate import Store
+from lockgate.stores.key_value import RecordStore
+from tests.examples.test_own_store import example
+
+LOCKED_VERBS: Final = (
+    "hit",
+    "hold",
+    "acquire",
+    "renew",
+    "release",
+    "insert",
+    "revoke_if_live",
+    "update_if",
+    "rotate_if",
+    "rehash_if",
+    "add_usage",
+    "register",
+    "claim_if_unclaimed",
+    "sign_in",
+    "sign_out",
+    "rehash_token_if",
+    "put_organization",
+    "add_history",
+)
+CACHED_VERBS: Final = (
+    "find",
+    "get",
+    "list",
+    "list_live",
+    "peek",
+    "held",
+    "organization",
+    "account",
+    "account_by_token",
+    "unclaimed_by_email",
+    "accounts_by_user",
+    "change_log",
+    "history",
+)
+BRIEFLY: Final = 0.005
+"""Seconds for which a cache of a process keeps an answer."""
+_careless: Final = ContextVar("careless", default=False)
+
+
+def with_lock_of_the_process(verb: str, path: str) -> Store:
+    """Return a store that reads and writes in one verb under a lock of the process."""
+    records: Any = example().SqliteRecords(path)
+    get, put_if, lock = records.get, records.put_if, threading.RLock()
+
+    async def get_slowly(name: str) -> Any:
+        found = await get(name)
+        if _careless.get():
+            time.sleep(0.0005)
+        return found
+
+    async def put(name: str, value: Any, version: Any, until: Any) -> bool:
+        done = await put_if(name, value, version, until)
+        while _careless.get() and not done:
+            found = await get(name)
+            done = await put_if(name, value, found and found[1], until)
+        return bool(done)
+
+    async def careless(self: Any, *arguments: Any, **options: Any) -> Any:
+        with lock:
+            entered = _careless.set(True)
+            try:
+                return await getattr(RecordStore, verb)(self, *arguments, **options)
+            finally:
+                _careless.reset(entered)
+
+    records.get, records.put_if = get_slowly, put
+    made: Store = type("LockOfTheProcess", (RecordStore,), {verb: careless})(records)
+    return made
+
+
+def with_cache_of_the_process(verb: str, path: str) -> Store:
+    """Return a store that keeps answers of one verb for a few milliseconds, or until it writes."""
+    records: Any = example().SqliteRecords(path)
+    put_if, kept = records.put_if, dict[Any, tuple[float, Any]]()
+
+    async def put(*arguments: Any) -> Any:
+        try:
+            return await put_if(*arguments)
+        finally:
+            kept.clear()
+
+    async def cached(self: Any, *arguments: Any) -> Any:
+        at, found = kept.get(arguments, (0.0, None))
+        if time.monotonic() - at > BRIEFLY:
+            found = await getattr(RecordStore, verb)(self, *arguments)
+            kept[arguments] = (time.monotonic(), found)
+        return found
+
+    records.put_if = put
+    made: Store = type("CacheOfTheProcess", (RecordStore,), {verb: cached})(records)
+    return made
