@@ -104,6 +104,8 @@ def _all() -> Iterable[Application]:
             yield one(f"django-{interface}", interface, DJANGO, plain, guard_django)
             slashes = partial(django, interface=interface, append_slash=True)
             yield one(f"django-{interface}-slashes", interface, DJANGO, slashes, guard_django)
+            forced = partial(django, interface=interface, prefix="/shop")
+            yield one(f"django-{interface}-forced", interface, DJANGO, forced, guard_django)
             if find_spec("rest_framework"):
                 rest = partial(django, interface=interface, rest=True)
                 yield one(f"rest-{interface}", interface, REST, rest, guard_django)

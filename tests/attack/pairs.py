@@ -1,4 +1,4 @@
-"""Servers and the applications that they serve: each pair runs in a process of its own."""
+"""Servers and the applications that they serve: each pair runs in a separate process."""
 
 from __future__ import annotations
 
@@ -114,6 +114,7 @@ PAIRS: tuple[tuple[str, str], ...] = (
     ("hypercorn", "quart-closed"),
     ("hypercorn", "django-asgi-slashes"),
     ("uvicorn-h11", "django-asgi-closed"),
+    ("uvicorn-httptools", "django-asgi-forced"),
     *((server, "wsgi-folding") for server in (*_WSGI, "hypercorn-wsgi")),
     ("gunicorn", "wsgi"),
     ("waitress", "wsgi-closed"),

@@ -13,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from lockgate import Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.key_format import Token
+from lockgate.core.limits import Limit, LimitWindows
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.stores.base import Admission, Verdict
 
@@ -38,15 +39,26 @@ class CountingStore(MemoryStore):
         self._log = log
 
     async def admit(
-        self, token: Token, cost: int, plans: PlanBook, now: int | None = None
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int | None = None,
+        address: str | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now)
+        admission = await super().admit(token, cost, plans, now, address)
         if admission.verdict is Verdict.ADMITTED and admission.key is not None:
             self._log.charged(admission.key.organization, cost)
         return admission
 
     async def hit(
-        self, organization: str, windows: tuple[Window, ...], cost: int, now: int | None = None
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
     ) -> Reading:
         reading = await super().hit(organization, windows, cost, now)
         if reading.allowed:

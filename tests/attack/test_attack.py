@@ -271,7 +271,9 @@ def test_a_good_key_reaches_every_handler_at_its_own_cost_G1(
     ],
     ids="-".join,
 )
-def test_seeded_attacks_find_nothing_G1(attackers: Attackers, pair: tuple[str, str]) -> None:
+def test_seeded_attacks_reach_no_guarded_handler_G1(
+    attackers: Attackers, pair: tuple[str, str]
+) -> None:
     report = Attacker(attackers(*pair).target, PATIENCE).run(seed=7, count=300, alone=False)
     assert [str(finding) for finding in report.findings] == []
     assert not report.deaths

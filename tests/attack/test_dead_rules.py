@@ -101,7 +101,7 @@ def test_strict_refuses_a_route_that_no_rule_names_D31(gate: Gate) -> None:
     assert "GET /admin" in str(refused.value)
 
 
-def test_strict_flask_refuses_what_is_open_or_dead_D31(gate: Gate) -> None:
+def test_strict_flask_refuses_routes_without_rules_and_rules_without_routes_D31(gate: Gate) -> None:
     def app() -> Flask:
         made = Flask("strict")
         made.add_url_rule("/jobs/<int:id>", "job", lambda id: "ok")
@@ -122,7 +122,7 @@ def test_strict_flask_refuses_what_is_open_or_dead_D31(gate: Gate) -> None:
 # --- requirements at endpoints ------------------------------------------------------------
 
 
-def test_flask_requires_above_the_route_is_told_D31(gate: Gate) -> None:
+def test_flask_requires_above_the_route_is_an_error_D31(gate: Gate) -> None:
     """The route holds the view below the decorator, which has no requirement."""
     app = Flask("upside down")
 
@@ -135,7 +135,7 @@ def test_flask_requires_above_the_route_is_told_D31(gate: Gate) -> None:
         flask_starts(app, gate)
 
 
-def test_starlette_requires_on_an_endpoint_without_a_route_is_told_D31(gate: Gate) -> None:
+def test_starlette_requires_on_an_endpoint_without_a_route_is_an_error_D31(gate: Gate) -> None:
     async def jobs(request: Request) -> PlainTextResponse:
         return await answer(request)
 
@@ -156,7 +156,7 @@ def told_or_done() -> Iterator[list[bool]]:
     assert done == [True]
 
 
-def test_flask_cost_of_a_view_method_is_charged_or_told_D31(gate: Gate) -> None:
+def test_flask_cost_of_a_view_method_is_charged_or_an_error_D31(gate: Gate) -> None:
     app = Flask("class-based")
 
     class Jobs(MethodView):
@@ -175,7 +175,7 @@ def test_flask_cost_of_a_view_method_is_charged_or_told_D31(gate: Gate) -> None:
         done.append((answered.status_code, used) == (200, 3))
 
 
-def test_flask_scope_of_a_view_method_is_needed_or_told_D31(gate: Gate) -> None:
+def test_flask_scope_of_a_view_method_is_needed_or_an_error_D31(gate: Gate) -> None:
     app = Flask("class-based")
 
     class Jobs(MethodView):
@@ -233,7 +233,7 @@ def test_flask_scope_that_does_not_exist_is_refused_D31(gate: Gate) -> None:
 # --- costs that no plan admits ------------------------------------------------------------
 
 
-def test_a_cost_above_the_smallest_plan_is_told_D31(
+def test_a_cost_above_the_smallest_plan_is_logged_D31(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = Starlette(routes=[Route("/jobs", answer)])

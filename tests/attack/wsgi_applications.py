@@ -100,7 +100,7 @@ REST = ("health", "models", "image", "jobs", "start", "page")
 
 
 @cache
-def _django(append_slash: bool) -> Any:
+def _django(append_slash: bool, prefix: str | None) -> Any:
     """Configure Django, once in a process."""
     settings: Any = import_module("django.conf").settings
     settings.configure(
@@ -108,6 +108,7 @@ def _django(append_slash: bool) -> Any:
         SECRET_KEY="for attacks only",
         ALLOWED_HOSTS=["*"],
         APPEND_SLASH=append_slash,
+        FORCE_SCRIPT_NAME=prefix,
         USE_I18N=True,
         LANGUAGE_CODE="en",
         LANGUAGES=[("en", "English"), ("de", "German")],
@@ -127,8 +128,15 @@ def _django(append_slash: bool) -> Any:
     return settings
 
 
-def django(ran: Ran, interface: str, *, append_slash: bool = False, rest: bool = False) -> Any:
-    _django(append_slash)
+def django(
+    ran: Ran,
+    interface: str,
+    *,
+    append_slash: bool = False,
+    rest: bool = False,
+    prefix: str | None = None,
+) -> Any:
+    _django(append_slash, prefix)
     urls: Any = import_module("tests.attack.django_urls")
     urls.urlpatterns[:] = urls.rest_patterns(ran) if rest else urls.patterns(ran)
     handler: Any = import_module(f"django.core.{interface}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -20,6 +21,10 @@ from tests.servers import missing
 
 NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
 _PATIENCE = 60.0
+_TOLD = {"Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"}
+_LEFT = "Inspected target navigated or closed"
+"""What the browser answers if the page changes while an expression is evaluated."""
+_KEYS = {"Tab": ("Tab", 9, ""), "Enter": ("Enter", 13, "\r"), " ": ("Space", 32, " ")}
 
 
 class Browser:
@@ -40,7 +45,7 @@ class Browser:
         self._process = subprocess.Popen(
             [
                 *(found, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-                *("--no-proxy-server", "--remote-debugging-port=0"),
+                *("--hide-scrollbars", "--no-proxy-server", "--remote-debugging-port=0"),
                 *(f"--user-data-dir={self._folder}", "about:blank"),
             ],
             stdin=subprocess.DEVNULL,
@@ -84,11 +89,64 @@ class Browser:
     def until(self, script: str) -> Any:
         """Wait until an expression is true of the page, and give it."""
         deadline = time.monotonic() + _PATIENCE
-        while not (value := self.run(script)):
-            text = self.run("document.body?.innerText")
+        while True:
+            try:
+                if value := self.run(script):
+                    return value
+                text = self.run("document.body?.innerText")
+            except AssertionError as problem:
+                if _LEFT not in str(problem):
+                    raise
+                text = _LEFT
             assert time.monotonic() < deadline, f"never: {script}\n{text}\n{self.told}"
             time.sleep(0.02)
-        return value
+
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """Press and release a key: Tab, Enter or the space bar."""
+        code, number, text = _KEYS[key]
+        pressed = {"key": key, "code": code, "windowsVirtualKeyCode": number}
+        pressed["modifiers"] = 8 if shift else 0
+        self._tell("Input.dispatchKeyEvent", type="keyDown", text=text, **pressed)
+        self._tell("Input.dispatchKeyEvent", type="keyUp", **pressed)
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self._tell("Input.insertText", text=text)
+
+    def set_cookie(self, name: str, value: str, url: str) -> None:
+        """Keep a cookie for a URL."""
+        self._tell("Network.setCookie", name=name, value=value, url=url, httpOnly=True)
+
+    def clear_cookies(self) -> None:
+        """Forget all cookies."""
+        self._tell("Network.clearBrowserCookies")
+
+    def block(self, url: str) -> None:
+        """Answer no request for URLs of this pattern, as if the service were away."""
+        self._tell("Network.enable")
+        self._tell("Network.setBlockedURLs", urls=[url])
+
+    def allow_scripts(self, allowed: bool) -> None:
+        """Let pages run scripts, or not, from the next one on."""
+        self._tell("Emulation.setScriptExecutionDisabled", value=not allowed)
+
+    def allow_clipboard(self, origin: str) -> None:
+        """Let the pages of an origin write and read the clipboard, as if the window had focus."""
+        permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+        self._tell("Browser.grantPermissions", permissions=permissions, origin=origin)
+        self._tell("Emulation.setFocusEmulationEnabled", enabled=True)
+
+    def show_at(self, width: int, *, dark: bool = False, height: int = 900) -> None:
+        """Give pages a width in pixels, and a light or dark colour scheme."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._tell("Emulation.setEmulatedMedia", features=[scheme])
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._tell("Emulation.setDeviceMetricsOverride", **size)
+
+    def screenshot(self) -> bytes:
+        """The whole page as PNG."""
+        shot = self._tell("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        return base64.b64decode(shot["data"])
 
     def _listening(self) -> list[str]:
         """The port and the path at which it takes commands."""
@@ -108,7 +166,7 @@ class Browser:
         )
         while True:
             heard = json.loads(self._socket.recv(timeout=_PATIENCE))
-            if heard.get("method") in {"Log.entryAdded", "Runtime.exceptionThrown"}:
+            if heard.get("method") in _TOLD:
                 self.told.append(json.dumps(heard["params"]))
             if heard.get("id") == number:
                 assert "error" not in heard, heard

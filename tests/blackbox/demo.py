@@ -205,9 +205,11 @@ class Answer:
         self._check_rate_headers()
         if self.method == "HEAD" or self.status == 204:
             assert self.body == b"", self
+        elif self.is_page:
+            assert "no-store" in self._tokens("cache-control"), self
         elif self.status >= 400:
             self._check_error_body()
-        elif self.status < 300 and self.method != "OPTIONS" and not self.is_page:
+        elif self.status < 300 and self.method != "OPTIONS":
             self._check_json()
         if self.status in (401, 403, 429) or self._hands_out_a_secret:  # D38
             assert "no-store" in self._tokens("cache-control"), self
@@ -248,6 +250,8 @@ class Answer:
     def _check_challenge(self) -> None:  # D11, D16, RFC 6750 3
         if self.status not in (401, 403):
             assert not self.all("www-authenticate"), self
+        elif self.is_page:
+            assert self.all("www-authenticate") == (["Bearer"] if self.status == 401 else []), self
         elif self.method == "HEAD":  # Its code is not to be seen.
             assert len(self.all("www-authenticate")) <= 1, self
         elif self.status == 401:

@@ -196,8 +196,8 @@ def let_keys_blink() -> None:
     """
     real = read_lifetime
 
-    def read(days: float | None) -> tuple[int | None, list[str]]:
-        return (1, []) if days == BLINK else real(days)
+    def read(days: float | None, max_age: int | None = None) -> tuple[int | None, list[str]]:
+        return (1, []) if days == BLINK else real(days, max_age)
 
     for module in (flows_of_keys, key_changes, schemas):
         setattr(module, "read_lifetime", read)  # noqa: B010 - it is no attribute that they export

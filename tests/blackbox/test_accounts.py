@@ -63,7 +63,9 @@ def claimable(client: Client, session: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_d13_registration_gives_what_the_specification_names(demo: Demo, client: Client) -> None:
+def test_d13_registration_returns_the_fields_of_the_specification(
+    demo: Demo, client: Client
+) -> None:
     longest = {"agent_name": "a" * 100, "company_name": "c" * 200}
     answer = register(client, account_type="company", **longest).is_ok(201)
     made = answer.json()
@@ -117,7 +119,9 @@ def test_d14_the_dashboard_is_not_taken_from_host(demo: Demo, client: Client) ->
         ({"scopes": ["*"]}, "scopes"),
     ],
 )
-def test_bad_input_is_told_by_field(client: Client, change: dict[str, Any], field: str) -> None:
+def test_an_error_names_the_invalid_field(
+    client: Client, change: dict[str, Any], field: str
+) -> None:
     answer = register(client, **change).is_error(400, "VALIDATION_ERROR")
     assert [detail["field"] for detail in answer.json()["details"]] == [field]
 
@@ -142,7 +146,9 @@ def test_d14_five_a_day_for_an_email_and_look_alikes_are_others(client: Client) 
     registered(client, billing_email=f"\u0430{address}")
 
 
-def test_r1_many_at_once_with_one_email_make_five_and_nothing_half(client: Client) -> None:
+def test_r1_concurrent_registrations_with_one_email_make_five_whole_accounts(
+    client: Client,
+) -> None:
     address = email()
     answers = at_once(40, lambda _: register(client, billing_email=address))
     made = [answer.json() for answer in answers if answer.status == 201]
@@ -172,7 +178,7 @@ def test_r4_an_agent_signs_in_and_out(demo: Demo, client: Client) -> None:
 
 
 @pytest.mark.parametrize("change", ["api_key", "garbage", "typo", "guess", "unknown"])
-def test_what_is_no_token_signs_nobody_in(client: Client, change: str) -> None:
+def test_an_invalid_dashboard_token_starts_no_session(client: Client, change: str) -> None:
     made = registered(client)
     token = {
         "api_key": made["api_key"],
@@ -226,7 +232,7 @@ def test_d15_a_person_claims_by_the_cookie_of_the_demo(demo: Demo, client: Clien
 
 
 @pytest.mark.parametrize("path", [SIGN_IN, SIGN_OUT, CLAIM])
-def test_d11_a_foreign_page_does_none_of_it(client: Client, path: str) -> None:
+def test_d11_a_foreign_page_cannot_sign_in_sign_out_or_claim(client: Client, path: str) -> None:
     made = registered(client)
     token = made["dashboard_token"]
     body = {"organizationId": "org_none"} if path == CLAIM else {"dashboard_token": token}
@@ -281,7 +287,7 @@ def test_d46_a_claim_ends_the_dashboard_token_and_its_sessions(demo: Demo, clien
     client.get(MODELS, key=made["api_key"]).is_ok()
 
 
-def test_d46_unless_the_claimer_keeps_it(demo: Demo, client: Client) -> None:
+def test_d46_a_claimer_may_keep_the_dashboard_token(demo: Demo, client: Client) -> None:
     made = registered(client, billing_email="owner@starter.example")
     session = signed_in(client, made["dashboard_token"])
     owner = demo["starter"].session_cookie
@@ -340,18 +346,20 @@ def test_d46_later_registrations_in_an_owners_name_hide_no_older_one(
         ("page=2", "page"),
     ],
 )
-def test_d45_a_page_that_is_none(demo: Demo, client: Client, query: str, field: str) -> None:
+def test_d45_an_invalid_query_of_a_page_is_refused(
+    demo: Demo, client: Client, query: str, field: str
+) -> None:
     answer = client.get(f"{CLAIM}?{query}", session=demo["free"].session_cookie)
     answer.is_error(400, "VALIDATION_ERROR")
     assert [detail["field"] for detail in answer.json()["details"]] == [field]
 
 
-def test_d13_a_proof_that_nobody_asks_for_is_refused(client: Client) -> None:
+def test_d13_a_proof_is_refused_where_the_service_asks_for_none(client: Client) -> None:
     answer = register(client, proof="x").is_error(400, "VALIDATION_ERROR")
     assert [detail["field"] for detail in answer.json()["details"]] == ["proof"]
 
 
-def test_the_document_describes_them(client: Client) -> None:
+def test_the_openapi_document_describes_the_account_operations(client: Client) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     assert paths[REGISTER]["post"]["security"] == paths[SIGN_IN]["post"]["security"] == []
     assert paths[CLAIM]["get"]["security"] == paths[CLAIM]["post"]["security"] == [{"session": []}]

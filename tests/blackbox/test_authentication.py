@@ -79,7 +79,7 @@ def test_d3_unknown_prefix_and_wrong_secret_answer_alike(client: Client, org: Or
     ]
 
 
-def test_d3_wrong_secret_of_a_revoked_key_tells_nothing(client: Client, org: Organization) -> None:
+def test_d3_a_wrong_secret_does_not_reveal_a_revoked_key(client: Client, org: Organization) -> None:
     created = client.create(org)
     client.revoke(org, created.id)
     guess = made_up_key(prefix=created.key.split("_")[2])
@@ -114,7 +114,7 @@ NOT_QUITE = [
 
 
 @pytest.mark.parametrize("key", NOT_QUITE, ids=range(len(NOT_QUITE)))
-def test_d1_what_is_not_quite_a_key(client: Client, key: str) -> None:
+def test_d1_text_that_resembles_a_key_is_an_invalid_format(client: Client, key: str) -> None:
     client.get(MODELS, key=key).is_error(401, "INVALID_FORMAT")
 
 
@@ -345,7 +345,7 @@ def nearly_right(draw: st.DrawFn) -> bytes:
 
 @FUZZ
 @given(value=st.one_of(field_values, nearly_right()))
-def test_d18_any_header_value_is_refused_by_the_book(demo: Demo, value: bytes) -> None:
+def test_d18_any_header_value_is_refused_with_the_specified_code(demo: Demo, value: bytes) -> None:
     with demo.client() as client:
         answer = client.exact("GET", MODELS, [("Authorization", value)])
         assert answer.status == 401

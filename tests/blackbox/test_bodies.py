@@ -213,7 +213,9 @@ def test_d7_bad_days(client: Client, org: Organization, days: str) -> None:
 
 
 @pytest.mark.parametrize("days", ["NaN", "Infinity", "-Infinity", "nan", "0x1", "01", "+1", ".5"])
-def test_d7_what_is_no_json_number(client: Client, org: Organization, days: str) -> None:
+def test_d7_expires_in_days_that_is_no_json_number_is_refused(
+    client: Client, org: Organization, days: str
+) -> None:
     assert refused(post(client, org, f'{{"name": "x", "expiresInDays": {days}}}')) == [""]
 
 
@@ -275,7 +277,7 @@ def test_d17_repeated_names_are_refused(client: Client, org: Organization, text:
     refused(post(client, org, text))
 
 
-def test_several_faults_are_told_together(client: Client, org: Organization) -> None:
+def test_one_error_lists_all_invalid_fields(client: Client, org: Organization) -> None:
     body = {"name": "", "scopes": [], "expiresInDays": 0, "oops": 1}
     fields = refused(post(client, org, json.dumps(body)))
     assert set(fields) == {"name", "scopes", "expiresInDays", "oops"}
@@ -393,7 +395,7 @@ def test_d17_more_is_413(client: Client, org: Organization, size: int) -> None:
     answer.is_error(413, "PAYLOAD_TOO_LARGE")
 
 
-def test_d17_the_answer_does_not_wait_for_the_rest(client: Client, org: Organization) -> None:
+def test_d17_a_413_is_sent_before_the_whole_body_arrives(client: Client, org: Organization) -> None:
     if client.demo.face.by_waitress:
         pytest.skip("its server reads a body before it asks anybody")
     headers = [
@@ -411,7 +413,7 @@ def test_chunked_bodies(client: Client, org: Organization, size: int) -> None:
     assert refused(by_chunks(client, org, b'{"name": "by chunks"', size)) == [""]
 
 
-def test_a_body_comes_in_parts(client: Client, org: Organization) -> None:
+def test_a_body_that_arrives_in_parts_is_read_whole(client: Client, org: Organization) -> None:
     body = b'{"name": "in parts"}'
     headers = [
         ("Cookie", f"__session={org.session_cookie}"),
@@ -430,7 +432,7 @@ def test_d17_chunked_bodies_have_the_same_limit(client: Client, org: Organizatio
     by_chunks(client, org, padded(LIMIT + 1), 100).is_error(413, "PAYLOAD_TOO_LARGE")
 
 
-def test_a_body_nobody_asked_for_does_no_harm(client: Client, org: Organization) -> None:
+def test_a_body_of_an_operation_without_one_is_ignored(client: Client, org: Organization) -> None:
     for content in (b"{}", b"not json", b"\xff" * 100):
         headers = [("Authorization", f"Bearer {org.api_key}")]
         client.exact("GET", KEYS, headers, content).is_ok()
@@ -521,7 +523,7 @@ def judged(answer: Answer) -> None:
 
 @FUZZ
 @given(value=junk)
-def test_any_json_is_judged_by_the_book(demo: Demo, value: Any) -> None:
+def test_any_json_is_created_or_refused_as_specified(demo: Demo, value: Any) -> None:
     with demo.client() as client:
         judged(post(client, demo["enterprise"], json.dumps(value)))
         refused(post(client, demo["enterprise"], json.dumps({"name": "x", "more": value})))
@@ -529,7 +531,7 @@ def test_any_json_is_judged_by_the_book(demo: Demo, value: Any) -> None:
 
 @FUZZ
 @given(text=st.binary(max_size=200))
-def test_any_bytes_are_judged_by_the_book(demo: Demo, text: bytes) -> None:
+def test_any_bytes_are_created_or_refused_as_specified(demo: Demo, text: bytes) -> None:
     with demo.client() as client:
         judged(post(client, demo["enterprise"], text))
         judged(post(client, demo["enterprise"], b'{"name": "' + text + b'"}'))

@@ -132,7 +132,7 @@ def test_rate_limit_exceeded(fresh: Demo) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
-def test_errors_are_json_whatever_is_asked_for(
+def test_errors_are_json_for_any_accept_header(
     client: Client, org: Organization, method: str
 ) -> None:
     for accept in ("text/html", "application/xml", "*/*;q=0", ""):
@@ -142,7 +142,7 @@ def test_errors_are_json_whatever_is_asked_for(
         client.exact(method, "/nope", headers).is_error(404, "NOT_FOUND")
 
 
-def test_what_is_anothers_looks_like_nothing(client: Client, demo: Demo) -> None:
+def test_another_organizations_job_looks_like_none(client: Client, demo: Demo) -> None:
     """Spec 5.2 rule 5: a job is its organization's."""
     job = {"kind": "render", "seconds": 1}
     made = client.send("POST", "/api/v1/jobs", key=demo["enterprise"].api_key, json_body=job)

@@ -101,7 +101,7 @@ def test_the_detail_of_a_new_key(client: Client, org: Organization) -> None:
     assert data["organizationId"] == org.id
 
 
-def test_the_default_scope_is_everything(client: Client, org: Organization) -> None:
+def test_the_default_scope_is_the_wildcard(client: Client, org: Organization) -> None:
     assert client.read(org, client.create(org).id)["scopes"] == ["*"]
 
 
@@ -144,7 +144,7 @@ def test_list_and_detail_agree(client: Client, org: Organization) -> None:
     assert detail in client.keys(org)
 
 
-def test_d10_newest_first_then_id_whatever_the_state(
+def test_d10_keys_of_all_states_are_listed_newest_first_then_by_id(
     client: Client, demo: Demo, org: Organization
 ) -> None:
     before = len(client.keys(org))
@@ -199,7 +199,9 @@ NO_IDS = [
 
 
 @pytest.mark.parametrize("key_id", NO_IDS, ids=numbered(NO_IDS))
-def test_d9_what_is_no_id_is_not_found(client: Client, org: Organization, key_id: str) -> None:
+def test_d9_text_that_is_no_uuid_is_not_found(
+    client: Client, org: Organization, key_id: str
+) -> None:
     bearer = [("Authorization", f"Bearer {org.api_key}")]
     session = [("Cookie", f"__session={org.session_cookie}")]
     for headers in (bearer, session):
@@ -271,7 +273,9 @@ def test_d4_ten_revocations_at_once_leave_one_time(demo: Demo, org: Organization
         client.get(MODELS, key=created.key).is_error(401, "KEY_REVOKED")
 
 
-def test_d5_nothing_started_after_the_answer_is_accepted(demo: Demo, org: Organization) -> None:
+def test_d5_no_request_started_after_the_revocation_is_accepted(
+    demo: Demo, org: Organization
+) -> None:
     """Seven threads keep using the key; an eighth revokes it."""
     revoked = threading.Event()
 
@@ -367,7 +371,9 @@ def test_d4_revoked_is_reported_before_expired(client: Client, org: Organization
     assert data["isActive"] is False
 
 
-def test_d3_state_is_told_only_to_who_has_the_secret(client: Client, org: Organization) -> None:
+def test_d3_a_wrong_secret_does_not_reveal_the_state_of_a_key(
+    client: Client, org: Organization
+) -> None:
     expired = client.create(org, expiresInDays=BLINK)
     narrow = client.create(org, scopes=["upload:write"])
     for created in (expired, narrow):

@@ -50,7 +50,7 @@ def test_the_announced_address_is_on_loopback_and_takes_paths(demo: Demo) -> Non
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_when_asked(fresh: Demo, how: signal.Signals) -> None:
+def test_the_demo_stops_on_sigint_and_sigterm(fresh: Demo, how: signal.Signals) -> None:
     with fresh.client() as client:
         client.get("/health").is_ok()
         started = time.monotonic()
@@ -61,7 +61,7 @@ def test_it_stops_when_asked(fresh: Demo, how: signal.Signals) -> None:
         socket.create_connection((fresh.host, fresh.port), 2).close()
 
 
-def test_it_does_not_wait_for_slow_callers(fresh: Demo) -> None:
+def test_the_demo_stops_without_waiting_for_slow_callers(fresh: Demo) -> None:
     key = ("Authorization", f"Bearer {fresh['enterprise'].api_key}")
     with ExitStack() as slow:
         for sent in (
@@ -79,7 +79,7 @@ def test_it_does_not_wait_for_slow_callers(fresh: Demo) -> None:
         assert fresh.stop() == 0, fresh.stderr
 
 
-def test_it_stops_under_load(fresh: Demo) -> None:
+def test_the_demo_stops_under_load(fresh: Demo) -> None:
     def load(index: int) -> int:
         if index == 0:
             time.sleep(0.1)

@@ -134,7 +134,7 @@ def test_keys_of_one_organization_share_a_window(fresh: Demo) -> None:
 # --- what counts, and in which order (D19) ------------------------------------------------
 
 
-def test_d19_what_counts_for_the_organization(fresh: Demo) -> None:
+def test_d19_requests_with_a_valid_credential_count_and_401_do_not(fresh: Demo) -> None:
     org = fresh["creator"]
     with fresh.client() as client:
         narrow = client.create(org, scopes=["models:read"])

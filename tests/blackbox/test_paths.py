@@ -36,7 +36,7 @@ JSON = ("Content-Type", "application/json")
 
 
 @pytest.mark.parametrize("path", PUBLIC)
-def test_public_paths_need_nothing(client: Client, path: str) -> None:
+def test_public_paths_need_no_credential(client: Client, path: str) -> None:
     client.get(path).is_ok()
     client.get(f"{path}?a=b").is_ok()
     client.get(f"{path}?").is_ok()
@@ -207,7 +207,9 @@ def test_d31_a_path_is_matched_as_the_application_sees_it(client: Client) -> Non
 
 
 @pytest.mark.parametrize("authority", ["127.0.0.1", "evil.example", "user@evil.example:1"])
-def test_absolute_form_opens_nothing(client: Client, org: Organization, authority: str) -> None:
+def test_a_target_in_absolute_form_opens_no_path(
+    client: Client, org: Organization, authority: str
+) -> None:
     """Some servers turn it into a path; for others it is a path without a route."""
     bearer = [("Authorization", f"Bearer {org.api_key}")]
     for path in (MODELS, "/nope", "/health/../api/v1/models", "/health/", "//health"):
@@ -224,7 +226,7 @@ def test_absolute_form_opens_nothing(client: Client, org: Organization, authorit
 
 
 @pytest.mark.parametrize("target", ["*", "health", "?", "?/health", "x:y", "127.0.0.1:80", "#"])
-def test_targets_that_are_no_path_open_nothing(client: Client, target: str) -> None:
+def test_targets_that_are_no_path_are_refused(client: Client, target: str) -> None:
     for method in ("GET", "OPTIONS", "CONNECT"):
         answer = client.exact(method, target, server_may_refuse=True)
         assert answer.status in (400, 401), answer
@@ -322,7 +324,9 @@ def test_d31_a_preflight_ends_at_the_gate(client: Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [MODELS, KEYS, "/nope"])
-def test_d31_what_only_resembles_a_preflight_does_not_pass(client: Client, path: str) -> None:
+def test_d31_a_request_that_only_resembles_a_preflight_is_refused(
+    client: Client, path: str
+) -> None:
     for headers in ([], [ORIGIN], [ASKED]):
         client.exact("OPTIONS", path, headers).is_error(401, "MISSING_AUTH")
     for method in ("GET", "HEAD", "DELETE", "PUT"):

@@ -10,7 +10,7 @@ import pytest
 from .demo import MODELS, STATUS, Demo, Face
 
 
-def test_a_restart_keeps_everything(face: Face, tmp_path: Path) -> None:
+def test_a_restart_keeps_keys_usage_and_revocations(face: Face, tmp_path: Path) -> None:
     if face.store == "memory://":
         pytest.skip("memory forgets")
     kept = replace(face, store=face.store.replace("{directory}", str(tmp_path)))

@@ -57,7 +57,7 @@ def call(client: Client, org: Organization, key: str, method: str, path: str) ->
 
 @pytest.mark.parametrize(("method", "path", "needed"), ROUTES)
 @pytest.mark.parametrize("scope", SCOPES)
-def test_a_scope_opens_what_it_names(
+def test_a_scope_admits_to_the_operations_that_it_names(
     client: Client,
     org: Organization,
     keyring: dict[str, CreatedKey],
@@ -95,7 +95,7 @@ def test_scopes_add_up(client: Client, org: Organization) -> None:
 
 
 @pytest.mark.parametrize("path", [MODELS, "/api/v1/jobs", "/api/v1/account", STATUS, KEYS])
-def test_head_needs_what_get_needs(
+def test_head_needs_the_same_scope_as_get(
     client: Client, org: Organization, keyring: dict[str, CreatedKey], path: str
 ) -> None:
     client.send("HEAD", path).is_error(401, "MISSING_AUTH")
@@ -146,7 +146,7 @@ def test_no_spelling_of_a_path_needs_less(
 @pytest.mark.parametrize(
     "name", ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-Original-URL"]
 )
-def test_no_header_changes_what_is_asked(
+def test_no_header_changes_the_method_or_path_that_is_checked(
     client: Client, keyring: dict[str, CreatedKey], name: str
 ) -> None:
     bearer = ("Authorization", f"Bearer {keyring['models:read'].key}")

@@ -154,7 +154,7 @@ def test_the_prefix_is_all_that_a_list_shows(client: Client, org: Organization) 
         assert created.key[-43:].encode() not in answer.body
 
 
-def test_d38_what_carries_a_key_is_not_stored(client: Client, org: Organization) -> None:
+def test_d38_an_answer_with_a_key_has_no_store(client: Client, org: Organization) -> None:
     answer = client.post_key(org.session_cookie, {"name": "x"}).is_ok(201)
     assert "no-store" in answer.one("cache-control")
     assert created_key(answer) not in str(answer.headers)

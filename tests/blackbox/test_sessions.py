@@ -32,7 +32,7 @@ def test_d11_no_cookie_is_session_required(client: Client, org: Organization) ->
 @pytest.mark.parametrize(
     "value", ["__session=", "__session", "", "other=1", "session=1", "__Session=1", "_session=1"]
 )
-def test_d11_an_empty_or_other_cookie_is_none(client: Client, value: str) -> None:
+def test_d11_an_empty_or_other_cookie_counts_as_no_session(client: Client, value: str) -> None:
     post(client, [("Cookie", value)]).is_error(401, "SESSION_REQUIRED")
 
 
@@ -93,7 +93,7 @@ def test_d11_other_cookies_do_not_matter(client: Client, org: Organization) -> N
     post(client, [("Cookie", "a=b"), ("Cookie", real)]).is_ok(201)
 
 
-def test_d9_nothing_at_all_is_missing_auth(client: Client, org: Organization) -> None:
+def test_d9_no_credential_at_all_is_missing_auth(client: Client, org: Organization) -> None:
     for method, path in (("GET", KEYS), ("GET", f"{KEYS}/x"), ("DELETE", f"{KEYS}/x")):
         client.send(method, path).is_error(401, "MISSING_AUTH")
         empty = [("Cookie", "__session=")]

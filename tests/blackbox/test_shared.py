@@ -79,7 +79,7 @@ def test_d5_a_key_that_both_know_is_revoked_for_both(two: tuple[Demo, Demo]) -> 
 
 
 @pytest.mark.campaign
-def test_l3_a_killed_demos_slots_come_back(face: Face, tmp_path: Path) -> None:
+def test_l3_slots_of_a_killed_demo_become_free(face: Face, tmp_path: Path) -> None:
     with two_on_one_store(face, tmp_path) as (one, other), other.client() as client:
         key = one["free"].api_key
         with one.client() as before:

@@ -53,3 +53,30 @@ def test_an_expression_parses_and_names_series_that_exist(
     named = set(re.findall(r"lockgate_\w+", expression))
     assert named
     assert named <= exposed
+
+
+def test_series_whose_increase_an_alert_waits_for_exist_before_the_fault() -> None:
+    """A counter that appears with its first event has not increased, to Prometheus."""
+    registry = CollectorRegistry()
+    registry.register(GateCollector(Gate("memory://", brand="acme")))
+    watched = 0
+    for expression in alert_expressions():
+        selectors = re.findall(r"(lockgate_\w+)\{(\w+)=~?\"([\w|]+)\"\}", expression)
+        for name, label, values in selectors:
+            for value in values.split("|"):
+                watched += 1
+                assert registry.get_sample_value(name, {label: value}) == 0, (name, value)
+    assert watched >= 10
+
+
+def test_many_refusals_are_an_alert_where_no_request_was_ever_admitted() -> None:
+    """As after a deploy with a wrong pepper: a sum over no series is no number, not 0."""
+    sums = [
+        text
+        for expression in alert_expressions()
+        for text in re.findall(
+            r"sum\(\w+\(lockgate_admitted_requests_total\[\w+\]\)\)(.*)", expression
+        )
+    ]
+    assert len(sums) == 2
+    assert all(text.startswith(" or vector(0)") for text in sums)

@@ -43,7 +43,8 @@ PREFIX = "lockgate"  # The default prefix of tables and metrics, which code name
 
 # Names of examples, of other systems and of their protocols, which no code here spells.
 FOREIGN_NAMES = """
-app.py frontend R o1 h1 d0
+i0 app.py shop/settings.py shop/urls.py shop/views.py shop/wsgi.py --noreload
+lockgate.toml frontend R H o1 h1 d0
 Origin Forwarded RateLimit X-Shadow-RateLimit-Limit X_Forwarded_For FORCE_SCRIPT_NAME
 aud iat jku jti jwk nbf sid x5c x5u Prepended_Concatenation_Mark
 CASE NULL VALUES caching_sha2_password mariadbd mysqld include_object
@@ -53,12 +54,17 @@ NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision
 CORSConfig add_middleware after_request as_view before_request cross_origin docs_url
 zsh_source fish_source sentinel_kwargs
 send_packed_command read_response redis_connect_func disconnect recv shutdown
-errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
+CommonMiddleware errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
 lockgate_admitted_requests_total lockgate_refused_requests_total lockgate_events_total
 lockgate_breaker_open lockgate_store_call_seconds le zsh_source fish_source sentinel_kwargs
 master_for Deprecation healthcheck stop_grace_period FLUSHDB BGSAVE
 --preload --no-clear-untrusted-proxy-headers SIGKILL find_spec ps
 --ws --workers-kill-timeout --lifespan
+KeyGenerator secret_key_length ApiKeyService key_id_len secret_len defaultPrefix defaultKeyLength
+HasAPIKey permission_classes ratelimits required_scopes
+use_count --format X-API-Key headers_enabled FastAPILimiter
+--forwarded-allow-ips post_fork --timeout-graceful-shutdown --graceful-timeout
+HttpOnly Domain acr acr_values amr auth_time fva org_role max_age insufficient_user_authentication
 """
 FOREIGN = frozenset(FOREIGN_NAMES.split())
 
@@ -213,9 +219,16 @@ def is_file(name: str, page: Path) -> bool:
     """Tell whether a file is found from the root, the page's folder, or by the end of its path."""
     if name.startswith("."):
         return (page.parent / name).resolve().exists()
-    folders = (ROOT, page.parent)
-    return any((folder / name).exists() for folder in folders) or any(
-        True for root in (PACKAGE, ROOT / "tests") for _ in root.rglob(name)
+    if any((folder / name).exists() for folder in (ROOT, page.parent)):
+        return True
+    return any(f"/{path}".endswith(f"/{name}") for path in files())
+
+
+@cache
+def files() -> frozenset[str]:
+    """Collect the paths of all files of the package and of the tests."""
+    return frozenset(
+        path.as_posix() for room in (PACKAGE, ROOT / "tests") for path in room.rglob("*.*")
     )
 
 
@@ -232,19 +245,29 @@ def missing(text: str, page: Path, own: frozenset[str]) -> list[str]:
         return [] if text in FOREIGN or is_file(text, page) else [text]
     if HEADER.fullmatch(text):
         return [] if text in FOREIGN or text.lower() in headers() else [text]
-    unknown = [flag for flag in FLAG.findall(text) if flag not in flags() | FOREIGN]
+    unknown = [flag for flag in FLAG.findall(text) if flag not in flags() and flag not in FOREIGN]
     dotted = DOTTED.fullmatch(text)
     if dotted is None:
         return unknown
     name, call = dotted.groups()
-    known = vocabulary() | own | FOREIGN
     parts = name.split(".")
-    if not (name in known or located(name)):
-        unknown += [part for part in parts if known.isdisjoint(spellings(part))]
+    if not (is_known(name, own) or located(name)):
+        unknown += [
+            part for part in parts if not any(is_known(each, own) for each in spellings(part))
+        ]
         for owner, attribute in itertools.pairwise(parts):
-            if owner in members() and attribute not in members()[owner] and attribute in known:
+            if (
+                owner in members()
+                and attribute not in members()[owner]
+                and is_known(attribute, own)
+            ):
                 unknown.append(f"{owner}.{attribute}")
-    return unknown + [word for word in KEYWORD.findall(call or "") if word not in known]
+    return unknown + [word for word in KEYWORD.findall(call or "") if not is_known(word, own)]
+
+
+def is_known(name: str, own: frozenset[str]) -> bool:
+    """Tell whether a name stands in the code, on its own page or among those of other systems."""
+    return name in vocabulary() or name in own or name in FOREIGN
 
 
 @pytest.mark.parametrize("page", [*PAGES, *MODULES], ids=lambda page: str(page.relative_to(ROOT)))

@@ -5,12 +5,18 @@ from __future__ import annotations
 import logging
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from inspect import signature
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from sqlalchemy import create_engine, event, make_url
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,15 +24,26 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lockgate import ConfigurationError, Gate, MemoryStore, Organization, run
+from lockgate import ConfigurationError, Gate, MemoryStore, Organization, migrations, run
+from lockgate.options import StoreOptions
+from lockgate.services import readiness
 from lockgate.sessions import SignedCookie
 from lockgate.starlette import protect, requires
-from lockgate.stores.sql import SqlStore
+from lockgate.stores.resilience import store as resilient_store
+from lockgate.stores.sql import SqlStore, opened_file
+from lockgate.stores.sql import store as sql_store
+from lockgate.stores.sql.engines import blocking_engine
+from lockgate.stores.sql.schema import downgrade, upgrade
+from lockgate.stores.sql.tables import Tables
+from tests.patience import SHORT
 from tests.servers import free_port, redis_server, shared
 
 PAGE = Path(__file__).parents[2] / "docs" / "production.md"
 PEPPER = bytes(range(32))
 OTHER_PEPPER = bytes(range(32, 64))
+
+
+_databases = count()
 
 
 class Seen(NamedTuple):
@@ -53,7 +70,7 @@ def application() -> Starlette:
 
 
 def a_key(store: Any = "memory://", pepper: bytes = PEPPER) -> str:
-    gate = Gate(store, brand="acme", peppers=[pepper], deadline=10)
+    gate = Gate(store, brand="acme", peppers=[pepper], store_options=StoreOptions(deadline=10))
     try:
         return run(gate.keys.create("org_1", "a key")).text
     finally:
@@ -70,14 +87,16 @@ def seen(
     **arguments: Any,
 ) -> Seen:
     """Start an application over a store, and ask with a key: once more after what is between."""
-    options = {"brand": "acme", "peppers": [PEPPER], "deadline": 10.0, **arguments}
+    options = {"brand": "acme", "peppers": [PEPPER], **arguments}
+    options.setdefault("store_options", StoreOptions(deadline=10.0))
     strict = options.pop("strict", False)
     if store == "memory://":
         store = MemoryStore()
         text = a_key(store)
     try:
         gate = Gate(store, **options)
-        with TestClient(protect(app or application(), gate, strict=strict)) as client:
+        app = protect(app or application(), gate, strict=strict)
+        with TestClient(app, client=("127.0.0.1", 50000)) as client:
             sent = {"Authorization": f"Bearer {text or a_key()}", **(headers or {})}
             answer = client.get("/models", headers=sent)
             if between is not None:
@@ -108,6 +127,13 @@ def mistyped_path(folder: Path) -> Seen:
     return seen(f"sqlite:///{folder}/kyes.db")
 
 
+def deleted_file(folder: Path) -> Seen:
+    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opened_file, "_TRUSTED", 0)
+        return seen(store, a_key(store), between=(folder / "keys.db").unlink)
+
+
 def plan_without_numbers(_: Path) -> Seen:
     store = MemoryStore()
     run(store.put_organization(Organization("org_1", "gold")))
@@ -117,6 +143,154 @@ def plan_without_numbers(_: Path) -> Seen:
 def missing_pepper(folder: Path) -> Seen:
     store = f"sqlite:///{folder}/keys.db?mode=rwc"
     return seen(store, a_key(store, OTHER_PEPPER))
+
+
+def other_tables(folder: Path) -> Seen:
+    engine = create_engine(f"sqlite:///{folder}/keys.db")
+    upgrade(engine, Tables())
+    downgrade(engine, Tables(), "0007")
+    engine.dispose()
+    return seen(f"sqlite:///{folder}/keys.db")
+
+
+def renumbered(folder: Path) -> Seen:
+    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+    text = a_key(store)
+    with sqlite3.connect(folder / "keys.db") as database:
+        database.execute("UPDATE lockgate_version SET version_num = '0099'")
+    return seen(store, text)
+
+
+def of_postgresql(change: str) -> Seen:
+    """Ask as a user without further rights, once more after a change by the owner."""
+    server = shared("postgresql")
+    owners = server.create(f"production_{next(_databases)}")
+    migrations.upgrade(owners)
+    key, admin = a_key(owners), blocking_engine(owners)
+    role = f"app_{admin.url.database}"
+
+    def execute(*statements: str) -> None:
+        for statement in statements:
+            with admin.begin() as connection:
+                text = statement.format(role=role, database=admin.url.database)
+                connection.exec_driver_sql(text)
+
+    try:
+        execute(
+            "CREATE ROLE {role} LOGIN",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+        )
+        url = make_url(owners).set(username=role).render_as_string(hide_password=False)
+        leave = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+        return seen(url, key, between=partial(execute, change, leave))
+    finally:
+        admin.dispose()
+
+
+def missing_right(_: Path) -> Seen:
+    return of_postgresql("REVOKE UPDATE ON lockgate_organizations FROM {role}")
+
+
+def read_only(_: Path) -> Seen:
+    return of_postgresql("ALTER DATABASE {database} SET default_transaction_read_only = on")
+
+
+def no_connection_left(_: Path) -> Seen:
+    return of_postgresql("ALTER ROLE {role} CONNECTION LIMIT 0")
+
+
+def scarce_disk(folder: Path) -> Seen:
+    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opened_file, "_LITTLE", 2**60)
+        return seen(store, a_key(store))
+
+
+def full_disk(folder: Path) -> Seen:
+    """Let each admission take more of a file that may not grow."""
+    url = f"sqlite:///{folder}/keys.db"
+    text, engine = a_key(f"{url}?mode=rwc"), create_engine(url)
+
+    def limit() -> None:
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.execute("CREATE TABLE other (content)")
+            driver.execute(
+                "CREATE TRIGGER grow AFTER UPDATE ON lockgate_organizations "
+                "BEGIN INSERT INTO other VALUES (zeroblob(1000000)); END"
+            )
+            driver.commit()
+
+    @event.listens_for(engine, "connect")
+    def small(connection: Any, _: object) -> None:
+        connection.execute("PRAGMA max_page_count = 100")
+
+    try:
+        return seen(SqlStore(engine), text, between=limit)
+    finally:
+        engine.dispose()
+
+
+def missing_table(folder: Path) -> Seen:
+    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+
+    def rename() -> None:
+        with sqlite3.connect(folder / "keys.db") as database:
+            database.execute("ALTER TABLE lockgate_keys RENAME TO other")
+
+    return seen(store, a_key(store), between=rename)
+
+
+def another_redis(_: Path) -> Seen:
+    with redis_server() as server, redis_server() as empty:
+        return seen(empty.url(), a_key(server.url()))
+
+
+def hanging(_: Path) -> Seen:
+    with redis_server() as server, ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        for module in (readiness, resilient_store):
+            patch.setattr(
+                module, "STARTING", 12.0
+            )  # The request of the hanging server waits so long.
+        text = a_key(server.url())
+        stop = partial(stack.enter_context, server.stopped())
+        return seen(server.url(), text, between=stop, store_options=StoreOptions(deadline=SHORT))
+
+
+def demoted(_: Path) -> Seen:
+    with redis_server() as server, server.client() as redis:
+        text = a_key(server.url())
+        return seen(server.url(), text, between=lambda: redis.replicaof("127.0.0.1", free_port()))
+
+
+def full(_: Path) -> Seen:
+    with redis_server() as server, server.client() as redis:
+
+        def fill() -> None:
+            redis.set("other", "x" * 2**20)
+            redis.config_set("maxmemory", 2**20)
+
+        return seen(server.url(), a_key(server.url()), between=fill)
+
+
+def pair_without_redis(folder: Path) -> Seen:
+    database = f"sqlite:///{folder}/keys.db?mode=rwc"
+    return seen(f"{database} redis://127.0.0.1:{free_port()}", a_key(database))
+
+
+def pair_loses_redis(folder: Path) -> Seen:
+    database = f"sqlite:///{folder}/keys.db?mode=rwc"
+    with redis_server() as server:
+        return seen(f"{database} {server.url()}", a_key(database), between=server.stop)
+
+
+def differing_clocks(folder: Path) -> Seen:
+    url = f"sqlite:///{folder}/keys.db?mode=rwc"
+    clock = SimpleNamespace(time=lambda: time.time() + 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sql_store, "time", clock)
+        return seen(url, a_key(url))
 
 
 def evicting(_: Path) -> Seen:
@@ -133,10 +307,14 @@ def unknown_proxy(_: Path) -> Seen:
     return seen(headers={"X-Forwarded-For": "203.0.113.7"})
 
 
+def silent_proxy(_: Path) -> Seen:
+    return seen(headers={"X-Real-IP": "203.0.113.7"}, trusted_proxies=["127.0.0.1"])
+
+
 def damaged_row(folder: Path) -> Seen:
     store = f"sqlite:///{folder}/keys.db?mode=rwc"
     text = a_key(store)
-    gate = Gate(store, brand="acme", peppers=[PEPPER], deadline=10)
+    gate = Gate(store, brand="acme", peppers=[PEPPER], store_options=StoreOptions(deadline=10))
     run(gate.authenticate(text))
     run(gate.close())
     with sqlite3.connect(folder / "keys.db") as database:
@@ -182,12 +360,29 @@ FAULTS: dict[str, Callable[[Path], Seen]] = {
     "the store does not run": no_server,
     "wrong password": wrong_password,
     "`lockgate db upgrade` was not run": no_tables,
+    "the tables are those of another release": other_tables,
+    "the revision of the tables was changed by hand": renumbered,
     "the path of a SQLite file is mistyped": mistyped_path,
+    "a SQLite file is deleted or replaced": deleted_file,
+    "a right on a table is missing": missing_right,
+    "the database only reads, as a replica": read_only,
+    "the database has no connection left": no_connection_left,
+    "the disk of a SQLite file is almost full": scarce_disk,
+    "the disk of the database is full": full_disk,
+    "a table is gone": missing_table,
+    "the URL names another, empty store": another_redis,
+    "the store hangs or is slow": hanging,
+    "Redis became a replica": demoted,
+    "Redis is full": full,
+    "Redis of a pair does not run": pair_without_redis,
+    "Redis of a pair stops": pair_loses_redis,
+    "clocks differ by over a second": differing_clocks,
     "a pepper is missing": missing_pepper,
     "a plan has no numbers": plan_without_numbers,
     "Redis evicts": evicting,
     "Redis lost its data": lost_data,
     "a proxy is not configured": unknown_proxy,
+    "a configured proxy sends no `X-Forwarded-For`": silent_proxy,
     "a row is damaged": damaged_row,
     "your plan resolver fails": failing_resolver,
     "a route is open": open_route,
@@ -209,7 +404,20 @@ def test_the_page_names_every_argument_of_a_gate() -> None:
     assert arguments - set(re.findall(r"`(\w+)`", PAGE.read_text())) == set()
 
 
-def test_the_page_tells_of_every_fault_that_is_made_here() -> None:
+def test_prose_and_messages_name_arguments_that_a_gate_has() -> None:
+    """Names in messages are in no backticks, so ``test_names`` does not see them."""
+    root = PAGE.parents[1]
+    files = [*(root / "src").rglob("*.py"), *(root / "docs").rglob("*.md")]
+    named = {
+        (each.group(), file.name)
+        for file in files
+        for each in re.finditer(r"\bGate\((\w+)=", file.read_text())
+        if each.group(1) not in signature(Gate).parameters
+    }
+    assert named == set()
+
+
+def test_the_page_lists_every_fault_that_is_made_here() -> None:
     assert [row[0] for row in rows()] == list(FAULTS)
 
 

@@ -52,7 +52,7 @@ def test_every_line_is_shown_by_a_test() -> None:
     assert len(REFERENCE.findall(PAGE.read_text())) > 80
 
 
-def test_every_holder_has_what_holds_and_what_does_not() -> None:
+def test_every_attacker_has_a_table_of_properties_that_hold_and_do_not() -> None:
     first, *holders = PAGE.read_text().split("\n## Assumptions")[1].split("\n## ")
     assert "TLS" in first
     assert len(holders) == 13
@@ -63,8 +63,8 @@ def test_every_holder_has_what_holds_and_what_does_not() -> None:
 
 def test_the_policy_and_the_threat_model_are_found_from_the_readme_and_each_other() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert "](SECURITY.md)" in readme
-    assert "](docs/threat-model.md)" in readme
+    assert "/SECURITY.md)" in readme
+    assert "/docs/threat-model.md)" in readme
     assert "](docs/threat-model.md)" in (ROOT / "SECURITY.md").read_text()
     assert "](../SECURITY.md)" in PAGE.read_text()
 
@@ -80,7 +80,7 @@ async def get(app: GateMiddleware, address: str, path: str, **headers: str) -> i
         return (await client.get(path, headers=headers)).status_code
 
 
-async def test_each_process_has_budgets_of_its_own() -> None:
+async def test_each_process_has_separate_budgets() -> None:
     store, budget = MemoryStore(), Plan("anonymous", rpm=1, rph=10, rpd=10, concurrent=None)
     processes = [served(Gate(store, brand="acme", anonymous=budget)) for _ in range(2)]
     for process in processes:

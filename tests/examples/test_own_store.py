@@ -63,11 +63,11 @@ class TestOwnStore(SharedStoreSuite):
         return len(run(store.records.names("org:")))
 
 
-def test_it_is_short() -> None:
+def test_the_store_of_the_guide_has_under_100_lines() -> None:
     assert len(inspect.getsource(example()).splitlines()) < 100
 
 
-def test_it_outlives_a_restart(tmp_path: Path) -> None:
+def test_the_store_of_the_guide_keeps_its_counts_over_a_restart(tmp_path: Path) -> None:
     path = str(tmp_path / "own.db")
     first = reopened(path)
     run(first.hit("org_1", BOOK.default.windows, 3, NOW))

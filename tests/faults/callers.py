@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.errors import KeyRevoked, NotFound, RateLimitExceeded, StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.stores.redis import RedisStore
 
 from .oracle import ADMITTED, AWAY, LIMITED, REFUSED, REVOKED, UNAVAILABLE, Answer, Change
@@ -78,8 +79,7 @@ def gate_of(store: str, durability: str | None, deadline: float) -> Gate:
         brand="acme",
         plans=PLANS,
         peppers=PEPPERS,
-        deadline=deadline,
-        fleet=PROCESSES,
+        store_options=StoreOptions(deadline=deadline, fleet=PROCESSES),
     )
 
 

@@ -18,7 +18,9 @@ PATIENT = 30.0
     [
         ("Sentinel", "planned failover", ALONE, 0.25),
         ("Cluster", "a master is killed", SQLITE, 0.25),
-        ("Cluster", "ten slots move, used and idle", ALONE, PATIENT),
+        pytest.param(
+            *("Cluster", "ten slots move, used and idle", ALONE, PATIENT), marks=pytest.mark.matrix
+        ),
     ],
 )
 def test_k4_k7_w1_servers_change_under_load(

@@ -25,6 +25,7 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 from lockgate import Gate, run
+from lockgate.options import StoreOptions
 from tests import servers
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +99,9 @@ def made(name: str) -> Iterator[Store]:
                 check=True,
                 capture_output=True,
             )
-        gate = Gate(url, brand="acme", peppers=[pepper.encode()], deadline=10)
+        gate = Gate(
+            url, brand="acme", peppers=[pepper.encode()], store_options=StoreOptions(deadline=10)
+        )
         text = run(gate.keys.create("org_1", "a key")).text
         run(gate.organizations.place("org_1", "enterprise", **NO_LIMITS))
         run(gate.close())

@@ -1,23 +1,33 @@
-"""The service of the workers, for ASGI and WSGI servers."""
+"""The service of the workers, for ASGI and WSGI servers.
+
+A worker imports the framework of its own application, as in production.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
-from flask import Flask
+from lockgate import Gate
+from lockgate.options import StoreOptions
 
-from lockgate import Gate, fastapi, flask
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from flask import Flask
 
 gate = Gate(
     os.environ["LOCKGATE_STORE"],
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
-    fleet=4,
+    store_options=StoreOptions(fleet=4),
 )
 
 
 def asgi() -> FastAPI:
+    from fastapi import FastAPI
+
+    from lockgate import fastapi
+
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/who", dependencies=[fastapi.requires()])
@@ -29,6 +39,10 @@ def asgi() -> FastAPI:
 
 
 def wsgi() -> Flask:
+    from flask import Flask
+
+    from lockgate import flask
+
     app = Flask(__name__, static_folder=None)
 
     @app.get("/who")
