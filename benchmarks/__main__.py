@@ -5,9 +5,10 @@ import importlib
 
 from .measure import machine
 
-# In the order in which they run. A profile is no benchmark: it runs only when it is asked for.
+# In the order in which they run. A profile is no benchmark, and limits needs servers: these run
+# only when they are asked for.
 BENCHMARKS = ("asgi", "wsgi", "http", "growth", "memory")
-NAMES = (*BENCHMARKS, "profile")
+NAMES = (*BENCHMARKS, "limits", "profile")
 
 
 def main() -> None:

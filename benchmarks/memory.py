@@ -25,7 +25,9 @@ def main(quick: bool) -> None:
         "Window state of one organization, over a day of requests evenly spread and another in "
         "bursts\n(the most that was seen; bytes of every object in it)"
     )
-    table(title, ["requests a day", "bytes", *(f"cells, {name}" for name, _ in SPANS)], rows)
+    table(
+        title, ["requests a day", "bytes", *(f"cells, {name}" for name, _ in SPANS.values())], rows
+    )
     key, used = _kept()
     rows = [["a key", f"{key:.0f}"], ["a key that was used once, and its windows", f"{used:.0f}"]]
     title = f"MemoryStore, {KEYS:,} keys of {ORGANIZATIONS:,} organizations (by tracemalloc)"

@@ -1,0 +1,1 @@
+"""Checks of what is released: the distributions, their imports, the public interface."""

@@ -1,0 +1,81 @@
+"""Import what an installation offers: ``python -I imports.py EXTRA`` in a clean environment.
+
+Each extra is installed alone from the wheel; every module that needs nothing else has to be there,
+and a key has to be created. ``nox -s wheel`` runs it, without an extra as well.
+"""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import lockgate
+
+NEEDS: dict[str, set[str]] = {
+    "lockgate.cli": {"cli"},
+    "lockgate.dashboard": {"dashboard", "cli"},
+    "lockgate.demo": {"cli"},
+    "lockgate.django": set(),
+    "lockgate.fastapi": {"fastapi"},
+    "lockgate.flask": {"flask"},
+    "lockgate.litestar": set(),
+    "lockgate.migrations": {"sql", "cli"},
+    "lockgate.opentelemetry": {"otel"},
+    "lockgate.prometheus": {"prometheus"},
+    "lockgate.quart": set(),
+    "lockgate.services.report_signatures": {"leaks", "jwt"},
+    "lockgate.sessions.jwks": {"jwt"},
+    "lockgate.sessions.jwt": {"jwt"},
+    "lockgate.stores.redis": {"redis"},
+    "lockgate.stores.sql": {"sql", "cli"},
+    "lockgate.stores.sql.migrations.env": set(),  # Alembic runs it.
+    "lockgate.testing.state_machine": {"testing"},
+    "lockgate.testing.strategies": {"testing"},
+    "lockgate.testing.suite": {"testing"},
+    "lockgate.web.werkzeug_routes": {"flask"},
+}
+"""The extras that bring what a module and those below it need; none where a user brings it."""
+PASSWORDS = ("argon2", "bcrypt", "passlib.hash")
+
+
+def modules(extra: str) -> Iterator[str]:
+    """Yield the names of all modules that one extra, or none (``""``), has to make importable."""
+    yield "lockgate"
+    folders = [("lockgate.", list(lockgate.__path__))]
+    while folders:
+        prefix, path = folders.pop()
+        for module in pkgutil.iter_modules(path, prefix):
+            needed = NEEDS.get(module.name)
+            if needed is None or extra in needed or (needed and extra == "all"):
+                yield module.name
+                if module.ispkg:
+                    inner = Path(path[0], module.name.rpartition(".")[2])
+                    folders.append((f"{module.name}.", [str(inner)]))
+
+
+def main(extra: str) -> None:
+    """Import the modules of an extra and use the installation."""
+    names = list(modules(extra))
+    for name in names:
+        importlib.import_module(name)
+    if extra in {"all", "legacy"}:
+        for name in PASSWORDS:
+            importlib.import_module(name)
+    assert lockgate.__version__ == version("lockgate")
+    gate = lockgate.Gate("memory://", brand="acme")
+    assert lockgate.run(gate.keys.create("org_1", "first key")).text.startswith("acme_")
+    command = Path(sys.executable).with_name("lockgate")
+    done = subprocess.run([command, "--version"], check=False, capture_output=True, text=True)
+    # Flask brings click, which is all that this option needs.
+    if extra in {"all", "cli", "flask"}:
+        assert done.stdout.split()[-1] == lockgate.__version__, done
+    else:
+        assert done.returncode == 2 and done.stderr.endswith("pip install 'lockgate[cli]'.\n"), done
+    print(f"lockgate[{extra}]: {len(names)} modules")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:] or [""])
