@@ -40,7 +40,8 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
         ConfigurationError: the URL or the prefix is not valid, the database is not supported, or
             the connection has an open transaction.
         lockgate.stores.sql.OutdatedSchema: the tables no longer serve this release.
-        TimeoutError: another process has been migrating the tables for a minute.
+        TimeoutError: another process has been migrating the tables, or a long transaction using
+            them, for a minute.
     """
     tables = Tables(prefix)
     if isinstance(target, Connection):

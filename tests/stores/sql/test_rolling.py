@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from threading import Event
+from time import sleep
+from typing import Self
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from lockgate import ConfigurationError, Gate, Limit, run
 from lockgate.core.changes import LOCKGATE, ChangeDraft
@@ -71,11 +75,43 @@ class Worker:
         assert self._process.stdout.readline() == '"done"\n'
 
     def close(self) -> None:
+        """Let it end, after the calls that it has begun."""
         self._process.communicate()
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
         print(line, file=self._process.stdin, flush=True)
+
+
+class Workers:
+    """Processes of several releases that call at the same time."""
+
+    def __init__(self, arguments: list[str], key: str) -> None:
+        self._arguments = arguments
+        self._key = key
+        self._begun = ExitStack()
+        self._workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._begun.close()
+
+    def begin(self, *releases: RevisionRange) -> None:
+        """Start one more process of each release."""
+        for release in releases:
+            worker = Worker(self._arguments, self._key, release)
+            self._begun.callback(worker.close)
+            self._workers.append(worker)
+
+    def work(self, calls: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Let each process call, and wait until all calls have succeeded."""
+        for worker in self._workers:
+            worker.start(calls)
+        meanwhile()
+        for worker in self._workers:
+            worker.finish()
 
 
 def test_two_releases_work_side_by_side_while_the_tables_move_forward_and_back(
@@ -93,36 +129,78 @@ def test_two_releases_work_side_by_side_while_the_tables_move_forward_and_back(
     no_limits = {"rpm": None, "rph": None, "rpd": None, "concurrent": None}
     run(gate.organizations.place("org_1", "enterprise", **no_limits))
     created = run(gate.keys.create("org_1", "a key"))
-    workers: list[Worker] = []
-
-    def work(calls: int, move: object = None) -> None:
-        for worker in workers:
-            worker.start(calls)
-        if move is not None:
-            assert callable(move)
-            move()
-        for worker in workers:
-            worker.finish()
-
-    def begin(*releases: RevisionRange) -> None:
-        arguments = [backend.url, "rolling_", "org_1"]
-        workers.extend(Worker(arguments, created.text, release) for release in releases)
-
-    begin(BEFORE, schema.RELEASE)
-    work(5)
-    work(15, lambda: schema.upgrade(backend.admin, tables))
-    with backend.admin.connect() as connection:
-        assert schema.current(connection, tables) == Revision(newest, BEFORE.newest)
-    begin(BEFORE, schema.RELEASE)  # A rollback of the release, and more of the new one.
-    work(5)
-    work(15, lambda: schema.downgrade(backend.admin, tables, BEFORE.newest))
-    work(5)
-    for worker in workers:
-        worker.close()
+    with Workers([backend.url, "rolling_", "org_1"], created.text) as workers:
+        workers.begin(BEFORE, schema.RELEASE)
+        workers.work(5)
+        workers.work(15, lambda: schema.upgrade(backend.admin, tables))
+        with backend.admin.connect() as connection:
+            assert schema.current(connection, tables) == Revision(newest, BEFORE.newest)
+        # A rollback of the release, and more of the new one.
+        workers.begin(BEFORE, schema.RELEASE)
+        workers.work(5)
+        workers.work(15, lambda: schema.downgrade(backend.admin, tables, BEFORE.newest))
+        workers.work(5)
     key = run(gate.keys.get("org_1", created.key.id))
     assert key.request_count == 2 * (5 + 15) + 4 * (5 + 15 + 5)
     run(gate.close())
     schema.downgrade(backend.admin, tables, "base")
+
+
+@contextmanager
+def reading_transaction(backend: Backend, *tables: str) -> Iterator[Connection]:
+    """A transaction that has read tables, as a backup does."""
+    with backend.admin.connect() as reader:
+        for table in tables:
+            reader.execute(text(f"SELECT count(*) FROM {table}"))
+        yield reader
+
+
+def test_a_migration_lets_requests_pass_while_a_long_transaction_reads_the_tables(
+    served: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also requests that need a table which the migration has changed already."""
+    tables = Tables("patient_")
+    schema.upgrade(served.admin, tables)
+    gate = Gate(
+        SqlStore(served.url, prefix="patient_"),
+        brand="acme",
+        store_options=StoreOptions(deadline=60),
+    )
+    created = run(gate.keys.create("org_1", "a key"))
+    let_through = Event()
+
+    def pause(seconds: float) -> None:
+        let_through.set()
+        sleep(seconds)
+
+    monkeypatch.setattr(schema, "sleep", pause)
+    with ThreadPoolExecutor(1) as threads:
+        with reading_transaction(served, "patient_keys") as reader:
+            moved = threads.submit(schema.downgrade, served.admin, tables, "0010")
+            assert let_through.wait(60)
+            # On PostgreSQL the migration holds this table whenever it waits for the keys.
+            if served.kind == "postgresql":
+                reader.execute(text("SELECT count(*) FROM patient_changes"))
+            assert run(gate.authenticate(created.text)).organization == "org_1"
+            assert not moved.done()
+        moved.result(60)
+    assert run(gate.authenticate(created.text)).organization == "org_1"
+    with served.admin.connect() as connection:
+        assert schema.current(connection, tables) == Revision("0010", BEFORE.newest)
+    run(gate.close())
+    schema.downgrade(served.admin, tables, "base")
+
+
+def test_a_migration_names_the_long_transaction_that_keeps_it_waiting(
+    served: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables("waiting_")
+    schema.upgrade(served.admin, tables)
+    with reading_transaction(served, "waiting_keys"), monkeypatch.context() as patched:
+        patched.setattr(schema, "SCHEMA_PATIENCE", 0)
+        with pytest.raises(TimeoutError, match=r"a long transaction, such as a backup, reads them"):
+            schema.downgrade(served.admin, tables, "0010")
+    schema.downgrade(served.admin, tables, "base")
 
 
 def test_keys_are_rotated_as_soon_as_the_tables_have_a_place_for_it(backend: Backend) -> None:

@@ -36,6 +36,8 @@ _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
 _UNDEFINED_COLUMN: Final = "42703"
 _UNDEFINED_TABLE: Final = "42P01"
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_MYSQL_LOCK_TIMEOUT: Final = 1205
 _MYSQL_DEADLOCK: Final = 1213
 _MYSQL_UNDEFINED_COLUMN: Final = 1054
 _MYSQL_UNDEFINED_TABLE: Final = 1146
@@ -46,8 +48,16 @@ _MARIADB_CHANGED: Final = 1020
 
 _SCHEMA_LOCK: Final = 7_033_177_426
 """The number of lockgate's advisory lock."""
-_SCHEMA_PATIENCE: Final = 60
-"""Seconds to wait for another process that migrates the tables."""
+SCHEMA_PATIENCE: Final = 60
+"""Seconds to wait for another process that migrates the tables, or for their locks."""
+LOCKED: Final = (
+    "Another process migrates the tables of lockgate, or a long transaction, such as a backup, "
+    "reads them: try again when it has ended."
+)
+_POSTGRESQL_LOCK_WAIT: Final = "200ms"
+"""How long a change of a table waits for its lock. Whoever comes later waits behind it."""
+_MYSQL_LOCK_WAIT: Final = 1
+"""The same in seconds, and the least that the server offers."""
 _POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 
@@ -138,6 +148,10 @@ class Database(ABC):
         """Return whether the server undid the transaction because of a conflict with another."""
         return False
 
+    def lock_timed_out(self, failure: Exception) -> bool:
+        """Return whether a change of a table gave up the wait for its lock."""
+        return False
+
     def lacks_column(self, failure: Exception) -> bool:
         """Return whether a statement named a column that its table does not have."""
         return False
@@ -221,9 +235,9 @@ class Postgresql(Database):
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
         # Longer than for other locks: a table may be large, and this wait blocks no query.
-        connection.execute(text(f"SET LOCAL lock_timeout = {_SCHEMA_PATIENCE * 1000}"))
+        connection.execute(text(f"SET LOCAL lock_timeout = '{SCHEMA_PATIENCE}s'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
-        connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
+        connection.execute(text(f"SET LOCAL lock_timeout = '{_POSTGRESQL_LOCK_WAIT}'"))
         yield
 
     def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
@@ -245,6 +259,9 @@ class Postgresql(Database):
     def passing(self, failure: Exception) -> bool:
         state = getattr(_cause(failure), "sqlstate", None)
         return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED}
+
+    def lock_timed_out(self, failure: Exception) -> bool:
+        return getattr(_cause(failure), "sqlstate", None) == _LOCK_NOT_AVAILABLE
 
     def lacks_column(self, failure: Exception) -> bool:
         return getattr(_cause(failure), "sqlstate", None) == _UNDEFINED_COLUMN
@@ -279,13 +296,16 @@ class Mysql(Database):
     def alone(self, connection: Connection) -> Generator[None]:
         # A lock of the session, because each change of a table commits.
         lock = {"name": f"lockgate {_SCHEMA_LOCK}"}
-        wait = {**lock, "seconds": _SCHEMA_PATIENCE}
+        wait = {**lock, "seconds": SCHEMA_PATIENCE}
         if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), wait) != 1:
-            raise TimeoutError("Another process migrates the tables of lockgate: try again later.")
+            raise TimeoutError(LOCKED)
+        patience = connection.scalar(text("SELECT @@SESSION.lock_wait_timeout"))
         try:
+            connection.execute(text(f"SET SESSION lock_wait_timeout = {_MYSQL_LOCK_WAIT}"))
             yield
         finally:
             connection.rollback()
+            connection.execute(text(f"SET SESSION lock_wait_timeout = {patience}"))
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), lock)
             connection.rollback()
 
@@ -308,6 +328,9 @@ class Mysql(Database):
 
     def passing(self, failure: Exception) -> bool:
         return _mysql_code(failure) in {_MYSQL_DEADLOCK, _MARIADB_CHANGED, _MYSQL_REDEFINED}
+
+    def lock_timed_out(self, failure: Exception) -> bool:
+        return _mysql_code(failure) == _MYSQL_LOCK_TIMEOUT
 
     def lacks_column(self, failure: Exception) -> bool:
         return _mysql_code(failure) == _MYSQL_UNDEFINED_COLUMN

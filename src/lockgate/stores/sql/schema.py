@@ -11,6 +11,7 @@ application's.
 
 import logging
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table
@@ -18,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..base import StoreError
 from ..runtime.process_hooks import own_lock
-from .databases import Database, database_of
+from .databases import LOCKED, SCHEMA_PATIENCE, Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
 _DECLARES: Final = "0010"
@@ -31,6 +32,9 @@ _HAS_USAGE: Final = "0013"
 """The revision from which on there is a table of usage histories."""
 _HAS_LIMITS: Final = "0014"
 """The revision from which on there is a table of named limits."""
+
+_LOCK_PAUSE: Final = 0.1
+"""Seconds in which the requests that waited behind a migration go on."""
 
 logger: Final = logging.getLogger("lockgate")
 
@@ -272,12 +276,33 @@ def migrate(
 ) -> None:
     """Migrate the tables to a revision, on a connection without an open transaction.
 
-    Tables of a newer release that this release can read are left unchanged.
+    Tables of a newer release that this release can read are left unchanged. Requests go on: where
+    a change of a table does not get its lock soon, the requests behind it are let through, and the
+    revision is tried again.
 
     Raises:
         OutdatedSchema: this release does not support the tables.
-        TimeoutError: another process has been migrating them for a minute.
+        TimeoutError: another process has been migrating them, or a long transaction using them,
+            for a minute.
     """
+    database.prepare(connection)
+    deadline = monotonic() + SCHEMA_PATIENCE
+    while True:
+        try:
+            return _migrate(connection, tables, database, revision, back=back)
+        except DBAPIError as failure:
+            if not (database.passing(failure) or database.lock_timed_out(failure)):
+                raise
+            if monotonic() >= deadline:
+                raise TimeoutError(LOCKED) from failure
+            connection.rollback()
+        sleep(_LOCK_PAUSE)
+
+
+def _migrate(
+    connection: Connection, tables: Tables, database: Database, revision: str, *, back: bool
+) -> None:
+    """Migrate the tables, and fail where a change of a table does not get its lock."""
     from alembic import command
     from alembic.config import Config
 
@@ -285,7 +310,6 @@ def migrate(
     config.set_main_option("script_location", "lockgate.stores.sql:migrations")
     config.set_main_option("path_separator", "os")
     config.attributes.update(connection=connection, tables=tables)
-    database.prepare(connection)
     database.begin(connection)
     with database.alone(connection):
         found = current(connection, tables)
