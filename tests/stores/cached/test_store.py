@@ -529,7 +529,10 @@ def test_a_server_that_a_signal_ends_at_once_is_warned_of(bench: Bench, handles:
     assert ("SIGTERM ends this process at once" in done.stderr) is not bool(handles)
 
 
-async def test_d6_usage_is_written_before_a_lifespan_has_ended(server: Any, tmp_path: Any) -> None:
+async def test_d6_usage_is_written_before_a_lifespan_has_ended(
+    server: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "EVERY", 600.0)
     gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc {server.url()}", brand="acme")
     made = await gate.keys.create("org_1", "first")
     reader = SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc")
