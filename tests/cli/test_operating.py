@@ -231,7 +231,7 @@ def test_doctor_finds_a_full_disk_under_sqlite(capsys: Said, sqlite: str, tmp_pa
     assert done.returncode == 1, done.stderr
     level, text = writes(json.loads(done.stdout))
     assert level == "problem"
-    assert "takes no writes" in text and "see to the disk" in text
+    assert "takes no writes" in text and "see whether the disk is full" in text
 
 
 def test_doctor_finds_a_disk_that_is_almost_full(

@@ -52,7 +52,7 @@ _TABLES: Final = (
 _FILE: Final = "its file cannot be opened: see that the folder is there and may be written to"
 _BROKEN: Final = "its file is no database of SQLite, or is damaged: restore it"
 _OPTION: Final = "its URL has an option that the driver does not know: see what follows the '?'"
-_DISK: Final = "its file cannot be read or written: see to the disk"
+_DISK: Final = "its file cannot be read or written: see whether the disk is full or failing"
 
 _SQLITE: Final = {
     "SQLITE_CANTOPEN": _FILE,
