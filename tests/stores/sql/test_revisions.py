@@ -93,7 +93,8 @@ def test_an_upgrade_of_mariadb_waits_until_another_upgrade_is_complete(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = BACKENDS["mysql"]
-    monkeypatch.setattr(databases, "_SCHEMA_PATIENCE", 0)
+    for module in (databases, schema):
+        monkeypatch.setattr(module, "SCHEMA_PATIENCE", 0)
     with (
         backend.admin.connect() as connection,
         database_of(backend.admin.dialect).alone(connection),
