@@ -13,7 +13,7 @@ from typing import Any, Final
 from unittest.mock import MagicMock
 
 from lockgate import Gate, LeakReports, Refusal, Registration, errors
-from lockgate.metrics import Metrics
+from lockgate.metrics import Metrics, StoreCall
 from lockgate.opentelemetry import instrument
 from lockgate.options import WebOptions
 from lockgate.prometheus import GateCollector
@@ -106,7 +106,7 @@ def _gate() -> Gate:
     metrics.refuse("RATE_LIMIT_EXCEEDED", "free", "minute")
     metrics.happen("breaker_opened", {"store": "RedisStore", "node": "127.0.0.1:6379"})
     metrics.decide_locally(admitted=True)
-    metrics.call("admit", 0.001)
+    metrics.call(StoreCall("redis", "admit", 0.001))
     return gate
 
 

@@ -10,6 +10,10 @@ import httpx
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from lockgate import PUBLIC, Gate, Plan, PlanBook, run
+from lockgate import PUBLIC, Gate, LockgateError, Plan, PlanBook, run
 from lockgate.asgi import GateMiddleware
-from lockgate.metrics import BUCKETS, Histogram, Metrics
+from lockgate.metrics import BUCKETS, Histogram, Metrics, StoreCall
 from lockgate.opentelemetry import instrument
 from lockgate.options import StoreOptions
 from lockgate.prometheus import GateCollector
@@ -124,6 +128,56 @@ async def test_opentelemetry_collects_the_same_counts(gate: Gate) -> None:
     assert [point.value for point in breakers] == [0]
 
 
+@pytest.mark.parametrize("awaits", [False, True], ids=["blocking", "awaiting"])
+async def test_a_request_has_a_span_for_each_store_call_it_waits_for(
+    tmp_path: Path, awaits: bool
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("host")
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
+    instrument(gate, MeterProvider([InMemoryMetricReader()]), provider)
+    created = await gate.keys.create("org_1", "ci")
+    with tracer.start_as_current_span("request") as request:
+        if awaits:
+            await gate.authenticate(created.text)
+        else:
+            await asyncio.to_thread(run, gate.authenticate(created.text))
+    await gate.close()
+    made = {span.name: span for span in exporter.get_finished_spans()}
+    admit = made["lockgate admit"]
+    assert admit.kind is SpanKind.CLIENT
+    assert admit.attributes == {"db.system.name": "sqlite", "db.operation.name": "admit"}
+    assert admit.parent is not None and admit.parent.span_id == request.get_span_context().span_id
+    whole = made["request"]
+    assert whole.start_time and whole.end_time and admit.start_time and admit.end_time
+    # The wall clock of a span's ends and the clock of its duration may differ a little.
+    assert whole.start_time - 10**7 < admit.start_time < admit.end_time < whole.end_time + 10**7
+    provider.shutdown()
+
+
+async def test_a_span_of_a_failed_store_call_has_its_error_and_no_other_calls_have_spans(
+    tmp_path: Path,
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with redis_server() as server:
+        gate = Gate(server.url(), brand="acme")
+        instrument(gate, MeterProvider([InMemoryMetricReader()]), provider)
+        created = await gate.keys.create("org_1", "ci")
+        await gate.authenticate(created.text)
+        assert not exporter.get_finished_spans(), "no request is traced"
+    with provider.get_tracer("host").start_as_current_span("request"), pytest.raises(LockgateError):
+        await gate.authenticate(created.text)
+    await gate.close()
+    (failed,) = [span for span in exporter.get_finished_spans() if span.name == "lockgate admit"]
+    assert failed.status.status_code is StatusCode.ERROR
+    assert failed.attributes is not None
+    assert failed.attributes["db.system.name"] == "redis"
+    assert failed.attributes["error.type"] == "ConnectionError from ConnectionRefusedError"
+    provider.shutdown()
+
+
 def test_an_open_breaker_is_a_series_until_it_closes(gate: Gate) -> None:
     gate.events.emit("breaker_opened", store="RedisStore", node="h:1", error="Overdue")
     assert samples(families(gate)["lockgate_breaker_open"]) == {("h:1", "RedisStore"): 1}
@@ -133,7 +187,7 @@ def test_an_open_breaker_is_a_series_until_it_closes(gate: Gate) -> None:
 
 def test_store_calls_are_a_histogram_with_cumulative_buckets(gate: Gate) -> None:
     for seconds in (0.0004, 0.0005, 0.02, 3.0):
-        gate.metrics.call("admit", seconds)
+        gate.metrics.call(StoreCall("redis", "admit", seconds))
     family = families(gate)["lockgate_store_call_seconds"]
     buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
     assert buckets["0.0005"] == 2

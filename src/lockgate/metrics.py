@@ -8,7 +8,7 @@ bounded by the plans and windows that the host names.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -87,6 +87,17 @@ class Pipelines:
         self.sent = 0
 
 
+class StoreCall(NamedTuple):
+    """A call of a shared store that a request waited for."""
+
+    system: str
+    """The kind of database, as OpenTelemetry's ``db.system.name`` calls it."""
+    verb: str
+    seconds: float
+    error: str | None = None
+    """The classes of its failure, as the event ``store_failed`` names them; None: it answered."""
+
+
 class Metrics:
     """Counters of a gate since it was created.
 
@@ -100,6 +111,7 @@ class Metrics:
         batched: admissions and other charges in them, so ``batched / batches`` is the mean size.
         pipelines: pipelines to Redis; gates of one store have one counter.
         times_calls: whether calls of a shared store are timed: a collector sets it.
+        on_call: receives each timed call when it has ended, in the task or thread of its request.
         repeated_refusals: requests that the refusal cache refused without a call.
         local_decisions: decisions of the local limits, by ``admitted`` and ``refused``.
         open_breakers: when each open circuit breaker opened, by its fields, e.g.
@@ -115,6 +127,7 @@ class Metrics:
         self.batched = 0
         self.pipelines = Pipelines()
         self.times_calls = False
+        self.on_call: Callable[[StoreCall], None] | None = None
         self.repeated_refusals = 0
         self.local_decisions: Final[Counter[str]] = Counter()
         self.open_breakers: Final[set[tuple[tuple[str, str], ...]]] = set()
@@ -174,9 +187,12 @@ class Metrics:
         self.batches += 1
         self.batched += size
 
-    def call(self, verb: str, seconds: float) -> None:
-        """Count a call of a shared store by its duration in seconds."""
-        histogram = self.store_calls.get(verb)
-        if histogram is None:
-            histogram = self.store_calls.setdefault(verb, Histogram())
-        histogram.observe(seconds)
+    def call(self, call: StoreCall) -> None:
+        """Count a call of a shared store, by its duration if it answered."""
+        if call.error is None:
+            histogram = self.store_calls.get(call.verb)
+            if histogram is None:
+                histogram = self.store_calls.setdefault(call.verb, Histogram())
+            histogram.observe(call.seconds)
+        if self.on_call is not None:
+            self.on_call(call)

@@ -1,31 +1,57 @@
-"""Metrics of a gate for OpenTelemetry, by the package ``opentelemetry-api``.
+"""Metrics and spans of a gate for OpenTelemetry, by the package ``opentelemetry-api``.
 
     from lockgate.opentelemetry import instrument
 
     instrument(gate)
 
-Spans of store calls come from the instrumentations of the drivers themselves
-(``opentelemetry-instrumentation-redis`` and ``-sqlalchemy``), which know the server.
+The instrumentations of drivers do not see the calls of a store: it talks to Redis, and admits in a
+database, below the methods that they wrap.
 """
 
 from collections.abc import Callable, Iterable
+from time import time_ns
+from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
+from opentelemetry.trace import (
+    SpanKind,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    get_current_span,
+    get_tracer,
+)
 
 from .gate import Gate
+from .metrics import StoreCall
 
 Observations = Iterable[Observation]
 
+_SECOND: Final = 1_000_000_000
+"""In nanoseconds, as spans tell the time."""
 
-def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
-    """Report the counters of a gate with each collection of a meter provider.
+
+def instrument(
+    gate: Gate,
+    meter_provider: MeterProvider | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> None:
+    """Report the counters of a gate, and trace the store calls that requests wait for.
+
+    Each collection of the meter provider reads the counters. A call that is made while a recorded
+    span is current, such as that of a request, gets a span of its own below it; it has the
+    attributes ``db.system.name`` and ``db.operation.name`` (the verb of the store), and
+    ``error.type`` if the store failed. A call outside of any span, such as the last write of usage,
+    gets none.
 
     Args:
         gate: the gate.
         meter_provider: None: the global one.
+        tracer_provider: None: the global one.
     """
     metrics = gate.metrics
     metrics.times_calls = True
+    metrics.on_call = _tracing(get_tracer("lockgate", tracer_provider=tracer_provider))
     meter = get_meter("lockgate", meter_provider=meter_provider)
 
     def callback(observe: Callable[[], Observations]) -> Callable[[CallbackOptions], Observations]:
@@ -100,3 +126,24 @@ def instrument(gate: Gate, meter_provider: MeterProvider | None = None) -> None:
     meter.create_observable_up_down_counter(
         "lockgate.breakers.open", [callback(breakers)], "{breaker}", "Open circuit breakers."
     )
+
+
+def _tracing(tracer: Tracer) -> Callable[[StoreCall], None]:
+    """Return a function that makes a span of a call that has ended."""
+
+    def trace(call: StoreCall) -> None:
+        if not get_current_span().is_recording():
+            return
+        end = time_ns()
+        span = tracer.start_span(
+            f"lockgate {call.verb}",
+            kind=SpanKind.CLIENT,
+            attributes={"db.system.name": call.system, "db.operation.name": call.verb},
+            start_time=end - round(call.seconds * _SECOND),
+        )
+        if call.error is not None:
+            span.set_attribute("error.type", call.error)
+            span.set_status(StatusCode.ERROR)
+        span.end(end)
+
+    return trace

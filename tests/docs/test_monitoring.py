@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from lockgate import Gate
+from lockgate.metrics import StoreCall
 from lockgate.prometheus import GateCollector
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
@@ -36,7 +37,7 @@ def exposed() -> set[str]:
     gate = Gate("memory://", brand="acme")
     gate.metrics.admit("free")
     gate.metrics.refuse("RATE_LIMIT_EXCEEDED", "free", "minute")
-    gate.metrics.call("admit", 0.01)
+    gate.metrics.call(StoreCall("redis", "admit", 0.01))
     gate.metrics.decide_locally(admitted=True)
     gate.events.emit("breaker_opened", store="RedisStore", node="h:1", error="Overdue")
     registry = CollectorRegistry()

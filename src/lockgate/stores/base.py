@@ -781,6 +781,8 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
     keeps_history: bool = False
     """Whether the store keeps usage over time: it overrides :meth:`add_history` and
     :meth:`history`."""
+    system: str = "other"
+    """The kind of database, as OpenTelemetry's ``db.system.name`` calls it, for spans."""
     local_version: object = None
     """Identity token, replaced before a verb that changes keys or plans, or ends the sessions of an
     agent, returns; None if other processes can change them too."""

@@ -116,6 +116,7 @@ class RedisStore(Accounts):
         durability: str | None = None,
     ) -> None:
         self._names = Names(prefix)
+        self.system = "redis"
         self.enforces_deadline = True
         adviser, servers = Adviser("Redis", advice), servers_of(sources)
         replicas = _replicas(durability)

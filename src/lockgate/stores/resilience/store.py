@@ -26,6 +26,7 @@ from ...core.plans import UNSEEN, Organization, PlanBook
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, LockgateError
 from ...events import Events
+from ...metrics import StoreCall
 from ...sync import loop_runs, run
 from ..base import Admission, Store, UnreadableState, Verdict
 from ..cached.base import CacheStore, PrimaryStore
@@ -42,7 +43,7 @@ from .deadlines import (
     left,
     within,
 )
-from .failures import counts_for_breaker, is_outage
+from .failures import counts_for_breaker, is_outage, kind_of
 from .local_limits import LocalLimits
 from .refusal_cache import RefusalCache
 from .wrapping import Wrapper, passed
@@ -189,7 +190,7 @@ class ResilientStore(Wrapper):
                     asked = token, cost, plans, now, address, *((limits,) if limits else ())
                     admission = await self._reach(self.inner.admit, asked, {})
             except BaseException as failure:
-                self._judge(failure, trying, started_at, until)
+                self._judge("admit", failure, trying, started_at, until)
                 raise
             verdict, key, plan, reading, named = admission
             if breaker.failures:
@@ -213,7 +214,7 @@ class ResilientStore(Wrapper):
         finally:
             UNTIL.reset(outside)
         if self._metrics.times_calls:
-            self._metrics.call("admit", monotonic() - started_at)
+            self._metrics.call(StoreCall(self.system, "admit", monotonic() - started_at))
         return admission
 
     async def hit(
@@ -310,22 +311,29 @@ class ResilientStore(Wrapper):
             try:
                 value = await self._reach(call, args, kwargs)
             except BaseException as failure:
-                self._judge(failure, trying, started_at, until)
+                self._judge(verb, failure, trying, started_at, until)
                 raise
         breaker.succeeded(trying)
         if self._metrics.times_calls:
-            self._metrics.call(verb, monotonic() - started_at)
+            self._metrics.call(StoreCall(self.system, verb, monotonic() - started_at))
         return value
 
-    def _judge(self, failure: BaseException, trying: bool, started_at: float, until: float) -> None:
+    def _judge(
+        self, verb: str, failure: BaseException, trying: bool, started_at: float, until: float
+    ) -> None:
         """Report a failed call to the breaker.
 
         Args:
+            verb: the verb of the store.
             failure: the exception of a call that a request waited for.
             trying: whether the call was the probe of an open breaker.
             started_at: the start of the call, in seconds of the monotonic clock.
             until: its deadline, by the same clock.
         """
+        if self._metrics.times_calls:
+            answered = isinstance(failure, LockgateError | UnreadableState)
+            error, seconds = None if answered else kind_of(failure), monotonic() - started_at
+            self._metrics.call(StoreCall(self.system, verb, seconds, error))
         is_full = until - started_at >= self._deadline / 2
         if is_full and isinstance(failure, TimeoutError):
             starting = until - started_at > 1.5 * self._deadline

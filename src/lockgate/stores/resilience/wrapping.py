@@ -31,6 +31,7 @@ class Wrapper(Store):
         self.io = inner.io
         self.enforces_deadline = inner.enforces_deadline
         self.keeps_history = inner.keeps_history
+        self.system = inner.system
 
     @abstractmethod
     def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:

@@ -138,6 +138,7 @@ class SqlStore(PrimaryStore):
         tables = Tables(prefix)
         engines = engines_of(engine)
         database = database_of(engines.dialect)
+        self.system = engines.dialect.name
         self.prefix: Final = prefix
         self._tables = tables
         self._statements = Statements(
