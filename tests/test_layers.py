@@ -13,7 +13,7 @@ import lockgate
 # From the ground up. A module may import from its own floor and from those below it.
 FLOORS = (
     {"core", "errors"},
-    {"events", "legacy", "metrics", "stores", "sync"},
+    {"clock", "events", "legacy", "metrics", "stores", "sync"},
     {"gate", "migrations", "options", "principal", "services", "sessions", "sync_gate"},
     {"asgi", "web", "wsgi"},
     {

@@ -6,6 +6,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, cast
 
+from .clock import Clock
 from .core.accounts import Account
 from .core.allowed_addresses import contains
 from .core.api_keys import ApiKey
@@ -71,7 +72,6 @@ from .services.verified_key_cache import VerifiedKeyCache
 from .sessions import Session, SessionOptions, SessionVerifier
 from .stores.base import Admission, Store, Verdict
 from .stores.memory.store import MemoryStore
-from .stores.memory.windows import Clock
 from .stores.open import checked, open_store, resilient
 from .stores.resilience.deadlines import within
 from .stores.resilience.local_limits import LocalLimits

@@ -9,11 +9,11 @@ from heapq import nlargest
 from time import monotonic
 from typing import Final, NamedTuple
 
+from ..clock import Clock
 from ..core.api_keys import ApiKey
 from ..core.plans import Plan
 from ..core.sliding_window import Reading
 from ..stores.base import HistoryOwner, Store
-from ..stores.memory.windows import Clock
 from ..sync import together
 from .organizations import Organizations
 from .rate_limit_status import WindowUsage, status_of

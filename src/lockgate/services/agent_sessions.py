@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from ..clock import Clock, wall_clock
 from ..core.accounts import Account
 from ..core.key_format import KeyFormat, Token
 from ..core.plans import Plan
@@ -13,7 +14,6 @@ from ..events import Events
 from ..sessions import Session, SessionVerifier, verifies_offline
 from ..sessions.agent_cookie import AgentCookie, AgentTicket
 from ..stores.base import IoMode, Store
-from ..stores.memory.windows import Clock, wall_clock
 from .anonymous_limits import AnonymousLimits
 from .quotas import Quota
 from .rejected_rows import RejectedRows, believed

@@ -2,10 +2,11 @@
 
 from typing import Final
 
+from ..clock import Clock, wall_clock
 from ..core.plans import Plan
 from ..core.sliding_window import Reading
 from ..errors import StoreUnavailable
-from ..stores.memory.windows import Clock, LocalWindows, wall_clock
+from ..stores.memory.windows import LocalWindows
 from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 
 _ADDRESSES_AT_MOST: Final = 25_000

@@ -4,6 +4,7 @@ from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from ..clock import Clock
 from ..core.accounts import USER_LENGTH, Account
 from ..core.api_keys import ApiKey, Position
 from ..core.changes import Actor, current_actor, drafted_change
@@ -15,7 +16,6 @@ from ..errors import ClaimRefused, InvalidRequest, Problem
 from ..events import Events
 from ..sessions import Session
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from .email_addresses import is_same_email, read_email
 from .keys import sample
 from .quotas import Quota

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Final, Self
 from uuid import uuid4
 
+from ..clock import Clock
 from ..core.key_format import KeyFormat
 from ..core.leases import Lease
 from ..core.plans import ID_MAX_LENGTH, is_id
@@ -25,7 +26,6 @@ from ..errors import (
 from ..events import Events
 from ..principal import Principal
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from .organizations import Organizations
 from .renewed_block import BEATS, BEATS_IN_TROUBLE, Pair, RenewedBlock
 from .shielded import Finishing

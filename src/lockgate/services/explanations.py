@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
+from ..clock import Clock
 from ..core.api_keys import ApiKey, KeyState
 from ..core.client_address import read_address
 from ..core.imported_keys import ImportedToken
@@ -25,7 +26,6 @@ from ..errors import (
 )
 from ..events import Events
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from .keys import sample
 from .rejected_rows import REMEDIES
 from .store_errors import asking

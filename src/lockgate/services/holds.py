@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Final, Literal, NamedTuple
 
+from ..clock import Clock
 from ..core.hold_ids import HoldId
 from ..core.holds import HoldAction, HoldAnswer, Renew, Settle, Take, budgets, name_of
 from ..core.limits import Limit, LimitWindows, bound, check_limits, check_names
@@ -20,7 +21,6 @@ from ..events import Events
 from ..options import HoldOptions
 from ..principal import Principal
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from .hold_block import Hold, Used, used_of
 from .shielded import Finishing
 from .store_errors import asking

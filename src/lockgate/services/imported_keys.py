@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import uuid4
 
+from ..clock import Clock
 from ..core.api_keys import NEVER, ApiKey, KeyDraft, KeyHistory, KeyState, read_name
 from ..core.changes import drafted_change, key_fields
 from ..core.digests import Digest, Peppers
@@ -16,7 +17,6 @@ from ..core.timestamps import MINUTE
 from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from ..sync import outcome
 from .new_keys import check_new_key
 from .password_checks import PasswordChecks

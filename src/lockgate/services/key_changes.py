@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ..clock import Clock
 from ..core.allowed_addresses import read_addresses
 from ..core.api_keys import (
     DAYS_AT_MOST,
@@ -32,7 +33,6 @@ from ..core.timestamps import DAY, MILLISECOND, iso8601
 from ..errors import InvalidRequest, KeyNotLive, KeyRotated, NotFound, Problem
 from ..events import Events
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from .new_keys import draft_key, refuse_problems, retry_taken_handles
 from .rejected_rows import RejectedRows
 from .retention import Retention

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from logging import INFO
 from typing import Final
 
+from ..clock import Clock
 from ..core.api_keys import ApiKey, KeyState
 from ..errors import KeyExpired, KeyRevoked, SessionInvalid, StoreUnavailable, Unauthenticated
 from ..events import Events
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from ..stores.runtime.background import BackgroundTask
 from ..sync import together
 from .agent_sessions import Agents, AgentSession

@@ -6,6 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
+from ..clock import Clock
 from ..core.changes import drafted_change, plan_fields
 from ..core.plans import ID_MAX_LENGTH, LIMITS, Organization, Plan, PlanBook, is_id
 from ..core.temporary_limits import TemporaryLimit, told_apart
@@ -13,7 +14,6 @@ from ..core.timestamps import SECOND
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from ..events import Events
 from ..stores.base import OrganizationSummary, Store, UnreadableState
-from ..stores.memory.windows import Clock
 from ..sync import pause
 from .cursors import check_limit, read_step, using_cursor, write_step
 from .store_errors import asking

@@ -21,10 +21,10 @@ from random import random
 from threading import RLock
 from typing import Final, NamedTuple
 
+from ..clock import Clock
 from ..core.plans import Plan
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..errors import StoreUnavailable
-from ..stores.memory.windows import Clock
 from ..stores.runtime.process_hooks import after_fork_in_child
 from .anonymous_limits import AnonymousLimits
 from .password_hashes import PasswordHashes

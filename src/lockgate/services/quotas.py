@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from ..clock import Clock
 from ..core.digests import Peppers
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.sliding_window import Reading, Window
 from ..errors import RateLimitExceeded
 from ..events import Events
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from .store_errors import asking
 
 

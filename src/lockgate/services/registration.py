@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final, NamedTuple
 from uuid import uuid4
 
+from ..clock import Clock
 from ..core.accounts import Account, AccountDraft, AccountType, read_company
 from ..core.api_keys import ApiKey, KeyDetails, read_name
 from ..core.changes import LOCKGATE, Actor, drafted_change
@@ -19,7 +20,6 @@ from ..events import Events
 from ..sessions import SESSION_COOKIE, SessionVerifier
 from ..sessions.agent_cookie import AgentCookie
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from ..stores.runtime.background import BackgroundTask
 from .agent_sessions import Agents
 from .approval import Approval, Approve, RegistrationRequest, read_proof

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
+from ..clock import Clock
 from ..core.client_address import network_of
 from ..core.digests import Peppers
 from ..core.timestamps import DAY, HOUR
 from ..errors import RateLimitExceeded
 from ..events import Events
 from ..stores.base import Store
-from ..stores.memory.windows import Clock
 from .approval import RegistrationRequest
 from .quotas import Quota
 

@@ -4,10 +4,10 @@ from random import expovariate
 from time import monotonic
 from typing import Final
 
+from ..clock import Clock
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ..events import Events
 from ..stores.base import Removal, Store
-from ..stores.memory.windows import Clock
 from ..stores.runtime.background import BackgroundTask
 from ..stores.runtime.process_hooks import after_fork_in_child
 from ..sync import pause

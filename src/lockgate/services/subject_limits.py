@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
+from ..clock import Clock, wall_clock
 from ..core.bounded_dict import BoundedDict
 from ..core.digests import Peppers
 from ..core.limits import Limit, LimitWindows, windows_of
@@ -12,7 +13,7 @@ from ..core.sliding_window import Reading, Window, empty_state, hit
 from ..core.timestamps import HOUR
 from ..events import Events
 from ..stores.base import Store
-from ..stores.memory.windows import Clock, LocalWindows, wall_clock
+from ..stores.memory.windows import LocalWindows
 from ..stores.runtime.process_hooks import own_lock
 from .store_errors import asking
 

@@ -11,6 +11,7 @@ from itertools import islice
 from time import monotonic, sleep
 from typing import Final, TypeVar, cast
 
+from ..clock import Clock, wall_clock
 from ..core.client_address import budget_of
 from ..core.timestamps import MINUTE
 from ..core.usage_history import UsageHistory
@@ -18,7 +19,6 @@ from ..errors import ConfigurationError, RateLimitExceeded, Refusal
 from ..events import Events, logger
 from ..principal import Principal
 from ..stores.base import HistoryOwner, Store
-from ..stores.memory.windows import Clock, wall_clock
 from ..stores.resilience.failures import is_outage, may_have_counted, traceback_of
 from ..stores.resilience.store import PATIENCE, ResilientStore
 from ..stores.resilience.wrapping import Wrapper

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 
 from lockgate import MemoryStore, Store, run
+from lockgate.clock import wall_clock
 from lockgate.core.key_format import Token
 from lockgate.core.limits import Limit
 from lockgate.core.plans import PlanBook
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.stores.base import Admission, Verdict
-from lockgate.stores.memory.windows import wall_clock
 from lockgate.testing import HandClock
 from lockgate.testing.suite import StoreSuite
 

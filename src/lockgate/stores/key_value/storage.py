@@ -9,12 +9,12 @@ from hashlib import sha256
 from time import sleep
 from typing import Final, NoReturn, TypeAlias, TypeVar
 
+from ...clock import wall_clock
 from ...core.api_keys import Position
 from ...core.timestamps import DAY
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
 from ...errors import HandleTaken
 from ..base import HistoryOwner, IoMode, OutcomeUnknown, StoreError, reading_state
-from ..memory.windows import wall_clock
 from .record import Record
 
 T = TypeVar("T")

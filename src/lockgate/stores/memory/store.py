@@ -5,6 +5,7 @@ from heapq import nsmallest
 from time import time_ns
 from typing import Final, cast
 
+from ...clock import Clock, wall_clock
 from ...core.accounts import Account, AccountDraft, last_use
 from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
 from ...core.changes import ChangeDraft, plan_fields
@@ -44,7 +45,7 @@ from .changes import LocalChanges
 from .holds import LocalBudgets
 from .keys import LocalKeys
 from .usage import LocalHistories
-from .windows import Clock, LocalWindows, wall_clock
+from .windows import LocalWindows
 
 _ADMITTED: Final = Verdict.ADMITTED
 _REMOVED_AT_ONCE: Final = 100

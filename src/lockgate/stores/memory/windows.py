@@ -10,8 +10,6 @@ All give the reading of the third.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
-from time import time_ns
 from typing import Final, NamedTuple
 
 from ...core.bounded_dict import BoundedDict
@@ -34,16 +32,8 @@ from ...core.sliding_window import (
 from .generations import Generations
 from .limits import LimitCells
 
-Clock = Callable[[], int]
-"""Returns the present instant, in microseconds."""
-
 _MAX_REFUSALS: Final = 10_000
 _MAX_COALESCED: Final = 1_000
-
-
-def wall_clock() -> int:
-    """Return the time of this machine, in microseconds since 1970."""
-    return time_ns() // 1000
 
 
 class _CachedRefusal(NamedTuple):

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from ...clock import Clock
 from ...core.bounded_dict import BoundedDict
 from ...core.holds import HoldAction, HoldAnswer, Take
 from ...core.sliding_window import LARGEST, Window
 from ..memory.holds import LocalBudgets
-from ..memory.windows import Clock
 from ..runtime.process_hooks import own_lock
 
 _AT_MOST: Final = 10_000

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Final, Literal
 
+from ...clock import Clock, wall_clock
 from ...core.bounded_dict import BoundedDict
 from ...core.holds import HoldAnswer, Take
 from ...core.limits import LimitWindows, by_limit
 from ...core.sliding_window import Reading, Window
 from ...errors import StoreUnavailable
 from ...events import Events
-from ..memory.windows import Clock, LocalWindows, wall_clock
+from ..memory.windows import LocalWindows
 from ..runtime.process_hooks import own_lock
 from .failures import is_outage, may_have_counted
 from .local_holds import LocalHolds

@@ -28,8 +28,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from ...clock import wall_clock
 from ...errors import ConfigurationError
-from ..memory.windows import wall_clock
 from .statements import Cursor, Rows, Statements, Written, filled, places_for
 
 _SERIALIZATION_FAILURE: Final = "40001"
