@@ -127,7 +127,7 @@ def test_a_copy_from_before_a_lost_change_admits_by_the_fields_of_the_database(
             )
             store: Any = gate.store
             run(store.cache.install(key.key, None, run(store.cache.fill_token("org_1"))))
-            store._compared_servers = object()
+            store.copies.compared_servers = object()
             if addresses:
                 with pytest.raises(AddressNotAllowed):
                     run(gate.authenticate(key.text, address=ELSEWHERE))

@@ -191,7 +191,7 @@ def test_k4_a_replica_that_missed_a_revocation_does_not_admit_the_key(
     assert run(other.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
     run(pair.compare())
     run(pair.compare())
-    assert pair._compared_servers is cache.served_by
+    assert pair.copies.compared_servers is cache.served_by
     assert run(pair.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
     run(pair.close())
     run(other.close())

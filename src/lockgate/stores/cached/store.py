@@ -1,6 +1,6 @@
 """A database as primary store, with a cache before it that serves admissions."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from threading import current_thread, main_thread
@@ -19,7 +19,7 @@ from ...core.plans import Organization, PlanBook
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError
 from ...events import Events
-from ...sync import loop_runs, run, together
+from ...sync import loop_runs, run
 from ..base import (
     REFUSED_BY_STATE,
     UNKNOWN,
@@ -44,6 +44,7 @@ from ..resilience.wrapping import Wrapper
 from ..runtime.background import BackgroundTask
 from ..runtime.process_hooks import at_process_end, ends_without_hooks, logger
 from .base import CacheStore, PrimaryStore
+from .revocation import Copies
 from .usage_buffer import UsageBuffer
 
 T = TypeVar("T")
@@ -51,7 +52,6 @@ T = TypeVar("T")
 CACHE_SHARE: Final = 0.6
 """Share of a request's deadline that the cache has; the rest is for the primary after a failure."""
 _MAX_FILLS: Final = 3
-_FORGOTTEN_AT_ONCE: Final = 64
 _STARTED_WITHOUT_CACHE: Final = (
     "Redis did not answer at the start: until it does, the database verifies keys, and each "
     "process applies limits of its own."
@@ -66,28 +66,8 @@ _ENDS_AT_ONCE: Final = (
 class CachedStore(Wrapper):
     """Keeps keys, plans, accounts and slots in a primary, and serves admissions from a cache.
 
-    The cache holds windows, and copies of keys and plans. A copy is valid only under the fill token
-    of its organization, a random text. This protocol keeps a revoked key out:
-
-    1. **Fill** (:meth:`_fill`): a key without a copy is read from the primary and verified. Then
-       the fill token is taken, the key is read again, and ``install`` keeps the copy only if the
-       token still stands.
-    2. **Change** (:meth:`_change`): a change goes to the primary; then ``forget`` deletes the fill
-       token, and with it every copy of the organization; then the caller has the answer. No
-       admission that starts later finds a copy (K4). A fill that read the key before the change
-       holds a deleted token, so ``install`` refuses its copy (K5).
-    3. **Compare** (:meth:`compare`), twice a second: the primary lists the organizations that
-       changed since the change counter that the cache has caught up to, and their copies are
-       forgotten. That covers a process that died between the two halves of step 2, a cache that
-       was out of reach, and a cache that lost data.
-    4. **Confirm** (:meth:`_confirmed`): from the moment that a server of the cache takes another's
-       place, until step 3 has completed, the primary confirms each admission by a copy. So does a
-       process that has just started.
-    5. **Fallback** (:meth:`_verified`): while the cache is away, the primary alone verifies the
-       key, and local limits apply.
-
-    Only the primary ever sets ``revoked_at``, and no step writes a key back to it, so a revocation
-    is final (K3).
+    The cache holds windows, and copies of keys and plans. A revocation is immediate and final
+    (K3 to K5): :mod:`lockgate.stores.cached.revocation` says how.
 
     Args:
         primary: keeps keys, plans, accounts and slots.
@@ -114,8 +94,7 @@ class CachedStore(Wrapper):
         self._limits = limits
         self._deadline = deadline
         self._patient_until = -inf
-        self._compared_servers: object = None
-        """``served_by`` of the cache at the latest comparison; None before the first."""
+        self.copies: Final = Copies(primary, cache)
         self._usage: Final = UsageBuffer()
         self._background: Final = BackgroundTask(self._run, often=2)
         at_process_end(self)
@@ -158,9 +137,9 @@ class CachedStore(Wrapper):
             if admission.verdict is Verdict.UNKNOWN:
                 with self._rest(asked_at):
                     admission = await self._filled(token, cost, plans, now, address, limits)
-            if self.cache.served_by is not self._compared_servers:
+            if self.copies.may_be_outdated:
                 with self._rest(asked_at):
-                    admission = await self._confirmed(token, admission, address)
+                    admission = await self.copies.confirm(token, admission, address)
         except Exception as failure:
             if not is_outage(failure) or local is None:
                 raise
@@ -283,7 +262,7 @@ class CachedStore(Wrapper):
         change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         revocation = self.primary.revoke_if_live(organization, id, now, change=change)
-        return await self._change(organization, revocation)
+        return await self.copies.change(organization, revocation)
 
     async def update_if(
         self,
@@ -294,7 +273,7 @@ class CachedStore(Wrapper):
         change: ChangeDraft | None = None,
     ) -> bool:
         update = self.primary.update_if(old, new, now, change=change)
-        return await self._change(old.organization, update)
+        return await self.copies.change(old.organization, update)
 
     async def rotate_if(
         self,
@@ -307,7 +286,7 @@ class CachedStore(Wrapper):
         change: ChangeDraft | None = None,
     ) -> ApiKey | None:
         rotation = self.primary.rotate_if(old, new, successor, cap, now, change=change)
-        return await self._change(old.organization, rotation)
+        return await self.copies.change(old.organization, rotation)
 
     async def put_organization(
         self,
@@ -317,10 +296,10 @@ class CachedStore(Wrapper):
         change: ChangeDraft | None = None,
     ) -> None:
         assignment = self.primary.put_organization(organization, now, change=change)
-        await self._change(organization.id, assignment)
+        await self.copies.change(organization.id, assignment)
 
     async def organization_changed(self, id: str) -> None:
-        await self._change(id, self.primary.organization_changed(id))
+        await self.copies.change(id, self.primary.organization_changed(id))
 
     async def claim_if_unclaimed(
         self,
@@ -342,10 +321,10 @@ class CachedStore(Wrapper):
             now=now,
             change=change,
         )
-        return await self._change(organization, claim)
+        return await self.copies.change(organization, claim)
 
     async def sign_out(self, organization: str) -> None:
-        await self._change(organization, self.primary.sign_out(organization))
+        await self.copies.change(organization, self.primary.sign_out(organization))
 
     async def remove_unclaimed(
         self,
@@ -375,25 +354,8 @@ class CachedStore(Wrapper):
             await self._background.finish(self._usage.write(used, self.primary))
 
     async def compare(self) -> None:
-        """Forget the copies of organizations that changed since the last comparison (K4).
-
-        Usually the changing process has forgotten them. It has not if it died before, could not
-        reach the cache, or the cache lost data since.
-        """
-        served_by = self.cache.served_by
-        told = await self.cache.caught_up()
-        changes = await self.primary.changes(told)
-        failure: Exception | None = None
-        for start in range(0, len(changes.organizations), _FORGOTTEN_AT_ONCE):
-            some = changes.organizations[start : start + _FORGOTTEN_AT_ONCE]
-            failures = await together(map(self._forget, some))
-            # A failure for one organization delays no other.
-            failure = next(filter(None, failures), failure)
-        if failure is not None:
-            raise failure
-        if changes.change_counter != told:
-            await self.cache.catch_up(told, changes.change_counter)
-        self._compared_servers = served_by
+        """Forget the copies of organizations that changed since the last comparison (K4)."""
+        await self.copies.compare()
 
     async def flush(self) -> None:
         await self.write_usage()
@@ -447,7 +409,7 @@ class CachedStore(Wrapper):
         """Admit a key of which the cache has no copy: copy it, and ask the cache again."""
         named = (limits,) if limits else ()
         for _ in range(_MAX_FILLS):
-            refused = await self._fill(token)
+            refused = await self.copies.fill(token)
             if refused is not None:
                 return refused
             admission = await self.cache.admit(token, cost, plans, now, address, *named)
@@ -455,51 +417,6 @@ class CachedStore(Wrapper):
                 return admission
         # The key changes faster than it can be copied.
         return await self._verified(token, cost, plans, now, address, limits)
-
-    async def _confirmed(
-        self, token: Token, admission: Admission, address: str | None
-    ) -> Admission:
-        """Confirm an admission by a copy that may be outdated: ask the primary about the key.
-
-        The key that is returned has the primary's fields, such as its scopes.
-        """
-        verdict, copy, _, reading, _ = admission
-        if verdict is not Verdict.ADMITTED or copy is None or reading is None:
-            return admission
-        key = await self._find(token)
-        if key is None:
-            return UNKNOWN
-        state = key.state(reading.now)
-        if state is not KeyState.ACTIVE:
-            return Admission(REFUSED_BY_STATE[state], key)
-        if key.details is not None and not key.details.allows(address):
-            return Admission(Verdict.ELSEWHERE, key)
-        return admission._replace(key=ApiKey(*key[:-2], *copy[-2:]))
-
-    async def _fill(self, token: Token) -> Admission | None:
-        """Copy a key into the cache; return the refusal of a key that is wrong or revoked.
-
-        Only a token with the right secret causes a copy.
-        """
-        key = await self._find(token)
-        if key is None:
-            return UNKNOWN
-        fill_token = await self.cache.fill_token(key.organization)
-        key = await self.primary.find(token.handle)  # Again: this reading is newer than the token.
-        if key is None:
-            return UNKNOWN
-        if key.revoked_at is not None:
-            return Admission(Verdict.REVOKED, key)
-        placed = await self.primary.organization(key.organization)
-        await self.cache.install(key, placed, fill_token)
-        return None
-
-    async def _find(self, token: Token) -> ApiKey | None:
-        key = await self.primary.find(token.handle)
-        if key is None:
-            token.matches_nobody()
-            return None
-        return key if token.accepts(key) else None
 
     async def _verified(
         self,
@@ -513,7 +430,7 @@ class CachedStore(Wrapper):
     ) -> Admission:
         """Verify a key by the primary alone, and charge the cache, or local limits after its
         failure."""
-        key = await self._find(token)
+        key = await self.copies.find(token)
         if key is None:
             return UNKNOWN
         at = now
@@ -539,21 +456,6 @@ class CachedStore(Wrapper):
         last = max(reading.now, key.last_used_at or 0)
         key = key._replace(request_count=key.request_count + 1, last_used_at=last)
         return Admission(Verdict.ADMITTED, key, plan, reading, named)
-
-    async def _change(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
-        """Change the primary, and forget the copies before the caller has the answer."""
-        try:
-            return await change
-        finally:
-            await self.cache.forget(organization)
-
-    async def _forget(self, organization: str) -> Exception | None:
-        """Forget the copies of an organization; return the failure, if any."""
-        try:
-            await self.cache.forget(organization)
-        except Exception as failed:
-            return failed
-        return None
 
     async def _run(self) -> None:
         try:

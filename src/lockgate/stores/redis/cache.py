@@ -1,50 +1,34 @@
-"""Redis as the cache of a :class:`CachedStore`, and the change counter that ends cached refusals.
+"""Redis as the cache of a :class:`CachedStore`.
 
 Copies are kept like the records of a single store, under other names, so an admission is the same
 script. The hash of an organization with copies also holds their fill token, and expires as a whole.
 """
 
-from abc import abstractmethod
 from os import urandom
-from secrets import randbits
-from typing import Any, Final
+from typing import Final
 
 from ...core.api_keys import ApiKey
 from ...core.plans import Organization
-from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
+from ...core.timestamps import MILLISECOND
 from ..cached.base import COPIES_LAST, CacheStore
 from ..runtime.per_loop import PerLoop
+from .change_counter import COUNTERS_LAST, ChangeCounter
 from .codec import Claim, write_claim, write_placement, write_record
-from .error_hints import LossReport
-from .key_names import ORGANIZATION, Names, fields_of, slot_of
+from .key_names import ORGANIZATION, fields_of, slot_of
 from .transport.client import RedisClient, confirmed
-from .transport.commands import Call, Script, command, invocation, number
+from .transport.commands import Script, command, invocation, number
 
 _FILL_TOKEN: Final = Script("cache.lua", "fill_token", ORGANIZATION, repeatable=True)
 _INSTALL: Final = Script("cache.lua", "install", ORGANIZATION, repeatable=True)
 _REPLACE: Final = Script("cache.lua", "replace")
 _FILL_TOKEN_BYTES: Final = 16
 _COPIES_LAST: Final = b"%d" % (COPIES_LAST // MILLISECOND)
-_COUNTER_LASTS: Final = DAY - MINUTE
-"""Microseconds after a change for which Redis is certain to keep the change counter."""
-_COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
-_OUT_OF_ORDER: Final = 10 * SECOND
-"""Microseconds: the earlier of two concurrent changes may write its counter this much later."""
-_RANDOM_BITS: Final = 10
 
 
-class Cache(CacheStore):
+class Cache(ChangeCounter, CacheStore):
     """The verbs of :class:`~lockgate.stores.cached.base.CacheStore`."""
 
     clients: PerLoop[RedisClient]
-    _names: Names
-    _losses: LossReport
-    _latest_counter: int | None = None
-    """The change counter as this process read it last."""
-
-    @abstractmethod
-    async def _ask(self, call: Call, organization: str | None = None) -> Any:
-        """Make a call and return its reply."""
 
     @property
     def served_by(self) -> object:
@@ -89,7 +73,7 @@ class Cache(CacheStore):
     @confirmed
     async def catch_up(self, before: int | None, change_counter: int) -> bool:
         name = await self._caught_up_name()
-        values = number(before), number(change_counter), _COUNTERS_LAST
+        values = number(before), number(change_counter), COUNTERS_LAST
         return bool(await self._ask(invocation(_REPLACE, slot_of(name), [name], *values)))
 
     async def _caught_up_name(self) -> bytes:
@@ -99,41 +83,3 @@ class Cache(CacheStore):
         the latest deletions of copies, and a counter kept by another primary does not know that.
         """
         return self._names.caught_up(await self.clients.here().arrangement())
-
-    async def change_counter(self) -> int | None:
-        name = self._names.change_counter
-        found = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-        before = self._latest_counter
-        if found is None:
-            counter = await self._count_change()
-            if before is not None and _time_of(counter) - _time_of(before) < _COUNTER_LASTS:
-                self._losses.report()
-        else:
-            counter = int(found)
-            if (
-                before is not None
-                and _time_of(counter) < _time_of(before) - _OUT_OF_ORDER
-                # Without a loss of data, the counter steps back only if the clock does.
-                and await self.now() >= _time_of(before)
-            ):
-                self._losses.report()
-        self._latest_counter = counter
-        return counter
-
-    async def _count_change(self) -> int:
-        """Set the change counter to a new, unique value, and return the value.
-
-        The value is the server's time with random bits below, so it never repeats, not even after
-        the server lost its data. Verbs call this after the change and before they return; if it
-        fails, the verb fails and can be repeated.
-        """
-        name = self._names.change_counter
-        counter = (await self.now() << _RANDOM_BITS) | randbits(_RANDOM_BITS)
-        values = name, number(counter), b"PX", _COUNTERS_LAST
-        await self._ask(command(slot_of(name), b"SET", *values, repeatable=True))
-        return counter
-
-
-def _time_of(counter: int) -> int:
-    """Return when a change counter was set, in microseconds by the server's clock."""
-    return counter >> _RANDOM_BITS

@@ -1,0 +1,74 @@
+"""The change counter in Redis: each change to keys or plans replaces it.
+
+Processes read it once a second and forget cached refusals that are older than it. Admissions do
+not depend on it: ``admit.lua`` compares each key with its record, which a revocation has replaced.
+"""
+
+from abc import abstractmethod
+from secrets import randbits
+from typing import Any, Final
+
+from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
+from ..base import Store
+from .error_hints import LossReport
+from .key_names import Names, slot_of
+from .transport.commands import Call, command, number
+
+_COUNTER_LASTS: Final = DAY - MINUTE
+"""Microseconds after a change for which Redis is certain to keep the change counter."""
+COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
+"""The life of a counter in Redis, in milliseconds."""
+_OUT_OF_ORDER: Final = 10 * SECOND
+"""Microseconds: the earlier of two concurrent changes may write its counter this much later."""
+_RANDOM_BITS: Final = 10
+
+
+class ChangeCounter(Store):
+    """The verb ``change_counter``, and its counterpart for the verbs that change."""
+
+    _names: Names
+    _losses: LossReport
+    _latest_counter: int | None = None
+    """The change counter as this process read it last."""
+
+    @abstractmethod
+    async def _ask(self, call: Call, organization: str | None = None) -> Any:
+        """Make a call and return its reply."""
+
+    async def change_counter(self) -> int | None:
+        name = self._names.change_counter
+        found = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
+        before = self._latest_counter
+        if found is None:
+            counter = await self._count_change()
+            if before is not None and _time_of(counter) - _time_of(before) < _COUNTER_LASTS:
+                self._losses.report()
+        else:
+            counter = int(found)
+            if (
+                before is not None
+                and _time_of(counter) < _time_of(before) - _OUT_OF_ORDER
+                # Without a loss of data, the counter steps back only if the clock does.
+                and await self.now() >= _time_of(before)
+            ):
+                self._losses.report()
+        self._latest_counter = counter
+        return counter
+
+    async def _count_change(self) -> int:
+        """Set the change counter to a new, unique value, and return the value.
+
+        The value is the server's time with random bits below, so it never repeats, not even after
+        the server lost its data. Verbs call this after the change and before they return; if it
+        fails, the verb fails and can be repeated.
+        """
+        name = self._names.change_counter
+        counter = (await self.now() << _RANDOM_BITS) | randbits(_RANDOM_BITS)
+        values = name, number(counter), b"PX", COUNTERS_LAST
+        await self._ask(command(slot_of(name), b"SET", *values, repeatable=True))
+        return counter
+
+
+def _time_of(counter: int) -> int:
+    """Return when a change counter was set, in microseconds by the server's clock."""
+    return counter >> _RANDOM_BITS
