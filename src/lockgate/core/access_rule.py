@@ -71,28 +71,11 @@ class Rule:
         answers_refusals: bool = False,
         limits: Iterable[Limit] = (),
     ) -> None:
-        if not (is_whole(cost) and 1 <= cost <= LARGEST):
-            raise ConfigurationError(
-                f"A rule's cost is a whole number of at least 1, not {cost!r}."
-            )
-        if slot not in (False, True, "background"):
-            raise ConfigurationError(f"slot is True, False or 'background', not {slot!r}.")
+        _check_cost_and_slot(cost, slot)
         limits = tuple(limits)
         check_limits(limits)
-        by = {limit.subject for limit in limits}
-        if public and (requires is not None or cost > 1 or slot or by - {"address", "function"}):
-            raise ConfigurationError(
-                "A public rule has no scope, no cost, no slot and no limit but by address or by a "
-                "function: no key is there to hold them."
-            )
-        if "user" in by and "session" not in accepts:
-            raise ConfigurationError(
-                "A rule with a limit by user accepts sessions: keys belong to no user."
-            )
-        if "session" in accepts and any(limit.by == "key" for limit in limits):
-            raise ConfigurationError(
-                "A rule that accepts sessions has no limit by key: sessions have none."
-            )
+        asks_nothing = requires is None and cost == 1 and not slot
+        _check_subjects(limits, accepts, public=public, asks_nothing=asks_nothing)
         self.requires: Requirement | None = None if requires is None else requirement(requires)
         self.cost: Final = cost
         self.limits: Final = limits
@@ -155,6 +138,44 @@ class Rule:
 
     def __hash__(self) -> int:
         return hash((self.requires, self.cost, self.accepts, self.public))
+
+
+def _check_cost_and_slot(cost: int, slot: SlotUse) -> None:
+    if not (is_whole(cost) and 1 <= cost <= LARGEST):
+        raise ConfigurationError(f"A rule's cost is a whole number of at least 1, not {cost!r}.")
+    if slot not in (False, True, "background"):
+        raise ConfigurationError(f"slot is True, False or 'background', not {slot!r}.")
+
+
+def _check_subjects(
+    limits: tuple[Limit, ...],
+    accepts: tuple[Credential, ...],
+    *,
+    public: bool,
+    asks_nothing: bool,
+) -> None:
+    """Raise where no credential is there for a limit, or for the rest of a public rule.
+
+    Args:
+        limits: the limits of the rule.
+        accepts: the credentials that it accepts.
+        public: whether it takes none.
+        asks_nothing: whether it has no scope, no cost and no slot.
+    """
+    subjects = {limit.subject for limit in limits}
+    if public and (not asks_nothing or subjects - {"address", "function"}):
+        raise ConfigurationError(
+            "A public rule has no scope, no cost, no slot and no limit but by address or by a "
+            "function: no key is there to hold them."
+        )
+    if "user" in subjects and "session" not in accepts:
+        raise ConfigurationError(
+            "A rule with a limit by user accepts sessions: keys belong to no user."
+        )
+    if "key" in subjects and "session" in accepts:
+        raise ConfigurationError(
+            "A rule that accepts sessions has no limit by key: sessions have none."
+        )
 
 
 PUBLIC: Final = Rule(public=True)
