@@ -9,6 +9,7 @@ database, below the methods that they wrap.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import time_ns
 from typing import Final
 
@@ -23,9 +24,9 @@ from opentelemetry.trace import (
 )
 
 from .gate import Gate
-from .metrics import StoreCall
+from .metrics import Metrics, StoreCall
 
-Observations = Iterable[Observation]
+Observe = Callable[[Metrics], Iterable[Observation]]
 
 _SECOND: Final = 1_000_000_000
 """In nanoseconds, as spans tell the time."""
@@ -49,101 +50,123 @@ def instrument(
         meter_provider: None: the global one.
         tracer_provider: None: the global one.
     """
-    metrics = gate.metrics
-    metrics.times_calls = True
-    metrics.on_call = _tracing(get_tracer("lockgate", tracer_provider=tracer_provider))
+    gate.metrics.times_calls = True
+    gate.metrics.on_call = partial(_trace, get_tracer("lockgate", tracer_provider=tracer_provider))
     meter = get_meter("lockgate", meter_provider=meter_provider)
 
-    def callback(observe: Callable[[], Observations]) -> Callable[[CallbackOptions], Observations]:
-        return lambda _: list(observe())
+    def callback(observe: Observe, _: CallbackOptions) -> list[Observation]:
+        return list(observe(gate.metrics))
 
-    def admitted() -> Observations:
-        for plan, number in metrics.admitted.copy().items():
-            yield Observation(number, {"lockgate.plan": plan})
+    for name, observe, unit, description in _COUNTERS:
+        meter.create_observable_counter(name, [partial(callback, observe)], unit, description)
+    name, observe, unit, description = _OPEN_BREAKERS
+    meter.create_observable_up_down_counter(name, [partial(callback, observe)], unit, description)
 
-    def refused() -> Observations:
-        for (code, plan, window, shadowed), number in metrics.refused.items():
-            yield Observation(
-                number,
-                {
-                    "error.type": code,
-                    "lockgate.plan": plan,
-                    "lockgate.window": window,
-                    "lockgate.shadowed": shadowed,
-                },
-            )
 
-    def events() -> Observations:
-        for name, number in metrics.watched_events().items():
-            yield Observation(number, {"lockgate.event": name})
-
-    def repeated() -> Observations:
-        yield Observation(metrics.repeated_refusals)
-
-    def local() -> Observations:
-        for outcome, number in metrics.watched_decisions().items():
-            yield Observation(number, {"lockgate.outcome": outcome})
-
-    def batches() -> Observations:
-        yield Observation(metrics.batches)
-
-    def batched() -> Observations:
-        yield Observation(metrics.batched)
-
-    def pipelines() -> Observations:
-        yield Observation(metrics.pipelines.sent)
-
-    def pipelined() -> Observations:
-        yield Observation(metrics.pipelines.calls)
-
-    def breakers() -> Observations:
-        open_breakers = metrics.open_breakers.copy()
-        yield Observation(len(open_breakers))
-
-    def calls() -> Observations:
-        for verb, histogram in metrics.store_calls.copy().items():
-            yield Observation(sum(histogram.counts), {"lockgate.store.verb": verb})
-
-    def seconds() -> Observations:
-        for verb, histogram in metrics.store_calls.copy().items():
-            yield Observation(histogram.total, {"lockgate.store.verb": verb})
-
-    counters: list[tuple[str, Callable[[], Observations], str, str]] = [
-        ("lockgate.requests.admitted", admitted, "{request}", "Admitted requests."),
-        ("lockgate.requests.refused", refused, "{request}", "Refused requests."),
-        ("lockgate.events", events, "{event}", "Events by name."),
-        ("lockgate.refusals.repeated", repeated, "{request}", "Requests refused from memory."),
-        ("lockgate.decisions.local", local, "{request}", "Requests limited without their store."),
-        ("lockgate.store.batches", batches, "{transaction}", "Transactions that admit."),
-        ("lockgate.store.batched", batched, "{request}", "Admissions in these transactions."),
-        ("lockgate.store.pipelines", pipelines, "{pipeline}", "Pipelines to Redis."),
-        ("lockgate.store.pipelined", pipelined, "{call}", "Calls in these pipelines."),
-        ("lockgate.store.calls", calls, "{call}", "Calls of the store."),
-        ("lockgate.store.time", seconds, "s", "Time in calls of the store."),
-    ]
-    for name, observe, unit, description in counters:
-        meter.create_observable_counter(name, [callback(observe)], unit, description)
-    meter.create_observable_up_down_counter(
-        "lockgate.breakers.open", [callback(breakers)], "{breaker}", "Open circuit breakers."
+def _trace(tracer: Tracer, call: StoreCall) -> None:
+    """Make a span of a call that has ended, below the current one."""
+    if not get_current_span().is_recording():
+        return
+    end = time_ns()
+    span = tracer.start_span(
+        f"lockgate {call.verb}",
+        kind=SpanKind.CLIENT,
+        attributes={"db.system.name": call.system, "db.operation.name": call.verb},
+        start_time=end - round(call.seconds * _SECOND),
     )
+    if call.error is not None:
+        span.set_attribute("error.type", call.error)
+        span.set_status(StatusCode.ERROR)
+    span.end(end)
 
 
-def _tracing(tracer: Tracer) -> Callable[[StoreCall], None]:
-    """Return a function that makes a span of a call that has ended."""
+def _admitted(metrics: Metrics) -> Iterable[Observation]:
+    for plan, number in metrics.admitted.copy().items():
+        yield Observation(number, {"lockgate.plan": plan})
 
-    def trace(call: StoreCall) -> None:
-        if not get_current_span().is_recording():
-            return
-        end = time_ns()
-        span = tracer.start_span(
-            f"lockgate {call.verb}",
-            kind=SpanKind.CLIENT,
-            attributes={"db.system.name": call.system, "db.operation.name": call.verb},
-            start_time=end - round(call.seconds * _SECOND),
+
+def _refused(metrics: Metrics) -> Iterable[Observation]:
+    for (code, plan, window, shadowed), number in metrics.refused.items():
+        yield Observation(
+            number,
+            {
+                "error.type": code,
+                "lockgate.plan": plan,
+                "lockgate.window": window,
+                "lockgate.shadowed": shadowed,
+            },
         )
-        if call.error is not None:
-            span.set_attribute("error.type", call.error)
-            span.set_status(StatusCode.ERROR)
-        span.end(end)
 
-    return trace
+
+def _events(metrics: Metrics) -> Iterable[Observation]:
+    for name, number in metrics.watched_events().items():
+        yield Observation(number, {"lockgate.event": name})
+
+
+def _decisions(metrics: Metrics) -> Iterable[Observation]:
+    for outcome, number in metrics.watched_decisions().items():
+        yield Observation(number, {"lockgate.outcome": outcome})
+
+
+def _calls(metrics: Metrics) -> Iterable[Observation]:
+    for verb, histogram in metrics.store_calls.copy().items():
+        yield Observation(sum(histogram.counts), {"lockgate.store.verb": verb})
+
+
+def _seconds(metrics: Metrics) -> Iterable[Observation]:
+    for verb, histogram in metrics.store_calls.copy().items():
+        yield Observation(histogram.total, {"lockgate.store.verb": verb})
+
+
+def _number(read: Callable[[Metrics], int]) -> Observe:
+    """Observe one number without attributes."""
+    return lambda metrics: [Observation(read(metrics))]
+
+
+_Counter = tuple[str, Observe, str, str]
+"""Name, observations, unit and description."""
+
+_COUNTERS: Final[tuple[_Counter, ...]] = (
+    ("lockgate.requests.admitted", _admitted, "{request}", "Admitted requests."),
+    ("lockgate.requests.refused", _refused, "{request}", "Refused requests."),
+    ("lockgate.events", _events, "{event}", "Events by name."),
+    (
+        "lockgate.refusals.repeated",
+        _number(lambda metrics: metrics.repeated_refusals),
+        "{request}",
+        "Requests refused from memory.",
+    ),
+    ("lockgate.decisions.local", _decisions, "{request}", "Requests limited without their store."),
+    (
+        "lockgate.store.batches",
+        _number(lambda metrics: metrics.batches),
+        "{transaction}",
+        "Transactions that admit.",
+    ),
+    (
+        "lockgate.store.batched",
+        _number(lambda metrics: metrics.batched),
+        "{request}",
+        "Admissions in these transactions.",
+    ),
+    (
+        "lockgate.store.pipelines",
+        _number(lambda metrics: metrics.pipelines.sent),
+        "{pipeline}",
+        "Pipelines to Redis.",
+    ),
+    (
+        "lockgate.store.pipelined",
+        _number(lambda metrics: metrics.pipelines.calls),
+        "{call}",
+        "Calls in these pipelines.",
+    ),
+    ("lockgate.store.calls", _calls, "{call}", "Calls of the store."),
+    ("lockgate.store.time", _seconds, "s", "Time in calls of the store."),
+)
+_OPEN_BREAKERS: Final[_Counter] = (
+    "lockgate.breakers.open",
+    _number(lambda metrics: len(metrics.open_breakers)),
+    "{breaker}",
+    "Open circuit breakers.",
+)
