@@ -22,6 +22,7 @@ from .new_keys import (
     CreatedKey,
     check_new_key,
     draft_key,
+    expiry,
     refuse_problems,
     retry_taken_handles,
 )
@@ -122,11 +123,7 @@ class Keys(KeyChanges):
 
         now = self._now()
         with asking(self._events):
-            expires_at = None
-            if lifetime is not None:
-                # The seal covers the instant, so it is read first; the insert uses the same one.
-                now = await self._store.now() if now is None else now
-                expires_at = now + lifetime
+            expires_at, now = await expiry(self._store, lifetime, now)
 
             async def insert() -> CreatedKey:
                 draft, text = draft_key(

@@ -16,6 +16,7 @@ from ..core.row_seals import sealed_draft
 from ..core.scopes import Catalogue
 from ..errors import HandleTaken, InvalidRequest, Problem
 from ..sessions import Session
+from ..stores.base import Store
 
 T = TypeVar("T")
 
@@ -89,6 +90,25 @@ async def retry_taken_handles(insert: Callable[[], Awaitable[T]]) -> T:
         with suppress(HandleTaken):
             return await insert()
     raise RuntimeError("every handle drawn is taken: is the random source random?")
+
+
+async def expiry(
+    store: Store, lifetime: int | None, now: int | None
+) -> tuple[int | None, int | None]:
+    """Return the expiry of a new key, and the instant at which to insert it; None: the store's.
+
+    The seal covers the expiry, so the store's clock is read first, and the insert uses the same
+    instant.
+
+    Args:
+        store: tells the time.
+        lifetime: of the key, in microseconds; None: it never expires.
+        now: the present instant; None: the store's clock.
+    """
+    if lifetime is None:
+        return None, now
+    now = await store.now() if now is None else now
+    return now + lifetime, now
 
 
 def check_new_key(

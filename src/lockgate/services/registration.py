@@ -26,7 +26,7 @@ from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
 from .email_addresses import read_email
-from .new_keys import AGENT, draft_key, refuse_problems, retry_taken_handles
+from .new_keys import AGENT, draft_key, expiry, refuse_problems, retry_taken_handles
 from .registration_budgets import RegistrationBudgets
 from .rejected_rows import RejectedRows
 from .store_errors import asking
@@ -147,16 +147,8 @@ class AgentAccounts:
         cookie: str | None = None,
     ) -> None:
         self.dashboard_url: Final = _dashboard_url(registration, public_url)
-        if people is None:
-            raise ConfigurationError(
-                "What agents register is claimed by people who have signed in: give the gate a "
-                "session verifier, such as Gate(..., sessions=SignedCookie([secret]))."
-            )
-        if format.environment == DASHBOARD:
-            raise ConfigurationError(
-                f"Keys of the environment {DASHBOARD!r} would look like dashboard tokens: "
-                "call it otherwise."
-            )
+        people = _verifier_of_people(people)
+        _check_environment(format)
         self.development: Final = registration.development
         self.cookie: Final = cookie or SESSION_COOKIE
         self._store = store
@@ -179,10 +171,7 @@ class AgentAccounts:
             per_email=registration.per_email,
             per_service=registration.per_service,
         )
-        days = registration.remove_unclaimed_after_days
-        # A session of the last sign-in may have been used until its expiry.
-        session = registration.session_seconds * SECOND
-        self._idle = None if days is None else int(days * DAY) + session
+        self._idle = _removed_after(registration)
         self._removal: Final = BackgroundTask(self._remove_some)
         self._next_removal = monotonic() + expovariate(1) * _REMOVED_EVERY
         self.trusts_provider: Final = registration.trust_provider_organizations
@@ -262,11 +251,8 @@ class AgentAccounts:
         self, agent_name: str, email: str, company: str | None, actor: Actor | None = None
     ) -> Registered:
         async def register() -> tuple[Account, ApiKey, str, str]:
-            organization, now = f"org_{uuid4().hex}", self._now()
-            expires_at = None
-            if self._max_age is not None:
-                now = await self._store.now() if now is None else now
-                expires_at = now + self._max_age
+            organization = f"org_{uuid4().hex}"
+            expires_at, now = await expiry(self._store, self._max_age, self._now())
             details = KeyDetails(created_by=None if actor is None else AGENT).or_none()
             key, text = draft_key(
                 self._format, organization, agent_name, expires_at=expires_at, details=details
@@ -338,6 +324,40 @@ class AgentAccounts:
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
+
+
+def _verifier_of_people(people: SessionVerifier | None) -> SessionVerifier:
+    """Return the session verifier of people, who claim accounts.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if people is None:
+        raise ConfigurationError(
+            "What agents register is claimed by people who have signed in: give the gate a "
+            "session verifier, such as Gate(..., sessions=SignedCookie([secret]))."
+        )
+    return people
+
+
+def _check_environment(format: KeyFormat) -> None:
+    if format.environment == DASHBOARD:
+        raise ConfigurationError(
+            f"Keys of the environment {DASHBOARD!r} would look like dashboard tokens: "
+            "call it otherwise."
+        )
+
+
+def _removed_after(registration: Registration) -> int | None:
+    """Return the microseconds after the last sign-in when an unclaimed account is removed; None:
+    never.
+
+    A session of that sign-in may have been used until its expiry.
+    """
+    days = registration.remove_unclaimed_after_days
+    if days is None:
+        return None
+    return int(days * DAY) + registration.session_seconds * SECOND
 
 
 def _dashboard_url(registration: Registration, public_url: str | None) -> str:
