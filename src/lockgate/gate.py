@@ -172,12 +172,11 @@ class Gate:
         usage_addresses: bool = True,
     ) -> None:
         of_keys, of_web = options(KeyOptions, key_options), options(WebOptions, web_options)
-        of_slots, of_store = (
-            options(SlotOptions, slot_options),
-            options(StoreOptions, store_options),
-        )
-        systems = tuple(legacy)
+        of_slots, of_holds = options(SlotOptions, slot_options), options(HoldOptions, hold_options)
+        of_store, systems = options(StoreOptions, store_options), tuple(legacy)
         self._opened = open_store(store) if isinstance(store, str) else checked(store)
+
+        # Credentials, and what they may do.
         self._peppers = Peppers(
             peppers,
             next_pepper=next_pepper,
@@ -185,37 +184,45 @@ class Gate:
             accept_unsealed=of_keys.accept_unsealed,
         )
         self.format: Final = KeyFormat(brand, environment, self._peppers, systems)
+        self.known: Final = VerifiedKeyCache()
         self.plans: Final = plans or PlanBook()
         self.catalogue: Final = _catalogue(catalogue)
         self.session_access: Final = SessionAccess(
             *(session_options, sessions, registration, systems, self.catalogue)
         )
-        self.origins: Final = frozenset(
-            map(origin_of, [*([public_url] if public_url else []), *of_web.allowed_origins])
-        )
+
+        # Requests and responses.
+        self.origins: Final = _origins(public_url, of_web)
         self.addresses: Final = ClientAddresses(trusted_proxies)
         self.prefix: Final = of_web.prefix
         self.key_header: Final = of_web.header
         """The further header for keys in lower case; None: only ``Authorization`` holds keys."""
         self.error_body: Final = of_web.error_body
         self.health: Final = of_web.health
+        self.headers, self.text_headers = (
+            (all_headers, all_text) if of_web.draft_headers else (rate_headers, rate_text)
+        )
+        """Build the rate-limit headers of a plan and a reading, as bytes and as text (D23)."""
+
+        # The store, its events, and the limits of this process.
+        self.clock: Final = clock
         self.events: Final = Events(observer)
         self.metrics: Final = self.events.metrics
         """Counters of admissions, refusals and events (:class:`~lockgate.metrics.Metrics`)."""
         self._admitted: Final = self.events.admit
-        self._deadline, self._local_limits = (
-            of_store.deadline,
-            LocalLimits(of_store.on_failure, of_store.fleet, self.events),
-        )
+        self._deadline = of_store.deadline
+        self._local_limits = LocalLimits(of_store.on_failure, of_store.fleet, self.events)
         self.store: Final = resilient(self._opened, self.events, self._local_limits, self._deadline)
         self.anonymous: Final = AnonymousLimits(anonymous, clock)
         """Budgets of client addresses for public routes, and of sessions for free reads."""
         self.failures: Final = AnonymousLimits(anonymous, clock)
         """Budgets of client addresses for requests without a valid credential."""
         self.forwarding: Final = ForwardedHeaders(self.events, expected=self.addresses.trusts_any)
-        self.known: Final = VerifiedKeyCache()
-        watch = clock, self.events
         self.rejections: Final = RejectedRows(self.events)
+        self.readiness: Final = Readiness(self.store, self.events, lacks_origin=self._lacks_origin)
+
+        # The services.
+        watch = clock, self.events
         self.legacy: Final = ImportedKeys(
             systems, self.store, self._peppers, self.catalogue, of_keys.cap, *watch
         )
@@ -233,6 +240,7 @@ class Gate:
             if registration
             else None
         )
+        self.sessions: Final = self.accounts.agents if self.accounts else sessions
         self.leaks: Final = (
             LeakedKeys(
                 *(leak_reports, self.store, self.format, self.legacy, self.keys),
@@ -242,17 +250,7 @@ class Gate:
             else None
         )
         """Takes reports of leaked keys; None: the gate takes none."""
-        self.sessions: Final = self.accounts.agents if self.accounts else sessions
-        self.readiness: Final = Readiness(
-            self.store,
-            self.events,
-            lacks_origin=self.session_access.uses_cookies and not self.origins,
-        )
         self.organizations: Final = Organizations(self.store, self.plans, *watch)
-        self._explanations: Final = Explanations(
-            *(self.store, self.format, self.legacy.kept_schemes, self.plans),
-            *(self._limits_of_rules, *watch),
-        )
         self.recorder: Final = (
             UsageRecorder(self.store, self.events, clock, addresses=usage_addresses)
             if usage_history
@@ -262,22 +260,11 @@ class Gate:
             Thresholds(self.events) if usage_history or observer is not None else None
         )
         self.slots: Final = ConcurrencySlots(
-            self.store,
-            self.organizations,
-            self.format,
-            of_slots.lease,
-            of_slots.retry_after,
-            *watch,
-            self._pair_store,
-            self.recorder,
+            *(self.store, self.organizations, self.format, of_slots.lease, of_slots.retry_after),
+            *(*watch, self._pair_store, self.recorder),
         )
         self.holds: Final = Holds(
-            self.store,
-            options(HoldOptions, hold_options),
-            *watch,
-            self._pair_store,
-            self.recorder,
-            self._known_limits,
+            *(self.store, of_holds, *watch, self._pair_store, self.recorder, self._known_limits)
         )
         self.streams: Final = (
             OpenStreams(self.store, self.accounts.agents if self.accounts else None, *watch)
@@ -285,11 +272,6 @@ class Gate:
             else None
         )
         """The open streams that end with their key or session; None: they outlive it."""
-        self.clock: Final = clock
-        self.headers, self.text_headers = (
-            (all_headers, all_text) if of_web.draft_headers else (rate_headers, rate_text)
-        )
-        """Build the rate-limit headers of a plan and a reading, as bytes and as text (D23)."""
         self._warn()
 
     @property
@@ -312,6 +294,11 @@ class Gate:
         """
         await self.readiness.prepare()
 
+    @property
+    def _lacks_origin(self) -> bool:
+        """Whether sessions have a cookie, but no page may write with one."""
+        return self.session_access.uses_cookies and not self.origins
+
     @cached_property
     def changes(self) -> Changes:
         """Return the change log: a record of each change to keys, plans and accounts (D44)."""
@@ -321,6 +308,13 @@ class Gate:
     def subjects(self) -> SubjectLimits:
         """Return the counts of named limits by address, user or a function of the host."""
         return SubjectLimits(self.store, self._peppers, self.clock, self.events)
+
+    @cached_property
+    def _explanations(self) -> Explanations:
+        return Explanations(
+            *(self.store, self.format, self.legacy.kept_schemes, self.plans),
+            *(self._limits_of_rules, self.clock, self.events),
+        )
 
     @cached_property
     def sync(self) -> SyncGate:
@@ -864,7 +858,7 @@ class Gate:
 
     def _warn(self) -> None:
         """Log warnings for settings that keep pages out, or let a writer of the database in."""
-        if self.session_access.uses_cookies and not self.origins:
+        if self._lacks_origin:
             logger.warning("%s", _NO_ORIGIN)
         peppers = self._peppers
         if not peppers.seals:
@@ -879,6 +873,11 @@ class Gate:
 def _check_cost(cost: int) -> None:
     if not (is_whole(cost) and 1 <= cost <= LARGEST):
         raise ConfigurationError(f"A cost is a whole number from 1 to 2**53 - 1, not {cost!r}.")
+
+
+def _origins(public_url: str | None, of_web: WebOptions) -> frozenset[bytes]:
+    """Return the origins whose pages may write with a session."""
+    return frozenset(map(origin_of, [*filter(None, [public_url]), *of_web.allowed_origins]))
 
 
 def _catalogue(given: object) -> Catalogue:
