@@ -11,8 +11,10 @@ SHELL: Final = "shell"
 """``created_by`` of a key that was created from the shell, unless the operator says otherwise."""
 
 
-def _pairs(example: str) -> Callable[..., dict[str, str]]:
-    """Return a callback that reads values such as the example into a dict."""
+def _pairs_option(
+    *names: str, metavar: str, example: str, help: str
+) -> Callable[[Command], Command]:
+    """Return an option that is repeated for each pair, such as the example, and gives a dict."""
 
     def read(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, str]:
         pairs: dict[str, str] = {}
@@ -24,28 +26,18 @@ def _pairs(example: str) -> Callable[..., dict[str, str]]:
                 raise click.BadParameter(f"{name!r} has two values.")
         return pairs
 
-    return read
+    return click.option(*names, multiple=True, metavar=metavar, callback=read, help=help)
 
 
 def labels_option(help: str) -> Callable[[Command], Command]:
     """Return the option ``--label NAME=VALUE``, repeated, which gives a dict."""
-    return click.option(
-        *("--label", "labels"),
-        multiple=True,
-        metavar="NAME=VALUE",
-        callback=_pairs("team=ci"),
-        help=help,
-    )
+    return _pairs_option("--label", "labels", metavar="NAME=VALUE", example="team=ci", help=help)
 
 
 def limits_option(help: str) -> Callable[[Command], Command]:
     """Return the option ``--limit NAME=RATES``, repeated, which gives a dict."""
-    return click.option(
-        *("--limit", "limits"),
-        multiple=True,
-        metavar="NAME=RATES",
-        callback=_pairs("export=3/hour"),
-        help=help,
+    return _pairs_option(
+        "--limit", "limits", metavar="NAME=RATES", example="export=3/hour", help=help
     )
 
 

@@ -8,11 +8,11 @@ from secrets import token_hex
 from typing import Final, NamedTuple, Self
 
 from .holds import PREFIX
-from .limits import WINDOWS_AT_MOST
+from .limits import NAME, WINDOWS_AT_MOST
 from .plans import is_id
 
 _SECRET: Final = re.compile(r"[0-9a-f]{32}")
-_FIELD: Final = re.compile(r"[a-z][a-z0-9_-]{0,63} [1-9][0-9]{0,4}( [!-~]{1,64})?")
+_FIELD: Final = re.compile(rf"{NAME.pattern} [1-9][0-9]{{0,4}}( [!-~]{{1,64}})?")
 _LONGEST: Final = 4096
 
 

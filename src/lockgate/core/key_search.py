@@ -13,7 +13,8 @@ By = Literal["text", "prefix", "id"]
 
 _LONGEST: Final = 40
 """The longest text that holds nothing but a prefix or an id, in characters."""
-_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+KEY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Matches the id of a key, in lower case."""
 
 
 class KeySearch(NamedTuple):
@@ -42,7 +43,7 @@ def read_search(text: str, format: KeyFormat) -> tuple[KeySearch, By]:
     that pages add to it. Characters after the handle are not compared: a store does not have them.
     """
     text = text.strip()
-    if _ID.fullmatch(text.lower()):
+    if KEY_ID.fullmatch(text.lower()):
         return KeySearch(id=text.lower()), "id"
     shown = text.removesuffix("\N{HORIZONTAL ELLIPSIS}").rstrip(".")
     found = re.match(rf"{format.brand}_{format.environment}_([0-9A-Za-z]{{1,8}})", shown)

@@ -41,7 +41,8 @@ _UNITS: Final = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY}
 _RATE: Final = re.compile(
     r"\s*(\d{1,16})\s*(?:/|\s+per\s+)\s*(\d{0,5})\s*([a-z]+?)s?\s*", re.IGNORECASE | re.ASCII
 )
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+"""Matches the name of a limit, or of a plan."""
 _GRAMMAR: Final = (
     "write a number, '/' or 'per', and second, minute, hour or day, as in '3/hour', "
     "'100 per minute', '1/15 minutes' or '5/second;100/day'"
@@ -93,7 +94,7 @@ class Limit:
 
     def __post_init__(self) -> None:
         """Check the arguments, and compute the windows once for all requests."""
-        if not _NAME.fullmatch(self.name):
+        if not NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"The limit {self.name!r}: name it with at most 64 of a-z, 0-9, '-' and '_', a "
                 "letter first."

@@ -1,6 +1,5 @@
 """Plans: the limits of organizations, and the plan book of a service (spec 8.1, D25)."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -9,7 +8,7 @@ from typing import Final, NamedTuple, TypeGuard
 
 from ..errors import ConfigurationError
 from .bounded_dict import BoundedDict
-from .limits import Limit, check_limits, check_names
+from .limits import NAME, Limit, check_limits, check_names
 from .sliding_window import LARGEST, Window
 from .temporary_limits import TemporaryLimit, in_force, told_apart, with_temporary
 from .thresholds import lowest_marks
@@ -93,7 +92,7 @@ def is_whole(number: object) -> TypeGuard[int]:
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+    if not NAME.fullmatch(name):
         raise ConfigurationError(
             f"Plan name {name!r}: use at most 64 of a-z, 0-9, '-' and '_', a letter first."
         )

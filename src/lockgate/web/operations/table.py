@@ -1,11 +1,11 @@
 """lockgate's own operations as a table of framework-free handlers (spec 4)."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from ...core.access_rule import Rule
 from ...core.changes import Actor, acting
+from ...core.key_search import KEY_ID
 from ...errors import (
     ConfigurationError,
     Header,
@@ -43,8 +43,6 @@ from .schemas import (
     rendered,
     shown,
 )
-
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 async def list_keys(call: Call) -> KeyList:
@@ -112,10 +110,10 @@ async def rate_limits(call: Call) -> RateLimitStatus:
 
 
 def _id(call: Call) -> str:
-    id = call.params["id"]
-    if not _UUID.fullmatch(id):
+    id = call.params["id"].lower()
+    if not KEY_ID.fullmatch(id):
         raise NotFound
-    return id.lower()
+    return id
 
 
 _READ = Rule("account:read", accepts=("key", "session"), own=True)

@@ -14,10 +14,14 @@
 --
 -- include: time.lua
 
+-- Sets FIELDS_AT_MOST, LIFE, DAY and drop_empty_fields.
+-- include: limit_fields.lua
+
+-- include: join_cells.lua
+
 local call, read, write = redis.call, struct.unpack, struct.pack
 local HEAD, CELL, HELD = 40, 16, 40
-local FULL, LARGEST, FIELDS_AT_MOST, SWEPT = 64, 2 ^ 53 - 1, 10000, 4
-local DAY, LIFE = 86400000000, '172800000' -- In microseconds, and two days in milliseconds.
+local FULL, LARGEST = 64, 2 ^ 53 - 1
 local verb, now, id = ARGV[1], instant(ARGV[2]), ARGV[3]
 local lasts, most, windows = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local number = #windows / 32
@@ -71,12 +75,7 @@ local function move_back(budget, span)
     end
   end
   if budget.grain > 0 and #kept > FULL + math.floor(span / budget.grain) then
-    local folded = {}
-    for index = 1, #kept, 2 do
-      local one, two = kept[index], kept[index + 1]
-      folded[#folded + 1] = two and { two[1], one[2] + two[2] } or one
-    end
-    kept = folded
+    kept = join_cells(kept)
   end
   kept[#kept + 1] = newest
   budget.cells, budget.first = kept, math.min(budget.first, now)
@@ -243,13 +242,6 @@ if #changed > 0 then
   call('PEXPIRE', KEYS[1], LIFE)
 end
 if fresh > 0 and #changed > 0 then
-  -- A new field drops others that have been empty for a day, of a few that Redis draws.
-  local drawn = call('HRANDFIELD', KEYS[1], SWEPT, 'WITHVALUES')
-  for place = 1, #drawn, 2 do
-    local span = tonumber(string.match(drawn[place], '^%S+ (%d+)')) * 1000000
-    if read('<d', drawn[place + 1], 25) <= now - span - DAY then
-      call('HDEL', KEYS[1], drawn[place])
-    end
-  end
+  drop_empty_fields(KEYS[1], now)
 end
 return { done and 1 or 0, now, deadline, refusing, longest, counted, units_held }

@@ -10,8 +10,12 @@
 -- Leaves: barred, whether a named limit refuses; keep_all, to call once the request is charged or refused;
 -- and told, the end of the answer.
 
-local CELL, CELLS, FIELDS_AT_MOST, SWEPT = 16, 40, 10000, 4
-local DAY, LIFE = 86400000000, '172800000' -- In microseconds, and two days in milliseconds.
+-- Sets FIELDS_AT_MOST, LIFE and drop_empty_fields.
+-- include: limit_fields.lua
+
+-- include: join_cells.lua
+
+local CELL, CELLS = 16, 40
 local FULL_LIMIT, EXACT_LIMIT = 63 * CELL, 64
 local spans = ARGV[at]
 local limited, kept_limits, changed_limits, is_moved = #spans / 24, {}, {}, false
@@ -31,12 +35,8 @@ local function moved_back(older, span, grain, oldest)
     end
   end
   if grain > 0 and #list > EXACT_LIMIT + math.floor(span / grain) then
-    local folded = {}
-    for place = 1, #list, 2 do
-      local one, two = list[place], list[place + 1]
-      folded[#folded + 1] = two and { two[1], one[2] + two[2] } or one
-    end
-    list, oldest = folded, folded[1][1]
+    list = join_cells(list)
+    oldest = list[1][1]
   end
   for place, one in ipairs(list) do
     list[place] = write('<dd', one[1], one[2])
@@ -135,19 +135,12 @@ local function keep_limits(values)
 end
 
 -- Keep the state after a charge, or after a refusal, which changes it only if the clock has stepped back.
--- A new field drops others that have been empty for a day, of a few that Redis draws.
 local function keep_all(is_charged)
   if is_charged or is_moved then
     keep_limits(is_charged and changed_limits or kept_limits)
   end
   if fresh > 0 then
-    local drawn = call('HRANDFIELD', limits, SWEPT, 'WITHVALUES')
-    for place = 1, #drawn, 2 do
-      local span = tonumber(string.match(drawn[place], '^%S+ (%d+)')) * 1000000
-      if read('<d', drawn[place + 1], 25) <= now - span - DAY then
-        call('HDEL', limits, drawn[place])
-      end
-    end
+    drop_empty_fields(limits, now)
   end
 end
 

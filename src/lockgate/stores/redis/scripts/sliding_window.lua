@@ -104,6 +104,7 @@ else
   repeat
     if rewrites then
       -- Rewrite the whole state: the clock has stepped back, or a number has become too large.
+-- include: join_cells.lua
       local folding, older, from, most, fits = {}, {}, 1, 0, charged
       local ends = math.min(last, now)
       for index = 1, number do
@@ -123,12 +124,7 @@ else
         if back then
           first = math.min(first, now)
           if grain > 0 and #list > FULL + 1 + math.floor(span / grain) then
-            local folded = {}
-            for place = 1, #list, 2 do
-              local one, two = list[place], list[place + 1]
-              folded[#folded + 1] = two and { two[1], one[2] + two[2] } or one
-            end
-            list = folded
+            list = join_cells(list)
           end
         end
         local place, edge = 1, now - span
