@@ -6,8 +6,10 @@ while the server does answer.
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar
 
@@ -25,6 +27,9 @@ SHORT: Final = 0.25
 """Seconds: the deadline of a gate whose server hangs on purpose."""
 SLACK: Final = 15.0
 """Seconds beyond a short deadline: a call that lacks the deadline would last for longer."""
+
+LEISURELY: Final[dict[str, Any]] = {"open_timeout": 60, "ping_interval": None}
+"""The options of a WebSocket's client: without them a handshake, and each ping, has seconds."""
 
 _WAITS: Final[tuple[tuple[Any, str], ...]] = (
     (client, "_PATIENCE"),
@@ -62,3 +67,18 @@ def answered(ask: Callable[[], T], seconds: float = 2 * SECONDS) -> T:
         except StoreUnavailable:
             assert monotonic() < ends, "the store stays unavailable"
             sleep(0.02)
+
+
+@contextmanager
+def skipping() -> Iterator[Callable[[float], None]]:
+    """Give a function that moves the time of the running event loop ahead, by so many seconds.
+
+    What is due by then happens at once, however short or long a busy machine takes.
+    """
+    loop: Any = asyncio.get_running_loop()
+    read, ahead = loop.time, [0.0]
+    loop.time = lambda: read() + sum(ahead)
+    try:
+        yield ahead.append
+    finally:
+        loop.time = read

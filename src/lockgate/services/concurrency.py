@@ -290,8 +290,8 @@ class ConcurrencySlot(RenewedBlock):
         try:
             await self._slots.renew(self._holder, self.job, self.owner, seconds=self._seconds)
         except SlotLost:
+            self._told = True  # First: another thread that finds it lost reports what is not told.
             self._until = -inf
-            self._told = True
         except StoreUnavailable:
             return self._seconds / BEATS_IN_TROUBLE
         else:
