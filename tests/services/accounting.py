@@ -40,7 +40,15 @@ class Office:
             public_url=ORIGIN,
             clock=self.clock,
             observer=self.told.append,
-            registration=Registration(**{"session_secrets": [SECRET], **registration}),
+            registration=Registration(
+                **{
+                    "session_secrets": [SECRET],
+                    # A busy machine may take long to call a function of the host.
+                    "approve_timeout": 60,
+                    "billing_timeout": 60,
+                    **registration,
+                }
+            ),
         )
 
     @property

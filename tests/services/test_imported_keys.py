@@ -502,17 +502,20 @@ class Gated:
         self.begun = 0
         self.texts: list[bytes] = []
         """The checked keys, in the order of their checks."""
+        self.addresses: list[str] = []
+        """The addresses that asked for checks, in order."""
         self.asked: list[Future[bool]] = []
         verify, check = PasswordHashes.verify, PasswordChecks.check
 
         def waiting(hashes: PasswordHashes, scheme: str, hashed: bytes, digest: str) -> bool:
             self.begun += 1
             self.texts.append(hashed)
-            assert self.go.wait(30)
+            assert self.go.wait(60)
             return verify(hashes, scheme, hashed, digest)
 
         def noted(checks: PasswordChecks, *asked: Any) -> Future[bool]:
             self.asked.append(check(checks, *asked))
+            self.addresses.append(asked[-1])
             return self.asked[-1]
 
         monkeypatch.setattr(PasswordHashes, "verify", waiting)
@@ -527,7 +530,7 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gated]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
@@ -545,12 +548,9 @@ async def test_the_same_key_many_times_at_once_is_checked_once(gated: Gated) -> 
     )
     tasks = [asyncio.create_task(desk.admit_async(sk("abc123"), f"a{n}")) for n in range(100)]
     await until(lambda: gated.begun == 1)
-    longest = 0.0
     for _ in range(10):
-        before = time.perf_counter()
         await asyncio.sleep(0.001)
-        longest = max(longest, time.perf_counter() - before)
-    assert longest < 5
+    assert not any(task.done() for task in tasks), "the loop was blocked until the check ended"
     gated.go.set()
     assert await outcomes(tasks) == ["Principal"] * 100
     assert gated.begun == 1
@@ -577,7 +577,7 @@ async def test_an_attack_on_one_handle_takes_few_places_and_delays_no_other(gate
     ]
     await until(lambda: sum(task.done() for task in attack) == 50 - places)
     owner = asyncio.create_task(desk.admit_async(sk("def456"), "192.0.2.1"))
-    await asyncio.sleep(0.01)
+    await until(lambda: "192.0.2.1" in gated.addresses)
     gated.go.set()
     assert await outcomes([owner]) == ["Principal"]
     place = gated.texts.index(sk("def456").encode())
@@ -610,7 +610,7 @@ async def test_wrong_keys_from_other_addresses_do_not_delay_the_right_key_of_a_h
                 desk.admit_async(sk("abc123", f"more{number}"), f"203.0.113.{number}")
             )
         )
-    await asyncio.sleep(0.01)
+    await until(lambda: "192.0.2.1" in gated.addresses)
     gated.go.set()
     assert await outcomes([owner]) == ["Principal"]
     assert gated.texts.index(sk("abc123").encode()) <= 2 * _AT_ONCE
@@ -634,7 +634,7 @@ def test_a_check_that_waits_gives_way_to_an_address_with_fewer_failures(gated: G
     assert len(left) <= min(_AT_ONCE, 2) + 7
     assert left.count(0) >= 7, "those with the fewest failures are left"
     gated.go.set()
-    assert owner.result(30) is True
+    assert owner.result(60) is True
     checks.close()
 
 
@@ -692,7 +692,7 @@ def test_threads_with_the_same_key_share_one_slow_check(gated: Gated) -> None:
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(desk.admit, sk("abc123"), f"a{n}") for n in range(8)]
         # A caller after the first check finds the key moved, or starts another check.
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(gated.asked) < 8:
             assert time.monotonic() < deadline
             time.sleep(0.001)
@@ -1026,10 +1026,10 @@ def test_closing_does_not_deadlock_with_a_check_that_begins(
         threading.Thread(target=checks.close, daemon=True),
     ]
     threads[0].start()
-    assert begins.wait(10)
+    assert begins.wait(60)
     threads[1].start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

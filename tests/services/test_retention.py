@@ -113,7 +113,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def eventually(seen: Callable[[], bool], wait: Callable[[float], Awaitable[None]]) -> None:
-    until = monotonic() + 20
+    until = monotonic() + 60
     while not seen():
         assert monotonic() < until
         await wait(0.01)

@@ -61,9 +61,14 @@ class Desk:
     def __init__(self, url: str, **fields: Any) -> None:
         self.clock = Monotonic()
         self.told: list[Event] = []
-        settings = {"max_age": 600, "stale_for": 3600, "cool_down": 30, "timeout": 5, **fields}
+        settings = {"max_age": 600, "stale_for": 3600, "cool_down": 30, "timeout": 60, **fields}
         events = Events(self.told.append)
         self.keys = FetchedKeys(url, ["ES256"], **settings, events=events, clock=self.clock)
+
+    def give_up_after(self, seconds: float) -> None:
+        """Have callers and fetches give up, of a provider that hangs from now on."""
+        for waiting in (self.keys, self.keys._keys):
+            waiting._timeout = seconds
 
     def find(self, kid: str | None = "ec") -> str | None:
         """The kid of the key that is found; the way it goes without an event loop."""
@@ -111,7 +116,7 @@ def test_only_keys_in_memory_are_at_hand(idp: Provider) -> None:
 def test_d24_a_session_is_admitted_from_a_spent_address_once_the_keys_are_cached(
     idp: Provider, face: Face
 ) -> None:
-    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
+    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE, timeout=60)
     bench = Bench(sessions=verifier, anonymous=2)
     cookie = ("cookie", f"__session={mint()}")
     while face(bench, "GET", "/x", [], b"") == 401:
@@ -209,12 +214,11 @@ async def test_tasks_that_need_the_keys_share_a_fetch_and_block_no_loop(idp: Pro
     desk = Desk(idp.url)
     idp.answer = idp.hang
     waiting = [asyncio.create_task(desk.peek()) for _ in range(50)]
-    longest = 0.0
     for _ in range(20):
-        before = time.perf_counter()
         await asyncio.sleep(0.005)
-        longest = max(longest, time.perf_counter() - before - 0.005)
-    assert longest < 0.1  # A busy machine is late by itself; a blocked loop would be by seconds.
+    # A blocked loop would not come here before the provider hangs up.
+    assert not idp.let_go.is_set()
+    assert not any(task.done() for task in waiting)
     for task in waiting[:25]:
         task.cancel()
     idp.answer = idp.serve_keys
@@ -331,25 +335,28 @@ def test_a_provider_whose_answer_never_ends_is_abandoned_at_the_timeout(
     idp: Provider, how: str
 ) -> None:
     """Waiting callers and the fetching thread give up in time."""
-    desk = Desk(idp.url, timeout=0.2)
+    desk = Desk(idp.url)
     assert desk.find() == "ec"
+    desk.give_up_after(0.2)
     idp.answer = getattr(idp, how)
     desk.clock.now += 601
     started = time.monotonic()
     assert desk.find() == "ec"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     fetching = [t for t in threading.enumerate() if t.name == "lockgate-jwks"]
     for thread in fetching:
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
     # While the fetch fails, known keys serve without waiting.
-    before = time.monotonic()
+    waits: list[float] = []
     for _ in range(50):
         desk.clock.now += 31
+        before = time.monotonic()
         assert desk.find() == "ec"
+        waits.append(time.monotonic() - before)
         for thread in [t for t in threading.enumerate() if t.name == "lockgate-jwks"]:
             thread.join(0.02)
-    assert time.monotonic() - before < 8
+    assert sorted(waits)[25] < 0.2, "a busy machine delays some, and a wait for the fetch all"
 
 
 async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
@@ -397,7 +404,7 @@ def test_a_thread_that_cannot_start_fails_the_fetch_only(
 
 
 def test_a_token_that_no_key_can_verify_causes_no_fetch(idp: Provider) -> None:
-    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
+    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE, timeout=60)
     secret = OctKey.generate_key(256, parameters={"kid": "ec"})
     others = [mint(secret, "HS256"), mint(header={"typ": "logout+jwt"}), mint(padding="x" * 4000)]
     for token in (*others, "garbage", "a.b.c"):
@@ -421,7 +428,7 @@ async def test_g4_without_keys_the_answer_is_503(
     caplog.set_level(logging.DEBUG)
     told: list[Event] = []
     verifier = JwtSessions(
-        idp.url, issuer=ISSUER, audience=AUDIENCE, cool_down=0, observer=told.append
+        idp.url, issuer=ISSUER, audience=AUDIENCE, timeout=60, cool_down=0, observer=told.append
     )
     gate = Gate(brand="acme", sessions=verifier, public_url=AUDIENCE, observer=told.append)
     app = AsgiMiddleware(lockgate_app(gate), gate)
@@ -442,7 +449,7 @@ async def test_g4_without_keys_the_answer_is_503(
 
 async def test_requests_are_verified_while_the_provider_rotates_its_keys(idp: Provider) -> None:
     verifier = JwtSessions(
-        idp.url, issuer=ISSUER, audience=AUDIENCE, cool_down=0, algorithms=["ES256"]
+        idp.url, issuer=ISSUER, audience=AUDIENCE, timeout=60, cool_down=0, algorithms=["ES256"]
     )
     gate = Gate(brand="acme", sessions=verifier, public_url=AUDIENCE)
     app = AsgiMiddleware(lockgate_app(gate), gate)
@@ -459,7 +466,7 @@ async def test_requests_are_verified_while_the_provider_rotates_its_keys(idp: Pr
 
 @pytest.mark.parametrize("face", [by_asgi, by_wsgi])
 def test_one_verifier_serves_both_io_modes(idp: Provider, face: Face) -> None:
-    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE)
+    verifier = JwtSessions(idp.url, issuer=ISSUER, audience=AUDIENCE, timeout=60)
     bench = Bench(sessions=verifier)
     assert face(bench, "GET", KEYS, [("cookie", f"__session={mint()}")], b"") == 200
     assert face(bench, "GET", KEYS, [("cookie", f"__session={mint(NEWER)}")], b"") == 401

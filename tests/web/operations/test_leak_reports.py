@@ -51,7 +51,12 @@ class Desk:
         self.sender = Sender()
         self.published = Published(self.sender)
         self.leaks: list[list[LeakedKey]] = []
-        settings = {"keys": self.published, "on_leak": self.hear, **fields.pop("settings", {})}
+        settings = {
+            "keys": self.published,
+            "on_leak": self.hear,
+            "timeout": 60,  # A busy machine may take long to call a function of the host.
+            **fields.pop("settings", {}),
+        }
         self.store = fields.pop("store", None) or CountingStore()
         self.bench = Bench(
             store=self.store, leak_reports=LeakReports(**settings), **{"sessions": None, **fields}

@@ -63,7 +63,7 @@ def post(address: Address, path: str, body: bytes, headers: dict[str, str]) -> t
 @pytest.mark.parametrize("serve", [by_starlette, by_flask, by_wsgi])
 def test_a_signed_report_revokes_a_key_over_a_real_server(serve: Callable[[Gate], Any]) -> None:
     sender = Sender()
-    leaks = LeakReports(keys=Published(sender), revoke=True)
+    leaks = LeakReports(keys=Published(sender), revoke=True, timeout=60)
     gate = Gate("memory://", brand="acme", leak_reports=leaks)
     created = run(gate.keys.create("org_1", "leaked"))
     key = {"Authorization": f"Bearer {created.text}"}
@@ -82,7 +82,7 @@ def test_a_signed_report_revokes_a_key_over_a_real_server(serve: Callable[[Gate]
 @pytest.mark.parametrize("framework", ADAPTERS)
 def test_every_framework_takes_reports_without_sessions(framework: str) -> None:
     sender = Sender()
-    leaks = LeakReports(keys=Published(sender), revoke=True)
+    leaks = LeakReports(keys=Published(sender), revoke=True, timeout=60)
     gate = Gate("memory://", brand="acme", leak_reports=leaks)
     created = run(gate.keys.create("org_1", "leaked"))
     adapter, make = ADAPTERS[framework]
