@@ -669,6 +669,21 @@ class _Sentinel(RedisServer):
         return [self.program, str(self.directory / "sentinel.conf"), "--sentinel"]
 
 
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Give a free port that no other process gets until the block ends.
+
+    Its socket is bound and does not listen. A server with `SO_REUSEADDR`, as all have, listens
+    beside it; without one connections are refused.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        assert isinstance(port, int)
+        yield port
+
+
 def missing(what: str) -> None:
     """Skip for want of a server, or fail where there must be one."""
     if os.environ.get("CI"):

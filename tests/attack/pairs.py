@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
-from tests.servers import free_port
+from tests.servers import reserved_port
 from tests.tracing import untraced
 
 from .applications import APPLICATIONS, Application
@@ -160,11 +160,10 @@ def served(server_name: str, application_name: str, mutant: str | None = None) -
     """Serve an application on a free port until the block ends, maybe with a fault in its gate."""
     server, application = SERVERS[server_name], APPLICATIONS[application_name]
     assert server.interface == application.interface
-    port = free_port()
-    module, *options = (
-        part.format(port=port, wsgi="tests.attack.entry:app") for part in server.command
-    )
-    with TemporaryDirectory(prefix="lockgate-attack-") as name:
+    with reserved_port() as port, TemporaryDirectory(prefix="lockgate-attack-") as name:
+        module, *options = (
+            part.format(port=port, wsgi="tests.attack.entry:app") for part in server.command
+        )
         folder = Path(name)
         (folder / "log-of-runs").touch()
         environment = {

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from websockets.sync.client import connect
 
+from tests.patience import LEISURELY
 from tests.servers import missing
 
 NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
@@ -56,7 +57,9 @@ class Browser:
         self._open.callback(self._end)
         try:
             port, path = self._listening()
-            opening = connect(f"ws://127.0.0.1:{port}{path}", max_size=None, proxy=None)
+            opening = connect(
+                f"ws://127.0.0.1:{port}{path}", max_size=None, proxy=None, **LEISURELY
+            )
             self._socket = self._open.enter_context(opening)
             target = self._tell("Target.createTarget", url="about:blank")["targetId"]
             attached = self._tell("Target.attachToTarget", targetId=target, flatten=True)
@@ -75,8 +78,18 @@ class Browser:
 
     def open(self, url: str) -> None:
         """Go to a page."""
-        self._tell("Page.navigate", url=url)
+        document = self._tell("Page.navigate", url=url).get("loaderId")
+        # The page of before may have the same address, and be asked once more before it goes.
+        deadline = time.monotonic() + _PATIENCE
+        while document not in {None, self._document()}:
+            assert time.monotonic() < deadline, f"it does not go to {url}"
+            time.sleep(0.02)
         self.until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+
+    def _document(self) -> str:
+        """The id of the document that the page shows."""
+        loader: str = self._tell("Page.getFrameTree")["frameTree"]["frame"]["loaderId"]
+        return loader
 
     def run(self, script: str) -> Any:
         """What an expression of JavaScript comes to on the page."""

@@ -13,7 +13,7 @@ from lockgate.errors import Refusal
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session, SessionOptions, StepUp
 from tests.blackbox.browser import Browser
-from tests.servers import free_port
+from tests.servers import reserved_port
 
 from .consoles import ADA, AT, SESSIONS, Console, make_gate, on_starlette
 from .robots import make_gate_with_agents, register
@@ -198,13 +198,20 @@ def furnished(**options: Any) -> Iterator[tuple[Console, dict[str, str]]]:
         yield console, ids
 
 
-def without_store() -> Any:
+@contextmanager
+def without_store() -> Iterator[Console]:
     """Serve a dashboard whose store is away."""
-    url = f"redis://127.0.0.1:{free_port()}/0"
-    return on_starlette(
-        lambda origin: make_gate(origin, store=url, store_options=StoreOptions(deadline=1.0)),
-        name="Acme",
-    )
+    options = StoreOptions(deadline=1.0)
+    with (
+        reserved_port() as port,
+        on_starlette(
+            lambda origin: make_gate(
+                origin, store=f"redis://127.0.0.1:{port}/0", store_options=options
+            ),
+            name="Acme",
+        ) as console,
+    ):
+        yield console
 
 
 def open_state(

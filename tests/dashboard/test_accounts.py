@@ -136,7 +136,7 @@ def test_a_sign_out_without_the_store_is_told_on_a_page() -> None:
     with redis_server() as server:
 
         def make(origin: str) -> Gate:
-            options = StoreOptions(deadline=2.0)
+            options = StoreOptions(deadline=30)
             return make_gate_with_agents(origin, store=server.url(), store_options=options)
 
         with on_starlette(make) as person:

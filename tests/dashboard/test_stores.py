@@ -56,7 +56,7 @@ def test_a_store_that_goes_away_and_comes_back_is_told_on_every_page(serve: Plac
     with redis_server() as server:
         made = serve(
             lambda origin: make_gate(
-                origin, store=server.url(), store_options=StoreOptions(deadline=2.0)
+                origin, store=server.url(), store_options=StoreOptions(deadline=30)
             )
         )
         with made as person:

@@ -46,7 +46,7 @@ def check_console(text: str, variables: Mapping[str, str]) -> None:
         env={"PATH": "/usr/bin:/bin", **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     shown = ran.stdout.replace("\r\n", "\n").split(f"{mark}\n")

@@ -36,7 +36,7 @@ from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.patience import SHORT
-from tests.servers import free_port, redis_server, shared
+from tests.servers import redis_server, reserved_port, shared
 
 PAGE = Path(__file__).parents[2] / "docs" / "production.md"
 PEPPER = bytes(range(32))
@@ -111,7 +111,8 @@ def seen(
 
 
 def no_server(_: Path) -> Seen:
-    return seen(f"redis://127.0.0.1:{free_port()}")
+    with reserved_port() as port:
+        return seen(f"redis://127.0.0.1:{port}")
 
 
 def wrong_password(_: Path) -> Seen:
@@ -259,9 +260,9 @@ def hanging(_: Path) -> Seen:
 
 
 def demoted(_: Path) -> Seen:
-    with redis_server() as server, server.client() as redis:
+    with redis_server() as server, server.client() as redis, reserved_port() as port:
         text = a_key(server.url())
-        return seen(server.url(), text, between=lambda: redis.replicaof("127.0.0.1", free_port()))
+        return seen(server.url(), text, between=lambda: redis.replicaof("127.0.0.1", port))
 
 
 def full(_: Path) -> Seen:
@@ -276,7 +277,8 @@ def full(_: Path) -> Seen:
 
 def pair_without_redis(folder: Path) -> Seen:
     database = f"sqlite:///{folder}/keys.db?mode=rwc"
-    return seen(f"{database} redis://127.0.0.1:{free_port()}", a_key(database))
+    with reserved_port() as port:
+        return seen(f"{database} redis://127.0.0.1:{port}", a_key(database))
 
 
 def pair_loses_redis(folder: Path) -> Seen:

@@ -22,7 +22,7 @@ import pytest
 
 from tests.docs.blocks import ROOT, TUTORIALS, check_console
 from tests.patience import until
-from tests.servers import free_port
+from tests.servers import reserved_port
 from tests.tracing import untraced
 
 MARKED = re.compile(r"^<!-- (\w+)(?:: (\S+))? -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -71,8 +71,12 @@ def served(command: str, folder: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_ends_as_it_says(page: Path, tmp_path: Path) -> None:
-    port = str(free_port())
-    text = page.read_text().replace("8000", port)
+    with reserved_port() as port:
+        follow(page.read_text().replace("8000", str(port)), port, tmp_path)
+
+
+def follow(text: str, port: int, tmp_path: Path) -> None:
+    """Do as a page says, and see what it shows."""
     for _, command in marked(text, "setup"):
         subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=environment(), check=True)
     for path, block in marked(text, "file"):

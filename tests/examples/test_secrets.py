@@ -50,7 +50,7 @@ def test_an_example_without_its_secrets_does_not_start(path: Path, tmp_path: Pat
         env=without_secrets(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
@@ -69,7 +69,7 @@ def test_an_example_shows_how_to_make_each_of_its_secrets(path: Path) -> None:
         env={**without_secrets(), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     values = done.stdout.split()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,11 +18,14 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from tests.patience import LEISURELY
+from tests.servers import reserved_port
 from tests.tracing import untraced
 
 from .secrets_of_examples import SECRETS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENT = Path(__file__).parents[1] / "patient"
 START_SECONDS = 60
 CLOSED = ("/models", "/nowhere", "/models/", "//models", "/health%2f", "/x/%2e%2e/health")
 
@@ -50,30 +52,26 @@ SERVERS: Mapping[str, tuple[str, ...]] = {
 
 
 def environment(folder: Path = EXAMPLES) -> dict[str, str]:
-    """The environment of a process that imports from a folder, in any working directory."""
-    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    """The environment of a process that imports from a folder, in any working directory.
+
+    Its gates have the deadline of a busy machine.
+    """
+    paths = [str(folder), str(PATIENT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)}
     return {**untraced(os.environ), **own, **SECRETS}
 
 
 def key_of(example: str, *arguments: str, cwd: Path) -> dict[str, str]:
-    """Run an example as a script that prints a key, and return the header that presents it.
-
-    Its gate has the default deadline: on a busy machine it runs once more.
-    """
-    ends = time.monotonic() + START_SECONDS
-    while True:
-        done = subprocess.run(
-            [sys.executable, EXAMPLES / example, *arguments],
-            cwd=cwd,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == 0:
-            break
-        assert "StoreUnavailable" in done.stderr and time.monotonic() < ends, done.stderr
+    """Run an example as a script that prints a key, and return the header that presents it."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / example, *arguments],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     return {"Authorization": f"Bearer {done.stdout.removeprefix('key: ').strip()}"}
 
 
@@ -93,22 +91,14 @@ class Running(NamedTuple):
         return httpx.Client(base_url=self.url, headers=headers, limits=limits, timeout=60)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        assert isinstance(port, int)
-        return port
-
-
 @contextmanager
 def served(
     server: str, app: str, folder: Path = EXAMPLES, cwd: Path | None = None
 ) -> Iterator[Running]:
     """Serve an application and collect its output; a server may load it more than once."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    module, *options = (part.format(app=app, port=port) for part in SERVERS[server])
-    with NamedTemporaryFile() as output:
+    with reserved_port() as port, NamedTemporaryFile() as output:
+        url = f"http://127.0.0.1:{port}"
+        module, *options = (part.format(app=app, port=port) for part in SERVERS[server])
         process = subprocess.Popen(
             [sys.executable, "-m", module, *options],
             cwd=cwd or folder,
@@ -265,7 +255,7 @@ def test_a_websocket_is_guarded_on_every_server(server: str) -> None:
     with served(server, "websocket_service:app", Path(__file__).parent) as running:
         url = f"{running.url.replace('http', 'ws')}/echo"
         key, narrow = (f"Bearer {running.printed[name]}" for name in ("key", "narrow"))
-        with connect(url, additional_headers={"Authorization": key}) as opened:
+        with connect(url, additional_headers={"Authorization": key}, **LEISURELY) as opened:
             assert opened.recv() == "org_1"
             assert opened.response is not None
             if server != "granian-asgi":  # It sends none of an application's headers here.
@@ -275,7 +265,7 @@ def test_a_websocket_is_guarded_on_every_server(server: str) -> None:
             ({"Authorization": narrow}, 403, "INSUFFICIENT_SCOPE"),
         ):
             with pytest.raises(InvalidStatus) as denied:
-                connect(url, additional_headers=headers)
+                connect(url, additional_headers=headers, **LEISURELY)
             response = denied.value.response
             assert response.status_code == status
             assert code in response.body.decode()

@@ -114,7 +114,11 @@ NO_LIMITS: dict[str, int | None] = {"rpm": None, "rph": None, "rpd": None, "conc
 @contextmanager
 def serving(command: tuple[str, ...], store: Store) -> Iterator[int]:
     """Serve by a command, and give the port once a connection is accepted."""
-    port = servers.free_port()
+    with servers.reserved_port() as port:
+        yield from _serving(command, store, port)
+
+
+def _serving(command: tuple[str, ...], store: Store, port: int) -> Iterator[int]:
     secret = {"LOCKGATE_STORE": store.url, "LOCKGATE_PEPPER": store.pepper}
     process = subprocess.Popen(
         [word.format(port=port) for word in command],

@@ -17,9 +17,15 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from lockgate import Gate, Plan, PlanBook, asgi, wsgi
+from lockgate.options import StoreOptions
 
 PLANS = PlanBook([Plan("free", rpm=10_000, rph=None, rpd=None, concurrent=None)])
-gate = Gate(os.environ["STREAMING_STORE"], brand="acme", plans=PLANS)
+gate = Gate(
+    os.environ["STREAMING_STORE"],
+    brand="acme",
+    plans=PLANS,
+    store_options=StoreOptions(deadline=30),
+)
 
 
 async def _parts() -> AsyncIterator[bytes]:

@@ -25,7 +25,8 @@ from lockgate.errors import KeyExpired, KeyRevoked, SessionInvalid
 from lockgate.options import WebOptions
 from lockgate.services.open_streams import OpenStream, OpenStreams
 from lockgate.sessions import Session
-from tests.servers import free_port
+from tests.patience import LEISURELY
+from tests.servers import reserved_port
 
 from .driving import ORIGIN, SECRET, Bench, Line, body_messages, http_scope, websocket_scope
 
@@ -57,28 +58,36 @@ class Owner:
 
 
 @contextmanager
-def serving(command: list[str], port: str, url: str) -> Iterator[None]:
+def serving(command: Callable[[str], list[str]], url: str) -> Iterator[int]:
+    """Serve the streams of a store; give the port."""
     environment = {**os.environ, "STREAMING_STORE": url}
-    process = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            with suppress(httpx.TransportError):
-                httpx.get(f"http://127.0.0.1:{port}/")
-                break
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
+    with (
+        reserved_port() as port,
+        subprocess.Popen(
+            [sys.executable, "-m", *command(str(port))],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process,
+    ):
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                with suppress(httpx.TransportError):
+                    httpx.get(f"http://127.0.0.1:{port}/")
+                    break
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield port
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
 
 
 @pytest.fixture
@@ -106,29 +115,29 @@ def read_until_cut(url: str, credential: str, revoke: Callable[[], object]) -> f
 
 @pytest.mark.parametrize("server", ASGI_SERVERS)
 def test_the_streams_of_a_revoked_key_end_under_asgi(server: str, owner: tuple[Owner, str]) -> None:
-    port = str(free_port())
     keys, url = owner
-    with serving(ASGI_SERVERS[server](port), port, url):
+    with serving(ASGI_SERVERS[server], url) as port:
         for path in ("parts", "silence", "download"):
             credential, revoke = keys.key()
             assert read_until_cut(f"http://127.0.0.1:{port}/{path}", credential, revoke) < 30
         credential, revoke = keys.key()
         with connect(
-            f"ws://127.0.0.1:{port}/socket", additional_headers={"authorization": credential}
+            f"ws://127.0.0.1:{port}/socket",
+            additional_headers={"authorization": credential},
+            **LEISURELY,
         ) as socket:
-            assert socket.recv(30) == "one"
+            assert socket.recv(60) == "one"
             revoke()
             with pytest.raises(ConnectionClosed) as closed:
-                socket.recv(30)
+                socket.recv(60)
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "KEY_REVOKED")
 
 
 @pytest.mark.parametrize("server", WSGI_SERVERS)
 def test_the_streams_of_a_revoked_key_end_under_wsgi(server: str, owner: tuple[Owner, str]) -> None:
-    port = str(free_port())
     keys, url = owner
-    with serving(WSGI_SERVERS[server](port), port, url):
+    with serving(WSGI_SERVERS[server], url) as port:
         credential, revoke = keys.key()
         assert read_until_cut(f"http://127.0.0.1:{port}/parts", credential, revoke) < 30
 

@@ -21,6 +21,7 @@ from lockgate import PUBLIC, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import MINUTE
 from lockgate.starlette import error_handlers, operations, requires
+from tests.patience import LEISURELY
 
 from .driving import RATE, Bench
 from .serving import exchange, fields_of, served, status_of
@@ -131,7 +132,7 @@ def bearer(key: str | None) -> Any:
 def test_d32_an_admitted_handshake(service: Served, address: tuple[str, int]) -> None:
     key = service.bench.key("jobs:read")
     before = service.bench.used()
-    with connect(url(address, "/echo"), additional_headers=bearer(key)) as websocket:
+    with connect(url(address, "/echo"), additional_headers=bearer(key), **LEISURELY) as websocket:
         assert websocket.recv(timeout=60) == "org_1"
         assert websocket.response is not None
         headers = websocket.response.headers
@@ -158,7 +159,7 @@ def test_d32_a_refused_handshake(
 ) -> None:
     key = service.bench.key(credential) if credential and ":" in credential else credential
     with pytest.raises(InvalidStatus) as caught:
-        connect(url(address, path), additional_headers=bearer(key)).__enter__()
+        connect(url(address, path), additional_headers=bearer(key), **LEISURELY).__enter__()
     response = caught.value.response
     assert response.status_code == status
     assert [len(response.headers.get_all(name)) for name in RATE] == [1, 1, 1]
@@ -174,7 +175,7 @@ def test_d32_a_spent_window_refuses_the_handshake(
     now = service.bench.clock.now
     run(service.bench.gate.store.hit("org_spent", windows, 1000, now))
     with pytest.raises(InvalidStatus) as caught:
-        connect(url(address, "/echo"), additional_headers=bearer(key)).__enter__()
+        connect(url(address, "/echo"), additional_headers=bearer(key), **LEISURELY).__enter__()
     response = caught.value.response
     assert (response.status_code, response.headers["retry-after"]) == (429, "60")
     assert b"RATE_LIMIT_EXCEEDED" in (response.body or b"")
@@ -200,7 +201,7 @@ def test_a_crash_carries_the_headers(service: Served, address: tuple[str, int]) 
 
 def test_a_stream_is_not_held_back(service: Served, address: tuple[str, int]) -> None:
     service.next_chunk.clear()
-    with socket.create_connection(address, 10) as connection:
+    with socket.create_connection(address, 60) as connection:
         connection.sendall(request("GET", "/stream", key=service.bench.key()))
         received = b""
         while b"first" not in received:
@@ -215,9 +216,9 @@ def test_a_stream_is_not_held_back(service: Served, address: tuple[str, int]) ->
 def test_a_client_that_leaves_in_mid_body(service: Served, address: tuple[str, int]) -> None:
     service.gone.clear()
     more = "Content-Length: 100\r\n"
-    with socket.create_connection(address, 10) as connection:
+    with socket.create_connection(address, 60) as connection:
         connection.sendall(request("POST", "/upload", key=service.bench.key(), more=more) + b"x")
-    assert service.gone.wait(5)
+    assert service.gone.wait(60)
     key = service.bench.key()
     assert status_of(exchange(address, request("GET", "/api/v1/api-keys", key=key))) == 200
 
@@ -229,7 +230,7 @@ def test_a_client_that_leaves_in_the_middle_of_an_operation(
     more = (
         f"Cookie: __session={session}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
     )
-    with socket.create_connection(address, 10) as connection:
+    with socket.create_connection(address, 60) as connection:
         connection.sendall(request("POST", "/api/v1/api-keys", more=more) + b'{"name": "x"')
     key = service.bench.key()
     assert status_of(exchange(address, request("GET", "/api/v1/api-keys", key=key))) == 200
