@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from .matrix import choose
 from .outages import PROPERTY, Figures, table
@@ -18,9 +18,10 @@ from .tracing import TOLD_BY
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # How long an example takes is no part of a property: a slow machine must not turn one red.
-settings.register_profile("bounded", deadline=None, max_examples=50, stateful_step_count=30)
-settings.register_profile("matrix", deadline=None, max_examples=100, stateful_step_count=30)
-settings.register_profile("nightly", deadline=None, max_examples=2_000, stateful_step_count=80)
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("bounded", patient, max_examples=50, stateful_step_count=30)
+settings.register_profile("matrix", patient, max_examples=100, stateful_step_count=30)
+settings.register_profile("nightly", patient, max_examples=2_000, stateful_step_count=80)
 settings.load_profile("bounded")
 
 lengthen_waits()

@@ -86,7 +86,7 @@ class Network:
     def relay(self) -> Relay:
         """Make a relay that listens already; its server may be set later."""
         relay = Relay(self)
-        asyncio.run_coroutine_threadsafe(relay.listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(relay.listen(), self._loop).result(60)
         self._relays.append(relay)
         return relay
 
@@ -132,9 +132,9 @@ class Network:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
 

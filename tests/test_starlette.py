@@ -600,11 +600,11 @@ async def test_a_refusal_in_a_websocket_endpoint_denies_the_handshake() -> None:
     app = behind(bench, [WebSocketRoute("/socket", endpoint)])
     line = Line([{"type": "websocket.connect"}])
     scope = websocket_scope("/socket", key=bench.key("models:read"))
-    await asyncio.wait_for(app(scope, line.receive, line.send), 5)
+    await asyncio.wait_for(app(scope, line.receive, line.send), 60)
     assert (Answer(line.sent).status, len(Answer(line.sent).rate)) == (403, 3)
     line = Line([{"type": "websocket.connect"}])
     scope = websocket_scope("/socket", key=bench.key("models:read"), denial=False)
-    await asyncio.wait_for(app(scope, line.receive, line.send), 5)
+    await asyncio.wait_for(app(scope, line.receive, line.send), 60)
     assert [message["type"] for message in line.sent] == ["websocket.close"]
     assert line.sent[0]["code"] == 1008
 

@@ -305,7 +305,7 @@ def test_threads_share_a_gate(gate: Gate, bearer: dict[str, str]) -> None:
     barrier = threading.Barrier(8)
 
     def work(_: int) -> list[str]:
-        barrier.wait(10)
+        barrier.wait(60)
         return [ask(app, environ(**bearer)).status[:3] for _ in range(10)]
 
     with ThreadPoolExecutor(8) as pool:
@@ -443,7 +443,7 @@ def test_a_proxy_on_a_unix_socket_of_waitress_is_trusted(tmp_path: Path) -> None
 
     def exchange() -> bytes:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(10)
+            connection.settimeout(60)
             connection.connect(path)
             connection.sendall(
                 b"GET /models HTTP/1.0\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n",

@@ -436,7 +436,7 @@ class Client:
     def raw(self, *parts: bytes, method: str = "GET", server_may_refuse: bool = False) -> Answer:
         """Send these bytes, part after part, on their own connection and read one answer."""
         address = (self.demo.host, self.demo.port)
-        with socket.create_connection(address, 15, source_address=(self.source, 0)) as sock:
+        with socket.create_connection(address, 60, source_address=(self.source, 0)) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # refused before all of it was read: the answer is there all the same
             with suppress(BrokenPipeError, ConnectionResetError):

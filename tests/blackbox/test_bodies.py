@@ -355,7 +355,7 @@ def test_deep_nesting_is_a_plain_refusal(client: Client, org: Organization, text
     assert len(text) <= LIMIT
     started = time.monotonic()
     refused(post(client, org, text))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_many_fields_are_a_plain_refusal(client: Client, org: Organization) -> None:

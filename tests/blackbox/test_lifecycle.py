@@ -58,7 +58,7 @@ def test_the_demo_stops_on_sigint_and_sigterm(fresh: Demo, how: signal.Signals) 
         assert time.monotonic() - started < Demo.STOP_SECONDS
     assert "Traceback" not in fresh.stderr
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((fresh.host, fresh.port), 2).close()
+        socket.create_connection((fresh.host, fresh.port), 60).close()
 
 
 def test_the_demo_stops_without_waiting_for_slow_callers(fresh: Demo) -> None:
@@ -72,7 +72,7 @@ def test_the_demo_stops_without_waiting_for_slow_callers(fresh: Demo) -> None:
             wire("POST", "/api/v1/images", [key, ("Content-Length", "100")], b"{"),
             b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
         ):
-            caller = socket.create_connection((fresh.host, fresh.port), 5)
+            caller = socket.create_connection((fresh.host, fresh.port), 60)
             slow.enter_context(caller).sendall(sent)
         with fresh.client() as client:
             client.get("/health").is_ok()
@@ -117,7 +117,7 @@ def test_a_connection_serves_many_requests(demo: Demo) -> None:
         (b"/api/v1/models", 401),
         (b"/capabilities", 200),
     ] * 5
-    with socket.create_connection((demo.host, demo.port), 10) as sock:
+    with socket.create_connection((demo.host, demo.port), 60) as sock:
         stream = sock.makefile("rb")
         for path, status in asked:
             sock.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path)

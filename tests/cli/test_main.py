@@ -194,7 +194,7 @@ def test_the_command_runs_as_a_module() -> None:
         [sys.executable, "-m", "lockgate", "demo", "--port", "0", "--store", "nosql://"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")

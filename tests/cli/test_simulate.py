@@ -113,7 +113,7 @@ def test_a_terminal_without_the_characters_of_the_plot() -> None:
         [sys.executable, "-m", "lockgate", "simulate", "--for", "60s"],
         env={**os.environ, "PYTHONIOENCODING": "cp1252"},
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")

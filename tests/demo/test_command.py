@@ -71,7 +71,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def pasted(command: str) -> tuple[str, str]:
     """Return the status line and body that a shell command prints."""
     done = subprocess.run(
-        ["bash", "-c", command.replace("curl ", "curl --silent --max-time 10 --noproxy '*' ", 1)],
+        ["bash", "-c", command.replace("curl ", "curl --silent --max-time 50 --noproxy '*' ", 1)],
         capture_output=True,
         text=True,
         timeout=60,

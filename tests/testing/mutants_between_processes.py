@@ -46,8 +46,8 @@ CACHED_VERBS: Final = (
     "change_log",
     "history",
 )
-BRIEFLY: Final = 0.005
-"""Seconds for which a cache of a process keeps an answer."""
+BRIEFLY: Final = 0.05
+"""Seconds for which a cache of a process keeps an answer: other processes wait for a processor."""
 _careless: Final = ContextVar("careless", default=False)
 
 

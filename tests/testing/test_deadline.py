@@ -14,12 +14,35 @@ from lockgate.core.limits import LimitWindows
 from lockgate.core.sliding_window import Reading
 from lockgate.stores.base import IoMode
 from lockgate.testing import Broken, certify
+from tests.patience import until
 
 from .mutants import Mutant, Windows
 from .test_callers_that_leave import Suspending
 
 BRIEF = 2.0
-"""Seconds that a right check never needs and a hanging store takes."""
+"""Seconds that a check has once a call of its store hangs; until then it has a minute."""
+_hanging = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the deadline of a check begin when a call hangs, whatever a busy machine takes before."""
+    _hanging.clear()
+    join, wait = threading.Thread.join, asyncio.wait
+
+    class Joined(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            until(lambda: _hanging.is_set() or not self.is_alive())
+            join(self, timeout)
+
+    async def waiting(tasks: set[asyncio.Task[None]], *, timeout: float | None) -> Any:
+        async with asyncio.timeout(60):
+            while not (_hanging.is_set() or all(task.done() for task in tasks)):
+                await asyncio.sleep(0.02)
+        return await wait(tasks, timeout=timeout)
+
+    monkeypatch.setattr("lockgate.testing.deadline.Thread", Joined)
+    monkeypatch.setattr("lockgate.testing.deadline.asyncio.wait", waiting)
 
 
 class Deadlocks(Mutant):
@@ -32,6 +55,8 @@ class Deadlocks(Mutant):
         self.door = threading.Lock()
 
     async def renew(self, *arguments: Any, **options: Any) -> Any:
+        if self.door.locked():
+            _hanging.set()
         self.door.acquire()
         renewed = await super().renew(*arguments, **options)
         if renewed is not None:
@@ -46,6 +71,7 @@ class DeadlocksInACrowd(Mutant):
 
     async def acquire(self, *arguments: Any, **options: Any) -> Any:
         if sys.getswitchinterval() < 0.001:  # Only where the kit has many callers.
+            _hanging.set()
             threading.Event().wait()
         return await super().acquire(*arguments, **options)
 
@@ -64,6 +90,7 @@ class NeverAwakes(Suspending):
         limits: LimitWindows | None = None,
     ) -> Reading:
         if cost > 1:
+            _hanging.set()
             await asyncio.Event().wait()
         return await super().hit(organization, windows, cost, now, limits)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +53,14 @@ def each(mutant: type[Mutant]) -> Any:
 def test_a_mutant_fails_with_a_guarantee_that_it_breaks(
     mutant: type[Mutant], request: pytest.FixtureRequest
 ) -> None:
-    started = time.monotonic()
     checks = checks_of(mutant.parts, leftovers)
     if not request.config.getoption("matrix"):  # The likely ones first: it takes a third as long.
         checks.sort(key=lambda check: check.sentence not in mutant.killed_by)
     with pytest.raises(Broken) as found:
         drive(mutant.io, _hold_all(mutant, checks))
     print(f"{mutant.__name__} by {found.value}")
-    assert found.value.sentence in mutant.killed_by
+    assert found.value.sentence in mutant.killed_by, "by its deadline, G4, a check detects none"
     assert GUARANTEES[found.value.sentence] in str(found.value)
-    assert time.monotonic() - started < 60
 
 
 def test_the_testing_page_states_the_number_of_mutants() -> None:
