@@ -37,7 +37,7 @@ def status_of(
     status = None
     address = (demo.host, demo.port)
     with (
-        socket.create_connection(address, 15, source_address=(next_address(), 0)) as sock,
+        socket.create_connection(address, 60, source_address=(next_address(), 0)) as sock,
         suppress(ConnectionError),  # cut off rather than answered
     ):
         sock.sendall(connection.data_to_send())

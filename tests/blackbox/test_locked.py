@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -21,30 +22,30 @@ def test_a_call_that_waits_for_a_locked_file_gets_503_and_the_demo_stops(
 ) -> None:
     # SQLite would wait for a minute, and a busy machine needs less than three seconds to start.
     face = Face(framework, f"sqlite:///{tmp_path}/demo.db?timeout=60&mode=rwc", deadline=3)
-    with Demo(face) as demo:
+    with (
+        Demo(face) as demo,
+        closing(sqlite3.connect(tmp_path / "demo.db", isolation_level=None)) as holder,
+        ThreadPoolExecutor(1) as pool,
+    ):
         org = demo["enterprise"]
-        holder = sqlite3.connect(tmp_path / "demo.db", isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")
-        answers: list[httpx.Response] = []
 
-        def create() -> None:
+        def create() -> httpx.Response:
             cookies = {"Cookie": f"{SESSION_COOKIE}={org.session_cookie}"}
             body = {"name": "late"}
-            answers.append(httpx.post(demo.base_url + KEYS, json=body, headers=cookies, timeout=60))
+            return httpx.post(demo.base_url + KEYS, json=body, headers=cookies, timeout=60)
 
-        waiting = threading.Thread(target=create)
-        waiting.start()
+        waiting = pool.submit(create)
         while "limits_fell_back mode='local'" not in demo.stderr:  # It waits from here on.
-            assert waiting.is_alive(), answers
+            assert not waiting.done(), waiting.result()
             time.sleep(0.02)
         assert demo.stop() == 0, demo.stderr
-        waiting.join(60)
-        assert [answer.status_code for answer in answers] == [503]
-        body, headers = answers[0].json(), answers[0].headers
+        answer = waiting.result()
+        assert answer.status_code == 503
+        body, headers = answer.json(), answer.headers
         assert body.keys() == {"error", "code", "retryAfter"}
         assert body["code"] == "STORE_UNAVAILABLE"
         assert body["retryAfter"] == 1
         assert "retry-after" not in headers
         assert [headers[name] for name in RATE_HEADERS[:2]] == ["100000", "99999"]
         assert "Traceback" not in demo.stderr
-        holder.close()

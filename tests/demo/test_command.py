@@ -39,6 +39,10 @@ class Running:
             env=environment,
             cwd=folder,  # Its keys lie there: not those of an older version, from an earlier run.
         )
+        self.text = ""
+
+    def read(self) -> None:
+        """Wait for the text that the demo prints once it listens."""
         assert self.process.stdout is not None
         lines: list[str] = []
         while not (lines and "rate-limits" in lines[-1]):
@@ -60,10 +64,16 @@ class Running:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running = Running(tmp_path_factory.mktemp("demo"))
-    yield running
-    running.process.send_signal(signal.SIGINT)
-    out, err = running.process.communicate(timeout=60)
-    assert (running.process.returncode, out) == (0, "")
+    with running.process as process:
+        try:
+            running.read()
+            yield running
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        except BaseException:
+            process.kill()
+            raise
+    assert (process.returncode, out) == (0, "")
     assert "development" in err
     assert "Traceback" not in err
 

@@ -109,7 +109,7 @@ class Bench:
 
 async def soon(true: Callable[[], bool]) -> None:
     """Wait for a condition that a background task fulfils."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.002)
 

@@ -48,7 +48,7 @@ class Shared(MemoryStore):
 
     async def ready(self) -> None:
         if self.waits is not None:
-            assert self.waits.wait(30)
+            assert self.waits.wait(60)
         self.prepared += 1
         if self.away:
             raise OSError("dsn=hunter2")
@@ -133,7 +133,7 @@ def test_the_threads_of_a_wsgi_process_wait_for_one_that_connects() -> None:
         statuses = [pool.submit(wsgi_status, app, key) for _ in range(8)]
         assert not any(status.done() for status in statuses)
         store.waits.set()
-        assert [status.result(30) for status in statuses] == ["200"] * 8
+        assert [status.result(60) for status in statuses] == ["200"] * 8
     assert store.prepared == 1
 
 

@@ -365,7 +365,7 @@ async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
     started = time.monotonic()
     found = await asyncio.gather(*(desk.peek() for _ in range(10)), return_exceptions=True)
     assert {type(f) for f in found} == {NoSigningKeys}
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
 
 
 def test_a_fetch_without_its_thread_is_abandoned(

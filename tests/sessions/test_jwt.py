@@ -126,9 +126,9 @@ def test_a_token_counts_in_its_time_only() -> None:
 
 def test_the_clocks_may_differ_by_the_leeway() -> None:
     now = int(time.time())
-    differing: list[dict[str, Any]] = [{"exp": now - 20}, {"nbf": now + 20}, {"iat": now + 20}]
+    differing: list[dict[str, Any]] = [{"exp": now - 150}, {"nbf": now + 150}, {"iat": now + 150}]
     for changes in differing:
-        assert verify(mint(**changes), leeway=30) == ADA
+        assert verify(mint(**changes), leeway=300) == ADA
         assert verify(mint(**changes), leeway=10) is None
 
 
