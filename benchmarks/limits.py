@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 
 from lockgate import Limit, MemoryStore, Plan, PlanBook, Store, migrations, run
 from lockgate.core.key_format import KeyFormat
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
 from tests.servers import postgres, redis_server

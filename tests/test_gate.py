@@ -32,7 +32,7 @@ from lockgate.errors import (
 )
 from lockgate.options import KeyOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
-from lockgate.stores.base import Admission, StoreError
+from lockgate.stores.answers import Admission, StoreError
 from tests.stores.making import NOW, HandClock
 
 OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"

@@ -70,7 +70,8 @@ from .services.usage import UsageReport, report
 from .services.usage_recorder import UsageRecorder
 from .services.verified_key_cache import VerifiedKeyCache
 from .sessions import Session, SessionOptions, SessionVerifier
-from .stores.base import Admission, Store, Verdict
+from .stores.answers import Admission, Verdict
+from .stores.base import Store
 from .stores.memory.store import MemoryStore
 from .stores.open import checked, open_store, resilient
 from .stores.resilience.deadlines import within

@@ -15,7 +15,7 @@ from lockgate import Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.key_format import Token
 from lockgate.core.limits import Limit, LimitWindows
 from lockgate.core.sliding_window import Reading, Window
-from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.answers import Admission, Verdict
 
 from .applications import APPLICATIONS
 from .mutants import mutate

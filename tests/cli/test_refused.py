@@ -15,7 +15,7 @@ from lockgate.core.timestamps import HOUR, MINUTE
 from lockgate.core.usage_history import UsageHistory
 from lockgate.errors import InsufficientScope, KeyRevoked, RateLimitExceeded
 from lockgate.services.most_refused import Period, most_refused
-from lockgate.stores.base import HistoryOwner
+from lockgate.stores.answers import HistoryOwner
 from tests.services.shared_stores import KINDS, gate_on, shared_store
 
 from .calling import Said, done

@@ -23,7 +23,8 @@ from lockgate.core.plans import PlanBook
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.sessions import SignedCookie
-from lockgate.stores.base import Admission, IoMode
+from lockgate.stores.answers import Admission
+from lockgate.stores.base import IoMode
 from lockgate.stores.sql import SqlStore
 from lockgate.web.operations.health import HEALTH
 from lockgate.web.operations.table import answer

@@ -16,7 +16,7 @@ from lockgate.errors import NotFound, StoreUnavailable
 from lockgate.events import Events
 from lockgate.options import KeyOptions
 from lockgate.services.retention import Retention
-from lockgate.stores.base import Removal
+from lockgate.stores.answers import Removal
 from tests.stores.making import HandClock
 
 

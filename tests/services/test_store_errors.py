@@ -10,7 +10,7 @@ from lockgate import Event
 from lockgate.errors import KeyLimitReached, LockgateError, StoreUnavailable
 from lockgate.events import Events
 from lockgate.services.store_errors import asking
-from lockgate.stores.base import OutcomeUnknown, StoreError, UnreadableState
+from lockgate.stores.answers import OutcomeUnknown, StoreError, UnreadableState
 
 
 @pytest.mark.parametrize(

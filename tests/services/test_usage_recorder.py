@@ -24,7 +24,7 @@ from lockgate.errors import NotFound, RateLimitExceeded, Refusal, StoreUnavailab
 from lockgate.migrations import upgrade
 from lockgate.services import usage_recorder
 from lockgate.sessions import Session
-from lockgate.stores.base import HistoryOwner, OutcomeUnknown, StoreError
+from lockgate.stores.answers import HistoryOwner, OutcomeUnknown, StoreError
 from lockgate.stores.sql import schema
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.tables import Tables

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockgate.stores.base import StoreError
+from lockgate.stores.answers import StoreError
 
 
 @contextmanager

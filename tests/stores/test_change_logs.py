@@ -17,7 +17,7 @@ from lockgate.core.changes import LOCKGATE, LOGGED_AT_MOST, ChangeDraft
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY
 from lockgate.errors import HandleTaken
-from lockgate.stores.base import StoreError
+from lockgate.stores.answers import StoreError
 from lockgate.stores.key_value import Records, RecordStore
 from lockgate.stores.key_value.change_log import Row
 

@@ -16,7 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.base import Store, StoreError, UnreadableState
+from lockgate.stores.answers import StoreError, UnreadableState
+from lockgate.stores.base import Store
 from lockgate.stores.key_value import RecordStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
 from lockgate.stores.sql import SqlStore

@@ -16,7 +16,8 @@ from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidRequest, KeyLimitReached
 from lockgate.services.keys import KeyPage
 from lockgate.starlette import operations
-from lockgate.stores.base import PAGE_AT_MOST, Page
+from lockgate.stores.answers import Page
+from lockgate.stores.base import PAGE_AT_MOST
 from lockgate.stores.key_value import RecordStore, record
 from lockgate.stores.memory.keys import LocalKeys
 from lockgate.stores.redis import RedisStore, codec

@@ -21,7 +21,8 @@ from lockgate.core.sliding_window import Reading, State, Window, empty_state, hi
 from lockgate.core.temporary_limits import told_apart
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import KeyLimitReached
-from lockgate.stores.base import PAGE_AT_MOST, Admission, Page, Removal, Rows, Usage, Verdict
+from lockgate.stores.answers import Admission, Page, Removal, Rows, Usage, Verdict
+from lockgate.stores.base import PAGE_AT_MOST
 from lockgate.testing.checks import PARTS, Part
 
 Windows = tuple[Window, ...]

@@ -14,7 +14,7 @@ from lockgate.core.limits import Limit, LimitWindows
 from lockgate.core.plans import Organization
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import MINUTE
-from lockgate.stores.base import UNKNOWN, Admission, Census, Page, Removal, Verdict
+from lockgate.stores.answers import UNKNOWN, Admission, Census, Page, Removal, Verdict
 
 from .mutants import Mutant, Windows
 

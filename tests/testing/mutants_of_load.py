@@ -15,7 +15,8 @@ from lockgate.core.api_keys import ApiKey, Position
 from lockgate.core.leases import Lease, SlotReading
 from lockgate.core.limits import LimitWindows
 from lockgate.core.sliding_window import Cells, Reading, empty_state, hit, peek
-from lockgate.stores.base import IoMode, LogPage, Page, Usage
+from lockgate.stores.answers import LogPage, Page, Usage
+from lockgate.stores.base import IoMode
 
 from .mutants import Mutant, Windows, gap
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus
 from lockgate.core.api_keys import ApiKey, KeyDetails
 from lockgate.core.changes import ChangeDraft
 from lockgate.core.key_search import KeySearch
-from lockgate.stores.base import HistoryOwner
+from lockgate.stores.answers import HistoryOwner
 from lockgate.testing.checks import Part
 
 from .mutants import Mutant

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from lockgate.core.usage_history import UsageHistory
-from lockgate.stores.base import HistoryOwner, Removal
+from lockgate.stores.answers import HistoryOwner, Removal
 
 from .mutants import Mutant, gap
 

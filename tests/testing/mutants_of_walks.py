@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lockgate.core.key_search import KeySearch
-from lockgate.stores.base import FoundKeys, FoundOrganizations, Page
+from lockgate.stores.answers import FoundKeys, FoundOrganizations, Page
 
 from .mutants import Mutant
 

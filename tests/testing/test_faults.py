@@ -10,7 +10,7 @@ import pytest
 from lockgate import ConfigurationError, Gate, MemoryStore, run
 from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
-from lockgate.stores.base import OutcomeUnknown
+from lockgate.stores.answers import OutcomeUnknown
 from lockgate.testing import Broken, FaultyStore, certify
 from lockgate.testing.factories import NOW, minute
 

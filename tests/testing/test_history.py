@@ -9,7 +9,7 @@ import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
 from lockgate.core.plans import Organization
-from lockgate.stores.base import OutcomeUnknown
+from lockgate.stores.answers import OutcomeUnknown
 from lockgate.testing import Broken, Event, Recorder, Undecided, assert_linearizable
 from lockgate.testing.calls import LOST, Call
 from lockgate.testing.factories import NOW, minute

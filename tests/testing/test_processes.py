@@ -17,7 +17,7 @@ from lockgate.core.leases import SlotReading
 from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.errors import KeyLimitReached
-from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.key_value import RecordStore
 from lockgate.testing import Broken
 from lockgate.testing.processes import share

@@ -11,7 +11,7 @@ import pytest
 from lockgate import Gate, Plan, PlanBook, Refusal, Registration, Rule, run
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session, SessionOptions, SignedCookie
-from lockgate.stores.base import StoreError
+from lockgate.stores.answers import StoreError
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.web.guard import Guard
 from tests.services.shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store

@@ -23,7 +23,8 @@ from lockgate.core.timestamps import MINUTE
 from lockgate.errors import InsufficientScope, MissingAuth, NotFound, SessionRequired
 from lockgate.options import WebOptions
 from lockgate.sessions import Session
-from lockgate.stores.base import Admission, IoMode
+from lockgate.stores.answers import Admission
+from lockgate.stores.base import IoMode
 from lockgate.web.guard import Guard
 from lockgate.web.operations.table import answer, check, endpoints
 

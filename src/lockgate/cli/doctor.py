@@ -18,7 +18,8 @@ from ..events import logger
 from ..gate import Gate
 from ..services.keys import KeyAges
 from ..services.rejected_rows import REMEDIES
-from ..stores.base import Store, UnreadableState
+from ..stores.answers import UnreadableState
+from ..stores.base import Store
 from ..stores.cached.store import CachedStore
 from ..stores.resilience.deadlines import STARTING, within
 from ..stores.resilience.failures import kind_of

@@ -14,7 +14,7 @@ from ..errors import InvalidRequest, Problem
 from ..gate import Gate
 from ..services.organizations import ListedOrganization, OrganizationPage, OwnLimits
 from ..services.rate_limit_status import Status, status_of
-from ..stores.base import UnreadableState
+from ..stores.answers import UnreadableState
 from .instants import Instant, moment, read_end
 from .limit_rates import EACH
 from .output import json_option, plain, print_fields, print_json, print_table, progress

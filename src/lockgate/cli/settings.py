@@ -18,7 +18,7 @@ from ..core.plans import ID_MAX_LENGTH, is_id
 from ..errors import ConfigurationError, LockgateError
 from ..gate import Gate
 from ..services.store_errors import unavailable
-from ..stores.base import StoreError
+from ..stores.answers import StoreError
 from .config_file import file_settings
 from .store_urls import HELP as STORE_HELP
 from .store_urls import store_url

@@ -13,7 +13,8 @@ from ..clock import Clock
 from ..core.api_keys import ApiKey
 from ..core.plans import Plan
 from ..core.sliding_window import Reading
-from ..stores.base import HistoryOwner, Store
+from ..stores.answers import HistoryOwner
+from ..stores.base import Store
 from ..sync import together
 from .organizations import Organizations
 from .rate_limit_status import WindowUsage, status_of

@@ -13,7 +13,8 @@ from ..core.labels import check_creator, has_labels, read_labels
 from ..core.limits import read_own_limits
 from ..core.row_seals import UNSEALED_ROWS, judge_seal, resealed_account, resealed_key, sealed_by
 from ..errors import ConfigurationError
-from ..stores.base import PAGE_AT_MOST, Page, Store
+from ..stores.answers import Page
+from ..stores.base import PAGE_AT_MOST, Store
 from ..sync import pause
 from .cursors import check_limit, read_cursor, write_cursor
 from .key_changes import KeyChanges

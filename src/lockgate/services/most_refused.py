@@ -10,7 +10,8 @@ from ..core.api_keys import ApiKey, KeyState, Position
 from ..core.timestamps import DAY, HOUR, MINUTE
 from ..core.usage_history import LEVELS, By, Last, UsageHistory, by_status
 from ..errors import ConfigurationError
-from ..stores.base import HistoryOwner, Store
+from ..stores.answers import HistoryOwner
+from ..stores.base import Store
 from ..sync import pause, together
 from .organizations import Organizations
 

@@ -13,7 +13,8 @@ from ..core.temporary_limits import TemporaryLimit, told_apart
 from ..core.timestamps import SECOND
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from ..events import Events
-from ..stores.base import OrganizationSummary, Store, UnreadableState
+from ..stores.answers import OrganizationSummary, UnreadableState
+from ..stores.base import Store
 from ..sync import pause
 from .cursors import check_limit, read_step, using_cursor, write_step
 from .store_errors import asking

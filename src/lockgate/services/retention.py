@@ -7,7 +7,8 @@ from typing import Final
 from ..clock import Clock
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ..events import Events
-from ..stores.base import Removal, Store
+from ..stores.answers import Removal
+from ..stores.base import Store
 from ..stores.runtime.background import BackgroundTask
 from ..stores.runtime.process_hooks import after_fork_in_child
 from ..sync import pause

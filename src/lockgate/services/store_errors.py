@@ -7,7 +7,8 @@ from typing import Literal
 
 from ..errors import ConfigurationError, LockgateError, StoreUnavailable
 from ..events import Events, logger
-from ..stores.base import IoMode, UnreadableState
+from ..stores.answers import UnreadableState
+from ..stores.base import IoMode
 from ..stores.resilience.failures import is_outage, kind_of, traceback_of
 
 

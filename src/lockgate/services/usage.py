@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from ..core.usage_history import LEVELS, By, Cell, Last, by_status
 from ..errors import ConfigurationError
-from ..stores.base import HistoryOwner, Store
+from ..stores.answers import HistoryOwner
+from ..stores.base import Store
 
 
 class UsageReport(NamedTuple):

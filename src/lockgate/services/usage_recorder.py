@@ -18,7 +18,8 @@ from ..core.usage_history import UsageHistory
 from ..errors import ConfigurationError, RateLimitExceeded, Refusal
 from ..events import Events, logger
 from ..principal import Principal
-from ..stores.base import HistoryOwner, Store
+from ..stores.answers import HistoryOwner
+from ..stores.base import Store
 from ..stores.resilience.failures import is_outage, may_have_counted, traceback_of
 from ..stores.resilience.store import PATIENCE, ResilientStore
 from ..stores.resilience.wrapping import Wrapper

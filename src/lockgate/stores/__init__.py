@@ -1,20 +1,16 @@
 """Stores: keys, plans, windows and slots. Their contract is :mod:`lockgate.stores.base`."""
 
-from .base import (
-    AccountStore,
+from .answers import (
     Admission,
     Census,
-    KeyStore,
     OutcomeUnknown,
     PartUnavailable,
     Removal,
-    SlotStore,
-    Store,
     StoreError,
     UnreadableState,
     Verdict,
-    WindowStore,
 )
+from .base import AccountStore, KeyStore, SlotStore, Store, WindowStore
 from .memory.store import MemoryStore
 from .open import open_store
 

@@ -10,7 +10,7 @@ from ..core.key_format import Token
 from ..core.plans import Plan, PlanBook
 from ..core.sliding_window import Reading, Window
 from ..core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from ..stores.base import Census, FoundKeys, FoundOrganizations, Removal
+from ..stores.answers import Census, FoundKeys, FoundOrganizations, Removal
 from .clock import START
 
 UNITS: Final = (

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from ..errors import ConfigurationError
 from ..events import Events
-from ..stores.base import OutcomeUnknown, Store
+from ..stores.answers import OutcomeUnknown
+from ..stores.base import Store
 from ..stores.resilience.wrapping import Wrapper
 
 FaultKind = Literal["lost reply", "timeout", "stale read", "cancellation"]

@@ -7,7 +7,8 @@ from ..core.api_keys import ApiKey
 from ..core.holds import HoldAnswer, Renew, Settle, Take
 from ..core.leases import SlotReading
 from ..core.sliding_window import Reading
-from ..stores.base import Admission, Store, Verdict
+from ..stores.answers import Admission, Verdict
+from ..stores.base import Store
 from .calls import Call, Raised, alike, differences, show
 from .guarantees import Broken
 from .model import World, expect

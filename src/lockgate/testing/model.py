@@ -32,7 +32,7 @@ from ..core.sliding_window import Cells, Reading, State, Window, empty_state
 from ..core.sliding_window import hit as hit_rule
 from ..core.sliding_window import peek as peek_rule
 from ..errors import HandleTaken, KeyLimitReached
-from ..stores.base import (
+from ..stores.answers import (
     REFUSED_BY_STATE,
     UNKNOWN,
     UNSEALED,

@@ -19,7 +19,8 @@ from zlib import crc32
 from ..core.api_keys import KeyDetails
 from ..core.plans import Organization
 from ..core.timestamps import HOUR, SECOND
-from ..stores.base import PAGE_AT_MOST, Store, Verdict
+from ..stores.answers import Verdict
+from ..stores.base import PAGE_AT_MOST, Store
 from .board import PATIENCE, Board
 from .factories import Factory
 from .guarantees import Broken

@@ -17,7 +17,8 @@ from ..core.plans import Organization
 from ..core.timestamps import DAY, HOUR
 from ..core.usage_history import UsageHistory
 from ..errors import HandleTaken
-from ..stores.base import PAGE_AT_MOST, HistoryOwner, Store, Usage
+from ..stores.answers import HistoryOwner, Usage
+from ..stores.base import PAGE_AT_MOST, Store
 from .calls import Call
 from .factories import Factory, minute
 

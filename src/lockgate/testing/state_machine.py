@@ -22,7 +22,8 @@ from ..core.limits import Limit, bound
 from ..core.plans import Organization, Plan, PlanBook
 from ..core.temporary_limits import TemporaryLimit, with_temporary
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ..stores.base import PAGE_AT_MOST, PartStore, Usage
+from ..stores.answers import Usage
+from ..stores.base import PAGE_AT_MOST, PartStore
 from ..sync import run
 from .calls import Call
 from .certify import MakeStore

@@ -13,7 +13,8 @@ from ..core.digests import Digest
 from ..core.plans import Organization
 from ..core.timestamps import DAY, HOUR
 from ..core.usage_history import UsageHistory
-from ..stores.base import PAGE_AT_MOST, HistoryOwner, Store, Usage
+from ..stores.answers import HistoryOwner, Usage
+from ..stores.base import PAGE_AT_MOST, Store
 from .factories import NOW, Factory, minute
 
 TURNS: Final = 10

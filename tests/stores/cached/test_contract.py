@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lockgate import Store
-from lockgate.stores.base import Admission
+from lockgate.stores.answers import Admission
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore

@@ -32,7 +32,7 @@ from lockgate.errors import (
 )
 from lockgate.events import Events
 from lockgate.options import StoreOptions
-from lockgate.stores.base import StoreError, Verdict
+from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.codec import write_record

@@ -10,7 +10,7 @@ from lockgate.core.key_format import Token
 from lockgate.core.limits import Limit
 from lockgate.core.plans import PlanBook
 from lockgate.core.timestamps import DAY, MINUTE
-from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.answers import Admission, Verdict
 from lockgate.testing import HandClock
 from lockgate.testing.suite import StoreSuite
 

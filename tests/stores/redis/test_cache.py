@@ -9,7 +9,7 @@ import pytest
 
 from lockgate import run
 from lockgate.core.plans import Organization
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of

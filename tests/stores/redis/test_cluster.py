@@ -22,7 +22,7 @@ from lockgate.core.api_keys import Position
 from lockgate.core.limits import bound
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.base import PartUnavailable, Verdict
+from lockgate.stores.answers import PartUnavailable, Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport import client
 from lockgate.stores.redis.transport.commands import Call

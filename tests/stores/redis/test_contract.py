@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from lockgate import Store, run
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite

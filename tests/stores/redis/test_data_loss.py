@@ -11,7 +11,7 @@ import pytest
 
 from lockgate import run
 from lockgate.core.timestamps import DAY
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 from tests.servers import RedisServer, redis_server
 

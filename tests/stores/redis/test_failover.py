@@ -15,7 +15,7 @@ import pytest
 
 from lockgate import Plan, PlanBook, run
 from lockgate.errors import StoreUnavailable
-from lockgate.stores.base import StoreError, Verdict
+from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.resilience.deadlines import within

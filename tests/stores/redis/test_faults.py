@@ -27,7 +27,7 @@ from lockgate.core.plans import Organization
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.base import OutcomeUnknown, StoreError, Usage
+from lockgate.stores.answers import OutcomeUnknown, StoreError, Usage
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
 from lockgate.stores.redis.transport.commands import Call

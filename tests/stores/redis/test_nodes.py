@@ -16,7 +16,7 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.key_names import slot_of

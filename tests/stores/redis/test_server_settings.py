@@ -13,7 +13,7 @@ import redis
 
 from lockgate import Gate, run
 from lockgate.events import Event, Events
-from lockgate.stores.base import NO_KEYS, StoreWarning
+from lockgate.stores.answers import NO_KEYS, StoreWarning
 from lockgate.stores.redis import RedisStore, server_settings
 from tests.servers import RedisServer, redis_cluster, redis_server
 

@@ -13,7 +13,7 @@ import pytest
 from lockgate import Plan, PlanBook, run
 from lockgate.core.plans import CREATOR, Organization
 from lockgate.core.timestamps import MINUTE, SECOND
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.commands import request_ids
 from tests.servers import RedisServer, redis_server

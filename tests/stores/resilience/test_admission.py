@@ -14,7 +14,7 @@ from lockgate.core.api_keys import KeyDetails
 from lockgate.core.sliding_window import Reading
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Event, Events
-from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
 from lockgate.stores.resilience.deadlines import DEADLINE, UNTIL, Overdue, left, within

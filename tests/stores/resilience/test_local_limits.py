@@ -10,7 +10,7 @@ from lockgate.core.sliding_window import Reading, Window, empty_state, hit
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.base import OutcomeUnknown
+from lockgate.stores.answers import OutcomeUnknown
 from lockgate.stores.resilience.deadlines import Overdue
 from lockgate.stores.resilience.failures import may_have_counted
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits

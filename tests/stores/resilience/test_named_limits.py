@@ -12,7 +12,7 @@ from lockgate.core.sliding_window import Reading, Window
 from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.base import Admission, Verdict
+from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
 from lockgate.stores.resilience.store import ResilientStore
 

@@ -16,7 +16,8 @@ from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.base import UNKNOWN, Admission, Freshness, Store, Verdict
+from lockgate.stores.answers import UNKNOWN, Admission, Freshness, Verdict
+from lockgate.stores.base import Store
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience import deadlines, store
 from lockgate.stores.resilience.deadlines import Overdue, left

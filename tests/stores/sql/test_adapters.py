@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.options import StoreOptions
-from lockgate.stores.base import StoreError
+from lockgate.stores.answers import StoreError
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade

@@ -12,7 +12,7 @@ from sqlalchemy import delete, update
 
 from lockgate import run
 from lockgate.core.plans import Organization
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.runtime.batching import ThreadBatcher
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.admission import TOGETHER_AT_MOST, Charge, Hit, Outcome

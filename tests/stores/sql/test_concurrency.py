@@ -6,7 +6,7 @@ import asyncio
 
 from lockgate import Plan, PlanBook, run
 from lockgate.core.sliding_window import Reading
-from lockgate.stores.base import Usage, Verdict
+from lockgate.stores.answers import Usage, Verdict
 
 from ..making import NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import Backend

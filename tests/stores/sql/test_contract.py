@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, or_, select
 
 from lockgate import Store, run
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.pruning import Pruning

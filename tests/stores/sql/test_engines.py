@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from lockgate import ConfigurationError, run
 from lockgate.core.digests import Digest
 from lockgate.core.timestamps import MINUTE
-from lockgate.stores.base import Usage
+from lockgate.stores.answers import Usage
 from lockgate.stores.sql import SqlStore, engines
 from lockgate.stores.sql.databases import Sqlite
 from lockgate.stores.sql.statements import Statements

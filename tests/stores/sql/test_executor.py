@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
 from lockgate.asgi import GateMiddleware
-from lockgate.stores.base import IoMode, StoreError
+from lockgate.stores.answers import StoreError
+from lockgate.stores.base import IoMode
 from lockgate.stores.sql import SqlStore, executor
 from lockgate.stores.sql.engines import blocking_engine
 

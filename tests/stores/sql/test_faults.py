@@ -27,7 +27,7 @@ from lockgate.core.plans import DEFAULT_RESOLUTION, Plan
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.base import NO_KEYS, OutcomeUnknown, StoreError, Verdict
+from lockgate.stores.answers import NO_KEYS, OutcomeUnknown, StoreError, Verdict
 from lockgate.stores.sql import OutdatedSchema, SqlStore
 from lockgate.stores.sql import store as sql_store
 from lockgate.stores.sql.engines import blocking_engine

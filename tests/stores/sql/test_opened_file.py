@@ -15,7 +15,7 @@ from sqlalchemy import create_engine
 from lockgate import Gate, migrations, run
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.base import StoreError
+from lockgate.stores.answers import StoreError
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.opened_file import OpenedFile, ReplacedFile
 from tests.patience import until

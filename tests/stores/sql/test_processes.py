@@ -26,7 +26,7 @@ from lockgate import Plan, PlanBook, run
 from lockgate.core.key_format import KeyFormat
 from lockgate.core.api_keys import KeyDraft
 from lockgate.core.plans import Organization
-from lockgate.stores.base import Usage
+from lockgate.stores.answers import Usage
 from lockgate.stores.sql import SqlStore
 
 url, prefix, texts, limit, now, number = sys.argv[1:]

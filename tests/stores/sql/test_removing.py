@@ -13,7 +13,7 @@ from lockgate import run
 from lockgate.core.api_keys import NEVER, KeyDraft, Position
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import HandleTaken
-from lockgate.stores.base import Usage
+from lockgate.stores.answers import Usage
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.databases import database_of

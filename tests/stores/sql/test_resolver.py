@@ -9,7 +9,7 @@ from sqlalchemy import create_engine
 
 from lockgate import ConfigurationError, run
 from lockgate.core.plans import Organization
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.sql import SqlStore
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of

@@ -21,7 +21,7 @@ from lockgate import ConfigurationError, Gate, Limit, run
 from lockgate.core.changes import LOCKGATE, ChangeDraft
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.base import Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.schema import Revision, RevisionRange
 from lockgate.stores.sql.tables import Tables

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from lockgate import Plan, PlanBook, run
 from lockgate.core.digests import Digest
 from lockgate.core.timestamps import SECOND
-from lockgate.stores.base import Usage, Verdict
+from lockgate.stores.answers import Usage, Verdict
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.admission import USES_AT_MOST
 from lockgate.stores.sql.tables import Tables

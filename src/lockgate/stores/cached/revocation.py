@@ -33,7 +33,7 @@ from typing import Any, Final, TypeVar
 from ...core.api_keys import ApiKey, KeyState
 from ...core.key_format import Token
 from ...sync import together
-from ..base import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
+from ..answers import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
 from .base import CacheStore, PrimaryStore
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError
 from ...events import Events
 from ...sync import loop_runs, run
-from ..base import (
+from ..answers import (
     REFUSED_BY_STATE,
     UNKNOWN,
     UNSEALED,
@@ -28,7 +28,6 @@ from ..base import (
     FoundKeys,
     FoundOrganizations,
     Freshness,
-    IoMode,
     Page,
     Removal,
     Reseal,
@@ -36,6 +35,7 @@ from ..base import (
     Verdict,
     limits_of,
 )
+from ..base import IoMode
 from ..resilience.deadlines import STARTING, within
 from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits

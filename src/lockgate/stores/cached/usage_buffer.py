@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..base import OutcomeUnknown, Usage
+from ..answers import OutcomeUnknown, Usage
 from ..resilience.deadlines import Overdue
 from ..runtime.process_hooks import after_fork_in_child, own_lock
 from .base import PrimaryStore

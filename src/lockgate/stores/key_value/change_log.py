@@ -10,7 +10,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from ...core.changes import LOGGED_AT_MOST, ChangeDraft
-from ..base import reading_state
+from ..answers import reading_state
 
 Row = tuple[int, int, str]
 """The number, the instant and the text of a record."""

@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import Final
 
 from ...core.changes import Change
-from ..base import LogPage
+from ..answers import LogPage
 from .change_log import NO_LOG, PAGE, Log, Row, name_of_page, read_rows, write_rows
 from .record import Record
 from .storage import Shelf, record_name

@@ -22,7 +22,7 @@ from ...core.plans import LONGEST_SPAN, Organization
 from ...core.row_seals import Counted, counted_account, counted_key
 from ...core.sliding_window import Cells, Reading, State, Window, empty_state, hit, peek
 from ...core.timestamps import DAY
-from ..base import OrganizationSummary, Usage
+from ..answers import OrganizationSummary, Usage
 from .change_log import NO_LOG, Log, read_log
 
 _FORMAT = 1

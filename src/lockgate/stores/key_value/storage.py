@@ -14,7 +14,8 @@ from ...core.api_keys import Position
 from ...core.timestamps import DAY
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
 from ...errors import HandleTaken
-from ..base import HistoryOwner, IoMode, OutcomeUnknown, StoreError, reading_state
+from ..answers import HistoryOwner, OutcomeUnknown, StoreError, reading_state
+from ..base import IoMode
 from .record import Record
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from ...core.row_seals import tally
 from ...core.sliding_window import Reading, Window
 from ...core.usage_history import UsageHistory
 from ...errors import HandleTaken, KeyLimitReached
-from ..base import (
+from ..answers import (
     REFUSED_BY_STATE,
     UNKNOWN,
     UNSEALED,
@@ -28,19 +28,18 @@ from ..base import (
     Census,
     FoundOrganizations,
     HistoryOwner,
-    IoMode,
     LogPage,
     OutcomeUnknown,
     Page,
     Removal,
     Reseal,
     Rows,
-    Store,
     StoreError,
     Usage,
     Verdict,
     limits_of,
 )
+from ..base import IoMode, Store
 from .change_log import NO_LOG, TAIL
 from .log_pages import LogPages
 from .record import Record

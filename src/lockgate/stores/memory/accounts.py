@@ -8,7 +8,7 @@ from ...core.accounts import Account
 from ...core.api_keys import Position
 from ...core.digests import Digest
 from ...errors import HandleTaken
-from ..base import Reseal
+from ..answers import Reseal
 
 
 class LocalAccounts:

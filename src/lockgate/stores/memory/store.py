@@ -20,25 +20,24 @@ from ...core.sliding_window import Reading, Window
 from ...core.timestamps import DAY
 from ...core.usage_history import UsageHistory
 from ...errors import HandleTaken, KeyLimitReached
-from ..base import (
+from ..answers import (
     UNKNOWN,
     UNSEALED,
     Admission,
     Census,
     FoundOrganizations,
     HistoryOwner,
-    IoMode,
     LogPage,
     OrganizationSummary,
     Page,
     Removal,
     Reseal,
     Rows,
-    Store,
     Usage,
     Verdict,
     reading_state,
 )
+from ..base import IoMode, Store
 from ..runtime.process_hooks import own_lock
 from .accounts import LocalAccounts
 from .changes import LocalChanges

@@ -1,7 +1,7 @@
 """The usage histories of the memory store."""
 
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
-from ..base import HistoryOwner
+from ..answers import HistoryOwner
 
 _SWEPT_AT_ONCE = 2
 """More than one, so that the sweep is faster than new histories."""

@@ -16,7 +16,8 @@ from ...core.digests import Digest
 from ...core.timestamps import HOUR, MILLISECOND, SECOND
 from ...errors import HandleTaken
 from ...sync import together
-from ..base import PAGE_AT_MOST, UNSEALED, Reseal, StoreError, reading_state
+from ..answers import UNSEALED, Reseal, StoreError, reading_state
+from ..base import PAGE_AT_MOST
 from .codec import (
     RECORDS,
     Claim,

@@ -25,16 +25,16 @@ from ...core.key_format import Token
 from ...core.limits import Limit, LimitWindows, bound, combined
 from ...core.plans import Plan, PlanBook
 from ...core.sliding_window import Reading, Window
-from ..base import (
+from ..answers import (
     REFUSED_BY_STATE,
     UNKNOWN,
     Admission,
     OutcomeUnknown,
     PartUnavailable,
-    Store,
     Verdict,
     reading_state,
 )
+from ..base import Store
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.per_loop import PerLoop
 from .admission_codec import (

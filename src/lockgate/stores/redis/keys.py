@@ -15,7 +15,7 @@ from ...core.key_search import IMPORTED, KeySearch
 from ...core.timestamps import MINUTE
 from ...errors import HandleTaken, KeyLimitReached
 from ...sync import together
-from ..base import FoundKeys, LogPage, Page, Removal, StoreError, Usage, reading_state
+from ..answers import FoundKeys, LogPage, Page, Removal, StoreError, Usage, reading_state
 from .admission import ADD_USAGE
 from .cache import Cache
 from .codec import (

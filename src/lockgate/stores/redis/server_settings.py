@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 from redis.exceptions import ResponseError
 
 from ...events import Events
-from ..base import StoreWarning, clock_warnings
+from ..answers import StoreWarning, clock_warnings
 from .transport.config import Ask
 
 logger: Final = logging.getLogger("lockgate")

@@ -20,17 +20,17 @@ from ...errors import ConfigurationError
 from ...events import Events
 from ...metrics import Pipelines
 from ...sync import together
-from ..base import (
+from ..answers import (
     NO_KEYS,
     Census,
     FoundOrganizations,
-    IoMode,
     OrganizationSummary,
     Rows,
     StoreError,
     StoreWarning,
     reading_state,
 )
+from ..base import IoMode
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop

@@ -10,7 +10,7 @@ from typing import Final, cast
 from ...core.timestamps import DAY, MILLISECOND
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
 from ...sync import together
-from ..base import HistoryOwner, OutcomeUnknown, reading_state
+from ..answers import HistoryOwner, OutcomeUnknown, reading_state
 from .admission import Admissions
 from .key_names import Place, write
 from .transport.commands import Script, command, number

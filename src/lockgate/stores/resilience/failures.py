@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from traceback import format_tb
 
 from ...errors import StoreUnavailable
-from ..base import OutcomeUnknown, PartUnavailable, StoreError, UnreadableState
+from ..answers import OutcomeUnknown, PartUnavailable, StoreError, UnreadableState
 from .deadlines import TooManyCalls
 
 

@@ -15,7 +15,7 @@ from ...core.key_format import Token
 from ...core.limits import Limit, LimitWindows, bound
 from ...core.plans import UNSEEN, Organization, Plan
 from ...core.sliding_window import Reading, Window
-from ..base import Admission, Freshness, Verdict
+from ..answers import Admission, Freshness, Verdict
 from .deadlines import DEADLINE, left, within
 
 FRESH: Final = 1.0

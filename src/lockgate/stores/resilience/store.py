@@ -28,7 +28,8 @@ from ...errors import ConfigurationError, LockgateError
 from ...events import Events
 from ...metrics import StoreCall
 from ...sync import loop_runs, run
-from ..base import Admission, Store, UnreadableState, Verdict
+from ..answers import Admission, UnreadableState, Verdict
+from ..base import Store
 from ..cached.base import CacheStore, PrimaryStore
 from ..runtime.log_hints import MinutelyLog
 from .circuit_breaker import CircuitBreaker

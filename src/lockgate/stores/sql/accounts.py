@@ -8,7 +8,7 @@ from sqlalchemy import Connection, and_, case, delete, insert, or_, select, upda
 from ...core.accounts import Account, AccountDraft, last_use
 from ...core.api_keys import ApiKey, KeyDraft, Position
 from ...core.digests import Digest
-from ..base import Reseal
+from ..answers import Reseal
 from .codec import read_account, read_id, write_account, write_id
 from .keys import Keys, columns_of, kept_as
 from .tables import Tables

@@ -22,7 +22,7 @@ from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Cells, Reading, State, Window, hit
 from ...core.timestamps import DAY
-from ..base import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict, limits_of
+from ..answers import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict, limits_of
 from .codec import (
     EMPTY_COLUMNS,
     LIMIT_ROWS,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, exists, func, insert, sele
 
 from ...core.changes import LOGGED_AT_MOST, Change, ChangeDraft
 from ...errors import HandleTaken
-from ..base import LogPage
+from ..answers import LogPage
 from .codec import write_id
 from .databases import Database
 from .tables import Tables

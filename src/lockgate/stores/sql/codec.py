@@ -12,7 +12,7 @@ from ...core.leases import Lease, Leases
 from ...core.plans import Organization
 from ...core.sliding_window import Cells, State, Window, empty_state
 from ...core.timestamps import DAY
-from ..base import UNREADABLE, UnreadableState, reading_state
+from ..answers import UNREADABLE, UnreadableState, reading_state
 
 _HEAD = Struct("<BB")
 _CELLS = Struct("<qqqqqI")

@@ -19,7 +19,7 @@ from weakref import finalize
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ..base import StoreError
+from ..answers import StoreError
 from ..resilience import deadlines
 from ..runtime.batching import AsyncBatcher, ThreadBatcher
 from ..runtime.per_loop import PerLoop

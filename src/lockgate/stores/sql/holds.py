@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, func, select
 from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
 from ...core.limits import span_of
 from ...core.timestamps import DAY
-from ..base import reading_state
+from ..answers import reading_state
 from .codec import LIMIT_ROWS, REMOVE_LIMITS, idle_day, limit_id, write_id
 from .databases import Database
 from .organizations import Organizations

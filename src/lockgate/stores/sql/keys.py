@@ -22,7 +22,7 @@ from ...core.digests import Digest
 from ...core.key_search import IMPORTED, KeySearch
 from ...core.row_seals import Counted, tally
 from ...errors import ConfigurationError, KeyLimitReached
-from ..base import Census, FoundKeys, HistoryOwner, Page
+from ..answers import Census, FoundKeys, HistoryOwner, Page
 from .codec import read_id, read_key, read_uses, write_id, write_key, write_uses
 from .tables import FINITE, Tables
 from .usage import Histories

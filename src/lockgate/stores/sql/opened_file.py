@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from ..base import StoreError, StoreWarning
+from ..answers import StoreError, StoreWarning
 from ..runtime.log_hints import MinutelyLog
 
 _TRUSTED: Final = 1.0

@@ -9,7 +9,7 @@ from ...core.leases import Lease, Leases, live
 from ...core.limits import LimitWindows, peek_limited
 from ...core.plans import Organization
 from ...core.sliding_window import Reading, Window, peek
-from ..base import reading_state
+from ..answers import reading_state
 from .codec import (
     EMPTY_COLUMNS,
     LIMIT_ROWS,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Engine, column, inspect, select, table
 from sqlalchemy.exc import DBAPIError
 
-from ..base import StoreError
+from ..answers import StoreError
 from ..runtime.process_hooks import own_lock
 from .databases import LOCKED, SCHEMA_PATIENCE, Database, database_of
 from .tables import DEFAULT_PREFIX, Tables

@@ -27,7 +27,7 @@ from ...core.timestamps import SECOND
 from ...core.usage_history import UsageHistory
 from ...errors import ConfigurationError, HandleTaken
 from ...events import Events
-from ..base import (
+from ..answers import (
     NO_KEYS,
     UNKNOWN,
     UNSEALED,
@@ -37,7 +37,6 @@ from ..base import (
     FoundOrganizations,
     Freshness,
     HistoryOwner,
-    IoMode,
     LogPage,
     Page,
     Removal,
@@ -49,6 +48,7 @@ from ..base import (
     Verdict,
     clock_warnings,
 )
+from ..base import IoMode
 from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts

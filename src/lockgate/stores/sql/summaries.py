@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, exists, func, select
 
-from ..base import FoundOrganizations, OrganizationSummary
+from ..answers import FoundOrganizations, OrganizationSummary
 from .codec import Uses, read_id, read_organization, read_uses, write_id
 from .tables import Tables
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ...metrics import Metrics
-from ..base import OutcomeUnknown, StoreError
+from ..answers import OutcomeUnknown, StoreError
 from ..resilience.deadlines import left
 from ..runtime.log_hints import Adviser
 from .admission import Charge, Ledger, Outcome

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
-from ..base import HistoryOwner, reading_state
+from ..answers import HistoryOwner, reading_state
 from .codec import write_id
 from .databases import Database
 from .tables import Tables

@@ -7,7 +7,8 @@ from ...core.plans import Organization
 from ...core.sliding_window import LARGEST
 from ...core.timestamps import DAY, HOUR, SECOND
 from ...errors import HandleTaken
-from ...stores.base import PAGE_AT_MOST, Store, Usage
+from ...stores.answers import Usage
+from ...stores.base import PAGE_AT_MOST, Store
 from ..calls import Raised
 from ..factories import HOSTILE, NOW, Factory
 from .check import Check, alone

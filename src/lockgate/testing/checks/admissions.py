@@ -7,7 +7,8 @@ from ...core.plans import Organization
 from ...core.row_seals import resealed_key
 from ...core.temporary_limits import TemporaryLimit, with_temporary
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ...stores.base import PAGE_AT_MOST, Store, Usage
+from ...stores.answers import Usage
+from ...stores.base import PAGE_AT_MOST, Store
 from ..factories import EXACT, HOSTILE, NOW, PLANS, Factory, book
 from ..guarantees import Broken
 from .check import Check, alone

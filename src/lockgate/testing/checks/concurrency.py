@@ -8,7 +8,8 @@ from ...core.digests import Digest
 from ...core.key_format import NewKey
 from ...core.timestamps import DAY, MINUTE, SECOND
 from ...errors import HandleTaken, KeyLimitReached
-from ...stores.base import PAGE_AT_MOST, Removal, Store, Usage, Verdict
+from ...stores.answers import Removal, Usage, Verdict
+from ...stores.base import PAGE_AT_MOST, Store
 from ..calls import Call
 from ..factories import NOW, book, minute
 from ..history import Recorder, assert_linearizable

@@ -4,7 +4,8 @@ from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyHistory, Position
 from ...core.digests import Digest
 from ...core.timestamps import DAY, SECOND
 from ...errors import HandleTaken, KeyLimitReached
-from ...stores.base import PAGE_AT_MOST, Store, Usage
+from ...stores.answers import Usage
+from ...stores.base import PAGE_AT_MOST, Store
 from ..calls import Raised
 from ..factories import HOSTILE, NOW, Factory
 from .check import Check, alone

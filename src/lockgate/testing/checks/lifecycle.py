@@ -7,7 +7,8 @@ from ...core.digests import Digest
 from ...core.limits import Limit, bound
 from ...core.plans import LONGEST_SPAN, Organization
 from ...core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from ...stores.base import PAGE_AT_MOST, UNKNOWN, Store, Verdict
+from ...stores.answers import UNKNOWN, Verdict
+from ...stores.base import PAGE_AT_MOST, Store
 from ...stores.key_value import RecordStore
 from ..calls import Call
 from ..factories import EXACT, NOW, PLANS, Factory

@@ -7,7 +7,8 @@ from ...core.api_keys import KeyDetails
 from ...core.limits import FIELDS_AT_MOST, Limit, LimitWindows, bound
 from ...core.plans import PlanBook
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ...stores.base import Store, Verdict
+from ...stores.answers import Verdict
+from ...stores.base import Store
 from ..factories import EXACT, HOSTILE, NARROW, NOW, OPEN, PLANS, Factory, book, minute
 from .callers import Callers
 from .check import Check, alone, crowded

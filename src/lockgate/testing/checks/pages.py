@@ -4,7 +4,8 @@ from ...core.api_keys import Position
 from ...core.changes import Actor, ChangeDraft
 from ...core.key_search import KeySearch
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ...stores.base import PAGE_AT_MOST, Store, Usage
+from ...stores.answers import Usage
+from ...stores.base import PAGE_AT_MOST, Store
 from ..factories import NOW, Factory
 from .accounts import EMAIL, registered
 from .check import Check, alone

@@ -10,7 +10,8 @@ from ...core.digests import Digest
 from ...core.key_search import KeySearch
 from ...core.plans import Organization
 from ...core.timestamps import DAY, HOUR, MINUTE
-from ...stores.base import PAGE_AT_MOST, HistoryOwner, Store
+from ...stores.answers import HistoryOwner
+from ...stores.base import PAGE_AT_MOST, Store
 from ..factories import ALIKE, ALIKE_TO_PEOPLE, EXACT, LONGEST, NOW, Factory
 from ..guarantees import Broken
 from .check import Check, alone

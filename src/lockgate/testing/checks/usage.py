@@ -2,7 +2,8 @@
 
 from ...core.timestamps import DAY, HOUR, MINUTE
 from ...core.usage_history import UsageHistory, added
-from ...stores.base import HistoryOwner, Store
+from ...stores.answers import HistoryOwner
+from ...stores.base import Store
 from ..factories import NOW, Factory
 from ..guarantees import Broken
 from .callers import Callers

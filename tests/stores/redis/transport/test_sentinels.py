@@ -24,7 +24,7 @@ from redis.exceptions import ReadOnlyError, RedisError
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, KeyRevoked, RateLimitExceeded, StoreUnavailable
-from lockgate.stores.base import StoreError, Verdict
+from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.key_names import Names

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from lockgate.core.plans import Plan
-from lockgate.stores.base import StoreError
+from lockgate.stores.answers import StoreError
 from lockgate.stores.redis import RedisStore
 from tests.servers import free_port, redis_server
 

@@ -20,7 +20,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from ...base import PartUnavailable, StoreError, UnreadableState
+from ...answers import PartUnavailable, StoreError, UnreadableState
 from .commands import Call
 
 Reply = Any

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from redis.exceptions import ConnectionError, ReadOnlyError, RedisError
 
 from ....errors import StoreUnavailable
-from ...base import StoreError
+from ...answers import StoreError
 from ...resilience.deadlines import Overdue
 from ...runtime.log_hints import Adviser
 from .client import RedisClient
