@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -124,9 +125,15 @@ def test_cells_follow_the_clock_of_the_gate() -> None:
     assert [cell.admitted for cell in told["day"].cells] == [50, 10]
 
 
-def test_a_flood_of_refusals_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In each second, which lasts for an hour here."""
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write nothing in the background: a busy machine would let it come between two steps."""
     monkeypatch.setattr("lockgate.stores.runtime.background.EVERY", 3600)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_flood_of_refusals_is_one_write() -> None:
+    """In each second, which lasts for an hour here."""
 
     class Counting(MemoryStore):
         writes = 0
@@ -177,6 +184,38 @@ class Failing(MemoryStore):
             raise self.failure
 
 
+@pytest.mark.usefixtures("unhurried")
+def test_a_flush_waits_for_a_write_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    class Slow(MemoryStore):
+        async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+            begun.set()
+            assert go.wait(60)
+            await super().add_history(additions)
+
+    monkeypatch.setattr(usage_recorder, "PATIENCE", 60)
+    store = Slow()
+    one, two = gate(store), gate(store)
+    key = run(one.keys.create("org_1", "ci"))
+    run(one.authenticate(key.text))
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            first = pool.submit(lambda: run(one.flush()))
+            assert begun.wait(60)
+            second = pool.submit(lambda: run(one.flush()))
+            with pytest.raises(TimeoutError):
+                second.result(0.2)
+            assert not first.done()
+        finally:
+            go.set()
+        second.result(60)
+        assert run(two.usage("org_1")).admitted == 1
+    for process in (one, two):
+        run(process.close())
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     ("failure", "is_added", "total"),
     [(StoreError(), False, 5), (OutcomeUnknown(), True, 5), (OutcomeUnknown(), False, 3)],
@@ -202,6 +241,7 @@ def test_a_failed_write_counts_later_and_an_unknown_one_never_twice(
     run(one.close())
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_beyond_the_maximum_keys_are_counted_for_their_organization(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -221,6 +261,7 @@ def test_beyond_the_maximum_keys_are_counted_for_their_organization(
     run(one.close())
 
 
+@pytest.mark.usefixtures("unhurried")
 @AT_FORK
 def test_a_forked_child_counts_only_its_own_requests() -> None:
     store = MemoryStore()
@@ -240,6 +281,7 @@ def test_a_forked_child_counts_only_its_own_requests() -> None:
 
 PROGRAM = """
 import sys
+import threading
 from lockgate import Gate, run
 from lockgate.options import StoreOptions
 patient = StoreOptions(deadline=30)

@@ -223,9 +223,12 @@ class UsageRecorder:
                 del additions[owner]
 
     async def flush(self) -> None:
-        """Write all counts before the process stops. Never raises."""
+        """Write all counts before the process stops, and wait for writes that are under way.
+
+        Never raises.
+        """
         try:
-            await self.write()
+            await self.settled()
         except Exception as failure:
             if not is_outage(failure):
                 logger.error("%s", traceback_of(failure))
