@@ -26,7 +26,6 @@ from .gate import Gate
 from .principal import Caller, Principal
 from .web.asgi_request import AsgiRequest
 from .web.audit import ANY_METHOD, ServedRoute, view_of
-from .web.django_responses import response_of
 from .web.entry import ENTRY, charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT
 from .web.operations.operation import Reply
@@ -50,6 +49,8 @@ with extra("django", "django"):
     from django.urls.resolvers import LocalePrefixPattern
     from django.utils.functional import Promise
     from django.utils.translation import override
+
+    from .web.django_responses import response_of
 
 __all__ = [
     "Caller",
