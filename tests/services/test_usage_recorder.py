@@ -281,7 +281,6 @@ def test_a_forked_child_counts_only_its_own_requests() -> None:
 
 PROGRAM = """
 import sys
-import threading
 from lockgate import Gate, run
 from lockgate.options import StoreOptions
 patient = StoreOptions(deadline=30)
