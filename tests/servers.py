@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property, partial
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import pytest
@@ -29,22 +30,38 @@ if TYPE_CHECKING:
     import redis
 
 _PORTS_TRIED = 4
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
+"""Sentinels that stood still take no action for the first 30."""
+_STOP_SECONDS = 120.0
+_PORTS = range(12_000, 22_000)
+"""Below those that the system gives to connections and to listeners on port 0: a server that starts
+again finds its port free, and so do ports 10,000 above."""
+_MET_AGAIN_AFTER = 2.0
+"""Seconds: a node of a Cluster forgets another that does not shake hands within one."""
 
 
 def free_port(beside: int = 0) -> int:
     """Return a free port such that the port at this offset is free as well."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        assert isinstance(port, int)
-        if port + beside > 65_535:
-            continue
+        port = SystemRandom().choice(_PORTS)
         try:
-            socket.create_server(("127.0.0.1", port + beside)).close()
+            for each in {port, port + beside}:
+                socket.create_server(("127.0.0.1", each)).close()
         except OSError:
             continue
         return port
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Return whether a process listens on a port, and not another one that was given the same."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    local, listening = f"0100007F:{port:04X}", "0A"
+    sockets = {f"socket:[{row[9]}]" for row in rows if (row[1], row[3]) == (local, listening)}
+    for entry in Path(f"/proc/{pid}/fd").glob("*") if sockets else ():
+        with suppress(OSError):
+            if os.readlink(entry) in sockets:
+                return True
+    return False
 
 
 def _lives(pid: int) -> bool:
@@ -56,11 +73,11 @@ def _lives(pid: int) -> bool:
 
 def _holds_still(pid: int) -> bool:
     """Return whether every thread of a process is stopped: until then one may answer a call."""
-    states = [
-        path.read_text().rpartition(")")[2].split()[0]
-        for path in Path(f"/proc/{pid}/task").glob("*/stat")
-    ]
-    return set(states) <= {"T", "t", "Z"}
+    states: set[str] = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # A thread may end meanwhile.
+            states.add(path.read_text().rpartition(")")[2].split()[0])
+    return states <= {"T", "t", "Z"}
 
 
 class Server:
@@ -133,7 +150,7 @@ class Server:
                 stderr=log,
             )
         deadline = time.monotonic() + _START_SECONDS
-        while not self.answers():
+        while not (_listens(self.process.pid, self.port) and self.answers()):
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.02)
@@ -145,7 +162,7 @@ class Server:
         """Stop it; SIGKILL is a crash."""
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(30)
+            self.process.wait(_STOP_SECONDS)
             self.process = None
 
     def family(self) -> list[int]:
@@ -378,7 +395,7 @@ class RedisServer(Server):
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        return redis.Redis(port=self.port, socket_timeout=10, retry=Retry(NoBackoff(), 0))
+        return redis.Redis(port=self.port, socket_timeout=30, retry=Retry(NoBackoff(), 0))
 
     def answers(self) -> bool:
         import redis
@@ -434,13 +451,10 @@ class RedisCluster:
         ]
         for _ in range(3 + replicas):
             self.nodes.append(RedisServer(*options, program=self._program))
-        first, *others = self.nodes
-        for node in others:
-            self._tell(node, "CLUSTER", "MEET", "127.0.0.1", str(first.port))
         for part, node in enumerate(self.nodes[:3]):
             slots = range(part * 16384 // 3, (part + 1) * 16384 // 3)
             self._tell(node, "CLUSTER", "ADDSLOTS", *map(str, slots))
-        self.wait(lambda: all(self.ready(node) for node in self.nodes))
+        self.meet(lambda: all(self.ready(node) for node in self.nodes), *self.nodes[1:])
         for primary, replica in zip(self.nodes, self.nodes[3:], strict=False):
             self._tell(replica, "CLUSTER", "REPLICATE", self.id(primary))
         if replicas:
@@ -465,6 +479,22 @@ class RedisCluster:
         with node.client() as client:
             replication = cast(dict[str, Any], client.info("replication"))
         return replication.get("master_link_status") == "up"
+
+    def meet(self, until: Callable[[], bool], *others: RedisServer) -> None:
+        """Introduce nodes to the first one, again and again until a condition holds."""
+        again_at = 0.0
+
+        def met() -> bool:
+            nonlocal again_at
+            if until():
+                return True
+            if time.monotonic() >= again_at:
+                for node in others:
+                    self._tell(node, "CLUSTER", "MEET", "127.0.0.1", str(self.nodes[0].port))
+                again_at = time.monotonic() + _MET_AGAIN_AFTER
+            return False
+
+        self.wait(met)
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Wait until a condition holds."""

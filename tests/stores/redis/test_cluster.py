@@ -27,7 +27,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport import client
 from lockgate.stores.redis.transport.commands import Call
 from lockgate.stores.redis.transport.failures import Lost
-from tests.patience import SHORT
+from tests.patience import SHORT, answered
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
 from ..making import NOW, draft_of, new_key, token_of
@@ -69,12 +69,15 @@ class Traffic:
         self.slowest = 0.0
         self._over = threading.Event()
         work = [self._await] if mode == "awaiting" else [self._block] * 3
-        made = {id: run(self.gate.keys.create(id, "a key")).text for id in organizations}
-        self._tokens = made
+        self._tokens = dict(map(self._key_of, organizations))
         self._threads = [
             threading.Thread(target=each, args=(organizations[number :: len(work)],))
             for number, each in enumerate(work)
         ]
+
+    def _key_of(self, id: str) -> tuple[str, str]:
+        made = answered(lambda: run(self.gate.keys.create(id, "a key")))
+        return id, made.text
 
     def _observe(self, event: Event) -> None:
         self.events.append(event.name)
@@ -139,7 +142,6 @@ OPTIONS = "--cluster-enabled", "yes", "--cluster-node-timeout", "1000"
 def one_more(cluster: RedisCluster) -> Iterator[RedisServer]:
     """Another node of a Cluster, without slots."""
     with RedisServer(*OPTIONS) as node:
-        tell(node, "CLUSTER", "MEET", "127.0.0.1", cluster.nodes[0].port)
         everyone = [*cluster.nodes, node]
 
         def known() -> bool:
@@ -148,7 +150,7 @@ def one_more(cluster: RedisCluster) -> Iterator[RedisServer]:
                 for each in everyone
             )
 
-        cluster.wait(known)
+        cluster.meet(known, node)
         yield node
 
 
@@ -156,7 +158,7 @@ def give(cluster: RedisCluster, slot: int, source: RedisServer, target: RedisSer
     """Move a slot from node to node, key by key."""
     begin(cluster, slot, source, target)
     while names := tell(source, "CLUSTER", "GETKEYSINSLOT", slot, 1):
-        tell(source, "MIGRATE", "127.0.0.1", target.port, names[0], 0, 5000)
+        tell(source, "MIGRATE", "127.0.0.1", target.port, names[0], 0, 25_000)
         time.sleep(0.005)
     end(cluster, slot, source, target)
 
@@ -266,7 +268,7 @@ def moving(own: RedisCluster) -> Iterator[Callable[..., Any]]:
             begin(own, slot, source, target)
             stack.callback(give, own, slot, source, target)
             for name in names:
-                assert tell(source, "MIGRATE", "127.0.0.1", target.port, name, 0, 5000) == b"OK"
+                assert tell(source, "MIGRATE", "127.0.0.1", target.port, name, 0, 25_000) == b"OK"
 
         yield begin_to_move
 
@@ -471,9 +473,8 @@ def test_slots_in_use_and_idle_ones_move_under_load_without_a_refusal(
             source = own.nodes[number := node_with(own, slot)]
             target = own.nodes[(number + 1) % 3]
             begin(own, slot, source, target)
-            tell(
-                source, "MIGRATE", "127.0.0.1", target.port, store._names.place(id).windows, 0, 5000
-            )
+            windows = store._names.place(id).windows
+            tell(source, "MIGRATE", "127.0.0.1", target.port, windows, 0, 25_000)
             traffic.goes_on(organizations=[id])
             give(own, slot, source, target)
         traffic.goes_on()
@@ -549,7 +550,7 @@ def reshard(own: RedisCluster, store: RedisStore, mode: str) -> None:
             target = own.nodes[(number + 1) % 3]
             begin(own, slot, source, target)
             windows = store._names.place(id).windows
-            tell(source, "MIGRATE", "127.0.0.1", target.port, windows, 0, 5000)
+            tell(source, "MIGRATE", "127.0.0.1", target.port, windows, 0, 25_000)
             traffic.goes_on()
             give(own, slot, source, target)
             traffic.goes_on()
@@ -694,7 +695,7 @@ def test_the_rights_that_the_page_names_are_enough_in_a_cluster(
         begin(own, slot_of(store, ids[0]), source, target)
         try:
             names = store._names.place(ids[0])
-            tell(source, "MIGRATE", "127.0.0.1", target.port, names.windows, 0, 5000)
+            tell(source, "MIGRATE", "127.0.0.1", target.port, names.windows, 0, 25_000)
             assert (await store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
             assert await store.revoke_if_live(ids[0], key.id) is not None
         finally:
@@ -717,7 +718,7 @@ def test_a_primary_that_is_killed_is_left_once_its_replica_answers(mode: str) ->
             name = store._names.place(ids[0]).windows + b":probe"
             with cluster.nodes[0].client() as client:
                 client.set(name, "0")
-                assert client.wait(1, 10_000) == 1  # The replica has the keys.
+                assert client.wait(1, 25_000) == 1  # The replica has the keys.
             cluster.nodes[0].stop(signal.SIGKILL)
             cluster.wait(lambda: answers(replica, name))
             answered = time.monotonic()
@@ -737,7 +738,7 @@ def test_d28_a_replica_in_the_place_of_a_primary_that_hangs_is_found_before_that
         with Traffic(store, mode, ids, deadline=0.25) as traffic:
             with cluster.nodes[0].client() as client:
                 client.set(name, "0")
-                assert client.wait(1, 10_000) == 1  # The replica has the keys.
+                assert client.wait(1, 25_000) == 1  # The replica has the keys.
             with cluster.nodes[0].stopped():
                 cluster.wait(lambda: answers(cluster.nodes[3], name))
                 traffic.goes_on(5)
