@@ -286,3 +286,18 @@ def test_a_gate_refuses_the_published_secrets_of_the_demo() -> None:
             Gate(brand="acme", peppers=[text.encode()])
         with pytest.raises(ConfigurationError, match="published"):
             SignedCookie([text])
+
+
+def test_a_demo_starts_on_a_store_that_is_slower_than_the_deadline_of_its_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a busy machine: its own first calls are no requests that a client waits for."""
+
+    def serve(load: Callable[[], Loaded], _: socket.socket) -> None:
+        loaded = load()
+        run(loaded.announce())
+        run(loaded.close())
+
+    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
+    demo_command("127.0.0.1", 0, url, "flask", 1e-6, as_json=True, serve=serve)
+    assert len(json.loads(capsys.readouterr().out)["organizations"]) == 4

@@ -119,6 +119,7 @@ def _load(
 
 async def _announce(gate: Gate, signs_in: SignIn, url: str, *, as_json: bool) -> None:
     """Create the demo's organizations, make traffic for a further one, and print them."""
+    await gate.ready()  # For a while calls may last for longer than the deadline of a request.
     busy = _new_id()
     await make_traffic(gate, busy)
     signs_in.add("busy", busy, "used by the demo itself: see its usage and its refusals")
