@@ -27,7 +27,7 @@ def in_a_child(work: Callable[[], bytes]) -> bytes:
         finally:
             os._exit(0)
     os.close(writing)
-    if not select.select([reading], [], [], 30)[0]:
+    if not select.select([reading], [], [], 120)[0]:
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     said = os.read(reading, 100)
@@ -45,7 +45,7 @@ module, kind, url, prefix = sys.argv[1:]
 
 def opened():
     store = getattr(import_module(module), kind)(url, prefix=prefix)
-    return Gate(store, brand="acme", store_options=StoreOptions(deadline=10))
+    return Gate(store, brand="acme", store_options=StoreOptions(deadline=60))
 
 gate = opened()
 no_limits = {"rpm": None, "rph": None, "rpd": None, "concurrent": None}

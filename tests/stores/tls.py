@@ -68,7 +68,7 @@ class SecureProxy(Proxy):
         super().__init__(port)
 
     def welcome(self, client: socket.socket) -> socket.socket:
-        client.settimeout(10)
+        client.settimeout(60)
         secured = self.shows.shown().wrap_socket(client, server_side=True)
         secured.settimeout(None)
         return secured

@@ -63,9 +63,9 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(120)
 
-    def goes_on(self, more: int = 200, seconds: float = 30) -> float:
+    def goes_on(self, more: int = 200, seconds: float = 120) -> float:
         """Wait for a number of further admissions; return the seconds that it took."""
         started = time.monotonic()
         target = sum(self.admitted.values()) + more
@@ -110,7 +110,7 @@ def move(cluster: RedisCluster, slot: int) -> None:
     tell(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id(target))
     time.sleep(0.02)
     while names := tell(source, "CLUSTER", "GETKEYSINSLOT", slot, 1):
-        tell(source, "MIGRATE", "127.0.0.1", target.port, names[0], 0, 5000)
+        tell(source, "MIGRATE", "127.0.0.1", target.port, names[0], 0, 25_000)
         time.sleep(0.01)
     for node in (target, source, *cluster.nodes):
         tell(node, "CLUSTER", "SETSLOT", slot, "NODE", cluster.id(target))
@@ -124,7 +124,7 @@ def test_sentinels_name_the_replica_once_the_primary_is_lost(
         made = new_key()
         run(store.insert(draft_of(made), None))
         run(store.admit(token_of(made), 1, BOOK))
-        tell(guarded.primary, "WAIT", 1, 5000)
+        assert tell(guarded.primary, "WAIT", 1, 25_000) == 1  # The replica has the key.
         with Load(store) as load:
             load.goes_on()
             guarded.primary.stop(signal.SIGKILL)
@@ -150,9 +150,9 @@ def test_a_cluster_serves_on_after_the_loss_of_a_primary(replicated: RedisCluste
     with Load(store) as load:
         load.goes_on()
         replicated.nodes[0].stop(signal.SIGKILL)
-        failed = {id for id in load.admitted if slot_of(store, id) < 16384 // 3}
+        failed = {id for id in list(load.admitted) if slot_of(store, id) < 16384 // 3}
         assert failed
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not all(works(store, id) for id in failed):
             assert time.monotonic() < deadline, load.failures
             time.sleep(0.05)
@@ -166,7 +166,7 @@ def test_k4_a_replica_that_missed_a_revocation_does_not_admit_the_key(
     """It takes its primary's place with a copy that was voided there; another server still says
     that all copies are right. Whoever sees the change asks the database until that is compared."""
     # The copy is installed late, so no comparison may happen before.
-    monkeypatch.setattr(background, "EVERY", 30.0)
+    monkeypatch.setattr(background, "EVERY", 600.0)
     cache = RedisStore(replicated.url())
     pair, other = (
         CachedStore(SqlStore(f"sqlite:///{tmp_path}/keys.db?mode=rwc"), each)

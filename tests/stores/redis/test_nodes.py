@@ -27,7 +27,7 @@ from tests.servers import RedisCluster, RedisServer, redis_cluster
 DEADLINE = 10.0
 """The deadline, in seconds: enough for a healthy server on a busy machine."""
 WIDE = PlanBook([Plan("free", 10**6, 10**7, 10**8, 1)], custom=())
-NARROW = PlanBook([Plan("free", 3, None, None, 1)], custom=())
+NARROW = PlanBook([Plan("free", None, 3, None, 1)], custom=())
 
 colours = pytest.mark.parametrize("colour", ["async", "sync"])
 losses = pytest.mark.parametrize("loss", ["killed", "stopped"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -207,7 +208,7 @@ def test_a_server_without_persistence_is_reported(
     assert all(f"127.0.0.1:{running.port}" in text and "appendonly" in text for text in texts)
 
 
-@pytest.mark.parametrize(("ahead", "word"), [(-7.5, "ahead"), (7.5, "behind"), (0.5, None)])
+@pytest.mark.parametrize(("ahead", "word"), [(-999, "ahead"), (999, "behind"), (0.5, None)])
 def test_a_clock_that_differs_by_more_than_a_second_is_reported(
     ahead: float, word: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +218,11 @@ def test_a_clock_that_differs_by_more_than_a_second_is_reported(
     texts = of_kind("clock", run(store.warnings()))
     run(store.close())
     assert len(texts) == (word is not None)
-    assert all("7.5 s" in text and str(word) in text for text in texts)
+    for told in texts:
+        seconds = re.search(rf"clock of Redis .*is ([\d.]+) s {word}", told)
+        # What the call may have lasted is no difference.
+        assert seconds is not None
+        assert 900 < float(seconds[1]) <= 999
 
 
 def test_a_gate_that_becomes_ready_logs_each_warning_once(

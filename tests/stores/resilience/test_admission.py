@@ -17,9 +17,10 @@ from lockgate.events import Event, Events
 from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
-from lockgate.stores.resilience.deadlines import DEADLINE, UNTIL, Overdue, left, within
+from lockgate.stores.resilience.deadlines import UNTIL, Overdue, left, within
 from lockgate.stores.resilience.local_limits import LocalLimits
 from lockgate.stores.resilience.store import ResilientStore
+from tests.patience import SECONDS
 
 from ..making import HandClock, draft_of, new_key, token_of
 
@@ -61,7 +62,7 @@ class Bench:
         self.told: list[Event] = []
         events = Events(self.told.append)
         self.limits = LocalLimits("local", 1, events)
-        self.front = ResilientStore(self.store, events, self.limits)
+        self.front = ResilientStore(self.store, events, self.limits, SECONDS)
         self.made = new_key()
         self.book = PlanBook([Plan("free", None, None, None, 1)])
 
@@ -90,18 +91,18 @@ async def test_d34_the_deadline_ends_with_the_call_of_the_store(
     assert (await bench.ask()).verdict is Verdict.ADMITTED
     seconds = bench.store.left[-1]
     assert seconds is not None
-    assert 0 < seconds <= DEADLINE
+    assert 0 < seconds <= SECONDS
     assert UNTIL.get() is None
     await bench.fail(OSError())
     assert UNTIL.get() is None
 
 
 async def test_d34_a_shorter_deadline_of_the_caller_is_kept(bench: Bench) -> None:
-    with within(DEADLINE / 100):
+    with within(SECONDS / 2):
         await bench.ask()
     seconds = bench.store.left[-1]
     assert seconds is not None
-    assert seconds <= DEADLINE / 100
+    assert 0 < seconds <= SECONDS / 2
     asked = bench.store.asked
     with within(0), pytest.raises(Overdue):
         await bench.ask()

@@ -17,20 +17,21 @@ from lockgate.stores.resilience.deadlines import (
     unhurried,
     within,
 )
+from tests.patience import SLACK
 
 
 def test_an_inner_deadline_only_shortens_the_outer_one() -> None:
     assert left() is None
-    with within(5):
-        assert 4.9 < (left() or 0) <= 5
-        with within(100):
-            assert (left() or 0) <= 5
+    with within(500):
+        assert 400 < (left() or 0) <= 500
+        with within(10_000):
+            assert (left() or 0) <= 500
         with within(0.001):
             sleep(0.002)
             assert left() == 0
         with unhurried():
             assert left() is None
-        assert (left() or 0) > 4
+        assert (left() or 0) > 400
     assert left() is None
 
 
@@ -50,7 +51,7 @@ async def test_d34_a_late_task_is_left_behind_without_waiting_for_its_cancellati
     started = monotonic()
     with within(0.05), pytest.raises(Overdue):
         await tasks.do(stubborn(cancelled, end))
-    assert monotonic() - started < 5
+    assert monotonic() - started < SLACK
     await cancelled.wait()
     end.set()
 
@@ -85,7 +86,7 @@ async def test_the_number_of_hanging_tasks_is_bounded() -> None:
         ran = True
         return 1
 
-    with within(5):
+    with within(60):
         with pytest.raises(Overdue):
             await tasks.do(work())
         assert not ran
@@ -108,7 +109,7 @@ async def test_a_task_within_its_deadline_returns_its_result_or_error() -> None:
     async def fail() -> None:
         raise LookupError("mine")
 
-    with within(5):
+    with within(60):
         assert await Tasks().do(give()) == 7
         with pytest.raises(LookupError, match="mine"):
             await Tasks().do(fail())
@@ -149,8 +150,8 @@ def test_d34_a_late_thread_is_abandoned_and_their_number_is_bounded() -> None:
         started = monotonic()
         with within(0.05), pytest.raises(Overdue):
             threads.do(end.wait)
-        assert monotonic() - started < 5
-    with within(5):
+        assert monotonic() - started < SLACK
+    with within(60):
         with pytest.raises(Overdue):
             threads.do(int)
         end.set()
@@ -164,7 +165,7 @@ def test_d34_a_late_thread_is_abandoned_and_their_number_is_bounded() -> None:
 
 def test_threads_are_reused_and_return_the_result_of_the_work() -> None:
     threads = Threads()
-    with within(5):
+    with within(60):
         names = {threads.do(lambda: threading.current_thread().name) for _ in range(5)}
         idents = {threads.do(threading.get_ident) for _ in range(50)}
         with pytest.raises(ZeroDivisionError):

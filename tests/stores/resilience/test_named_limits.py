@@ -15,6 +15,7 @@ from lockgate.events import Events
 from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
 from lockgate.stores.resilience.store import ResilientStore
+from tests.patience import SECONDS
 
 from ..making import HandClock, draft_of, new_key, token_of
 
@@ -62,7 +63,9 @@ class Bench:
         self.store, self.seconds = Counting(), 50.0
         events = Events(None)
         self.local = LocalLimits("local", 1, events)
-        self.front = ResilientStore(self.store, events, self.local, clock=lambda: self.seconds)
+        self.front = ResilientStore(
+            self.store, events, self.local, SECONDS, clock=lambda: self.seconds
+        )
         self.made = new_key()
         run(self.store.insert(draft_of(self.made), None))
 

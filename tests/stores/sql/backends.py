@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, delete, text
+from sqlalchemy import Engine, create_engine, delete, event, text
 
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.engines import blocking_engine
@@ -42,6 +42,12 @@ def database(kind: str) -> str:
     return shared(kind).create(name)
 
 
+def _may_be_idle(connection: Any, _: object) -> None:
+    """Let a test hold locks for as long as a busy machine takes."""
+    connection.execute("SET idle_in_transaction_session_timeout = 0")
+    connection.commit()
+
+
 class Backend:
     """A database with tables emptied for each test, which is faster than creating them again."""
 
@@ -61,6 +67,8 @@ class Backend:
         """An engine to look into the tables with."""
         if self._admin is None:
             self._admin = blocking_engine(database(self.kind))
+            if self.kind == "postgresql":
+                event.listen(self._admin, "connect", _may_be_idle)
         return self._admin
 
     def take(self) -> Tables:

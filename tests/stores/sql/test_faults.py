@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -33,6 +34,7 @@ from lockgate.stores.sql import store as sql_store
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
+from tests.patience import SLACK
 from tests.servers import Server, mariadb, postgres, shared
 
 from ..failing import store_fails
@@ -160,7 +162,7 @@ def test_a_server_that_crashes_and_returns(mortal: Any) -> None:
         with pytest.raises(StoreUnavailable):
             run(gate.authenticate(token))
     mortal.start()
-    ended = time.monotonic() + 30
+    ended = time.monotonic() + 60
     key = None
     while key is None:
         try:
@@ -192,7 +194,7 @@ def test_a_server_killed_mid_transaction_loses_that_transaction_whole(mortal: An
     waiting.start()
     await_locks(admin)
     mortal.stop(signal.SIGKILL)
-    waiting.join(30)
+    waiting.join(60)
     assert len(failures) == 1
     holder.invalidate()
     holder.close()
@@ -344,7 +346,7 @@ async def test_closing_ends_the_wait_for_a_locked_file(in_a_loop: bool) -> None:
     else:
         store.cancel_waits()
     failures = await asyncio.gather(*waiting, return_exceptions=True)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < SLACK
     for failure in failures:
         assert isinstance(failure, StoreError)
         assert "locked" in str(failure.__cause__)
@@ -446,7 +448,7 @@ def test_a_full_disk_raises_and_no_hit_is_counted(tiny_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
-@pytest.mark.parametrize(("ahead", "word"), [(-7.5, "ahead"), (7.5, "behind"), (0.0, None)])
+@pytest.mark.parametrize(("ahead", "word"), [(-999, "ahead"), (999, "behind"), (0.0, None)])
 def test_a_clock_that_differs_by_more_than_a_second_is_reported(
     kind: str, ahead: float, word: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,5 +461,9 @@ def test_a_clock_that_differs_by_more_than_a_second_is_reported(
     monkeypatch.setattr(sql_store, "time", SimpleNamespace(time=lambda: time.time() + ahead))
     texts = [warning.text for warning in run(store.warnings()) if warning.kind == "clock"]
     assert len(texts) == (word is not None)
-    assert all("7.5 s" in text and f"{word}" in text and "database" in text for text in texts)
+    for told in texts:
+        seconds = re.search(rf"clock of the database .*is ([\d.]+) s {word}", told)
+        # What the call may have lasted is no difference.
+        assert seconds is not None
+        assert 900 < float(seconds[1]) <= 999
     run(store.close())

@@ -93,8 +93,7 @@ def test_an_upgrade_of_mariadb_waits_until_another_upgrade_is_complete(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = BACKENDS["mysql"]
-    for module in (databases, schema):
-        monkeypatch.setattr(module, "SCHEMA_PATIENCE", 0)
+    monkeypatch.setattr(databases, "SCHEMA_PATIENCE", 0)
     with (
         backend.admin.connect() as connection,
         database_of(backend.admin.dialect).alone(connection),

@@ -18,6 +18,7 @@ from lockgate.stores.redis.transport.config import SECONDS, Endpoint
 from lockgate.stores.redis.transport.failures import NotSent
 from lockgate.stores.redis.transport.pipeline import BlockingPipeline
 from lockgate.stores.resilience.deadlines import within
+from tests.patience import SLACK
 
 PING = command(0, b"PING")
 
@@ -43,7 +44,7 @@ def test_d34_a_login_is_abandoned_at_the_deadline_and_its_connection_is_closed(
     listener: socket.socket,
 ) -> None:
     pipeline = pipeline_to(listener, logs_in=True)
-    with within(0.05):
+    with within(2.0):  # Enough to connect before.
         reply = run(pipeline.ask(PING))
     assert isinstance(reply, NotSent)
     assert isinstance(reply.__cause__, TimeoutError)
@@ -58,10 +59,10 @@ def test_d34_a_login_is_abandoned_at_the_deadline_and_its_connection_is_closed(
 def test_d34_a_reply_is_awaited_until_the_deadline_only(listener: socket.socket) -> None:
     pipeline = pipeline_to(listener)
     started = monotonic()
-    with within(0.05):
+    with within(2.0):  # Enough to send the call before.
         reply = run(pipeline.ask(PING))
     assert isinstance(reply, TimeoutError)
-    assert monotonic() - started < 10
+    assert monotonic() - started < 2 + SLACK
     assert not pipeline.connected
 
 

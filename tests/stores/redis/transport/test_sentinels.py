@@ -37,6 +37,7 @@ from lockgate.stores.redis.transport.sentinels import Primary, Vote, judge
 from lockgate.stores.resilience.deadlines import within
 from lockgate.stores.runtime import background
 from lockgate.stores.sql import SqlStore
+from tests.patience import SLACK
 from tests.servers import RedisSentinel, redis_sentinel
 
 from ...making import draft_of, new_key, token_of
@@ -45,7 +46,7 @@ from ..backends import rights
 T = TypeVar("T")
 
 LIMIT = 120
-BOOK = PlanBook([Plan("free", 10**6, None, None, None), Plan("tight", LIMIT, None, None, None)])
+BOOK = PlanBook([Plan("free", 10**6, None, None, None), Plan("tight", None, LIMIT, None, None)])
 COLOURS = pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "awaiting"])
 
 
@@ -180,7 +181,7 @@ class Traffic:
         await self.gate.close()
 
     async def lets_in(self, token: str) -> bool:
-        until = monotonic() + 30
+        until = monotonic() + 120
         while True:
             try:
                 await self.gate.authenticate(token)
@@ -206,7 +207,7 @@ class Traffic:
             ]
         for thread in self._threads:
             thread.start()
-        assert self._awaiting is False or self._ready.wait(30)
+        assert self._awaiting is False or self._ready.wait(120)
         self.goes_on()
         return self
 
@@ -214,7 +215,7 @@ class Traffic:
         """Wait for a number of further admissions; return the seconds that it took."""
         started, so_far = monotonic(), len(self.admitted())
         while len(self.admitted()) < so_far + more:
-            assert monotonic() < started + 30, self.free[-3:]
+            assert monotonic() < started + 120, self.free[-3:]
             sleep(0.005)
         return monotonic() - started
 
@@ -230,7 +231,7 @@ class Traffic:
 
     @property
     def over(self) -> int:
-        """How many were admitted beyond the limit: all of a run are within a minute."""
+        """How many were admitted beyond the limit: all of a run are within an hour."""
         return max(0, sum(answer.outcome == "admitted" for answer in self.tight) - LIMIT)
 
     @property
@@ -252,12 +253,11 @@ def test_k4_w1_planned_failover_loses_no_revocation_and_no_count(
         watched.wait(lambda: watched.named() != before)
         traffic.goes_on(300)
         watched.wait(lambda: any(answer.outcome == "limited" for answer in traffic.tight))
-        answered = len(traffic.revoked)
-    print(f"503 for {traffic.away:.2f} s, {answered} revoked, {traffic.unsure} unsure")
+        watched.wait(lambda: len(traffic.revoked) > 30)
+    print(f"503 for {traffic.away:.2f} s, {len(traffic.revoked)} revoked, {traffic.unsure} unsure")
     assert {a.outcome for a in traffic.free} <= {"admitted", "unavailable"}
     assert (len(traffic.let_in), traffic.over) == (0, 0)
-    assert answered > 30
-    assert traffic.away < 10
+    assert traffic.away < 2 * SLACK
 
 
 AWAY = OSError, RedisError, StoreError, StoreUnavailable
@@ -269,7 +269,7 @@ def drive(awaiting: bool, flow: Coroutine[Any, Any, None]) -> None:
 
 async def at_last(step: Callable[[], Coroutine[Any, Any, T]], awaiting: bool) -> T:
     """Repeat a call until it succeeds; return its result."""
-    until = monotonic() + 30
+    until = monotonic() + 120
     while True:
         try:
             return await step()
@@ -297,8 +297,8 @@ def test_k4_an_old_primary_that_wakes_admits_no_revoked_key(
 
     async def flow() -> None:
         await idle.insert(draft, None)
-        assert await judged() is Verdict.ADMITTED
-        watched.tell(old, "WAIT", 2, 10_000)
+        assert (await idle.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
+        assert watched.tell(old, "WAIT", 2, 25_000) == 2  # The replicas have the key.
         with old.stopped():
             watched.wait(lambda: all(watched.named(s) != old.port for s in watched.sentinels))
             await at_last(lambda: busy.revoke_if_live(draft.organization, draft.id), awaiting)
@@ -382,11 +382,11 @@ def test_without_a_majority_of_sentinels_no_change_is_answered_and_soon_no_reque
         await change()
         with watched.sentinels[0].stopped():
             await change()
-            await hit()
+            await at_last(hit, awaiting)
             with watched.sentinels[1].stopped():
                 with within(1.0), pytest.raises(AWAY):
                     await change()
-                until = monotonic() + 30
+                until = monotonic() + 120
                 while await admits():
                     assert monotonic() < until
             await at_last(hit, awaiting)
@@ -548,7 +548,7 @@ def test_k4_a_pair_believes_no_copy_of_a_new_primary_before_it_compared(
     awaiting: bool, watched: RedisSentinel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The replica that was promoted had not heard that the copy was voided."""
-    monkeypatch.setattr(background, "EVERY", 30.0)
+    monkeypatch.setattr(background, "EVERY", 600.0)
     id = f"org {os.urandom(4).hex()}"
     old = watched.node(watched.named())
     pair = CachedStore(

@@ -104,7 +104,7 @@ def test_requests_get_503_until_the_certificate_is_right_again(
         secured.drop_all()
         assert [await counted() for _ in range(5)] == [None] * 5
         secured.shows = right
-        until = monotonic() + 30
+        until = monotonic() + 60
         while (count := await counted()) is None:
             assert monotonic() < until
             await asyncio.sleep(0.01) if awaiting else sleep(0.01)
