@@ -6,10 +6,11 @@ from typing import Any
 import click
 
 from ..core.changes import Actor, Change, Fields
+from ..core.instants import Instant
 from ..core.plans import LIMITS
 from ..core.timestamps import iso8601
 from ..services.change_log import CHANGES_BY_DEFAULT, ChangePage
-from .instants import Instant, read_since
+from .instants import read_since
 from .organizations import note_unknown
 from .output import json_option, print_json, print_table
 from .settings import call, gate_of, gate_option, organization_argument, store_option

@@ -1,6 +1,5 @@
 """``lockgate orgs``: list organizations, show and change their plans, limits and windows."""
 
-import re
 import sys
 from collections.abc import Callable, Mapping
 from shlex import quote
@@ -8,6 +7,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from ..core.instants import Instant, datetime_of
+from ..core.limit_changes import read_limit
 from ..core.plans import LIMITS
 from ..core.timestamps import iso8601
 from ..errors import InvalidRequest, Problem
@@ -15,7 +16,7 @@ from ..gate import Gate
 from ..services.organizations import ListedOrganization, OrganizationPage, OwnLimits
 from ..services.rate_limit_status import Status, status_of
 from ..stores.answers import UnreadableState
-from .instants import Instant, moment, read_end
+from .instants import read_end
 from .limit_rates import EACH
 from .output import json_option, plain, print_fields, print_json, print_table, progress
 from .settings import call, gate_of, gate_option, organization_argument, store_option
@@ -25,7 +26,6 @@ _COUNTED: Final = {
     "concurrent": "jobs at the same time",
 }
 """What each limit of a plan counts."""
-_CHANGE: Final = re.compile(r"(\+?)([0-9]{1,16})")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -196,7 +196,7 @@ def limits(
         values = {name: _limit(name, change, found) for name, change in changes.items()}
         cleared = LIMITS if "all" in clear else clear
         if values:
-            end = None if until is None else moment(until.after(await gate.now()))
+            end = None if until is None else datetime_of(until.after(await gate.now()))
             await gate.organizations.set_limits(organization, until=end, clear=cleared, **values)
         elif cleared:
             await gate.organizations.clear_limits(organization, *cleared)
@@ -280,17 +280,10 @@ async def _page(gate: Gate, limit: int, cursor: str | None, plan: str | None) ->
 
 def _limit(name: str, change: str, found: OwnLimits) -> int | None:
     """Return a limit as an option gives it: ``N``, ``+N`` or ``none``."""
-    if change == "none":
-        return None
-    parts = _CHANGE.fullmatch(change)
-    if parts is None:
-        raise click.BadParameter(f"{change!r}: use a number, +number or none", param_hint=name)
-    present: int | None = getattr(found.plan, name)
-    if not parts[1]:
-        return int(parts[2])
-    if present is None:
-        raise click.BadParameter("there is no limit to add to", param_hint=name)
-    return present + int(parts[2])
+    try:
+        return read_limit(change, getattr(found.plan, name))
+    except ValueError as problem:
+        raise click.BadParameter(f"{change!r}: {problem}", param_hint=name) from None
 
 
 def _print_limits(organization: str, found: OwnLimits, *, as_json: bool) -> None:

@@ -2,26 +2,26 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ..core.api_keys import ApiKey
 from ..core.changes import Change, Fields
 from ..core.key_search import holds_secret
 from ..core.plans import LIMITS, is_id
-from ..core.timestamps import DAY, SECOND
-from ..errors import ConfigurationError, InvalidRequest, NotFound, Problem
+from ..core.timestamps import DAY
+from ..errors import NotFound, RateLimitExceeded
+from ..services.explanations import Explanation
 from ..services.organizations import ListedOrganization
 from ..web.operations.operation import Reply
+from . import operator_limits
 from .key_pages import facts_of
 from .key_rows import row_of
 from .moments import Moment, moment_of
+from .operator_limits import HOURS, Problems
 from .usage_pages import history_of, meters_of, named_meters, span_of
 from .visit import Visit
 
 ON_A_PAGE: Final = 50
-HOURS: Final = (1, 4, 12, 24, 72, 168)
-"""How long a temporary limit may last."""
 _CHANGES: Final = 25
 _KEYS: Final = 25
 _WALKED_AT_ONCE: Final = 200
@@ -104,17 +104,28 @@ def _listed(
 
 async def show_organization(visit: Visit) -> Reply:
     """Show an organization: its plan, its usage, its keys, and what changed it."""
-    id, cursor = _organization(visit.query.one("id")), visit.query.one("cursor") or None
+    return await _organization_page(visit, _organization(visit.query.one("id")))
+
+
+async def _organization_page(visit: Visit, id: str, problems: Problems | None = None) -> Reply:
+    """Return the page of an organization; with problems, the values that were entered."""
+    cursor = visit.query.one("cursor") or None
     gate, after = visit.gate, visit.query.one("keys") or None
     keys = await gate.keys.list(id, limit=_KEYS, cursor=after)
     explained = await gate.explain(id)
     changes = await gate.changes.list(id, limit=_CHANGES, cursor=cursor)
     limits = await gate.organizations.limits(id)
+    values = operator_limits.values_of(limits, explained)
     return visit.page(
         "organization.html",
+        400 if problems else 200,
         id=id,
         known=await gate.organizations.is_known(id),
         explained=explained,
+        refused=_refused(explained),
+        values={**values, **operator_limits.entered(visit.form)} if problems else values,
+        present=operator_limits.present_of(limits.plan),
+        **operator_limits.shown_of(visit, problems or {}),
         meters=meters_of(visit, explained),
         named=named_meters(visit, explained),
         keys=[row_of(visit, key, explained.at) for key in keys.keys],
@@ -142,42 +153,30 @@ async def show_key(visit: Visit) -> Reply:
     report = await history_of(visit, id, key.id, span_of(visit))
     facts = facts_of(visit, key, explained.at, report)
     named = named_meters(visit, explained, "key")
-    return visit.page("operator_key.html", id=id, explained=explained, named=named, **facts)
+    refused = _refused(explained)
+    return visit.page("operator_key.html", id=id, refused=refused, named=named, **facts)
 
 
 async def change_plan(visit: Visit) -> Reply:
     """Put an organization on a plan, with the limits of its own that were entered."""
-    form, id = visit.form, _organization(visit.form.one("id"))
-    own = {name: _limit(name, form.one(name).strip()) for name in LIMITS if form.one(name).strip()}
-    try:
-        with visit.changing():
-            await visit.gate.organizations.place(id, form.one("plan"), **own)
-    except ConfigurationError as problem:
-        raise InvalidRequest([Problem("plan", str(problem))]) from None
+    id = _organization(visit.form.one("id"))
+    if problems := await operator_limits.change_plan(visit, id):
+        return await _organization_page(visit, id, problems)
     return visit.redirect(f"/operator/organization?id={visit.quoted(id)}&done=plan")
 
 
 async def set_limit(visit: Visit) -> Reply:
-    """Give an organization a limit of its own for some hours."""
-    form, id, hours = visit.form, _organization(visit.form.one("id")), visit.form.one("hours")
-    name = form.one("limit")
-    if name not in LIMITS or hours not in map(str, HOURS):
-        raise InvalidRequest([Problem("limit", "Choose a limit, and how long it lasts.")])
-    limits: dict[str, Any] = {name: _limit(name, form.one("number").strip())}
-    now = datetime.fromtimestamp(await visit.gate.keys.now() / SECOND, UTC)
-    until = now + timedelta(hours=int(hours))
-    try:
-        with visit.changing():
-            await visit.gate.organizations.set_limits(id, until=until, **limits)
-    except ConfigurationError as problem:
-        raise InvalidRequest([Problem("limit", str(problem))]) from None
+    """Give an organization a limit of its own until an instant."""
+    id = _organization(visit.form.one("id"))
+    if problems := await operator_limits.set_limit(visit, id):
+        return await _organization_page(visit, id, problems)
     return visit.redirect(f"/operator/organization?id={visit.quoted(id)}&done=limit")
 
 
 async def revoke(visit: Visit) -> Reply:
     """Revoke a key of any organization."""
     id, key = _organization(visit.form.one("id")), visit.form.one("key")
-    with visit.changing():
+    with visit.operating():
         await visit.gate.keys.revoke(id, key)
     place = f"id={visit.quoted(id)}&key={visit.quoted(key)}"
     return visit.redirect(f"/operator/key?{place}&done=revoked")
@@ -189,17 +188,18 @@ def _organization(id: str) -> str:
     return id
 
 
-def _limit(name: str, text: str) -> int | None:
-    """Return a limit that was entered.
-
-    Raises:
-        InvalidRequest: it is neither a whole number nor ``none``.
-    """
-    if text.lower() == "none":
+def _refused(explained: Explanation) -> dict[str, Any] | None:
+    """Return why the next request would be refused; None: it would be admitted."""
+    reason = explained.refused
+    if reason is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise InvalidRequest([Problem(name, f"{name}: use a whole number, or none.")])
-    return int(text)
+    full = any(one.left is not None and one.left < explained.cost for one in explained.windows)
+    return {
+        "code": reason.code,
+        "cause": reason.cause,
+        "until": None if reason.until is None else moment_of(reason.until),
+        "is_full": full and reason.code == RateLimitExceeded.code,
+    }
 
 
 async def _names(

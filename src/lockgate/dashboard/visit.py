@@ -199,6 +199,13 @@ class Visit:
         with acting(agent if session.agent else Actor("user", session.user, address)):
             yield
 
+    @contextmanager
+    def operating(self) -> Generator[None]:
+        """Record the changes of a block as an operator's, whose identity no customer is shown."""
+        session, address = self.signed_in, address_of(self.gate, self.caller)
+        with acting(Actor("operator", session.user, address)):
+            yield
+
     async def count_write(self) -> None:
         """Count a form that changes something.
 

@@ -40,12 +40,14 @@ class Reason:
     Attributes:
         code: the error code that the caller gets.
         until: the instant in microseconds at which the reason ends by itself; None: never.
-        advice: the cause and the remedy, in a sentence.
+        advice: the cause and the remedy, in a sentence, for the command line.
+        cause: the cause alone, in a sentence, for pages that offer a remedy of their own.
     """
 
     code: str
     until: int | None
     advice: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,12 +324,14 @@ class Explanations:
     def _key(self, key: ApiKey, now: int, request: "_Request") -> KeyExplanation:
         state = key.state(now)
         if (why := self._rejected(key)) is not None:
-            return KeyExplanation(key, state, Reason(KeyNotFound.code, None, REMEDIES[why]))
+            rejected = Reason(KeyNotFound.code, None, REMEDIES[why], REMEDIES[why])
+            return KeyExplanation(key, state, rejected)
         if state is KeyState.ACTIVE:
             return KeyExplanation(key, state, request.refused(key))
         refusal = KeyRevoked if state is KeyState.REVOKED else KeyExpired
-        advice = f"The key is {state.value} for good: create another one."
-        return KeyExplanation(key, state, Reason(refusal.code, None, advice))
+        cause = f"The key is {state.value} for good"
+        reason = Reason(refusal.code, None, f"{cause}: create another one.", f"{cause}.")
+        return KeyExplanation(key, state, reason)
 
     def _rejected(self, key: ApiKey) -> Rejection | None:
         """Return why this process treats the row of a key as missing."""
@@ -349,19 +353,17 @@ class _Request(NamedTuple):
     def refused(self, key: ApiKey) -> Reason | None:
         """Return why a live key is refused whatever the windows hold."""
         if self.address is not None and key.details and not key.details.allows(self.address):
-            advice = (
-                f"The key is for {' '.join(key.addresses)} only, and the client is {self.address}: "
-                "call from there, or allow this address by 'lockgate keys update --address'."
+            cause = (
+                f"The key is for {' '.join(key.addresses)} only, and the client is {self.address}"
             )
-            return Reason(AddressNotAllowed.code, None, advice)
+            remedy = "call from there, or allow this address by 'lockgate keys update --address'."
+            return Reason(AddressNotAllowed.code, None, f"{cause}: {remedy}", f"{cause}.")
         lacking = None if self.requires is None else self.requires.lacking(key.scopes)
         if lacking is None:
             return None
-        advice = (
-            f"The request needs the scope {lacking}, and the key has {' '.join(key.scopes)}: use "
-            "another key, or give it the scope by 'lockgate keys update --scope'."
-        )
-        return Reason(InsufficientScope.code, None, advice)
+        cause = f"The request needs the scope {lacking}, and the key has {' '.join(key.scopes)}"
+        remedy = "use another key, or give it the scope by 'lockgate keys update --scope'."
+        return Reason(InsufficientScope.code, None, f"{cause}: {remedy}", f"{cause}.")
 
 
 def _later(one: int | None, other: int | None) -> bool:
@@ -374,8 +376,8 @@ def _full_limit(one: LimitExplanation, window: WindowExplanation, cost: int) -> 
         remedy = "give the key another by 'lockgate keys update --limit'"
     has = f"The limit {name!r} of the {one.source} has {window.left} of {window.limit} units left"
     wait = "wait until then, or " if window.until is not None else ""
-    advice = f"{has} in the last {window.name}, and the request costs {cost}: {wait}{remedy}."
-    return Reason(RateLimitExceeded.code, window.until, advice)
+    cause = f"{has} in the last {window.name}, and the request costs {cost}"
+    return Reason(RateLimitExceeded.code, window.until, f"{cause}: {wait}{remedy}.", f"{cause}.")
 
 
 def _full(window: WindowExplanation, cost: int) -> Reason:
@@ -383,18 +385,18 @@ def _full(window: WindowExplanation, cost: int) -> Reason:
     name, limit = window.name, window.limit
     option = f"--rp{name[0]}"
     if limit < cost:
-        cause = (
-            "The plan admits no request" if not limit else f"A request of cost {cost} never fits"
-        )
+        why = "The plan admits no request" if not limit else f"A request of cost {cost} never fits"
+        cause = f"{why}: the limit of the {name} is {limit}."
         advice = (
-            f"{cause}: the limit of the {name} is {limit}. Raise it by 'lockgate orgs limits "
-            f"ORGANIZATION {option}', or put the organization on another plan."
+            f"{cause} Raise it by 'lockgate orgs limits ORGANIZATION {option}', or put the "
+            "organization on another plan."
         )
     else:
         needed = "" if cost == 1 else f", and the request costs {cost}"
+        used = f"{window.used} of {limit} units of the last {name} are used{needed}"
+        cause = f"{used}."
         advice = (
-            f"{window.used} of {limit} units of the last {name} are used{needed}: wait until then, "
-            f"or give it more by 'lockgate orgs limits ORGANIZATION {option} "
-            f"+{max(cost, limit // 2)} --until 2h'."
+            f"{used}: wait until then, or give it more by 'lockgate orgs limits ORGANIZATION "
+            f"{option} +{max(cost, limit // 2)} --until 2h'."
         )
-    return Reason(RateLimitExceeded.code, window.until, advice)
+    return Reason(RateLimitExceeded.code, window.until, advice, cause)

@@ -45,6 +45,21 @@ function local(text, until) {
 for (const note of document.querySelectorAll("[data-until]"))
   note.textContent = local(note.textContent, note.dataset.until);
 
+// A date and time is entered in UTC without this script, and in the time zone of the browser with it.
+for (const name of document.querySelectorAll("[data-zone]")) {
+  const field = document.getElementById(name.dataset.zone);
+  const zone = document.getElementById(`${field.id}-zone`);
+  const write = () => {
+    const minutes = -new Date(field.value).getTimezoneOffset() || 0;
+    const two = (number) => String(Math.floor(number)).padStart(2, "0");
+    const size = Math.abs(minutes);
+    zone.value = `${minutes < 0 ? "-" : "+"}${two(size / 60)}:${two(size % 60)}`;
+  };
+  name.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  field.addEventListener("input", write);
+  field.form.addEventListener("submit", write);
+}
+
 const live = document.querySelector("[data-live]");
 const EVERY = 5000;
 
