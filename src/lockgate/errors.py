@@ -398,6 +398,7 @@ class KeyRotated(Refusal):
 
     def __init__(self, successor: str) -> None:
         super().__init__(f"This key was rotated before: rotate its successor, {successor}.")
+        self.successor = successor
 
 
 class JobRunning(Refusal):

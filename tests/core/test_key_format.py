@@ -7,6 +7,8 @@ import pickle
 import re
 import traceback
 import zlib
+from collections import Counter
+from hashlib import sha256
 from itertools import count
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from lockgate.core import key_format as credentials
 from lockgate.core.digests import Digest, Digester, Peppers
-from lockgate.core.key_format import KeyFormat, NewKey, Token
+from lockgate.core.key_format import KeyFormat, NewKey, Token, check_handle, handle_from
 from lockgate.errors import ConfigurationError, InvalidFormat, MissingAuth
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -52,6 +54,15 @@ def bearer(key: str) -> list[bytes]:
 
 
 # The format (D1)
+
+
+def test_a_handle_is_determined_by_bytes_and_its_characters_are_evenly_distributed() -> None:
+    drawn = [handle_from(sha256(str(number).encode()).digest()) for number in range(2000)]
+    assert len({*drawn}) == 2000
+    assert handle_from(sha256(b"0").digest()) == drawn[0]
+    assert not [handle for handle in drawn if check_handle(handle)]
+    counts = Counter("".join(drawn))
+    assert len(counts) == 62 and 180 < min(counts.values()) < max(counts.values()) < 340
 
 
 @given(WORDS, WORDS, text_of(8), text_of(37))

@@ -147,6 +147,19 @@ class AlwaysTaken(MemoryStore):
         raise HandleTaken
 
 
+def test_a_key_with_a_given_handle_is_created_once_with_a_random_secret() -> None:
+    bench = Bench()
+    first = run(bench.keys.create("org_1", "once", handle="Handle01"))
+    assert first.key.handle == "Handle01" and first.text.startswith("acme_live_Handle01_")
+    with pytest.raises(HandleTaken):
+        run(bench.keys.create("org_1", "once", handle="Handle01"))
+    assert first.text != run(Bench().keys.create("org_1", "once", handle="Handle01")).text
+    assert len(run(bench.keys.list("org_1")).keys) == 1
+    for wrong in ("", "short", "Handle012", "Handle-1", "Händle01", "Handle01\n"):
+        with pytest.raises(InvalidRequest):
+            run(bench.keys.create("org_1", "wrong", handle=wrong))
+
+
 def test_a_draw_that_never_finds_a_free_handle_ends() -> None:
     bench = Bench(store=AlwaysTaken())
     with pytest.raises(StoreUnavailable):

@@ -47,8 +47,8 @@ class Actor(NamedTuple):
     kind: ActorKind
     """``user``: a signed-in person; ``key``: an API key; ``agent``: an agent that registers or
     uses its dashboard token; ``client``: an unauthenticated caller; ``scanner``: the sender of a
-    report of leaked keys; ``operator``: the command line; ``host``: code of the service that names
-    no other actor; ``lockgate``: its own maintenance."""
+    report of leaked keys; ``operator``: the command line, or an operator at the dashboard;
+    ``host``: code of the service that names no other actor; ``lockgate``: its own maintenance."""
     id: str | None = None
     """The user's id, the key's id, the identifier of a scanner's signing key, or the login name of
     the operator."""

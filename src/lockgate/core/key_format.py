@@ -43,6 +43,23 @@ def _draw(length: int) -> str:
     return "".join(secrets.choice(BASE62) for _ in range(length))
 
 
+def check_handle(handle: str | None) -> list[str]:
+    """Return the problems of a handle that a caller chose."""
+    if handle is None or re.fullmatch(f"[0-9A-Za-z]{{{HANDLE_LENGTH}}}", handle):
+        return []
+    return [f"Use {HANDLE_LENGTH} letters and digits."]
+
+
+def handle_from(secret: bytes) -> str:
+    """Return the handle that 32 or more uniformly distributed bytes determine."""
+    number = int.from_bytes(secret)
+    digits: list[str] = []
+    for _ in range(HANDLE_LENGTH):
+        number, digit = divmod(number, len(BASE62))
+        digits.append(BASE62[digit])
+    return "".join(digits)
+
+
 class Token:
     """A well-formed key as presented. Its ``repr`` does not show the key (R7).
 
@@ -239,9 +256,13 @@ class KeyFormat:
         found = short and any(other.looks_like(word[0]) for other in self._others)
         return "<redacted>" if found else word[0]
 
-    def generate(self) -> NewKey:
-        """Generate a key: a handle, 220 random bits and a checksum."""
-        handle = self._draw(HANDLE_LENGTH)
+    def generate(self, handle: str | None = None) -> NewKey:
+        """Generate a key: a handle, 220 random bits and a checksum.
+
+        Args:
+            handle: 8 characters of base62; None: a random handle.
+        """
+        handle = self._draw(HANDLE_LENGTH) if handle is None else handle
         random = self._draw(RANDOM_LENGTH - CHECKSUM_LENGTH)
         body = f"{self.brand}_{self.environment}_{handle}_{random}"
         return NewKey(body + checksum(body.encode()).decode(), handle)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from ..core.allowed_addresses import read_addresses
 from ..core.api_keys import ApiKey, KeyDetails, KeyState, Position, read_lifetime
 from ..core.changes import drafted_change, key_fields
+from ..core.key_format import check_handle
 from ..core.key_search import matches
 from ..core.labels import check_creator, has_labels, read_labels
 from ..core.limits import read_own_limits
@@ -90,6 +91,7 @@ class Keys(KeyChanges):
         labels: Mapping[str, str] | None = None,
         addresses: Sequence[str] = (),
         limits: Mapping[str, str] | None = None,
+        handle: str | None = None,
     ) -> CreatedKey:
         """Create a key for an organization.
 
@@ -107,9 +109,13 @@ class Keys(KeyChanges):
             limits: up to 4 named limits that each request of the key is charged for, beside the
                 plan of its organization: their rates by name, as ``{"export": "3/hour"}``, in the
                 grammar of :class:`~lockgate.Limit` (D40).
+            handle: the public part of the key by which its row is found, 8 letters and digits;
+                None: a random one. A caller that derives it from a request creates one key,
+                however often the request is repeated.
 
         Raises:
             InvalidRequest: arguments are invalid; names all of them.
+            HandleTaken: a key has the given ``handle``, or had it.
             KeyLimitReached: the organization already has its maximum of live keys (D8).
             StoreUnavailable: the store did not answer.
         """
@@ -119,6 +125,7 @@ class Keys(KeyChanges):
         sorted_labels, problems["labels"] = read_labels(labels or {})
         networks, problems["addresses"] = read_addresses(addresses)
         own_limits, problems["limits"] = read_own_limits(limits or {})
+        problems["handle"] = check_handle(handle)
         name, scopes = check_new_key(organization, name, scopes, self._catalogue, problems)
         details = KeyDetails(None, None, created_by, sorted_labels, networks, own_limits).or_none()
 
@@ -128,13 +135,13 @@ class Keys(KeyChanges):
 
             async def insert() -> CreatedKey:
                 draft, text = draft_key(
-                    self._format, organization, name, scopes, expires_at, details
+                    self._format, organization, name, scopes, expires_at, details, handle
                 )
                 change = drafted_change("key_created", draft.id, after=key_fields(draft))
                 key = await self._store.insert(draft, self._cap, now, change=change)
                 return CreatedKey(key, text)
 
-            created = await retry_taken_handles(insert)
+            created = await (retry_taken_handles(insert) if handle is None else insert())
         self._events.emit("key_created", organization=organization, id=created.key.id)
         self._retention.used()
         return created

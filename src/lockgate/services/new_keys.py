@@ -49,6 +49,7 @@ def draft_key(
     scopes: tuple[str, ...] = ("*",),
     expires_at: int | None = None,
     details: KeyDetails | None = None,
+    handle: str | None = None,
 ) -> tuple[KeyDraft, str]:
     """Draw a random key; return its sealed record, without the secret, and its full text.
 
@@ -59,8 +60,9 @@ def draft_key(
         scopes: its scopes, checked.
         expires_at: the instant of its expiry, in microseconds; None: it never expires.
         details: its creator, labels and addresses; None: it has none of them.
+        handle: its handle; None: a random one.
     """
-    new = format.generate()
+    new = format.generate(handle)
     digest = format.digest(new)
     draft = KeyDraft(
         id=str(uuid4()),
