@@ -86,6 +86,9 @@ def furnish(gate: Gate, clock: Clock) -> dict[str, str]:
     for limits in [(EXPORT,)] * 4 + [()] * 30:
         with suppress(Refusal):
             run(gate.authenticate(texts[1], "models:read", 1, "203.0.113.7", limits=limits))
+    full = run(gate.keys.create("org_full", "backfill"))
+    run(gate.organizations.set_limits("org_full", rph=1))
+    run(gate.authenticate(full.text, "models:read"))
     ids = {name: run(gate.keys.find(text)).keys[0].id for name, text in keys.items()}
     run(gate.keys.revoke("org_1", ids["old laptop"]))
     run(gate.keys.rotate("org_1", ids["nightly jobs"], created_by="user:grace"))
@@ -102,7 +105,7 @@ async def _create(gate: Gate, clock: Clock) -> dict[str, str]:
             "org_1",
             name,
             scopes,
-            [None, 90, None, 30, 365, None][number],
+            [None, 90, None, 22, 365, None][number],
             created_by=["user:ada", "user:grace.hopper@example.com", "agent"][number % 3],
             labels={found: value} if label else {},
             addresses=["203.0.113.0/24", "2001:db8::/32"] if number == 1 else [],
@@ -129,6 +132,18 @@ NEW = Session("org_new", "ada", "ada@example.com")
 """An organization without keys, for which ``created`` creates one."""
 FIND = f"document.getElementById('text').value = '{{Grafana}}', {SUBMIT}"
 FIND_NONE = f"document.getElementById('text').value = 'acme_live_', {SUBMIT}"
+TWICE = (
+    "document.getElementById('name').value = 'sent twice',"
+    "(form => fetch(form.action, {method: 'POST', body: new URLSearchParams(new FormData(form))})"
+    ".then(() => form.requestSubmit()))(document.querySelector('main form')), true"
+)
+WRONG_LIMIT = (
+    "document.getElementById('number').value = 'many',"
+    "document.getElementById('span').value = '',"
+    "document.getElementById('until').value = '2020-01-01T00:00',"
+    "document.getElementById('until').form.requestSubmit(), true"
+)
+WRONG_PLAN = f"document.getElementById('rpm').value = '+many', {SUBMIT}"
 TOKEN = f"document.getElementById('dashboard_token').value = 'wrong', {SUBMIT}"
 STATES = (
     State("empty", "/keys", NEW),
@@ -141,6 +156,7 @@ STATES = (
     State("new", "/keys/new"),
     State("problems", "/keys/new", ADA, WRONG),
     State("created", "/keys/new", NEW, FILL),
+    State("created-before", "/keys/new", NEW, TWICE),
     State("one", "/keys", NEW),
     State("key", "/keys/{image worker (production)}?by=hour"),
     State("key-limits", "/keys/{uploads from the warehouse, which has a very long name}"),
@@ -148,6 +164,8 @@ STATES = (
     State("edit", "/keys/{image worker (production)}/edit"),
     State("rotate", "/keys/{build server}/rotate"),
     State("rotated", "/keys/{nightly jobs}"),
+    State("rotated-before", "/keys/{nightly jobs}/rotate"),
+    State("ended", "/keys/{old laptop}/edit"),
     State("revoke", "/keys/{build server}/revoke"),
     State("revoked", "/keys/{old laptop}?done=revoked"),
     State("usage", "/usage?by=hour"),
@@ -157,6 +175,9 @@ STATES = (
     State("operator-found", "/operator", ROOT, FIND),
     State("operator-none", "/operator", ROOT, FIND_NONE),
     State("organization", "/operator/organization?id=org_1", ROOT),
+    State("organization-full", "/operator/organization?id=org_full", ROOT),
+    State("organization-wrong", "/operator/organization?id=org_full", ROOT, WRONG_LIMIT),
+    State("organization-wrong-plan", "/operator/organization?id=org_full", ROOT, WRONG_PLAN),
     State("operator-key", "/operator/key?id=org_1&key={build server}", ROOT),
     State("claim", "/claim", OWNER),
     State("claimed", "/claim?done=claimed", CLAIMED),

@@ -350,6 +350,47 @@ def test_a_reload_after_the_creation_creates_no_second_key(browser: Browser) -> 
         assert len(run(console.gate.keys.list("org_1")).keys) == 1
 
 
+def test_a_form_that_is_clicked_twice_shows_the_one_key(browser: Browser) -> None:
+    with on_starlette() as console:
+        twice = (
+            "document.getElementById('name').value = 'one',"
+            "(form => (form.requestSubmit(), form.requestSubmit()))"
+            "(document.querySelector('main form')), true"
+        )
+        open_state(browser, console, State("", "/keys/new", ADA, twice))
+        browser.until("document.body.innerText.includes('Your new key: one')")
+        assert len(run(console.gate.keys.list("org_1")).keys) == 1
+
+
+def test_scopes_stay_on_their_lines_and_a_date_is_asked_for_only_if_chosen(
+    browser: Browser, scene: Scene
+) -> None:
+    scopes = ["models:read", "models:write", "account:read", "upload:write"]
+    run(scene[0].gate.keys.create("org_scopes", "w" * 100, scopes, created_by="user:" + "g" * 60))
+    begin(browser, scene, Session("org_scopes", "ada"), "/keys")
+    for width in (360, 768, 834, 1024, 1440):
+        browser.show_at(width)
+        lines = (
+            "[...document.querySelectorAll('.chip')].map(chip => {"
+            "const range = document.createRange(); range.selectNodeContents(chip);"
+            "return range.getClientRects().length})"
+        )
+        assert {*browser.run(lines)} == {1}, width
+        assert not browser.run(WIDE)
+    begin(browser, scene, ROOT, "/operator/organization?id=org_full")
+    height = "document.querySelector('.end').offsetHeight"
+    assert browser.run(height) == 0
+    browser.run("document.getElementById('span').value = '', true")
+    assert browser.run(height) > 10
+    browser.run(
+        "document.getElementById('until').value = '2030-07-01T09:30',"
+        "document.getElementById('until').dispatchEvent(new Event('input')), true"
+    )
+    zone = browser.run("document.getElementById('until-zone').value")
+    assert len(zone) == 6 and zone[0] in "+-" and zone[3] == ":"
+    quiet(browser)
+
+
 def test_the_limits_on_the_page_follow_the_traffic(browser: Browser) -> None:
     with on_starlette() as console:
         key = console.create()

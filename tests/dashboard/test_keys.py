@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
 
-from lockgate import Plan, PlanBook, run
+from lockgate import Actor, Plan, PlanBook, acting, run
 from lockgate.core.timestamps import DAY
+from lockgate.dashboard.key_rows import state_of
 from lockgate.options import KeyOptions
 from lockgate.sessions import Session
 
-from .consoles import PLACES, Console, make_gate, on_starlette
+from .consoles import ADA, PLACES, Console, make_gate, on_starlette
+from .states import Clock
 
 
 @pytest.fixture(scope="module", params=PLACES)
@@ -99,9 +102,134 @@ def test_a_rotated_key_works_beside_its_successor(person: Console) -> None:
     assert person.status_with(old) == person.status_with(page.key) == 200
     shown = person.get(f"/keys/{id}")
     shown.sees("Being replaced", "the new key")
+    new = person.get(f"/keys/{person.id_of(page.key)}")
+    new.sees("Replaces", f"{old[:15]}…")
+    assert f'href="/settings/keys/{id}">rotated<' in new.html
+    assert "Replaces" not in shown.text
     person.post(f"/keys/{id}/rotate", {"overlap": "7"}, status=409).sees("was rotated before")
     person.post(f"/keys/{id}/revoke", {"successors": "yes"}, status=303)
     assert person.status_with(page.key) == 401
+
+
+def test_a_form_that_is_sent_twice_creates_one_key(person: Console) -> None:
+    token = person.get("/keys/new").token
+    form = {"name": "twice", "access": "some", "scopes": ["jobs:read", "jobs:write"]}
+    first = person.post("/keys/new", form, token=token, status=201)
+    again = person.post("/keys/new", form, token=token, status=409)
+    again.sees("This key was created already: twice", "rotate the key", f"{first.key[:15]}…")
+    id = person.id_of(first.key)
+    assert f'href="/settings/keys/{id}/rotate"' in again.html and first.key not in again.html
+    other = person.post("/keys/new", {**form, "name": "thrice"}, token=token, status=201)
+    fresh = person.post("/keys/new", form, status=201)
+    assert len({first.key, other.key, fresh.key}) == 3
+    assert len({key[:15] for key in (first.key, other.key, fresh.key)}) == 3
+    person.post(f"/keys/{id}/revoke", status=303)
+    person.post("/keys/new", form, token=token, status=409).sees("created already")
+    keys = run(person.gate.keys.list(f"org_{_number[0]}")).keys
+    assert sorted(key.name for key in keys) == ["thrice", "twice", "twice"]
+
+
+def test_a_form_that_is_sent_twice_at_the_same_time_creates_one_key(person: Console) -> None:
+    token = person.get("/keys/new").token
+    data = {"form_token": token, "name": "twice", "access": "full", "expires": ""}
+    headers = {"origin": person.origin}
+
+    def send(_: int) -> int:
+        return person.client.post("/settings/keys/new", data=data, headers=headers).status_code
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sorted(threads.map(send, range(6))) == [201, *[409] * 5]
+    assert len(run(person.gate.keys.list(f"org_{_number[0]}")).keys) == 1
+
+
+def test_the_last_key_of_an_organization_is_told_to_be_created_already() -> None:
+    with on_starlette(lambda origin: make_gate(origin, key_options=KeyOptions(cap=1))) as person:
+        token = person.get("/keys/new").token
+        form = {"name": "the last", "access": "full", "expires": ""}
+        person.post("/keys/new", form, token=token, status=201)
+        person.post("/keys/new", form, token=token, status=409).sees("created already: the last")
+
+
+def test_a_rotation_that_is_sent_twice_leads_to_the_one_new_key(person: Console) -> None:
+    id = ""
+    for overlap in ("7", "0"):
+        id = person.id_of(person.create("rotated"))
+        token = person.get(f"/keys/{id}/rotate").token
+        made = person.post(f"/keys/{id}/rotate", {"overlap": overlap}, token=token, status=201)
+        again = person.post(f"/keys/{id}/rotate", {"overlap": overlap}, token=token, status=409)
+        again.sees("This key was rotated before", "Show the new key")
+        assert f'href="/settings/keys/{person.id_of(made.key)}"' in again.html
+    shown = person.get(f"/keys/{id}")
+    shown.sees("Revoked", "by you")
+
+
+def test_a_key_expires_soon_in_the_last_tenth_of_its_life_or_its_last_week() -> None:
+    clock = Clock()
+    with on_starlette(lambda origin: make_gate(origin, clock=clock)) as person:
+        ids = {days: person.id_of(person.create(expires=days)) for days in ("7", "30", "365")}
+        created = clock()
+
+        def states(day: float) -> list[str]:
+            clock.set = created + int(day * DAY)
+            keys = [run(person.gate.keys.get("org_1", id)) for id in ids.values()]
+            return [state_of(key, clock.set) for key in keys]
+
+        assert states(0) == states(6) == ["active"] * 3
+        assert states(6.5) == ["soon", "active", "active"]
+        assert states(26.5)[1] == "active" and states(27.5)[1] == "soon"
+        assert states(357.5)[2] == "active" and states(358.5)[2] == "soon"
+
+
+def test_a_chart_without_requests_tells_where_the_last_one_is() -> None:
+    clock = Clock()
+    with on_starlette(lambda origin: make_gate(origin, clock=clock)) as person:
+        key = person.create("quiet")
+        assert person.status_with(key) == 200
+        run(person.gate.flush())
+        person.sign_in(Session("org_1", "ada"))
+        id = person.id_of(key)
+        clock.set = clock() + 3 * DAY
+        page = person.get(f"/keys/{id}?by=minute")
+        page.sees("No requests in this time. The key was last used 3 d ago.")
+        assert 'href="?by=hour#history">Last 7 days</a></p>' in page.html
+        clock.set += 30 * DAY
+        page = person.get(f"/keys/{id}?by=hour")
+        page.sees("last used 33 d ago.")
+        assert 'href="?by=day#history">Last 90 days</a></p>' in page.html
+        assert "No requests" not in person.get(f"/keys/{id}?by=day").text
+
+
+def test_customers_are_told_who_revoked_a_key_and_no_operators_name() -> None:
+    def operates(session: Session, _: object) -> bool:
+        return session.user == "olga"
+
+    with on_starlette(make_gate, operator=operates) as person:
+        ids = [person.id_of(person.create(f"key {number}")) for number in range(6)]
+        person.sign_in(Session("org_1", "olga", "olga@example.com"))
+        form = {"id": "org_1", "key": ids[0]}
+        person.post("/operator/revoke", form, status=303)
+        person.post(f"/keys/{ids[1]}/revoke", status=303)
+        for id, actor in zip(
+            ids[2:],
+            (
+                Actor("user", "grace"),
+                Actor("operator", "hank"),
+                Actor("host"),
+                Actor("scanner", "x"),
+            ),
+            strict=True,
+        ):
+            with acting(actor):
+                run(person.gate.keys.revoke("org_1", id))
+        person.get(f"/operator/key?id=org_1&key={ids[0]}").sees("by operator olga")
+        person.sign_in(ADA)
+        told = [" ".join(person.get(f"/keys/{id}").text.split()) for id in ids]
+        operator = "UTC by the service's operator"
+        leak = "UTC by a report that the key was leaked"
+        wanted = [operator, operator, "UTC by grace", operator, "UTC by the service", leak]
+        for text, by in zip(told, wanted, strict=True):
+            assert by in text.partition("Revoked 20")[2], text
+            assert "olga" not in text and "hank" not in text and "127.0.0.1" not in text
 
 
 def test_a_key_is_revoked_behind_a_page_that_says_what_stops(person: Console) -> None:
@@ -117,8 +245,14 @@ def test_a_key_is_revoked_behind_a_page_that_says_what_stops(person: Console) ->
     assert person.status_with(key) == 401
     person.get(f"/keys/{id}?done=revoked").sees("Revoked", "The key was revoked.")
     person.get("/keys").sees("doomed", "Revoked")
-    person.get(f"/keys/{id}/edit", 404)
-    person.get(f"/keys/{id}/rotate", 404)
+    person.get(f"/keys/{id}?done=revoked").sees("by you")
+    form = {"name": "doomed", "access": "full", "expires": "keep", "overlap": "7"}
+    for page in (
+        *(person.get(f"/keys/{id}/{path}", 409) for path in ("edit", "rotate")),
+        *(person.post(f"/keys/{id}/{path}", form, status=409) for path in ("edit", "rotate")),
+    ):
+        page.sees("This key has ended", "Show the key")
+        assert f'href="/settings/keys/{id}"' in page.html
 
 
 def test_the_key_limit_of_the_organization_is_told() -> None:

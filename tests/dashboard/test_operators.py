@@ -131,6 +131,19 @@ def test_an_operator_changes_a_plan_and_reads_who_did(console: Console) -> None:
     assert run(console.gate.organizations.limits("org_7")).own["rpm"] == 77
 
 
+def test_the_list_of_organizations_tells_no_use_where_no_key_is_live(console: Console) -> None:
+    console.sign_in(Session("org_ended", "ada"))
+    key = console.create("ended")
+    console.status_with(key)
+    run(console.gate.flush())
+    row = as_operator(console, "/operator", {"text": "org_ended"}, 200)
+    row.sees("just now", "Last use of live keys")
+    run(console.gate.keys.revoke("org_ended", console.id_of(key)))
+    row = as_operator(console, "/operator", {"text": "org_ended"}, 200)
+    assert "Never" not in row.text and "\N{EN DASH}" in row.text
+    assert "No key is live: its keys tell when they were used." in row.html
+
+
 def test_an_operator_finds_organizations_by_a_part_of_their_ids(console: Console) -> None:
     for name in ("Northwind-eu", "northwind-us", "southwind"):
         run(console.gate.organizations.place(name, "creator"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockgate.dashboard
-from lockgate import Catalogue, ConfigurationError, Gate
+from lockgate import Catalogue, ConfigurationError, Gate, run
 from lockgate.dashboard import MESSAGES, dashboard, wsgi_dashboard
 from lockgate.dashboard.colours import palette_of
 from lockgate.sessions import SessionOptions
@@ -64,9 +64,13 @@ def test_a_language_from_right_to_left_is_written_so() -> None:
 def test_the_sign_in_page_leads_to_the_host_and_back() -> None:
     with on_starlette(sign_in="https://id.example.com/login?to={next}&x=1") as person:
         person.sign_in(None)
-        page = person.get("/keys?cursor=x", 401)
+        page = person.get("/keys?q=b%C3%BCro&label=a%3Db", 401)
+        back = "%2Fsettings%2Fkeys%3Fq%3Db%25C3%25BCro%26label%3Da%253Db"
+        assert f'href="https://id.example.com/login?to={back}&amp;x=1"' in page.html
+        key = run(person.gate.keys.create("org_1", "pasted")).text
+        assert key[:20] not in person.get(f"/keys?q={key}", 401).html
         link = "https://id.example.com/login?to=%2Fsettings%2Fkeys&amp;x=1"
-        assert f'href="{link}"' in page.html
+        assert f'href="{link}"' in person.get("/keys", 401).html
         page = person.post("/keys/new", {"name": "x"}, token="x", status=401)
         assert f'href="{link}"' in page.html
 
@@ -77,6 +81,7 @@ def test_every_text_is_used_by_a_page() -> None:
     used = "".join(file.read_text() for file in files if file.name != "messages.py")
     built: tuple[str, ...] = ("operator.rp", "operator.concurrent")
     built += (
+        "actor.",
         "ago.",
         "done.",
         "error.",

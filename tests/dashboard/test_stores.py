@@ -34,6 +34,7 @@ def test_a_key_lives_and_dies_on_the_pages_over_each_store(place: str, url: str)
         form = {"name": "kept", "access": "some", "scopes": "models:read", "expires": "30"}
         key = person.post("/keys/new", form, token=token, status=201).key
         assert person.status_with(key) == 200
+        person.post("/keys/new", form, token=token, status=409).sees("created already: kept")
         person.get("/keys").sees("kept", "models:read", "by you")
         id = key_id(person)
         person.post(f"/keys/{id}/edit", {**form, "name": "renamed"}, token=token, status=303)

@@ -98,10 +98,14 @@ def sign_in_page(
     refusal: Refusal | None = None,
 ) -> Reply:
     """Return the page that leads to the host's sign-in, and signs agents in."""
-    returns = visit.caller.path if visit.caller.method == "GET" else "/keys"
-    link = visit.site.brand.sign_in
+    caller, link = visit.caller, visit.site.brand.sign_in
     if link is not None:
-        back = visit.base + quote(returns, errors="surrogatepass")
+        back = f"{visit.base}/keys"
+        if caller.method == "GET":
+            back = visit.base + quote(caller.path, errors="surrogatepass")
+            if caller.query:
+                asked = caller.query.decode("latin-1")
+                back += f"?{visit.gate.format.redact(asked)}"  # A whole key may be searched for.
         link = link.replace("{next}", quote(back, safe=""))
     knows_person = visit.session is not None and not visit.session.agent
     return visit.page(

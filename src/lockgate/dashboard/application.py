@@ -14,6 +14,8 @@ from ..core.rate_limit_headers import rate_limit_exceeded
 from ..errors import (
     Header,
     InvalidRequest,
+    KeyNotLive,
+    KeyRotated,
     MethodNotAllowed,
     NotFound,
     Refusal,
@@ -286,8 +288,16 @@ def _refused(visit: Visit, refusal: Refusal) -> Reply:
         lead=lead,
         problems=[t.sentence(text) for text in problems],
         refusal=refusal,
+        key=_key_of(visit, refusal),
         can_retry=visit.caller.method in {"GET", "HEAD"} and refusal.status in {429, 503},
     )
+
+
+def _key_of(visit: Visit, refusal: Refusal) -> str | None:
+    """Return the id of the key whose page tells more; None: no page does."""
+    if isinstance(refusal, KeyRotated):
+        return refusal.successor
+    return visit.key if isinstance(refusal, KeyNotLive) else None
 
 
 def _headers_of(refusal: Refusal) -> tuple[Header, ...]:

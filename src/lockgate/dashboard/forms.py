@@ -1,5 +1,6 @@
 """Forms of pages: their fields, and the token that binds each to its session (CSRF)."""
 
+import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -9,6 +10,7 @@ from urllib.parse import parse_qs
 from itsdangerous import BadSignature, TimestampSigner
 
 from ..core.digests import Peppers
+from ..core.key_format import handle_from
 from ..errors import Forbidden, InvalidRequest, Problem
 from ..sessions import Session
 
@@ -16,6 +18,9 @@ FIELDS_AT_MOST: Final = 200
 TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
 LIFETIME: Final = 12 * 3600
 """Seconds for which a page's form can be sent."""
+
+
+_PERSON_LENGTH: Final = 64
 
 
 class FormOutdated(Forbidden):
@@ -57,6 +62,10 @@ class Form:
         """Return every value of a field."""
         return tuple(self._fields.get(name, ()))
 
+    def fields(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return all fields with their values, sorted by name."""
+        return sorted((name, tuple(values)) for name, values in self._fields.items())
+
     def lines(self, name: str) -> list[str]:
         """Return the lines of a field that are not blank."""
         return [line.strip() for line in self.one(name).splitlines() if line.strip()]
@@ -75,11 +84,12 @@ class FormTokens:
 
     def __init__(self, peppers: Peppers) -> None:
         drawn = peppers.pseudonym("dashboard", "forms") if peppers.seals else secrets.token_hex()
+        self._secret: Final = sha256(f"handles: {drawn}".encode()).digest()
         self._signer = TimestampSigner(drawn, salt="lockgate.dashboard", digest_method=sha256)
 
     def write(self, session: Session) -> str:
-        """Return a new token for a session."""
-        return self._signer.sign(_person(session)).decode()
+        """Return a new token for a session. No two tokens are the same."""
+        return self._signer.sign(_person(session) + secrets.token_hex(16).encode()).decode()
 
     def check(self, token: str, session: Session) -> None:
         """Check the token of a form that was sent.
@@ -91,8 +101,21 @@ class FormTokens:
             person = self._signer.unsign(token, max_age=LIFETIME)
         except BadSignature:
             raise FormOutdated from None
-        if not secrets.compare_digest(person, _person(session)):
+        if not secrets.compare_digest(person[:_PERSON_LENGTH], _person(session)):
             raise FormOutdated
+
+    def handle(self, form: Form, organization: str) -> str:
+        """Return the handle of the key that a form creates for an organization.
+
+        The same form with the same values has the same handle, so its second insert is refused. It
+        is a keyed hash, so no person can choose it; the secret part of the key is random.
+
+        Args:
+            form: that was sent, with a token that was checked.
+            organization: the id of the organization.
+        """
+        sent = f"{organization!r} {form.fields()!r}".encode("utf-8", "surrogatepass")
+        return handle_from(hmac.digest(self._secret, sent, "sha512"))
 
 
 def _person(session: Session) -> bytes:

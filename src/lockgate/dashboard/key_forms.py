@@ -5,8 +5,17 @@ from typing import Any, Final
 
 from ..core.api_keys import OVERLAP_AT_MOST, ApiKey
 from ..core.timestamps import DAY
-from ..errors import InvalidRequest, KeyLimitReached, Problem, Refusal, SessionInvalid
+from ..errors import (
+    HandleTaken,
+    InvalidRequest,
+    KeyLimitReached,
+    KeyRotated,
+    Problem,
+    Refusal,
+    SessionInvalid,
+)
 from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, Unchanged
+from ..services.store_errors import asking
 from ..web.operations.operation import Reply
 from .forms import Form
 from .key_pages import find_live
@@ -29,8 +38,13 @@ async def new_key(visit: Visit) -> Reply:
 
 
 async def create_key(visit: Visit) -> Reply:
-    """Create a key and show it, once."""
+    """Create a key and show it, once.
+
+    A form that is sent twice creates one key: its handle follows from the form. The second answer
+    cannot show the text of the key, which is stored nowhere.
+    """
     form, gate = visit.form, visit.gate
+    handle = visit.site.tokens.handle(form, visit.owner)
     try:
         await visit.check_key(form.one("name"), _scopes(form))
         with visit.changing():
@@ -42,16 +56,23 @@ async def create_key(visit: Visit) -> Reply:
                 created_by=visit.creator,
                 labels=_labels(form),
                 addresses=form.lines("addresses"),
+                handle=handle,
             )
-    except (InvalidRequest, KeyLimitReached) as refusal:
+    except InvalidRequest as refusal:
         return await _form(visit, None, _values(form), refusal)
+    except (HandleTaken, KeyLimitReached) as refusal:
+        # If both apply, a store may raise either.
+        key = await _created_before(visit, handle)
+        if key is None and isinstance(refusal, KeyLimitReached):
+            return await _form(visit, None, _values(form), refusal)
+        return visit.page("created_before.html", 409, key=key)
     await _check_agent(visit, created.key.id)
     return _created(visit, created.key, created.text)
 
 
 async def edit_key(visit: Visit) -> Reply:
     """Show the form to change a key."""
-    key, _ = await find_live(visit)
+    key = await find_live(visit)
     details = key.details
     labels = () if details is None else details.labels
     values = {
@@ -67,7 +88,7 @@ async def edit_key(visit: Visit) -> Reply:
 
 async def update_key(visit: Visit) -> Reply:
     """Change a key."""
-    key, _ = await find_live(visit)
+    key = await find_live(visit)
     form = visit.form
     days: float | Unchanged | None = UNCHANGED
     if form.one("expires") != "keep":
@@ -89,15 +110,26 @@ async def update_key(visit: Visit) -> Reply:
     return visit.redirect(f"/keys/{key.id}?done=updated")
 
 
+async def _created_before(visit: Visit, handle: str) -> ApiKey | None:
+    """Return the key that this form has created before; None: it was removed, or there is none."""
+    with asking(visit.gate.events):
+        key = await visit.gate.store.find(handle)
+    return key if key is not None and key.organization == visit.owner else None
+
+
 async def confirm_rotation(visit: Visit) -> Reply:
     """Ask how long a key works beside its successor."""
-    key, _ = await find_live(visit)
+    key = await find_live(visit)
+    if key.successor is not None:
+        raise KeyRotated(key.successor)
     return visit.page("rotate.html", key=key, overlaps=OVERLAPS, chosen=int(OVERLAP_DAYS))
 
 
 async def rotate_key(visit: Visit) -> Reply:
     """Replace a key and show its successor, once."""
     key = await visit.gate.keys.get(visit.owner, visit.key)
+    if key.successor is not None:  # The form was sent twice, perhaps without an overlap.
+        raise KeyRotated(key.successor)
     await visit.check_key(key.name, key.scopes)
     with visit.changing():
         rotated = await visit.gate.keys.rotate(

@@ -1,16 +1,20 @@
 """The pages of keys: the list, one key, and its revocation."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from ..core.api_keys import ApiKey, KeyState
+from ..core.changes import Actor, Change
 from ..core.key_format import PREFIX_LENGTH
 from ..core.key_search import looks_like_key
-from ..core.usage_history import Last
-from ..errors import NotFound
+from ..core.timestamps import SECOND
+from ..core.usage_history import By, Last
+from ..errors import KeyNotLive, NotFound
 from ..services.usage import UsageReport
 from ..web.operations.operation import Reply
-from .charts import chart_of, spans
+from .charts import SPANS, chart_of, spans
 from .key_rows import KeyRows, Marks, row_of
 from .moments import moment_of
 from .usage_pages import history_of, meters_of_key, span_of
@@ -19,6 +23,9 @@ from .visit import Visit
 ON_A_PAGE: Final = 50
 SEARCHED_FROM: Final = 10
 """Keys of a list above which there is a field to search it."""
+_LOG_AT_ONCE: Final = 249
+"""With one more, which tells whether there is another page, these are one call of the store."""
+_STEPS_OF_LOG: Final = 4
 SEARCH_LENGTH: Final = 100
 """Characters of a search, as many as a name has."""
 
@@ -76,15 +83,80 @@ async def show_key(visit: Visit) -> Reply:
     key = await visit.gate.keys.get(visit.owner, visit.key)
     now = await visit.gate.keys.now()
     report = await history_of(visit, visit.owner, key.id, span_of(visit))
-    facts = facts_of(visit, key, now, report)
+    facts = facts_of(visit, key, now, report, await past_of(visit, key), visit.actor_shown)
     named = await meters_of_key(visit, key.id) if facts["live"] else []
     return visit.page("key.html", named=named, **facts)
 
 
-def facts_of(visit: Visit, key: ApiKey, now: int, report: UsageReport | None) -> dict[str, Any]:
-    """Return what the page of a key shows of it and of its usage, if that is kept."""
+class Past(NamedTuple):
+    """What the change log tells of a key."""
+
+    revoker: Actor | None
+    """The actor that revoked it; None: it is not revoked, or the record is too old."""
+    predecessor: ApiKey | None
+    """The key that it replaces; None: none, or the record is too old."""
+
+
+async def past_of(visit: Visit, key: ApiKey) -> Past:
+    """Return what the change log tells of a key, in about a thousand of its latest records."""
+    gate, cursor = visit.gate, None
+    revoker: Actor | None = None
+    for _ in range(_STEPS_OF_LOG):
+        page = await gate.changes.list(key.organization, limit=_LOG_AT_ONCE, cursor=cursor)
+        for change in page.changes:
+            if revoker is None and _revokes(change, key):
+                revoker = change.actor
+            if change.creates(key.id):
+                return Past(revoker, await _predecessor(visit, key, change))
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return Past(revoker, None)
+
+
+def _revokes(change: Change, key: ApiKey) -> bool:
+    """Return whether a key was revoked by a change: its own, or one to all keys."""
+    if key.revoked_at is None:
+        return False
+    if change.key == key.id:
+        ended = any(name == "revoked_at" for name, _ in change.after)
+        return change.action == "key_revoked" or (change.action == "key_rotated" and ended)
+    revokes_all = change.key is None and ("revoke_keys", True) in change.after
+    return revokes_all and abs(change.at - key.revoked_at) < SECOND
+
+
+async def _predecessor(visit: Visit, key: ApiKey, change: Change) -> ApiKey | None:
+    """Return the key that a new key replaces, unless that one was removed since."""
+    if change.action != "key_rotated" or change.key is None:
+        return None
+    with suppress(NotFound):
+        return await visit.gate.keys.get(key.organization, change.key)
+    return None
+
+
+def facts_of(
+    visit: Visit,
+    key: ApiKey,
+    now: int,
+    report: UsageReport | None,
+    past: Past,
+    named: Callable[[Actor], str],
+) -> dict[str, Any]:
+    """Return what the page of a key shows of it, of its past, and of its usage, if that is kept.
+
+    Args:
+        visit: of the page.
+        key: that it shows.
+        now: the present instant.
+        report: the usage; None: none is kept.
+        past: what the change log tells.
+        named: returns an actor as the visitor may know it.
+    """
     span = span_of(visit)
     return {
+        "revoker": None if past.revoker is None else named(past.revoker),
+        "predecessor": past.predecessor,
+        "used": _used(visit, key, now, span),
         "key": key,
         "row": row_of(visit, key, now),
         "scopes": [(scope, visit.site.texts.find(f"scope.{scope}")) for scope in key.scopes],
@@ -95,6 +167,15 @@ def facts_of(visit: Visit, key: ApiKey, now: int, report: UsageReport | None) ->
         "chart": None if report is None else chart_of(visit, report, span),
         "spans": spans(visit, span),
     }
+
+
+def _used(visit: Visit, key: ApiKey, now: int, by: By) -> dict[str, Any] | None:
+    """Return when a key was last used, and the first other span of a chart that shows it."""
+    used = key.last_used_at
+    if used is None:
+        return None
+    shown = (name for name, span in SPANS.items() if now - used < span.length * (span.cells - 1))
+    return {"ago": visit.ago(used, now), "span": next((n for n in shown if n != by), None)}
 
 
 async def confirm_revocation(visit: Visit) -> Reply:
@@ -121,16 +202,17 @@ async def revoke_key(visit: Visit) -> Reply:
     return visit.redirect(f"/keys/{visit.key}?done=revoked")
 
 
-async def find_live(visit: Visit) -> tuple[ApiKey, int]:
-    """Return the key of the path, if it is live, and the present instant.
+async def find_live(visit: Visit) -> ApiKey:
+    """Return the key of the path, if it is live.
 
     Raises:
-        NotFound: the organization has no such key, or it has ended.
+        NotFound: the organization has no such key.
+        KeyNotLive: it has ended.
     """
     key, now = await visit.gate.keys.get(visit.owner, visit.key), await visit.gate.keys.now()
     if key.state(now) is not KeyState.ACTIVE:
-        raise NotFound
-    return key, now
+        raise KeyNotLive
+    return key
 
 
 def _shown(last: Last | None) -> str | None:

@@ -5,10 +5,15 @@ from functools import cache
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from ..core.api_keys import ENDS_SOON, ApiKey, KeyState, Labels
+from ..core.api_keys import ApiKey, KeyState, Labels
+from ..core.timestamps import DAY
 from .moments import Moment, distance, moment_of, split
 from .site import templates
 from .visit import Visit
+
+_SOON: Final = 7 * DAY
+_PART: Final = 10
+"""A key expires soon in the last tenth of its life, at most in its last seven days."""
 
 
 class Row(NamedTuple):
@@ -53,7 +58,9 @@ def state_of(key: ApiKey, now: int) -> str:
     if key.successor is not None:
         return "rotated"
     expires_at = key.expires_at
-    return "soon" if expires_at is not None and expires_at - now <= ENDS_SOON else "active"
+    if expires_at is None or expires_at - now > _SOON:
+        return "active"
+    return "soon" if (expires_at - now) * _PART <= expires_at - key.created_at else "active"
 
 
 class Marks:

@@ -22,6 +22,10 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "organization": "Workspace",
         "you": "you",
         "agent": "agent",
+        "actor.operator": "the service's operator",
+        "actor.key": "an API key",
+        "actor.scanner": "a report that the key was leaked",
+        "actor.service": "the service",
         "never": "Never",
         "none": "None",
         "cancel": "Cancel",
@@ -118,6 +122,11 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "created.listed": "In lists: {prefix}…",
         "created.try": "Try it",
         "created.done": "I have stored the key",
+        "created.before": "This key was created already",
+        "created.before_lead": "The form was sent twice, and created one key. The first answer "
+        "showed its text, which is stored nowhere.",
+        "created.before_hint": "If you have not copied the text: rotate the key, and copy the text "
+        "of the new one. To create another key, open the form again.",
         # One key
         "key.created": "Created",
         "key.expires": "Expires",
@@ -129,6 +138,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "key.any_address": "Any address",
         "key.id": "Key ID",
         "key.revoked": "Revoked",
+        "key.predecessor": "Replaces",
         "key.successor": "Replaced by",
         "key.show_successor": "the new key",
         "key.facts": "Details",
@@ -188,6 +198,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "usage.by_day": "Last 90 days",
         "usage.no_history": "This service keeps no usage over time.",
         "usage.quiet": "No requests in this time.",
+        "usage.elsewhere": "The key was last used {when}.",
         "usage.admitted": "Units admitted",
         "usage.refused": "Requests refused",
         "usage.summary": "{admitted} units admitted and {refused} requests refused. The highest "
@@ -250,6 +261,14 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "error.FORM_OUTDATED": "This form is out of date",
         "error.FORM_OUTDATED_lead": "It is from another session, or older than 12 hours. Nothing "
         "was changed: open the page again, and send the form from there.",
+        "error.KEY_NOT_LIVE": "This key has ended",
+        "error.KEY_NOT_LIVE_lead": "It was revoked or has expired, so it cannot be changed. Its "
+        "page tells when, and what it did.",
+        "error.KEY_ROTATED": "This key was rotated before",
+        "error.KEY_ROTATED_lead": "Another key replaces it already. If you have not copied its "
+        "text, rotate that key.",
+        "error.show_key": "Show the key",
+        "error.show_successor": "Show the new key",
         "error.again": "Try again",
         "error.back": "Back to the API keys",
         # Operators
@@ -272,6 +291,8 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "operator.organization": "Organization",
         "operator.plan": "Plan",
         "operator.live": "Live keys",
+        "operator.used": "Last use of live keys",
+        "operator.none_live": "No key is live: its keys tell when they were used.",
         "operator.keys": "Keys",
         "operator.limits": "Plan and limits",
         "operator.limits_hint": "Empty: the limit of the plan applies. “+500”: 500 more than the "

@@ -60,7 +60,7 @@ async def change_plan(visit: Visit, id: str) -> Problems:
             _read(visit, plan, name, text, name, own, problems)
     if not problems:
         try:
-            with visit.operating():
+            with visit.changing():
                 await visit.gate.organizations.place(id, form.one("plan"), **own)
         except ConfigurationError as problem:
             problems["plan"] = [str(problem)]
@@ -83,7 +83,7 @@ async def set_limit(visit: Visit, id: str) -> Problems:
     elif end <= now:
         problems["until"] = [t("operator.past_end")]
     if end is not None and not problems:
-        with visit.operating():
+        with visit.changing():
             await visit.gate.organizations.set_limits(id, until=datetime_of(end), **own)
     return problems
 

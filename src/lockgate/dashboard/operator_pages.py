@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..core.api_keys import ApiKey
-from ..core.changes import Change, Fields
+from ..core.changes import Actor, Change, Fields
 from ..core.key_search import holds_secret
 from ..core.plans import LIMITS, is_id
 from ..core.timestamps import DAY
@@ -14,7 +14,7 @@ from ..services.explanations import Explanation
 from ..services.organizations import ListedOrganization
 from ..web.operations.operation import Reply
 from . import operator_limits
-from .key_pages import facts_of
+from .key_pages import facts_of, past_of
 from .key_rows import row_of
 from .moments import Moment, moment_of
 from .operator_limits import HOURS, Problems
@@ -151,7 +151,8 @@ async def show_key(visit: Visit) -> Reply:
     key = await visit.gate.keys.get(id, visit.query.one("key"))
     explained = await visit.gate.explain(id, key.id)
     report = await history_of(visit, id, key.id, span_of(visit))
-    facts = facts_of(visit, key, explained.at, report)
+    past = await past_of(visit, key)
+    facts = facts_of(visit, key, explained.at, report, past, _actor)
     named = named_meters(visit, explained, "key")
     refused = _refused(explained)
     return visit.page("operator_key.html", id=id, refused=refused, named=named, **facts)
@@ -176,7 +177,7 @@ async def set_limit(visit: Visit) -> Reply:
 async def revoke(visit: Visit) -> Reply:
     """Revoke a key of any organization."""
     id, key = _organization(visit.form.one("id")), visit.form.one("key")
-    with visit.operating():
+    with visit.changing():
         await visit.gate.keys.revoke(id, key)
     place = f"id={visit.quoted(id)}&key={visit.quoted(key)}"
     return visit.redirect(f"/operator/key?{place}&done=revoked")
@@ -214,16 +215,20 @@ async def _names(
 
 
 def _shown(change: Change) -> dict[str, Any]:
-    kind, id, address = change.actor
     return {
         "at": moment_of(change.at),
         "action": change.action.replace("_", " "),
         "key": change.key,
-        "actor": f"{kind} {id}" if id else kind,
-        "address": address,
+        "actor": _actor(change.actor),
+        "address": change.actor.address,
         "before": _fields(change.before),
         "after": _fields(change.after),
     }
+
+
+def _actor(actor: Actor) -> str:
+    """Return the originator of a change as operators know it."""
+    return f"{actor.kind} {actor.id}" if actor.id else actor.kind
 
 
 def _fields(fields: Fields) -> list[tuple[str, str | Moment]]:

@@ -30,6 +30,7 @@ WORKSPACE: Final = "lockgate_workspace"
 """The cookie with the id of the connected workspace that a person has opened. It grants no access:
 every page asks whether the session acts for that organization."""
 _WORKSPACE: Final = re.compile(rf"(?:^|;)\s*{WORKSPACE}=(org_[0-9a-f]{{32}})\s*(?:;|$)".encode())
+_ACTORS: Final = frozenset({"operator", "key", "scanner"})
 DONE: Final = frozenset({"updated", "revoked", "claimed", "plan", "limit"})
 """What a page may say that has just been done."""
 
@@ -193,17 +194,11 @@ class Visit:
 
     @contextmanager
     def changing(self) -> Generator[None]:
-        """Record the changes of a block as those of the person, or the agent."""
+        """Record the changes of a block as those of the person, the operator or the agent."""
         session, address = self.signed_in, address_of(self.gate, self.caller)
         agent = Actor("agent", None, address)
-        with acting(agent if session.agent else Actor("user", session.user, address)):
-            yield
-
-    @contextmanager
-    def operating(self) -> Generator[None]:
-        """Record the changes of a block as an operator's, whose identity no customer is shown."""
-        session, address = self.signed_in, address_of(self.gate, self.caller)
-        with acting(Actor("operator", session.user, address)):
+        person = Actor("operator" if self.is_operator else "user", session.user, address)
+        with acting(agent if session.agent else person):
             yield
 
     async def count_write(self) -> None:
@@ -254,3 +249,15 @@ class Visit:
         if creator == "agent":
             return self.site.texts("agent")
         return creator.removeprefix("user:")
+
+    def actor_shown(self, actor: Actor) -> str:
+        """Return the originator of a change as customers know it.
+
+        They are told the ids of the users of their organization, and never an operator's.
+        """
+        t, kind = self.site.texts, actor.kind
+        if kind == "user" and actor.id is not None:
+            return self.creator_shown(f"user:{actor.id}") or actor.id
+        if kind == "agent":
+            return t("agent")
+        return t(f"actor.{kind}" if kind in _ACTORS else "actor.service")

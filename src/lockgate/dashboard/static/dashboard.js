@@ -26,6 +26,18 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
 const created = document.querySelector("[data-location]");
 if (created) history.replaceState(null, "", created.dataset.location);
 
+// A second click while the answer is under way would end it unseen.
+for (const form of document.querySelectorAll("form[data-once]")) {
+  let sent = false;
+  form.addEventListener("submit", (event) => {
+    if (sent) event.preventDefault();
+    sent = true;
+  });
+  addEventListener("pageshow", () => {
+    sent = false; // The browser came back to the form.
+  });
+}
+
 const language = document.documentElement.lang;
 const styles = {
   date: { dateStyle: "medium" },
