@@ -23,9 +23,8 @@ from .visit import Visit
 ON_A_PAGE: Final = 50
 SEARCHED_FROM: Final = 10
 """Keys of a list above which there is a field to search it."""
-_LOG_AT_ONCE: Final = 249
-"""With one more, which tells whether there is another page, these are one call of the store."""
-_STEPS_OF_LOG: Final = 4
+_STEPS_OF_LOG: Final = (24, 249, 249, 249)
+"""Records of the change log that a page reads at once: most often the first are enough."""
 SEARCH_LENGTH: Final = 100
 """Characters of a search, as many as a name has."""
 
@@ -101,8 +100,8 @@ async def past_of(visit: Visit, key: ApiKey) -> Past:
     """Return what the change log tells of a key, in about a thousand of its latest records."""
     gate, cursor = visit.gate, None
     revoker: Actor | None = None
-    for _ in range(_STEPS_OF_LOG):
-        page = await gate.changes.list(key.organization, limit=_LOG_AT_ONCE, cursor=cursor)
+    for step in _STEPS_OF_LOG:
+        page = await gate.changes.list(key.organization, limit=step, cursor=cursor)
         for change in page.changes:
             if revoker is None and _revokes(change, key):
                 revoker = change.actor

@@ -63,10 +63,12 @@ class Changes:
         before = None if cursor is None else _read_number(cursor)
         found: list[Change] = []
         while len(found) <= limit:  # The extra record shows whether there is another page.
+            missing = limit + 1 - len(found)
+            asked = min(missing, _READ_AT_ONCE) if key is None else _READ_AT_ONCE
             with asking(self._events):
-                page = await self._store.change_log(organization, _READ_AT_ONCE, before)
+                page = await self._store.change_log(organization, asked, before)
             found += [change for change in page if key is None or change.concerns(key)]
-            if len(page) < _READ_AT_ONCE:
+            if len(page) < asked:
                 break
             before = page[-1].number
         more = len(found) > limit
