@@ -230,7 +230,7 @@ def test_an_operator_explains_a_refusal_and_raises_the_limit(
     person.fill("rpm", "77")
     person.press("Change plan", "The plan was changed.")
     person.sees("of 77")
-    person.sees("user operator of the demo")
+    person.sees("operator operator of the demo")
     person.press("Sign out", "One click signs you in")
 
 
