@@ -11,6 +11,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse
 from django.test.utils import override_settings
+from django.urls import clear_script_prefix
 from django.urls import path as django_path
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -22,6 +23,13 @@ from .web.driving import Bench
 from .web.serving import exchange, served, status_of
 
 PREFIX = "/shop"
+
+
+@pytest.fixture(autouse=True)
+def script_prefix() -> Iterator[None]:
+    """Django keeps the prefix of a thread's latest request, also for the tests of other files."""
+    yield
+    clear_script_prefix()
 
 
 @django.requires("models:read")
