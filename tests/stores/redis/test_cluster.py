@@ -493,7 +493,9 @@ def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
     own: RedisCluster, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each breaker would open at the third failure in a row."""
-    monkeypatch.setattr(client, "_PATIENCE", SHORT)  # No call waits for the slot to be served.
+    # No call waits for the slot to be served, and none sends a batch with little time left.
+    monkeypatch.setattr(client, "_PATIENCE", SHORT)
+    monkeypatch.setattr(client, "_SHARE", SHORT / PATIENT)
     store = RedisStore(own.url(), prefix=f"nowhere-{mode}")
     ids = organizations_of(store, 2, 2)
     lost, healthy = ids
@@ -502,13 +504,12 @@ def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
     with Traffic(store, mode, [healthy]) as traffic:
         made = run(traffic.gate.keys.create(lost, "a key"))
         token = made.text
-        hurried = Gate(store, brand="acme", plans=BOOK, store_options=StoreOptions(deadline=SHORT))
         for node in own.nodes:
             tell(node, "CLUSTER", "DELSLOTS", slot)
         try:
             for _ in range(5):
                 with pytest.raises(StoreUnavailable):
-                    run(hurried.authenticate(token))
+                    run(traffic.gate.authenticate(token))
                 with pytest.raises(PartUnavailable):
                     run(store.hit(lost, BOOK.default.windows, 1))
             traffic.goes_on()
