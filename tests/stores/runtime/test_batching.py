@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lockgate.stores.resilience.deadlines import Overdue, within
+from lockgate.stores.resilience.deadlines import Overdue, left, within
 from lockgate.stores.runtime import batching
 from lockgate.stores.runtime.batching import ThreadBatcher
 
@@ -70,10 +70,11 @@ class Callers:
         except BaseException as failure:
             self.outcomes[charge] = failure
 
-    def start(self, *charges: str) -> None:
+    def start(self, *charges: str, seconds: float = PATIENCE) -> None:
         """Let others charge, each after the one before has begun to wait or is done."""
         for charge in charges:
-            self.threads.append(threading.Thread(target=self.charge, args=[charge], daemon=True))
+            asked = charge, seconds
+            self.threads.append(threading.Thread(target=self.charge, args=asked, daemon=True))
             self.threads[-1].start()
             while charge not in self.outcomes and charge not in self.waiting:
                 sleep(0)
@@ -154,3 +155,24 @@ def test_an_interrupted_thread_keeps_no_other_waiting(seconds: float) -> None:
     here = whole.pop("here")
     assert here == "HERE" if seconds else isinstance(here, Overdue)
     assert whole == others
+
+
+def test_the_caller_with_the_most_time_left_sends_for_the_others() -> None:
+    """A batch fails when the caller that sends it gives up."""
+    callers, batches = Callers(0), list[tuple[list[str], float]]()
+
+    def send(charges: Sequence[str]) -> list[str]:
+        if "first" in charges:
+            callers.start("hurried", seconds=60)
+            callers.start("patient", seconds=600)
+        batches.append(([*charges], left() or 0))
+        return [charge.upper() for charge in charges]
+
+    callers.meeting = ThreadBatcher[str, str](send, 3)
+    callers.charge("first")
+    assert callers.end() == {
+        name: name.upper() for name in ("first", "hurried", "patient", "later")
+    }
+    together, seconds = batches[1]
+    assert together == ["hurried", "patient"]
+    assert seconds > 100

@@ -35,7 +35,8 @@ class ThreadBatcher(Generic[Charge, Outcome]):
     """Batches the charges of threads.
 
     The first thread leads: it sends all waiting charges, wakes their threads, and passes the lead
-    to the first thread that has arrived in the meantime. No thread besides the callers' is used.
+    to one of the threads that have arrived in the meantime, with their charges as the next batch.
+    No thread besides the callers' is used.
 
     A signal handler may raise in any of them, after any call and at the start of any function. So a
     leaving thread passes the lead in a way that it can repeat after an interruption.
@@ -111,7 +112,7 @@ class ThreadBatcher(Generic[Charge, Outcome]):
                 ticket.settled = True
 
     def _leave(self, who: object) -> None:
-        """Wake the tickets that were sent, and pass the lead to the first waiting ticket.
+        """Wake the tickets that were sent, and pass the lead to a waiting ticket.
 
         Idempotent: no signal handler can run between a step that cannot be repeated and the wake-up
         that belongs to it.
@@ -131,7 +132,9 @@ class ThreadBatcher(Generic[Charge, Outcome]):
                 del sent[-1]
                 ticket.woken.release()
             if waiting:
-                self._leader = leader = waiting[0]
+                # The latest of the next batch has the most time left. An earlier one might give up
+                # early, and a batch fails with its leader.
+                self._leader = leader = waiting[: self._most][-1]
                 leader.woken.release()
             else:
                 self._leader = None
