@@ -133,6 +133,8 @@ def test_a_limit_ends_by_itself(capsys: Said) -> None:
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["rpd", "1200", "own", "until", end] in rows
     assert ["rph", "100", "plan"] in rows
+    lasting = done(capsys, "orgs", "limits", "org_1", "--rpd", "+1")
+    assert lasting["limits"]["rpd"] == 701, "not more than the limit that ends"
     cleared = done(capsys, "orgs", "limits", "org_1", "--clear", "all")
     assert (cleared["own_limits"], cleared["temporary_limits"]) == ({}, {})
 
@@ -171,7 +173,7 @@ def test_an_end_that_ends_nothing_is_refused(
 
 
 @pytest.mark.usefixtures("sqlite")
-@pytest.mark.parametrize("wrong", ["x", "-1", "+", "1.5", "++1", "9" * 17])
+@pytest.mark.parametrize("wrong", ["x", "-1", "+", "1.5", "++1", "9" * 17, "+0"])
 def test_a_limit_that_is_no_number_is_refused(capsys: Said, wrong: str) -> None:
     done(capsys, "keys", "create", "org_1", "ci")
     assert main(["orgs", "limits", "org_1", f"--rpm={wrong}"]) == 2

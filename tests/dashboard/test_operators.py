@@ -171,6 +171,16 @@ def test_an_operator_raises_a_limit_for_some_hours(console: Console) -> None:
     assert run(console.gate.organizations.limits("org_9")) == limits
 
 
+def test_what_is_added_for_good_is_not_added_to_a_temporary_limit(console: Console) -> None:
+    run(console.gate.organizations.place("org_raised", "starter"))
+    form = {"id": "org_raised", "limit": "rpm", "number": "+500", "span": "1h"}
+    as_operator(console, "/operator/limit", form, 303)
+    assert run(console.gate.organizations.limits("org_raised")).plan.rpm == 530
+    form = {"id": "org_raised", "plan": "starter", "rpm": "+10", "present_rpm": "30"}
+    as_operator(console, "/operator/organization", form, 303)
+    assert run(console.gate.organizations.limits("org_raised")).plan.rpm == 40
+
+
 def test_a_plus_adds_to_the_present_limit_once_however_often_the_form_is_sent(
     console: Console,
 ) -> None:
@@ -226,7 +236,7 @@ def test_a_wrong_limit_is_told_at_its_field_and_what_was_entered_is_kept(console
         ({"until": "soon"}, "Choose how long the limit lasts"),
         ({"until": ""}, "Choose how long the limit lasts"),
         ({"limit": "plan"}, "Choose a limit."),
-        ({"number": "9" * 16}, "Use a number below 2**53."),
+        ({"number": "9" * 16}, "Use a number up to 9007199254740991."),
     ):
         as_operator(console, "/operator/limit", {**form, **fields}, 400).sees(told)
     own = {"id": "org_wrong", "plan": "enterprise", "rpm": "1", "rph": "2"}

@@ -9,7 +9,7 @@ import click
 
 from ..core.instants import Instant, datetime_of
 from ..core.limit_changes import read_limit
-from ..core.plans import LIMITS
+from ..core.plans import LIMITS, Plan
 from ..core.timestamps import iso8601
 from ..errors import InvalidRequest, Problem
 from ..gate import Gate
@@ -181,7 +181,7 @@ def limits(
 
     They hold from the next request on, until they are cleared or --until an instant, when the
     limits of before hold again; the plan stays. N is a number, +N to add to the present limit, or
-    none for no limit.
+    none for no limit. Without --until +N adds to what holds when temporary limits have ended.
     """
     changes = {name: change for name, change in given.items() if change is not None}
     if both := [name for name in changes if name in clear or "all" in clear]:
@@ -193,7 +193,9 @@ def limits(
     async def work() -> OwnLimits:
         await _check_known(gate, organization)
         found = await gate.organizations.limits(organization)
-        values = {name: _limit(name, change, found) for name, change in changes.items()}
+        # What outlasts the temporary limits is not to contain them.
+        present = found.lasting if until is None else found.plan
+        values = {name: _limit(name, change, present) for name, change in changes.items()}
         cleared = LIMITS if "all" in clear else clear
         if values:
             end = None if until is None else datetime_of(until.after(await gate.now()))
@@ -278,10 +280,10 @@ async def _page(gate: Gate, limit: int, cursor: str | None, plan: str | None) ->
                 return OrganizationPage(found, cursor)
 
 
-def _limit(name: str, change: str, found: OwnLimits) -> int | None:
+def _limit(name: str, change: str, present: Plan) -> int | None:
     """Return a limit as an option gives it: ``N``, ``+N`` or ``none``."""
     try:
-        return read_limit(change, getattr(found.plan, name))
+        return read_limit(change, getattr(present, name))
     except ValueError as problem:
         raise click.BadParameter(f"{change!r}: {problem}", param_hint=name) from None
 

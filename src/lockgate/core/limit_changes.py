@@ -5,7 +5,7 @@ from typing import Final
 
 from .sliding_window import LARGEST
 
-_CHANGE: Final = re.compile(r"(\+?)([0-9]{1,16})")
+_CHANGE: Final = re.compile(r"(\+?)([0-9]{1,40})")
 
 
 def read_limit(text: str, present: int | None) -> int | None:
@@ -26,7 +26,10 @@ def read_limit(text: str, present: int | None) -> int | None:
         raise ValueError("use a number, +number or none")
     if parts[1] and present is None:
         raise ValueError("there is no limit to add to")
-    limit = int(parts[2]) + ((present or 0) if parts[1] else 0)
+    number = int(parts[2])
+    if parts[1] and not number:
+        raise ValueError("add a number of 1 or more")
+    limit = number + ((present or 0) if parts[1] else 0)
     if limit > LARGEST:
-        raise ValueError("use a number below 2**53")
+        raise ValueError(f"use a number up to {LARGEST}")
     return limit

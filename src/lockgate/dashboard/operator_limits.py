@@ -53,7 +53,7 @@ def written(limit: int | None) -> str:
 async def change_plan(visit: Visit, id: str) -> Problems:
     """Put an organization on a plan with the limits that were entered; return the problems."""
     form, problems = visit.form, dict[str, list[str]]()
-    plan, own = (await visit.gate.organizations.limits(id)).plan, dict[str, int | None]()
+    plan, own = (await visit.gate.organizations.limits(id)).lasting, dict[str, int | None]()
     for name in LIMITS:
         text = form.one(name).strip()
         if text:

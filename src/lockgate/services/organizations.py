@@ -52,6 +52,8 @@ class OwnLimits(NamedTuple):
 
     plan: Plan
     """The plan that applies, with the organization's own limits."""
+    lasting: Plan
+    """The same without the temporary limits: what applies when they have ended."""
     assigned: str | None
     """The name of the plan that was assigned to it; None: it is on the default plan."""
     own: Mapping[str, int | None]
@@ -151,10 +153,12 @@ class Organizations:
             placed = await self._store.organization(id)
             now = await self._instant(placed)
         if placed is None:
-            return OwnLimits(self._plans.default, None, {})
+            return OwnLimits(self._plans.default, self._plans.default, None, {})
         own, temporary = told_apart(placed.overrides)
         still = {name: limit for name, limit in temporary.items() if now < limit.until}
-        return OwnLimits(self._plans.plan_of(placed, now), placed.plan, own, still)
+        plan = self._plans.plan_of(placed, now)
+        lasting = self._plans.plan_of(placed._replace(overrides=tuple(own.items())), now)
+        return OwnLimits(plan, lasting, placed.plan, own, still)
 
     async def set_limits(
         self,
