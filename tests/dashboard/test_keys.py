@@ -232,10 +232,25 @@ def test_customers_are_told_who_revoked_a_key_and_no_operators_name() -> None:
             assert "olga" not in text and "hank" not in text and "127.0.0.1" not in text
 
 
+@pytest.mark.parametrize(
+    "days", ["1,000", "1,5", "1e2", "+5", "\N{ARABIC-INDIC DIGIT THREE}", "nan"]
+)
+def test_a_number_of_days_that_can_be_read_in_two_ways_is_refused(
+    person: Console, days: str
+) -> None:
+    form = {"name": "a key", "access": "full", "expires": "custom", "days": days}
+    before = run(person.gate.keys.list("org_1")).keys
+    person.post("/keys/new", form, status=400)
+    assert run(person.gate.keys.list("org_1")).keys == before
+    person.post("/keys/new", {**form, "days": "1.5"}, status=201)
+
+
 def test_a_key_is_revoked_behind_a_page_that_says_what_stops(person: Console) -> None:
     key = person.create("doomed")
     id = person.id_of(key)
     person.get(f"/keys/{id}/revoke").sees("never used", "doomed")
+    for place in (f"/keys/{id}", "/keys"):
+        assert "was revoked" not in person.get(f"{place}?done=revoked").text, "it is not"
     assert person.status_with(key) == 200
     run(person.gate.flush())
     page = person.get(f"/keys/{id}/revoke")

@@ -26,6 +26,7 @@ async def list_claims(visit: Visit) -> Reply:
     now = await visit.gate.keys.now()
     return visit.page(
         "claim.html",
+        notices=("claimed",),
         accounts=[_shown(visit, claimable, now) for claimable in page.accounts],
         email=visit.signed_in.verified_email,
         cursor=page.next_cursor,

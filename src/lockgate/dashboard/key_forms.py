@@ -1,5 +1,6 @@
 """The forms of keys: create, edit and rotate them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from .visit import Visit
 DAYS: Final = (7, 30, 60, 90, 180, 365)
 OVERLAPS: Final = (0, 1, 7, 30, OVERLAP_AT_MOST)
 _FIELDS: Final = ("name", "expires_in_days", "scopes", "labels", "addresses")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _NOT_A_NUMBER: Final = -1.0
 """No lifetime: the service says which there are."""
 
@@ -239,10 +241,8 @@ def _days(form: Form) -> float | None:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text.replace(",", "."))
-    except ValueError:
-        return _NOT_A_NUMBER
+    # Not every text that float() reads: "1,000" and "1e3" may mean another number than it says.
+    return float(text) if _NUMBER.fullmatch(text.strip()) else _NOT_A_NUMBER
 
 
 def _labels(form: Form) -> dict[str, str]:

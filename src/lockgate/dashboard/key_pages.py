@@ -158,6 +158,7 @@ def facts_of(
         "used": _used(visit, key, now, span),
         "key": key,
         "row": row_of(visit, key, now),
+        "notices": ("updated",) if key.revoked_at is None else ("revoked",),
         "scopes": [(scope, visit.site.texts.find(f"scope.{scope}")) for scope in key.scopes],
         "live": key.state(now) is KeyState.ACTIVE,
         "address": None if report is None else _shown(report.last_address),

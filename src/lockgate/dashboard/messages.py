@@ -257,6 +257,9 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "error.NO_ORGANIZATION": "No workspace yet",
         "error.NO_ORGANIZATION_lead": "Your login belongs to no workspace of this service.",
         "error.RATE_LIMIT_EXCEEDED": "Too many requests",
+        "error.UNSUPPORTED_MEDIA_TYPE": "This form cannot be read",
+        "error.UNSUPPORTED_MEDIA_TYPE_lead": "Nothing was changed. Send the form "
+        "from its own page.",
         "error.INSUFFICIENT_SCOPE": "Your role does not allow this",
         "error.FORM_OUTDATED": "This form is out of date",
         "error.FORM_OUTDATED_lead": "It is from another session, or older than 12 hours. Nothing "

@@ -1,7 +1,7 @@
 """One request for a page: its session, its form, and the reply to it."""
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any, Final
@@ -31,8 +31,6 @@ WORKSPACE: Final = "lockgate_workspace"
 every page asks whether the session acts for that organization."""
 _WORKSPACE: Final = re.compile(rf"(?:^|;)\s*{WORKSPACE}=(org_[0-9a-f]{{32}})\s*(?:;|$)".encode())
 _ACTORS: Final = frozenset({"operator", "key", "scanner"})
-DONE: Final = frozenset({"updated", "revoked", "claimed", "plan", "limit"})
-"""What a page may say that has just been done."""
 
 
 class Visit:
@@ -223,12 +221,22 @@ class Visit:
         template: str | Template,
         status: int = 200,
         headers: tuple[Header, ...] = (),
+        notices: Container[str] = (),
         **values: Any,
     ) -> Reply:
-        """Return a page, by a template or the name of one."""
+        """Return a page, by a template or the name of one.
+
+        Args:
+            template: the template.
+            status: the HTTP status.
+            headers: further ones.
+            notices: what the page may say that has just been done. It is named by the URL, which
+                anyone may have written: so only what agrees with the page.
+            values: for the template.
+        """
         done = self.query.one("done")
         token = "" if self.session is None else self.site.tokens.write(self.session)
-        shown = {"visit": self, "token": token, "done": done if done in DONE else None}
+        shown = {"visit": self, "token": token, "done": done if done in notices else None}
         return self.site.page(template, {**shown, **values}, status, headers)
 
     def redirect(self, path: str) -> Reply:
