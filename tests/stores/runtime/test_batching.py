@@ -168,7 +168,7 @@ def test_the_caller_with_the_most_time_left_sends_for_the_others() -> None:
         batches.append(([*charges], left() or 0))
         return [charge.upper() for charge in charges]
 
-    callers.meeting = ThreadBatcher[str, str](send, 3)
+    callers.meeting = ThreadBatcher[str, str](send, MOST)
     callers.charge("first")
     assert callers.end() == {
         name: name.upper() for name in ("first", "hurried", "patient", "later")
