@@ -293,9 +293,9 @@ def migrate(
         except DBAPIError as failure:
             if not (database.passing(failure) or database.lock_timed_out(failure)):
                 raise
+            connection.rollback()
             if monotonic() >= deadline:
                 raise TimeoutError(LOCKED) from failure
-            connection.rollback()
         sleep(_LOCK_PAUSE)
 
 
