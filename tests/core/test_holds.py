@@ -13,6 +13,7 @@ from lockgate.core.holds import (
     Budget,
     HoldAction,
     HoldAnswer,
+    Look,
     Renew,
     Settle,
     Take,
@@ -208,11 +209,13 @@ class HoldMachine(RuleBasedStateMachine):
             self.oracle
         )  # Asking changes nothing: a later call may be of an earlier time.
         oracle.move_to(self.now)
-        nothing = Settle(IDS[-1], self.limits.fields, (None,) * len(self.limits.fields))
         before = [self.real.budgets.get(field) for field in self.limits.fields]
-        answer, _ = apply(nothing, before, self.now)
-        if not answer.done:
-            assert answer.used == tuple(map(oracle.counted, range(len(before))))
+        look = Look(self.limits.fields)
+        answer, after = apply(look, before, self.now)
+        assert answer.used == tuple(map(oracle.counted, range(len(before))))
+        held = [sum(hold.units[n] for hold in oracle.out.values()) for n in range(len(before))]
+        assert answer.units == tuple(held)
+        assert not changed(look, before, after)
 
 
 TestHolds = HoldMachine.TestCase

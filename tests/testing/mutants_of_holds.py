@@ -10,6 +10,7 @@ from lockgate.core.holds import (
     Budget,
     HoldAction,
     HoldAnswer,
+    Look,
     Renew,
     Settle,
     Take,
@@ -109,6 +110,30 @@ class ForgetsAHoldAtItsDeadline(HoldMutant):
             for one in before
         ]
         return apply(action, live, now, kept)
+
+
+class TellsNothingOfWhatIsHeld(HoldMutant):
+    """Answers a look with what is counted alone."""
+
+    killed_by: ClassVar = {"H1"}
+
+    def apply(self, action: Any, before: Any, now: int, kept: int) -> Any:
+        answer, after = apply(action, before, now, kept)
+        if isinstance(action, Look):
+            answer = answer._replace(units=(0,) * len(after))
+        return answer, after
+
+
+class LooksAndWrites(HoldMutant):
+    """Keeps a budget as it was seen at a later instant, by a caller whose clock is ahead."""
+
+    killed_by: ClassVar = {"H1", "H3"}
+
+    def judged(self, organization: str, action: HoldAction, now: int) -> HoldAnswer:
+        answer = super().judged(organization, action, now)
+        if isinstance(action, Look):
+            super().judged(organization, Settle("0" * 32, action.fields, answer.used), now)
+        return answer
 
 
 class SettlesByWhatWasHeld(HoldMutant):

@@ -121,7 +121,15 @@ class Renew(NamedTuple):
     span: int
 
 
-HoldAction: TypeAlias = Take | Settle | Renew
+class Look(NamedTuple):
+    """Reads budgets, and changes nothing."""
+
+    fields: tuple[str, ...]
+    id: str = ""
+    """Of no hold."""
+
+
+HoldAction: TypeAlias = Take | Settle | Renew | Look
 
 
 class HoldAnswer(NamedTuple):
@@ -129,14 +137,15 @@ class HoldAnswer(NamedTuple):
 
     done: bool
     """Whether the hold was taken, settled or renewed by this call. A hold that ended stays ended:
-    settled before, or past its deadline."""
+    settled before, or past its deadline. False after :class:`Look`."""
     now: int
     deadline: int
     """The deadline of a hold that is out, else ``now``."""
     used: tuple[int, ...]
     """The units counted in each window after this call, those of holds included."""
     units: tuple[int, ...]
-    """The units of this hold in each window, before it was settled; 0 if it had ended."""
+    """The units of this hold in each window, before it was settled; 0 if it had ended. After
+    :class:`Look` those of all holds that are out."""
     refused_by: int | None = None
     """Index of the refusing window with the longest wait; None: none refuses."""
     wait: int = 0
@@ -158,7 +167,7 @@ def name_of(field: str) -> str:
 def apply(
     action: HoldAction, before: Sequence[Budget | None], now: int, fields: int = 0
 ) -> tuple[HoldAnswer, tuple[Budget, ...]]:
-    """Take, settle or renew a hold.
+    """Take, settle or renew a hold, or read budgets.
 
     Args:
         action: what to do.
@@ -189,6 +198,8 @@ def apply(
             for budget, one in zip(kept, mine, strict=True)
         )
         answer = answer._replace(deadline=now + action.span if any(mine) else now)
+    elif isinstance(action, Look):
+        answer = answer._replace(units=tuple(sum(one.units for one in b.held) for b in kept))
     elif not any(mine):
         new = sum(one is None for one in before)
         crowded = bool(new) and fields + new > FIELDS_AT_MOST
@@ -207,6 +218,8 @@ def changed(
     action: HoldAction, before: Sequence[Budget | None], after: Sequence[Budget]
 ) -> list[tuple[str, Budget]]:
     """Return the fields whose budgets have changed, with the new ones."""
+    if isinstance(action, Look):
+        return []
     return [
         (field, new)
         for field, old, new in zip(action.fields, before, after, strict=True)

@@ -361,7 +361,7 @@ class HoldStore(PartStore):
         be dropped a day after it has counted nothing any more.
 
         A call without a reply may have taken effect, so it may be made again: a hold is taken and
-        settled once.
+        settled once. :class:`~lockgate.core.holds.Look` reads budgets and changes nothing.
         """
 
 

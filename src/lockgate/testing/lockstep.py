@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from ..core.api_keys import ApiKey
-from ..core.holds import HoldAnswer, Renew, Settle, Take
+from ..core.holds import HoldAnswer, Look, Renew, Settle, Take
 from ..core.leases import SlotReading
 from ..core.sliding_window import Reading
 from ..stores.answers import Admission, Verdict
@@ -136,7 +136,7 @@ def _of_hold(call: Call, expected: HoldAnswer, got: HoldAnswer) -> str:
             return "H1" if got.done else "W2"
         return "H2" if isinstance(action, Renew) or got.done else "H3"
     if got.units != expected.units:
-        return "H3"
+        return "H1" if isinstance(action, Look) else "H3"
     if got.used != expected.used:
         if isinstance(action, Settle):
             return "H4"

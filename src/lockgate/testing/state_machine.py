@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from ..core.api_keys import KeyDetails, KeyDraft, KeyState, Position
 from ..core.changes import Action, Actor, ActorKind, ChangeDraft
 from ..core.digests import Digest
-from ..core.holds import Renew, Settle, Take, budgets
+from ..core.holds import Look, Renew, Settle, Take, budgets
 from ..core.key_format import NewKey
 from ..core.limits import Limit, bound
 from ..core.plans import Organization, Plan, PlanBook
@@ -227,6 +227,13 @@ class StoreMachine(RuleBasedStateMachine):
                 self._call("hold", organization, Renew(HOLDS[which], fields, renewed), self.now)
             settled = Settle(HOLDS[which], fields, (used,) * len(fields))
             self._call("hold", organization, settled, self.now)
+
+    @precondition(needs("holds"))
+    @rule(organization=ORGANIZATION, limits=LIMITS, which=WHICH)
+    def look(self, organization: str, limits: tuple[Limit, ...], which: int) -> None:
+        """Read budgets, of which some may be new."""
+        if (named := bound(limits, self._keys[which][1].id)) is not None:
+            self._call("hold", organization, Look(budgets(named).fields), self.now)
 
     @precondition(needs("windows"))
     @rule(organization=ORGANIZATION, plan=PLAN)

@@ -71,7 +71,7 @@ class Record:
         return peek_limited(state, windows, cells, limits.windows, now)
 
     def hold(self, action: HoldAction, now: int) -> HoldAnswer:
-        """Take, settle or renew a hold; drop budgets that have counted nothing for a day."""
+        """Apply an action; drop budgets that have counted nothing for a day."""
         before = [self.budgets.get(field) for field in action.fields]
         answer, after = apply(action, before, now, len(self.budgets))
         if new := changed(action, before, after):

@@ -26,7 +26,7 @@ class LocalBudgets:
         return len(self._budgets)
 
     def hold(self, owner: str, action: HoldAction, now: int) -> HoldAnswer:
-        """Take, settle or renew a hold."""
+        """Apply an action to the budgets of an owner."""
         before = [self._budgets.get((owner, field)) for field in action.fields]
         answer, after = apply(action, before, now, len(self._fields.get(owner, ())))
         for field, budget in changed(action, before, after):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
 
-from ...core.holds import HoldAction, HoldAnswer, Renew, Take
+from ...core.holds import HoldAction, HoldAnswer, Look, Renew, Take
 from ...core.limits import span_of
 
 _WINDOW: Final = Struct("<dddd")
@@ -21,6 +21,9 @@ def write_action(action: HoldAction) -> tuple[bytes, tuple[bytes, ...]]:
         rows = [(length, one.limit or 0, one.grain, units) for length, one, units in windows]
     elif isinstance(action, Renew):
         verb, span = b"renew", action.span
+        rows = [(length, 0, 0, 0) for length in spans]
+    elif isinstance(action, Look):
+        verb = b"look"
         rows = [(length, 0, 0, 0) for length in spans]
     else:
         verb = b"settle"

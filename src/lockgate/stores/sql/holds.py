@@ -37,7 +37,7 @@ class Holds:
     def hold(
         self, connection: Connection, organization: str, action: HoldAction, now: int | None
     ) -> HoldAnswer:
-        """Take, settle or renew a hold of an organization, which is locked first."""
+        """Apply an action to the budgets of an organization, which is locked first."""
         owner = write_id(organization)
         self._organizations.lock(connection, owner)
         ids = [limit_id(owner, field) for field in action.fields]

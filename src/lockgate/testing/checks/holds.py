@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...core.holds import Renew, Settle, Take, budgets
+from ...core.holds import Look, Renew, Settle, Take, budgets
 from ...core.limits import FIELDS_AT_MOST, Limit, LimitWindows, bound
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.base import Store
@@ -49,6 +49,19 @@ async def units_that_are_held_are_counted_in_full(store: Store, __: Factory) -> 
     await store.hold("org_1", take(2, tokens, 41), NOW + 1)
     await store.hold("org_1", take(3, tokens, 40), NOW + 1)
     await store.hold("org_1", take(4, tokens, 1), NOW + MINUTE - 1)
+
+
+@alone("H1", "holds")
+async def budgets_are_read_without_a_change(store: Store, __: Factory) -> None:
+    both = of(TOKENS, IMAGES)
+    await store.hold("org_1", Look(both.fields), NOW)
+    await store.hold("org_1", take(1, both, 60, 60, 3), NOW)
+    await store.hold("org_1", take(2, both, 20, 20, 2), NOW)
+    await store.hold("org_1", settle(2, both, 5), NOW + 1)
+    for later in (1, MINUTE - 1, MINUTE, 2 * MINUTE, HOUR + MINUTE, -SECOND, SECOND):
+        await store.hold("org_1", Look(both.fields), NOW + later)
+    await store.hold("org_2", Look(both.fields), NOW)
+    await store.hold("org_1", settle(1, both, 1), NOW + 2)
 
 
 @alone("H4", "holds")
@@ -290,6 +303,7 @@ async def overlapping_holds_are_linearizable(crowd: Callers) -> None:
 
 CHECKS: tuple[Check, ...] = (
     units_that_are_held_are_counted_in_full,
+    budgets_are_read_without_a_change,
     units_that_were_not_used_are_free_at_once,
     used_units_are_counted_from_the_settling_on,
     a_hold_is_settled_once,

@@ -1,16 +1,17 @@
--- Take, settle or renew a hold. The specification is lockgate/core/holds.py; this restates it for Redis.
+-- Take, settle or renew a hold, or read budgets. The specification is lockgate/core/holds.py; this restates it for Redis.
 --
 -- The hash of an organization's named limits has each budget under its field: the first hit of the newest
 -- cell, the grain, the number of holds, the instant from which on nothing more is counted, which stands
 -- where limits.lua looks for it, and the number of cells; then the cells, oldest first, each its last hit
 -- and its count; then the holds, each its id, units, deadline and span. All numbers are doubles.
 --
--- KEYS: the named limits. ARGV: take, settle or renew; the instant, or empty; the id; the span of the
+-- KEYS: the named limits. ARGV: take, settle, renew or look; the instant, or empty; the id; the span of the
 -- hold; the most holds of a window; span, limit and grain of each window with the units to take, or the
 -- units used, -1 for all that are held, packed; then the fields of the windows.
 --
 -- Returns whether it was done, the instant, the deadline, the index of the refusing window or -1 and its
--- wait; then the units counted in each window and those of this hold, both packed.
+-- wait; then the units counted in each window and those of this hold, both packed; after look those of
+-- all holds.
 --
 -- include: time.lua
 
@@ -185,7 +186,7 @@ for index = 1, number do
 end
 
 local refusing, longest, units_held = -1, 0, ''
-local takes = verb == 'take' and not done
+local takes, looks = verb == 'take' and not done, verb == 'look'
 if takes then
   local is_crowded = fresh > 0 and call('HLEN', KEYS[1]) + fresh > FIELDS_AT_MOST
   for index, budget in ipairs(budgets) do
@@ -223,6 +224,10 @@ for index, budget in ipairs(budgets) do
   elseif verb == 'renew' and place then
     budget.held[place][3], budget.held[place][4] = now + lasts, lasts
     deadline = now + lasts
+  elseif looks then
+    for _, one in ipairs(budget.held) do
+      held = held + one[2]
+    end
   end
   units_held = units_held .. write('<d', held)
 end
@@ -232,7 +237,7 @@ for index, budget in ipairs(budgets) do
   local value = encoded(budget)
   counted = counted .. write('<d', total(budget))
   local is_empty = #budget.cells == 0 and #budget.held == 0
-  if value ~= stored[index] and not (is_empty and not stored[index]) then
+  if not looks and value ~= stored[index] and not (is_empty and not stored[index]) then
     changed[#changed + 1] = ARGV[6 + index]
     changed[#changed + 1] = value
   end
