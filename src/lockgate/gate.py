@@ -314,7 +314,8 @@ class Gate:
     def _explanations(self) -> Explanations:
         return Explanations(
             *(self.store, self.format, self.legacy.kept_schemes, self.plans),
-            *(self._limits_of_rules, self.clock, self.events),
+            *(self._limits_of_rules, self.holds, self.subjects),
+            *(self.clock, self.events),
         )
 
     @cached_property
@@ -595,9 +596,10 @@ class Gate:
         """Learn named limits of rules, for :meth:`explain` and the rate limit status.
 
         Raises:
-            ConfigurationError: a different limit has the same name.
+            ConfigurationError: a different limit has the same name, or holds are taken of it.
         """
         known = check_names((*self._limits.values(), *limits))
+        self.holds.refuse_names(known.values())
         check_names((*self.plans.limits.values(), *known.values()))
         if len(known) > len(self._limits):
             self._limits = known
@@ -617,7 +619,7 @@ class Gate:
         self, organization: str, key: ApiKey | None = None
     ) -> tuple[LimitUsage, ...]:
         """Return what an organization, and one of its keys, used of the named limits of the rules
-        of this process, of its plan, and of the key.
+        and holds of this process, of its plan, and of the key.
 
         Args:
             organization: the organization's id.
@@ -626,17 +628,20 @@ class Gate:
         Raises:
             StoreUnavailable: the store did not answer.
         """
-        own = () if key is None else key.limits
-        if not (self.limits or own):
+        id, own = (None, ()) if key is None else (key.id, key.limits)
+        if not (self.limits or own or self.holds.limits):
             return ()
         now = self.clock() if self.clock else None
         with within(self.readiness.seconds(self._deadline)), asking(self.events):
             of_plan = (await self.organizations.plan(organization)).limits
-            limits = *self._limits_of_rules(), *of_plan
-            named = bound(limits, None if key is None else key.id, own)
-            if named is None:
-                return ()
-            return limit_usage(named, await self.store.peek(organization, (), now, named))
+            named = bound((*self._limits_of_rules(), *of_plan), id, own)
+            used: tuple[LimitUsage, ...] = ()
+            if named is not None:
+                used = limit_usage(named, await self.store.peek(organization, (), now, named))
+            held = await self.holds.usage(organization, id)
+        return used + tuple(
+            LimitUsage(one.limit.name, one.window, one.used, one.most) for one in held
+        )
 
     async def _peek(self, organization: str, plan: Plan, now: int | None) -> Reading:
         """Return the reading of windows, while their store is away that of the local limits."""
@@ -684,8 +689,10 @@ class Gate:
         key: str | None = None,
         *,
         address: str | None = None,
+        user: str | None = None,
         cost: int = 1,
         requires: str | Requirement | None = None,
+        limits: Iterable[Limit] = (),
     ) -> Explanation:
         """Explain what an organization may use now, and why a request would be refused.
 
@@ -696,9 +703,12 @@ class Gate:
             subject: an organization's id, or the text of a key.
             key: the id of one key of that organization; None: the organization as a whole.
             address: the client's address, judged by the allow-list of each key; None: unknown, and
-                no key is refused for it.
+                no key is refused for it. The named limits by address are included for it.
+            user: the id of a session's user, for the named limits by user.
             cost: the units of the request.
             requires: the scope that it needs; None: any valid key.
+            limits: the named limits of its rule. Those of other rules are shown, and refuse
+                nothing.
 
         Raises:
             ConfigurationError: ``address`` is no IP address, ``cost`` is below 1, or ``requires``
@@ -711,7 +721,9 @@ class Gate:
         needed = requirement(requires) if isinstance(requires, str) else requires
         if needed is not None:
             self.catalogue.check_requirement(needed)
-        return await self._explanations.explain(subject, key, address, cost, needed)
+        return await self._explanations.explain(
+            *(subject, key, address, user, cost, needed), limits
+        )
 
     def slot(
         self,

@@ -4,11 +4,12 @@ gate = Gate("redis://cache", brand="acme", web_options=WebOptions(key_header="X-
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from .core.api_keys import read_lifetime
+from .core.limits import Limit, check_limits
 from .errors import ConfigurationError, Refusal
 from .stores.resilience.deadlines import DEADLINE
 from .stores.resilience.local_limits import Fallback
@@ -155,6 +156,9 @@ class HoldOptions:
         seconds: until the units of a dead worker count as used, up to an hour. A running block
             renews its hold three times in that time.
         at_most: the most holds that one window of a limit has at a time, 1 to 1,000.
+        limits: the limits that holds are taken of. They need not be named here: a process learns of
+            a limit with its first hold. Those that are named are checked when the gate is made, and
+            the rate limit status, ``gate.explain`` and the dashboard show them from the start.
 
     Raises:
         ConfigurationError: a number is not as above.
@@ -162,6 +166,7 @@ class HoldOptions:
 
     seconds: float = 60.0
     at_most: int = 1000
+    limits: Sequence[Limit] = ()
 
     def __post_init__(self) -> None:
         """Refuse a time or a number that the stores have no place for."""
@@ -169,6 +174,8 @@ class HoldOptions:
             raise ConfigurationError(f"Holds of {self.seconds} s: use more than 0, up to 3600.")
         if not 1 <= self.at_most <= 1000:
             raise ConfigurationError(f"{self.at_most} holds at most: use 1 to 1000.")
+        for limit in self.limits:
+            check_limits([limit])
 
 
 @dataclass(frozen=True, kw_only=True)

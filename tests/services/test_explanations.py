@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockgate import Gate, MemoryStore, Plan, PlanBook, run
+from lockgate import Gate, Limit, MemoryStore, Plan, PlanBook, run
 from lockgate.core.api_keys import KeyState
+from lockgate.core.client_address import budget_of
 from lockgate.core.timestamps import HOUR, MINUTE, SECOND
 from lockgate.errors import (
     ConfigurationError,
@@ -18,6 +19,7 @@ from lockgate.errors import (
     NotFound,
     RateLimitExceeded,
 )
+from lockgate.options import HoldOptions
 from lockgate.testing import HandClock
 
 from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
@@ -99,6 +101,55 @@ def clock() -> HandClock:
 def small(clock: HandClock, **limits: Any) -> Gate:
     plan = Plan("free", **{"rpm": 3, "rph": 5, "rpd": None, "concurrent": 2, **limits})
     return Gate(MemoryStore(clock=clock), brand="acme", plans=PlanBook([plan]))
+
+
+TOKENS = Limit("tokens", "100/minute", by="organization")
+LOGINS = Limit("logins", "5/minute;9/hour", by="address")
+EXPORTS = Limit("exports", "2/hour", by="user")
+
+
+def test_budgets_of_holds_are_explained_with_what_is_held(url: str, drive: Drive) -> None:
+    gate = gate_on(url, hold_options=HoldOptions(limits=[TOKENS]))
+
+    def shown() -> list[tuple[str, str, int | None, int, int, int | None]]:
+        found = drive(gate.explain("org_1"))
+        assert found.refused is None
+        return [
+            (one.limit.name, one.source, w.limit, w.used, w.held, w.left)
+            for one in found.limits
+            for w in one.windows
+        ]
+
+    for _ in range(2):
+        assert shown() == [("tokens", "hold", 100, 0, 0, 100)]
+    first = drive(gate.holds.take("org_1", {TOKENS: 60}))
+    drive(gate.holds.take("org_1", {TOKENS: 30}))
+    assert shown() == [("tokens", "hold", 100, 90, 90, 10)]
+    assert drive(gate.holds.settle(first.id, 12))
+    assert shown() == [("tokens", "hold", 100, 42, 30, 58)]
+
+
+def test_limits_by_address_and_by_user_are_explained_where_these_are_given(
+    url: str, drive: Drive
+) -> None:
+    gate = gate_on(url)
+    gate.know_limits([LOGINS, EXPORTS])
+    for _ in range(5):
+        drive(gate.subjects.charge("address", budget_of("2001:db8::7"), [LOGINS], 1))
+    drive(gate.subjects.charge("user", "user_1", [EXPORTS], 2))
+
+    def shown(**request: Any) -> list[tuple[str, list[int]]]:
+        found = drive(gate.explain("org_1", **request))
+        return [(one.limit.name, [w.used for w in one.windows]) for one in found.limits]
+
+    assert shown() == []
+    assert shown(address="2001:db8::8") == [("logins", [5, 5])]  # Of the same /64.
+    assert shown(address="192.0.2.1") == [("logins", [0, 0])]
+    assert shown(user="user_1") == [("exports", [2])]
+    assert shown(address="192.0.2.1", user="user_2") == [("logins", [0, 0]), ("exports", [0])]
+    assert drive(gate.explain("org_1", address="2001:db8::9")).refused is None
+    full = drive(gate.explain("org_1", address="2001:db8::9", limits=[LOGINS])).refused
+    assert full is not None and full.code == "RATE_LIMIT_EXCEEDED" and "'logins'" in full.advice
 
 
 def test_the_window_that_refuses_for_longest_is_the_reason(clock: HandClock) -> None:

@@ -294,6 +294,41 @@ def test_a_mistake_in_units_is_told(units: Mapping[Limit, int], message: str) ->
         run(bench.gate.holds.take("org_1", units))
 
 
+def test_used_and_held_units_are_shown_from_the_start_for_limits_of_the_options() -> None:
+    bench = Bench(hold_options=HoldOptions(limits=[INPUT, BY_KEY]))
+    caller = bench.caller()
+    assert caller.key is not None
+
+    def shown(key: str | None = None) -> list[tuple[str, str, int, int, int]]:
+        usage = run(bench.gate.holds.usage("org_1", key))
+        return [(one.limit.name, one.window, one.most, one.used, one.held) for one in usage]
+
+    assert shown() == [("input", "minute", 100, 0, 0), ("input", "hour", 150, 0, 0)]
+    with bench.gate.hold(caller, {INPUT: 60, BY_KEY: 4, TOKENS: 7}) as hold:
+        assert shown(caller.key.id) == [
+            ("input", "minute", 100, 60, 60),
+            ("input", "hour", 150, 60, 60),
+            ("by-key", "minute", 10, 4, 4),
+            ("tokens", "minute", 100, 7, 7),
+        ]
+        status = run(bench.gate.named_usage("org_1"))
+        assert ("input", "hour", 60, 150) in status and ("tokens", "minute", 7, 100) in status
+        hold.used({"input": 20, "by-key": 1, "tokens": 7})
+    bench.now += 30 * SECOND
+    assert shown()[:2] == [("input", "minute", 100, 20, 0), ("input", "hour", 150, 20, 0)]
+    bench.now += 31 * SECOND
+    assert shown()[:2] == [("input", "minute", 100, 0, 0), ("input", "hour", 150, 20, 0)]
+    assert run(bench.gate.holds.usage("org_2"))[0].used == 0
+
+
+def test_a_rule_may_not_have_the_name_of_a_limit_that_holds_are_taken_of() -> None:
+    gate = Bench(hold_options=HoldOptions(limits=[INPUT])).gate
+    with pytest.raises(ConfigurationError, match="'input', which would count apart"):
+        gate.know_limits([Limit("input", "3/hour")])
+    with pytest.raises(ConfigurationError, match="by organization or by key"):
+        Bench(hold_options=HoldOptions(limits=[Limit("login", "5/minute", by="address")]))
+
+
 @pytest.mark.parametrize("used", [-1, 1.5, {"input": 1}, {"tokens": None}, 2**53, True], ids=str)
 def test_a_mistake_in_what_was_used_is_told(used: Any) -> None:
     bench = Bench()
@@ -320,8 +355,11 @@ def test_a_hold_lasts_up_to_an_hour(seconds: float) -> None:
         run(Bench().gate.holds.take("org_1", {TOKENS: 1}, seconds=seconds))
 
 
-@pytest.mark.parametrize("options", [{"seconds": 0}, {"seconds": 3601}, {"at_most": 0}])
-def test_a_mistake_in_the_options_is_told(options: Mapping[str, int]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"seconds": 0}, {"seconds": 3601}, {"at_most": 0}, {"limits": ["5/minute"]}],
+)
+def test_a_mistake_in_the_options_is_told(options: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         HoldOptions(**options)
 

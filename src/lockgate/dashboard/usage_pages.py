@@ -66,7 +66,8 @@ def named_meters(
 
 async def meters_of_key(visit: Visit, key: str) -> list[dict[str, Any]]:
     """Return the windows of the named limits by key as meters; none without such a limit."""
-    if not any(limit.by == "key" for limit in visit.gate.limits.values()):
+    limits = *visit.gate.limits.values(), *visit.gate.holds.limits.values()
+    if not any(limit.by == "key" for limit in limits):
         return []
     return named_meters(visit, await visit.gate.explain(visit.owner, key), "key")
 

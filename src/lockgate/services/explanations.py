@@ -6,10 +6,10 @@ from typing import Final, Literal, NamedTuple
 
 from ..clock import Clock
 from ..core.api_keys import ApiKey, KeyState
-from ..core.client_address import read_address
+from ..core.client_address import budget_of, read_address
 from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
-from ..core.limits import Limit, LimitWindows, bound, own_limits
+from ..core.limits import Limit, LimitWindows, bound, own_limits, windows_of
 from ..core.plans import Plan, PlanBook, is_whole
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement
@@ -26,9 +26,11 @@ from ..errors import (
 )
 from ..events import Events
 from ..stores.base import Store
+from .holds import Holds
 from .keys import sample
 from .rejected_rows import REMEDIES
 from .store_errors import asking
+from .subject_limits import SubjectLimits
 
 _KEYS_SHOWN: Final = 25
 
@@ -61,6 +63,7 @@ class WindowExplanation:
         left: units until it is full; None: no limit.
         until: the instant in microseconds from which a window without room admits the request, or
             at which the oldest unit of another leaves; None: no limit, or no such instant.
+        held: those of the counted units that holds have taken and not settled yet.
     """
 
     name: str
@@ -68,10 +71,18 @@ class WindowExplanation:
     used: int
     left: int | None
     until: int | None
+    held: int = 0
 
 
-Source = Literal["rule", "plan", "key"]
+Source = Literal["rule", "plan", "key", "hold"]
 """What names a limit."""
+
+_REMEDIES: Final[dict[Source, str]] = {
+    "plan": "raise it in the plan book of the service",
+    "key": "give the key another by 'lockgate keys update --limit'",
+    "rule": "raise it in the rules of the service",
+}
+"""How to raise a named limit that has refused a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,8 @@ class LimitExplanation:
         limit: the limit.
         windows: its windows. A full one refuses the requests that are charged for the limit.
         source: ``rule``: requests to the rules of this process that name it are charged for it;
-            ``plan`` and ``key``: each request of the organization, or of the key.
+            ``plan`` and ``key``: each request of the organization, or of the key; ``hold``: holds
+            of this process are.
     """
 
     limit: Limit
@@ -127,8 +139,9 @@ class Explanation:
         cost: the units of the request that is explained.
         requires: the scope that it needs; None: any valid key.
         windows: the windows of the plan.
-        limits: the named limits of the rules of this process, of the plan and of the key, those by
-            key only where one key is explained.
+        limits: the named limits of the rules and holds of this process, of the plan and of the key,
+            those by key only where one key is explained, those by address and by user where these
+            are given.
         slots: its concurrency slots.
         keys: the requested key; otherwise up to 25 keys, live keys first.
         more_keys: whether the organization has more keys than these.
@@ -159,6 +172,8 @@ class Explanations:
         imported: the digest schemes of imported keys that are accepted.
         plans: the plan book.
         limits: returns the named limits of the rules of this process.
+        holds: of this process.
+        subjects: counts addresses and users.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives ``store_failed``.
     """
@@ -170,6 +185,8 @@ class Explanations:
         imported: frozenset[str],
         plans: PlanBook,
         limits: Callable[[], Iterable[Limit]],
+        holds: Holds,
+        subjects: SubjectLimits,
         clock: Clock | None,
         events: Events,
     ) -> None:
@@ -178,6 +195,8 @@ class Explanations:
         self._schemes: Final = imported | format.peppers.digesters.keys()
         self._plans = plans
         self._limits = limits
+        self._holds = holds
+        self._subjects = subjects
         self._clock = clock
         self._events = events
 
@@ -186,8 +205,10 @@ class Explanations:
         subject: str,
         key: str | None,
         address: str | None = None,
+        user: str | None = None,
         cost: int = 1,
         requires: Requirement | None = None,
+        limits: Iterable[Limit] = (),
     ) -> Explanation:
         """Explain the text of a key, an organization, or one key of it by its id.
 
@@ -197,7 +218,7 @@ class Explanations:
             raise ConfigurationError(f"{address!r} is no IP address.")
         if not is_whole(cost) or cost < 1:
             raise ConfigurationError(f"A request costs at least 1 unit, not {cost!r}.")
-        request = _Request(address, cost, requires)
+        request = _Request(address, user, cost, requires, tuple(limits))
         with asking(self._events):
             if key is not None:
                 found = await self._store.get(subject, key)
@@ -250,8 +271,11 @@ class Explanations:
             if lacks and (refused is None or _later(shown.until, refused.until)):
                 refused = _full(shown, request.cost)
         named = [one async for one in self._named(organization, plan, key, now, request.cost)]
+        named += await self._budgets(organization, key)
+        named += await self._outside(request, now)
         for limit, shown in ((one, shown) for one in named for shown in one.windows):
-            lacks = limit.source != "rule" and (shown.left or 0) < request.cost
+            charged = limit.source in ("plan", "key") or limit.limit in request.limits
+            lacks = charged and (shown.left or 0) < request.cost
             if lacks and (refused is None or _later(shown.until, refused.until)):
                 refused = _full_limit(limit, shown, request.cost)
         leases = await self._store.held(organization, now)
@@ -296,7 +320,7 @@ class Explanations:
     async def _named(
         self, organization: str, plan: Plan, key: ApiKey | None, now: int | None, cost: int
     ) -> AsyncIterator[LimitExplanation]:
-        """Read each window of the named limits by a peek of its own, for its wait."""
+        """Read the named limits of rules, of the plan and of a key by organization and by key."""
         id, own = (None, ()) if key is None else (key.id, key.limits)
         sources: dict[Limit, Source] = {
             **dict.fromkeys(self._limits(), "rule"),
@@ -308,18 +332,56 @@ class Explanations:
         for limit, pair in zip(own_limits(own), own, strict=True):
             found.append((limit, bound((), id, (pair,)), "key"))
         for limit, named, source in found:
-            if named is None:
-                continue
-            windows: list[WindowExplanation] = []
-            for field, window in zip(named.fields, named.windows, strict=True):
-                most = window.limit or 0
-                room = window._replace(limit=max(0, most - cost + 1))  # A peek has the cost 1.
-                alone = LimitWindows((limit.name,), (field,), (room,))
-                reading = await self._store.peek(organization, (), now, alone)
-                left = max(0, most - reading.used[0])
-                until = reading.now + reading.wait if left < cost <= most else None
-                windows.append(WindowExplanation(window.name, most, reading.used[0], left, until))
-            yield LimitExplanation(limit, tuple(windows), source)
+            if named is not None:
+                yield await self._limit(organization, limit, named, source, now, cost)
+
+    async def _outside(self, request: "_Request", now: int | None) -> list[LimitExplanation]:
+        """Read the named limits of rules by address and by user, as far as the request has them."""
+        address = None if request.address is None else budget_of(request.address)
+        return [
+            await self._limit(
+                self._subjects.owner(kind, subject),
+                limit,
+                windows_of((limit,)),
+                "rule",
+                now,
+                request.cost,
+            )
+            for kind, subject in (("address", address), ("user", request.user))
+            if subject is not None
+            for limit in self._limits()
+            if limit.by == kind
+        ]
+
+    async def _limit(
+        self,
+        owner: str,
+        limit: Limit,
+        named: LimitWindows,
+        source: Source,
+        now: int | None,
+        cost: int,
+    ) -> LimitExplanation:
+        """Read each window of a named limit by a peek of its own, for its wait."""
+        windows: list[WindowExplanation] = []
+        for field, window in zip(named.fields, named.windows, strict=True):
+            most = window.limit or 0
+            room = window._replace(limit=max(0, most - cost + 1))  # A peek has the cost 1.
+            alone = LimitWindows((limit.name,), (field,), (room,))
+            reading = await self._store.peek(owner, (), now, alone)
+            left = max(0, most - reading.used[0])
+            until = reading.now + reading.wait if left < cost <= most else None
+            windows.append(WindowExplanation(window.name, most, reading.used[0], left, until))
+        return LimitExplanation(limit, tuple(windows), source)
+
+    async def _budgets(self, organization: str, key: ApiKey | None) -> list[LimitExplanation]:
+        """Read the windows of the limits that holds of this process are taken of."""
+        windows: dict[Limit, list[WindowExplanation]] = {}
+        for one in await self._holds.usage(organization, None if key is None else key.id):
+            left = max(0, one.most - one.used)
+            shown = WindowExplanation(one.window, one.most, one.used, left, None, one.held)
+            windows.setdefault(one.limit, []).append(shown)
+        return [LimitExplanation(limit, tuple(all), "hold") for limit, all in windows.items()]
 
     def _key(self, key: ApiKey, now: int, request: "_Request") -> KeyExplanation:
         state = key.state(now)
@@ -347,8 +409,11 @@ class _Request(NamedTuple):
     """The request that is explained."""
 
     address: str | None
+    user: str | None
     cost: int
     requires: Requirement | None
+    limits: tuple[Limit, ...]
+    """The named limits of its rule."""
 
     def refused(self, key: ApiKey) -> Reason | None:
         """Return why a live key is refused whatever the windows hold."""
@@ -371,9 +436,7 @@ def _later(one: int | None, other: int | None) -> bool:
 
 
 def _full_limit(one: LimitExplanation, window: WindowExplanation, cost: int) -> Reason:
-    name, remedy = one.limit.name, "raise it in the plan book of the service"
-    if one.source == "key":
-        remedy = "give the key another by 'lockgate keys update --limit'"
+    name, remedy = one.limit.name, _REMEDIES[one.source]
     has = f"The limit {name!r} of the {one.source} has {window.left} of {window.limit} units left"
     wait = "wait until then, or " if window.until is not None else ""
     cause = f"{has} in the last {window.name}, and the request costs {cost}"

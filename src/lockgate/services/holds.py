@@ -6,7 +6,16 @@ from typing import Final, Literal, NamedTuple
 
 from ..clock import Clock
 from ..core.hold_ids import HoldId
-from ..core.holds import HoldAction, HoldAnswer, Renew, Settle, Take, budgets, name_of
+from ..core.holds import (
+    HoldAction,
+    HoldAnswer,
+    Look,
+    Renew,
+    Settle,
+    Take,
+    budgets,
+    name_of,
+)
 from ..core.limits import Limit, LimitWindows, bound, check_limits, check_names
 from ..core.plans import ID_MAX_LENGTH, is_id, is_whole
 from ..core.sliding_window import LARGEST
@@ -45,6 +54,20 @@ class TakenHold(NamedTuple):
     """Until the deadline, from the taking on."""
 
 
+class BudgetUsage(NamedTuple):
+    """What is counted in one window of a limit that holds are taken of."""
+
+    limit: Limit
+    window: str
+    """The window, as ``limits.type`` of a refusal names it."""
+    most: int
+    """The most units of the window."""
+    used: int
+    """The units used, and those that are held."""
+    held: int
+    """The units of the holds that are out."""
+
+
 class Holds:
     """The holds of a gate, as ``gate.holds``.
 
@@ -74,7 +97,10 @@ class Holds:
         self._events = events
         self._recorder = recorder
         self._rules = rules
-        self._limits: Mapping[str, Limit] = {}
+        self.limits: Mapping[str, Limit] = {}
+        """The limits that holds of this process are taken of, by name: those of the options, and
+        those of earlier holds."""
+        self._learn(options.limits)
 
     async def take(
         self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
@@ -184,6 +210,39 @@ class Holds:
 
         return Hold(self, begin, names, self._lasts(seconds), is_new=False)
 
+    async def usage(self, organization: str, key: str | None = None) -> tuple[BudgetUsage, ...]:
+        """Return what is used and held of each of :attr:`limits`, and change nothing.
+
+        Args:
+            organization: the organization's id.
+            key: the id of one of its keys; None leaves out the limits by key.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        limits = self.limits
+        found = bound(tuple(limits.values()), key)
+        if found is None:
+            return ()
+        with asking(self._events):
+            look = Look(budgets(found).fields)
+            answer = await self._store.hold(organization, look, self._now())
+        windows = zip(found.names, found.windows, answer.used, answer.units, strict=True)
+        return tuple(
+            BudgetUsage(limits[name], window.name, window.limit or 0, used, held)
+            for name, window, used, held in windows
+        )
+
+    def refuse_names(self, limits: Iterable[Limit]) -> None:
+        """Refuse limits of rules that have the name of one that holds are taken of.
+
+        Raises:
+            ConfigurationError: the two would be counted apart.
+        """
+        for rule in limits:
+            if rule.name in self.limits:
+                raise _counted_apart(rule)
+
     def lose(self, id: str) -> None:
         """Report that a hold has ended before its block."""
         self._events.emit("hold_lost", organization=_read(id).organization)
@@ -200,23 +259,29 @@ class Holds:
         if not units:
             raise ConfigurationError("A hold takes units: write gate.hold(caller, {TOKENS: 4096}).")
         for limit, number in units.items():
-            if not limit.is_inside:
-                raise ConfigurationError(
-                    f"A hold has the limit {limit}: it takes units by organization or by key."
-                )
             if not is_whole(number) or not 1 <= number <= LARGEST:
                 raise ConfigurationError(
                     f"A hold takes {number!r} units of {limit.name!r}: use 1 to 2**53 - 1."
                 )
-        if any(self._limits.get(limit.name) is not limit for limit in units):
-            ours = check_names((*self._limits.values(), *units))
-            for rule in self._rules():
-                if rule.name in ours:
-                    raise ConfigurationError(
-                        f"A rule is charged for the limit {rule.name!r}, which would count apart "
-                        "from the holds of that name: rename one."
-                    )
-            self._limits = ours
+        if any(self.limits.get(limit.name) is not limit for limit in units):
+            self._learn(units)
+
+    def _learn(self, limits: Iterable[Limit]) -> None:
+        """Learn limits that holds are taken of.
+
+        Raises:
+            ConfigurationError: one is of a subject that no hold has, or has the name of another.
+        """
+        for limit in limits:
+            if not limit.is_inside:
+                raise ConfigurationError(
+                    f"A hold has the limit {limit}: it takes units by organization or by key."
+                )
+        ours = check_names((*self.limits.values(), *limits))
+        for rule in self._rules():
+            if rule.name in ours:
+                raise _counted_apart(rule)
+        self.limits = ours
 
     def _lasts(self, seconds: float | None) -> float:
         seconds = self.seconds if seconds is None else seconds
@@ -238,6 +303,13 @@ class Holds:
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
+
+
+def _counted_apart(rule: Limit) -> ConfigurationError:
+    return ConfigurationError(
+        f"A rule is charged for the limit {rule.name!r}, which would count apart from the holds of "
+        "that name: rename one."
+    )
 
 
 def _read(id: object) -> HoldId:

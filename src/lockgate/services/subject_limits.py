@@ -50,6 +50,10 @@ class SubjectLimits:
         self._new_windows: Final = (Window("hour", HOUR, NEW_AN_HOUR, HOUR // 60),)
         self._new = empty_state(self._new_windows)
 
+    def owner(self, kind: str, subject: str) -> str:
+        """Return the name by which a store keeps the windows of a subject."""
+        return f"limit:{self._peppers.pseudonym('limit', f'{kind} {subject}')}"
+
     async def charge(self, kind: str, subject: str, limits: Iterable[Limit], cost: int) -> None:
         """Charge the limits of one subject, all or none.
 
@@ -64,7 +68,7 @@ class SubjectLimits:
             StoreUnavailable: the store did not answer, and local limits do not apply.
         """
         named = windows_of(tuple(limits))
-        owner = f"limit:{self._peppers.pseudonym('limit', f'{kind} {subject}')}"
+        owner = self.owner(kind, subject)
         now = self._clock() if self._clock else None
         if self._reaches_store(owner):
             with asking(self._events):
