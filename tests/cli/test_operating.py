@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import re
 import resource
 import sqlite3
 import subprocess
@@ -65,6 +67,35 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCKGATE_GATE", raising=False)
 
 
+LIMITED = """
+from lockgate import Gate, Limit, Rule
+from lockgate.options import HoldOptions
+from lockgate.starlette import protect
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+TOKENS = Limit("tokens", "100/minute")
+LOGINS = Limit("logins", "2/hour", by="address")
+gate = Gate({store!r}, brand="acme", hold_options=HoldOptions(limits=[TOKENS]))
+
+
+async def answer(request):
+    return Response()
+
+
+app = Starlette(routes=[Route("/models", answer), Route("/logins", answer, methods=["POST"])])
+protect(
+    app,
+    gate,
+    rules={{
+        "GET /models": "models:read",
+        "POST /logins": Rule("models:read", limits=[LOGINS]),
+    }},
+)
+"""
+
+
 def answer(capsys: Said, *arguments: str, code: int = 0) -> Any:
     """The JSON that a command prints."""
     capsys.readouterr()
@@ -91,7 +122,7 @@ def test_explain_has_the_documented_shape(
     found = answer(capsys, "explain", "org_1")
     assert set(found) == {
         *("organization_id", "plan", "assigned_plan", "at", "refused", "cost", "scopes"),
-        *("windows", "slots", "keys", "more_keys"),
+        *("windows", "limits", "slots", "keys", "more_keys"),
     }
     assert [found[name] for name in ("organization_id", "plan")] == ["org_1", "free"]
     assert found["assigned_plan"] is None
@@ -114,6 +145,47 @@ def test_explain_has_the_documented_shape(
     assert answer(capsys, "explain", "org_1", id)["keys"] == [key]
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
     assert answer(capsys, "explain")["keys"] == [key]
+
+
+def test_explain_shows_named_limits_and_holds(
+    capsys: Said, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    (tmp_path / f"{module}.py").write_text(LIMITED.format(store=sqlite))
+    service: Any = importlib.import_module(module)
+    run(service.gate.subjects.charge("address", "192.0.2.7", [service.LOGINS], 2))
+    taken = run(service.gate.holds.take("org_1", {service.TOKENS: 60}))
+    run(service.gate.holds.take("org_1", {service.TOKENS: 30}))
+    run(service.gate.holds.settle(taken.id, 5))
+    asked = ("explain", "org_1", "--address", "192.0.2.7", "--app", f"{module}:app")
+    found = answer(capsys, *asked, "--request", "GET /models")
+    assert found["refused"] is None
+    assert found["limits"] == [
+        {
+            "name": "tokens",
+            "by": "organization",
+            "source": "hold",
+            "windows": [
+                {"name": "minute", "limit": 100, "used": 35, "left": 65, "until": None, "held": 30}
+            ],
+        },
+        {
+            "name": "logins",
+            "by": "address",
+            "source": "rule",
+            "windows": [
+                {"name": "hour", "limit": 2, "used": 2, "left": 0, "until": ANY, "held": 0}
+            ],
+        },
+    ]
+    refused = answer(capsys, *asked, "--request", "POST /logins")["refused"]
+    assert refused["code"] == "RATE_LIMIT_EXCEEDED" and "'logins' of the rule" in refused["advice"]
+    assert refused["until"] == found["limits"][1]["windows"][0]["until"]
+    assert main([*asked, "--request", "GET /models"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^tokens +organization +hold +minute +35 +30 +100 +65 +-$", out, re.M)
+    run(service.gate.close())
 
 
 @pytest.mark.usefixtures("sqlite")

@@ -7,11 +7,12 @@ from urllib.parse import unquote
 import click
 
 from ..core.access_rule import Rule
+from ..core.limits import Limit
 from ..core.scopes import Requirement, requirement
 from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
-from ..services.explanations import Explanation, Reason
+from ..services.explanations import Explanation, Reason, WindowExplanation
 from ..web.protection import audit, guard_of
 from .organizations import note_unknown
 from .output import json_option, print_fields, print_json, print_table, read_secret
@@ -22,7 +23,10 @@ from .settings import call, checked_id, gate_of, gate_option, store_option
 @click.command()
 @click.argument("organization", callback=checked_id, required=False)
 @click.argument("id", required=False)
-@click.option("--address", help="the client's address, for keys that only some addresses may use")
+@click.option(
+    "--address", help="the client's address, for keys of some addresses and limits by address"
+)
+@click.option("--user", help="the session's user, for the limits by user")
 @click.option("--cost", type=click.IntRange(1), help="the units of the request (1)")
 @click.option("--scope", help="the scope that the request needs")
 @click.option("--app", "application", metavar="MODULE:APP", help="the application of --request")
@@ -34,6 +38,7 @@ def explain(
     organization: str | None,
     id: str | None,
     address: str | None,
+    user: str | None,
     cost: int | None,
     scope: str | None,
     application: str | None,
@@ -52,13 +57,14 @@ def explain(
     if (application is None) is not (request is None):
         raise click.UsageError("Give both --app and --request, or neither.")
     needed: Requirement | None = None if scope is None else requirement(scope)
+    limits: tuple[Limit, ...] = ()
     if application is None or request is None:
         gate = gate_of(named, store)
     elif cost is not None or scope is not None or store is not None:
         raise click.UsageError("The route has cost and scope, and its application the store.")
     else:
         gate, rule = _rule_of(application, request)
-        cost, needed = rule.cost, rule.requires
+        cost, needed, limits = rule.cost, rule.requires, rule.limits
     if organization is None:
         subject = read_secret("Key: ")
         gate.format.parse(subject)  # Any other text would be taken for an organization.
@@ -71,7 +77,14 @@ def explain(
         subject = organization
 
     async def work() -> Explanation:
-        found = await gate.explain(subject, id, address=address, cost=cost or 1, requires=needed)
+        found = await gate.explain(
+            *(subject, id),
+            address=address,
+            user=user,
+            cost=cost or 1,
+            requires=needed,
+            limits=limits,
+        )
         if not found.keys:
             await note_unknown(gate, found.organization)
         return found
@@ -114,15 +127,15 @@ def _document(found: Explanation) -> dict[str, Any]:
         "cost": found.cost,
         "scopes": scopes_of(found.requires),
         "refused": _reason(found.refused),
-        "windows": [
+        "windows": [_window(window) for window in found.windows],
+        "limits": [
             {
-                "name": window.name,
-                "limit": window.limit,
-                "used": window.used,
-                "left": window.left,
-                "until": _instant(window.until),
+                "name": one.limit.name,
+                "by": one.limit.subject,
+                "source": one.source,
+                "windows": [{**_window(window), "held": window.held} for window in one.windows],
             }
-            for window in found.windows
+            for one in found.limits
         ],
         "slots": {
             "limit": found.slots.limit,
@@ -141,6 +154,16 @@ def _document(found: Explanation) -> dict[str, Any]:
             for shown in found.keys
         ],
         "more_keys": found.more_keys,
+    }
+
+
+def _window(window: WindowExplanation) -> dict[str, Any]:
+    return {
+        "name": window.name,
+        "limit": window.limit,
+        "used": window.used,
+        "left": window.left,
+        "until": _instant(window.until),
     }
 
 
@@ -188,6 +211,20 @@ def _print(found: Explanation) -> None:
         ["window", "used", "limit", "left", "until"],
         [*windows, ("jobs", slots.used, limit, left, _instant(slots.until))],
     )
+    if found.limits:
+        print()
+        print_table(
+            ["limit", "by", "of", "window", "used", "held", "at most", "left", "until"],
+            [
+                (
+                    *(one.limit.name, one.limit.subject, one.source, window.name, window.used),
+                    *(window.held or None, window.limit, window.left, _instant(window.until)),
+                )
+                for one in found.limits
+                for window in one.windows
+            ],
+            order=["limit", "window", "used", "at most", "left", "until", "by", "held", "of"],
+        )
     if found.keys:
         print()
         print_table(
