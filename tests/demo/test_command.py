@@ -92,7 +92,7 @@ def pasted(command: str) -> tuple[str, str]:
 
 
 def test_the_printed_commands_work_when_pasted(demo: Running) -> None:
-    models, create, listing, revoke, register, claim, export, status = demo.commands
+    models, create, listing, revoke, register, claim, export, complete, status = demo.commands
     assert pasted(models)[0] == "HTTP/1.1 200 OK"
     line, body = pasted(create)
     assert line == "HTTP/1.1 201 Created"
@@ -120,6 +120,17 @@ def test_the_printed_commands_work_when_pasted(demo: Running) -> None:
     line, body = pasted(export)
     assert line == "HTTP/1.1 429 Too Many Requests"
     assert '"limits":{"type":"minute","limit":10,"used":10,"name":"exports"}' in body
+    line, body = pasted(complete)
+    assert line == "HTTP/1.1 200 OK"
+    assert '"text":"SAY HELLO TO THE WORLD","usage":{"tokens":5}' in body
+    line, body = pasted(complete)
+    assert line == "HTTP/1.1 429 Too Many Requests"
+    assert '"limits":{"type":"minute","limit":1000,"used":5,"name":"tokens"}' in body
+    line, body = pasted(
+        f"{complete} -H 'Content-Type: application/json' -d '{{\"max_tokens\": 2}}'"
+    )
+    assert line == "HTTP/1.1 200 OK"
+    assert '"text":"SAY HELLO","usage":{"tokens":2}' in body
 
 
 def test_every_plan_is_shown_with_a_key(demo: Running) -> None:

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from lockgate.options import StoreOptions, WebOptions
+from lockgate.options import HoldOptions, StoreOptions, WebOptions
 
 from ..core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 from ..errors import ConfigurationError
@@ -24,7 +24,7 @@ from ..sync import run
 from . import sign_in
 from .applications import APPLICATIONS
 from .servers import Loaded, Serve, serve_asgi, serve_wsgi
-from .service import Service
+from .service import TOKENS, Service
 from .sign_in import SignIn
 from .traffic import make_traffic
 
@@ -103,6 +103,7 @@ def _load(
         public_url=url,
         web_options=WebOptions(allowed_origins=other_names(url)),
         store_options=StoreOptions(deadline=deadline),
+        hold_options=HoldOptions(limits=[TOKENS]),
         usage_history=True,
     )
     if gate.store.io != "async":
@@ -251,6 +252,11 @@ def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str
         "Export with the starter plan's key, eleven times for the named limit of exports:",
         f"  curl -i -X POST {url}/api/v1/exports "
         f"-H 'Authorization: Bearer {organizations['starter']['api_key']}'",
+        "",
+        "Complete a prompt, twice: each holds 1,000 tokens, the whole budget of a minute, until it",
+        "settles the five that it used, so the second does not fit:",
+        f"  curl -i -X POST {url}/api/v1/completions "
+        f"-H 'Authorization: Bearer {organizations['creator']['api_key']}'",
         "",
         "See what the limits say:",
         f"  curl -i {url}/api/v1/account/rate-limits -H 'Authorization: Bearer {free['api_key']}'",

@@ -19,6 +19,8 @@ from .sign_in import PAGES, PATH, SIGN_OUT, SUBMIT, SignIn
 
 EXPORTS: Final = Limit("exports", "10/minute")
 """The limit of exports, beside that of an organization's plan."""
+TOKENS: Final = Limit("tokens", "1000/minute;20000/day")
+"""The budget of completions, whose tokens are known at their end."""
 
 
 class Visit(NamedTuple):
@@ -63,6 +65,15 @@ class NewJob(BaseModel):
     seconds: float = Field(default=1.0, ge=0, le=3600)
 
 
+class NewCompletion(BaseModel):
+    """The body of a request for a completion."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    prompt: str = "Say hello to the world"
+    max_tokens: int = Field(default=1000, ge=1, le=1000)
+
+
 class Service:
     """A pretended image generation service behind a real gate.
 
@@ -86,6 +97,10 @@ class Service:
             Operation("GET", PAGES, PUBLIC, self.open_pages, None),
             Operation("GET", f"{at}/models", Rule("models:read"), self.models, "List models"),
             Operation("POST", f"{at}/images", Rule("models:write"), self.made, "Generate an image"),
+            Operation(
+                *("POST", f"{at}/completions", Rule("models:write")),
+                *(self.complete, "Complete a prompt"),
+            ),
             Operation("GET", f"{at}/jobs", Rule("jobs:read"), self.list_jobs, "List jobs"),
             Operation("POST", f"{at}/jobs", Rule("jobs:write"), self.start_job, "Start a job"),
             Operation(
@@ -164,6 +179,15 @@ class Service:
     async def made(self, _: Visit) -> tuple[int, Any]:
         """Pretend to have generated an image."""
         return 201, {"id": str(uuid4())}
+
+    async def complete(self, visit: Visit) -> tuple[int, Any]:
+        """Pretend to complete a prompt: hold the most tokens, and settle those that were used."""
+        body = visit.body
+        wanted = read_body(body, NewCompletion, self.gate) if body else NewCompletion()
+        hold = await self.gate.holds.take(visit.caller, {TOKENS: wanted.max_tokens})
+        words = wanted.prompt.upper().split()[: wanted.max_tokens]
+        await self.gate.holds.settle(hold.id, len(words))
+        return 200, {"text": " ".join(words), "usage": {"tokens": len(words)}}
 
     async def empty(self, _: Visit) -> tuple[int, Any]:
         """Return an empty list."""
