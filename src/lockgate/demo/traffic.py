@@ -6,7 +6,7 @@ from typing import Final
 from ..core.limits import Limit
 from ..errors import Refusal
 from ..gate import Gate
-from .service import EXPORTS
+from .service import EXPORTS, TOKENS
 
 PLAN: Final = "starter"
 ADDRESS: Final = "127.0.0.1"
@@ -32,6 +32,8 @@ async def make_traffic(gate: Gate, organization: str) -> None:
     await _use(gate, nightly.text, "models:write", 2)
     await _use(gate, web.text, "jobs:read", 12, EXPORTS)
     await _use(gate, web.text, "models:read", 22)
+    completion = await gate.holds.take(organization, {TOKENS: 900})
+    await gate.holds.settle(completion.id, 640)
 
 
 async def _use(gate: Gate, key: str, scope: str, times: int, *limits: Limit) -> None:
