@@ -1,4 +1,5 @@
-"""What named limits cost: an admission with two of them beside a plain one, on one store each."""
+"""What named limits and holds cost: an admission with two named limits, a hold of one and its
+settling, each beside a plain admission, on one store each."""
 
 import asyncio
 import tempfile
@@ -6,13 +7,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from secrets import token_hex
 from time import perf_counter
 from typing import Any
 
 from sqlalchemy import create_engine
 
 from lockgate import Limit, MemoryStore, Plan, PlanBook, Store, migrations, run
+from lockgate.core.holds import HoldAction, Settle, Take, budgets
 from lockgate.core.key_format import KeyFormat
+from lockgate.core.limits import windows_of
+from lockgate.core.timestamps import MINUTE
 from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
@@ -24,6 +29,7 @@ from .workload import draft, random_keys
 MOST = 10**9
 PLANS = PlanBook([Plan("bench", MOST, MOST, MOST, concurrent=None)], default="bench")
 LIMITS = (Limit("export", f"{MOST}/hour"), Limit("own", f"{MOST}/minute", by="key"))
+TOKENS = budgets(windows_of((Limit("tokens", f"{MOST}/minute"),)))
 ROUNDS = 15
 
 
@@ -33,8 +39,8 @@ def main(quick: bool) -> None:
     with ExitStack() as stack:
         for name, store in _stores(stack).items():
             rows.append([name, *_measured(store, rounds, calls)])
-    title = "An admission with 3 windows of a plan and 2 named limits, times a plain one"
-    table(title, ["store", "plain, us", "limited, us", "ratio"], rows)
+    title = "An admission with 2 named limits, a hold, and its settling, times a plain admission"
+    table(title, ["store", "plain, us", "limited", "hold", "settling"], rows)
 
 
 def _stores(stack: ExitStack) -> dict[str, Store]:
@@ -53,7 +59,7 @@ def _stores(stack: ExitStack) -> dict[str, Store]:
 
 
 def _measured(store: Store, rounds: int, calls: int) -> list[str]:
-    """Return the quartiles of both admissions, in microseconds, and of their ratio."""
+    """Return the time of a plain admission in microseconds, and the ratio of the others to it."""
     format: KeyFormat = random_keys(Random(3))
     made = [format.generate() for _ in range(4)]
     loop = asyncio.new_event_loop() if store.io == "async" else None
@@ -77,9 +83,31 @@ def _measured(store: Store, rounds: int, calls: int) -> list[str]:
 
         return one
 
+    def holding(timed: Callable[[Take], HoldAction]) -> Callable[[], float]:
+        """Time one of the two calls of a hold, taking and settling."""
+
+        def one() -> float:
+            spent = 0.0
+            for _ in range(calls):
+                taken = Take(token_hex(16), TOKENS, (100,), MINUTE, 1000)
+                for action in (taken, Settle(taken.id, taken.fields, (50,))):
+                    started = perf_counter()
+                    assert do(store.hold("org_2", action)).done
+                    if action == timed(taken):
+                        spent += perf_counter() - started
+            return spent / calls * 1e6
+
+        return one
+
     # Organizations of their own, so that each begins with the same state.
-    both = {"plain": turn((), tokens[0::2]), "limited": turn(LIMITS, tokens[1::2])}
-    figures = in_turns(both, rounds)
-    plain, limited = (sorted(figures[name])[rounds // 2] for name in ("plain", "limited"))
+    turns = {
+        "plain": turn((), tokens[0::2]),
+        "limited": turn(LIMITS, tokens[1::2]),
+        "hold": holding(lambda taken: taken),
+        "settling": holding(lambda taken: Settle(taken.id, taken.fields, (50,))),
+    }
+    figures = in_turns(turns, rounds)
     do(store.close())
-    return [f"{plain:.1f}", f"{limited:.1f}", f"{ratio(figures, 'limited', 'plain'):.2f}"]
+    plain = sorted(figures["plain"])[rounds // 2]
+    others = (f"{ratio(figures, name, 'plain'):.2f}" for name in ("limited", "hold", "settling"))
+    return [f"{plain:.1f}", *others]

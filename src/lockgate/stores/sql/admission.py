@@ -13,10 +13,11 @@ committed before the revocation was answered. A process keeps hints of keys, but
 lock to take: a key that differs from its hint is ``MOVED`` and is read and verified anew.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...core.api_keys import ApiKey, KeyState
+from ...core.holds import PREFIX, Budget, HoldAction, HoldAnswer, apply, changed
 from ...core.limits import Limit, LimitWindows, changed_fields, crowded, hit_limited, span_of
 from ...core.plans import Organization, PlanBook
 from ...core.row_seals import sealed_fields
@@ -89,7 +90,16 @@ class Admit(NamedTuple):
     the rule, nor any plan, nor the key has some."""
 
 
-Charge = Hit | Admit
+class Holding(NamedTuple):
+    """An action on a hold, charged to budgets of an organization."""
+
+    organization: str
+    action: HoldAction
+    now: int | None
+    """The instant in microseconds; None: the server's clock."""
+
+
+Charge = Hit | Admit | Holding
 
 
 class MOVED:
@@ -97,7 +107,7 @@ class MOVED:
     verified: read and verify the key again, outside of any lock."""
 
 
-Outcome = Reading | Admission | type[MOVED] | Exception
+Outcome = Reading | Admission | HoldAnswer | type[MOVED] | Exception
 
 
 _REHEARSED: Final = (1, 2, 4, 8, 16)
@@ -121,12 +131,13 @@ class Ledger:
         owners = [write_id(charge.organization) for charge in charges]
         accounts, held = self._lock(cursor, owners, charges)
         keys, clock = _keys_of(held.keys, accounts), _clock(cursor, held)
-        is_limited = any(charge.limits is not None for charge in charges)
+        is_limited = any(map(_has_limits, charges))
         named: list[_Named] = [None] * len(charges)
         if is_limited:
             pairs = list(zip([accounts[owner] for owner in owners], charges, strict=True))
             named = [_named(*pair, keys.get(_handle_of(pair[1])), clock) for pair in pairs]
-            self._read_limits(cursor, [account for account, _ in pairs], named)
+            fields = map(_fields, charges, named)
+            self._read_limits(cursor, zip([account for account, _ in pairs], fields, strict=True))
         outcomes: list[Outcome] = []
         for owner, charge, limits in zip(owners, charges, named, strict=True):
             key = keys.get(_handle_of(charge))
@@ -165,11 +176,11 @@ class Ledger:
         key = _key_of(held.keys[0], account) if held.keys else None
         clock = _clock(cursor, held)
         limits: _Named = None
-        if charge.limits is not None:
+        if is_limited := _has_limits(charge):
             limits = _named(account, charge, key, clock)
-            self._read_limits(cursor, [account], [limits])
+            self._read_limits(cursor, [(account, _fields(charge, limits))])
         outcome = _judge(charge, account, key, clock, limits)
-        if limits is not None:
+        if is_limited:
             self._write_limits(cursor, [account])
         if not account.changed:
             return outcome
@@ -181,17 +192,13 @@ class Ledger:
         return outcome
 
     def _read_limits(
-        self,
-        cursor: Cursor,
-        accounts: Sequence["_Account"],
-        named: Sequence["_Named"],
+        self, cursor: Cursor, fields: Iterable[tuple["_Account", Sequence[str]]]
     ) -> None:
-        """Read the cells of the named limits that charges of locked organizations have."""
+        """Read the fields of named limits and budgets that charges of locked organizations have."""
         wanted = {
             limit_id(account.id, field): (account, field)
-            for account, limits in zip(accounts, named, strict=True)
-            if isinstance(limits, LimitWindows)
-            for field in limits.fields
+            for account, all in fields
+            for field in all
         }
         if not wanted:
             return
@@ -202,27 +209,27 @@ class Ledger:
             account, field = wanted.pop(bytes(id))
             account.read_limit(field, cells, day)
         for account, field in wanted.values():
-            account.limits[field] = None
+            account.begin_limit(field)
         for account in {account.id: account for account, _ in wanted.values()}.values():
             of_owner = {"o0": account.id}
             ((account.kept_limits,),) = cursor.rows(cursor.statements.count_limits, 1, of_owner)
 
     def _write_limits(self, cursor: Cursor, accounts: Collection["_Account"]) -> None:
-        """Write the cells of named limits that have changed."""
+        """Write the named limits and budgets that have changed."""
         rows = [
-            (account.id, field, cells)
+            (account.id, field, value)
             for account in accounts
-            for field, cells in account.changed_limits.items()
+            for field, value in account.changed_limits.items()
         ]
         if not rows:
             return
-        days = [idle_day(cells[3] + span_of(field) + DAY) for _, field, cells in rows]
+        days = [idle_day(_last(value) + span_of(field) + DAY) for _, field, value in rows]
         known = [day for account in accounts for day in account.days_of_changed_limits()]
         values = filled(
             len(rows),
             i=[limit_id(id, field) for id, field, _ in rows],
             o=[id for id, _, _ in rows],
-            c=[write_cells(cells) for _, _, cells in rows],
+            c=[_written(value) for _, _, value in rows],
             d=days,
         )
         statements = cursor.statements
@@ -279,13 +286,39 @@ _Named = LimitWindows | Exception | None
 """The named limits of a charge, or the mistake with which it ends."""
 
 
+def _has_limits(charge: Charge) -> bool:
+    """Return whether a charge needs rows of named limits or budgets."""
+    return isinstance(charge, Holding) or charge.limits is not None
+
+
+def _fields(charge: Charge, limits: _Named) -> Sequence[str]:
+    """Return the fields that a charge needs."""
+    if isinstance(charge, Holding):
+        return charge.action.fields
+    return limits.fields if isinstance(limits, LimitWindows) else ()
+
+
+def _last(value: Cells | Budget) -> int:
+    """Return the instant of the last unit in a field."""
+    return value.last if isinstance(value, Budget) else value[3]
+
+
+def _written(value: Cells | Budget) -> bytes:
+    return value.written() if isinstance(value, Budget) else write_cells(value)
+
+
 def _named(
     account: "_Account", charge: Charge, key: ApiKey | UnreadableState | None, clock: int
 ) -> _Named:
     """Return the named limits of a charge: of its rule, its plan and its key."""
     if isinstance(charge, Hit):
         return charge.limits
-    if charge.limits is None or key is None or isinstance(key, UnreadableState):
+    if (
+        isinstance(charge, Holding)
+        or charge.limits is None
+        or key is None
+        or isinstance(key, UnreadableState)
+    ):
         return None
     try:
         assigned = charge.assigned if charge.resolved else account.organization()
@@ -309,6 +342,8 @@ def _judge(
     try:
         if isinstance(charge, Hit):
             return account.hit(charge.windows, now, charge.cost, limits)
+        if isinstance(charge, Holding):
+            return account.hold(charge.action, now)
         if isinstance(key, UnreadableState):
             return key
         return _admit(charge, account, key, now, limits)
@@ -343,6 +378,7 @@ class _Account:
     """The row of one organization, while its lock is held."""
 
     __slots__ = (
+        "budgets",
         "changed",
         "changed_limits",
         "failure",
@@ -373,7 +409,9 @@ class _Account:
         self.new_idle_day = False
         self.limits: dict[str, Cells | None] = {}
         """The cells of named limits by field, as far as charges have them; None: a new field."""
-        self.changed_limits: dict[str, Cells] = {}
+        self.budgets: dict[str, Budget | None] = {}
+        """The budgets of holds by field, likewise."""
+        self.changed_limits: dict[str, Cells | Budget] = {}
         self.limit_days: dict[str, int] = {}
         """The idle days of the rows of limits that were read, by field."""
         self.kept_limits = 0
@@ -384,14 +422,24 @@ class _Account:
         plan, overrides = self.plan
         return None if plan is None else read_organization(read_id(self.id), plan, overrides)
 
-    def read_limit(self, field: str, cells: bytes, day: int) -> None:
-        """Decode the cells of a named limit."""
+    def read_limit(self, field: str, value: bytes, day: int) -> None:
+        """Decode the cells of a named limit, or a budget."""
         self.limit_days[field] = day
         try:
-            self.limits[field] = read_cells(cells)
+            if field.startswith(PREFIX):
+                self.budgets[field] = Budget.read(bytes(value))
+            else:
+                self.limits[field] = read_cells(value)
         except UNREADABLE as failure:
             self.failure = UnreadableState(read_id(self.id), LIMIT_ROWS, REMOVE_LIMITS)
             self.failure.__cause__ = failure
+
+    def begin_limit(self, field: str) -> None:
+        """Note that a field has no row yet."""
+        if field.startswith(PREFIX):
+            self.budgets[field] = None
+        else:
+            self.limits[field] = None
 
     def days_of_changed_limits(self) -> list[int | None]:
         """Return the idle day in the row of each changed limit; None: it has no row yet."""
@@ -443,6 +491,17 @@ class _Account:
             self.kept_limits += self.limits[field] is None
             self.limits[field] = self.changed_limits[field] = cells
         return reading, state
+
+    def hold(self, action: HoldAction, now: int) -> HoldAnswer:
+        """Take, settle or renew a hold, or read budgets."""
+        if self.failure is not None:
+            raise self.failure
+        before = [self.budgets[field] for field in action.fields]
+        answer, after = apply(action, before, now, self.kept_limits)
+        for field, budget in changed(action, before, after):
+            self.kept_limits += self.budgets[field] is None
+            self.budgets[field] = self.changed_limits[field] = budget
+        return answer
 
     def use(self, key: ApiKey, now: int) -> ApiKey:
         """Count a request of a key, and return the key with its new usage."""

@@ -52,7 +52,7 @@ from ..base import IoMode
 from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
-from .admission import Admit, Hit, Ledger
+from .admission import Admit, Hit, Holding, Ledger
 from .change_counter import ChangeCounter
 from .change_log import ChangeLog, Moment
 from .codec import read_organization, write_id
@@ -60,7 +60,6 @@ from .databases import database_of
 from .engines import engines_of
 from .error_hints import advice
 from .executor import executors_of
-from .holds import Holds
 from .keys import Keys
 from .organizations import Organizations
 from .pruning import Pruning
@@ -158,7 +157,6 @@ class SqlStore(PrimaryStore):
         self._histories: Final = Histories(tables, database)
         self._keys: Final = Keys(tables, self._histories)
         self._organizations: Final = Organizations(tables, database)
-        self._holds: Final = Holds(tables, database, self._organizations)
         self._accounts: Final = Accounts(tables, self._keys)
         self._summaries: Final = Summaries(tables)
         self._change_counter: Final = ChangeCounter(tables, database)
@@ -532,9 +530,11 @@ class SqlStore(PrimaryStore):
     ) -> HoldAnswer:
         if not self._tables.has_limits:
             await self._need_limits()
-        return await self._write(
-            lambda connection: self._holds.hold(connection, organization, action, now)
-        )
+        outcome = await self._executors.here().charge(Holding(organization, action, now))
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert isinstance(outcome, HoldAnswer)
+        return outcome
 
     async def organization(self, id: str) -> Organization | None:
         if self._resolver is not None:
