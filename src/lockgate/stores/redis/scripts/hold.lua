@@ -1,9 +1,12 @@
--- Take, settle or renew a hold, or read budgets. The specification is lockgate/core/holds.py; this restates it for Redis.
+-- Take, settle or renew a hold, or read budgets. The specification is lockgate/core/holds.py; this
+-- restates it for Redis.
 --
--- The hash of an organization's named limits has each budget under its field: the first hit of the newest
--- cell, the grain, the number of holds, the instant from which on nothing more is counted, which stands
--- where limits.lua looks for it, and the number of cells; then the cells, oldest first, each its last hit
--- and its count; then the holds, each its id, units, deadline and span. All numbers are doubles.
+-- The hash of an organization's named limits has each budget under its field. Its head: the first hit of
+-- the newest cell, the grain, the units used, the instant from which on nothing more is counted, which
+-- stands where limit_fields.lua looks for it, the oldest hit, the last hit of the newest cell and its
+-- count; the units held, an instant before which no hold ends, the latest instant at which a deadline
+-- was set, and the bytes of the holds. Then the holds, each its id, units, deadline and span; then the
+-- older cells, oldest first. All numbers are doubles.
 --
 -- KEYS: the named limits. ARGV: take, settle, renew or look; the instant, or empty; the id; the span of the
 -- hold; the most holds of a window; span, limit and grain of each window with the units to take, or the
@@ -18,12 +21,14 @@
 -- Sets FIELDS_AT_MOST, LIFE, DAY and drop_empty_fields.
 -- include: limit_fields.lua
 
--- include: join_cells.lua
-
-local call, read, write = redis.call, struct.unpack, struct.pack
-local HEAD, CELL, HELD = 40, 16, 40
-local FULL, LARGEST = 64, 2 ^ 53 - 1
+local call, read, write, cut = redis.call, struct.unpack, struct.pack, string.sub
 local verb, now, id = ARGV[1], instant(ARGV[2]), ARGV[3]
+
+-- Sets CELL, FULL_CELLS and moved_back.
+-- include: packed_cells.lua
+
+local HEAD, HELD = 88, 40
+local LARGEST, NEVER = 2 ^ 53 - 1, 2 ^ 60
 local lasts, most, windows = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local number = #windows / 32
 
@@ -32,138 +37,154 @@ local function by_deadline(one, other)
 end
 
 local function decoded(value)
-  local budget = { first = 0, grain = 0, cells = {}, held = {} }
+  local budget = { held = '', older = '' }
   if not value then
+    budget.first, budget.grain, budget.used, budget.till, budget.oldest = 0, 0, 0, 0, 0
+    budget.last, budget.count, budget.out, budget.due, budget.set = 0, 0, 0, NEVER, 0
     return budget
   end
-  local first, grain, held, _, cells = read('<ddddd', value)
-  budget.first, budget.grain = first, grain
-  local place = HEAD + 1
-  for index = 1, cells do
-    budget.cells[index] = { read('<dd', value, place) }
-    place = place + CELL
+  local length
+  budget.first, budget.grain, budget.used, budget.till, budget.oldest,
+    budget.last, budget.count, budget.out, budget.due, budget.set, length =
+    read('<ddddddddddd', value)
+  if length > 0 then
+    budget.held = cut(value, HEAD + 1, HEAD + length)
   end
-  for index = 1, held do
-    budget.held[index] = { read('<c16ddd', value, place) }
-    place = place + HELD
-  end
+  budget.older = cut(value, HEAD + length + 1)
   return budget
 end
 
 local function encoded(budget)
-  local parts, latest = {}, 0
-  for _, cell in ipairs(budget.cells) do
-    parts[#parts + 1] = write('<dd', cell[1], cell[2])
-    latest = cell[1]
-  end
-  for _, one in ipairs(budget.held) do
-    parts[#parts + 1] = write('<c16ddd', one[1], one[2], one[3], one[4])
-    latest = math.max(latest, one[3])
-  end
-  local head = write('<ddddd', budget.first, budget.grain, #budget.held, latest, #budget.cells)
-  return head .. table.concat(parts)
-end
-
--- After the clock has stepped back, make one cell of those in the future, which ends now (W11).
-local function move_back(budget, span)
-  local kept, newest = {}, { now, budget.cells[#budget.cells][2] }
-  for index = 1, #budget.cells - 1 do
-    local cell = budget.cells[index]
-    if cell[1] >= now then
-      newest[2] = newest[2] + cell[2]
-    else
-      kept[#kept + 1] = cell
-    end
-  end
-  if budget.grain > 0 and #kept > FULL + math.floor(span / budget.grain) then
-    kept = join_cells(kept)
-  end
-  kept[#kept + 1] = newest
-  budget.cells, budget.first = kept, math.min(budget.first, now)
+  return write(
+    '<ddddddddddd',
+    budget.first, budget.grain, budget.used,
+    budget.held == '' and budget.last or math.max(budget.till, budget.last),
+    budget.oldest, budget.last, budget.count, budget.out, budget.due, budget.set, #budget.held
+  ) .. budget.held .. budget.older
 end
 
 local function prune(budget, span)
-  local kept, edge = {}, now - span
-  for _, cell in ipairs(budget.cells) do
-    if cell[1] > edge then
-      kept[#kept + 1] = cell
+  local edge = now - span
+  if budget.last <= edge or budget.used == 0 then
+    budget.used, budget.oldest, budget.first, budget.last, budget.count, budget.older =
+      0, 0, 0, 0, 0, ''
+  elseif budget.oldest <= edge then
+    local older, used, from = budget.older, budget.used, 1
+    budget.oldest = budget.last
+    for place = 1, #older, CELL do
+      local instant, units = read('<dd', older, place)
+      if instant > edge then
+        budget.oldest = instant
+        break
+      end
+      used, from = used - units, place + CELL
     end
+    budget.older, budget.used = cut(older, from), used
   end
-  budget.cells = kept
 end
 
 local function count_at(budget, at, units)
-  local cells = budget.cells
-  local newest = cells[#cells]
   if units == 0 then
     return
-  elseif newest and at < newest[1] then
-    for _, cell in ipairs(cells) do
-      if cell[1] >= at then
-        cell[2] = cell[2] + units
+  elseif budget.used == 0 then
+    budget.used, budget.oldest, budget.first, budget.last, budget.count = units, at, at, at, units
+    return
+  end
+  budget.used = budget.used + units
+  local older = budget.older
+  if at < budget.last then
+    for place = 1, #older, CELL do
+      local instant, kept = read('<dd', older, place)
+      if instant >= at then
+        budget.older = cut(older, 1, place - 1) .. write('<dd', instant, kept + units)
+          .. cut(older, place + CELL)
         return
       end
     end
-  elseif newest and ((at - budget.first < budget.grain and #cells >= FULL) or newest[1] == at) then
-    newest[1], newest[2] = at, newest[2] + units
+    budget.count = budget.count + units
+  elseif (at - budget.first < budget.grain and #older >= FULL_CELLS) or budget.last == at then
+    budget.last, budget.count = at, budget.count + units
+    if older == '' then
+      budget.oldest = at
+    end
   else
-    cells[#cells + 1], budget.first = { at, units }, at
+    budget.older = older .. write('<dd', budget.last, budget.count)
+    budget.first, budget.last, budget.count = at, at, units
   end
 end
 
-local function total(budget)
-  local sum = 0
-  for _, cell in ipairs(budget.cells) do
-    sum = sum + cell[2]
+-- Return the holds as a list, in the order of their deadlines.
+local function listed(held)
+  local list = {}
+  for place = 1, #held, HELD do
+    list[#list + 1] = { read('<c16ddd', held, place) }
   end
-  for _, one in ipairs(budget.held) do
-    sum = sum + one[2]
-  end
-  return sum
+  table.sort(list, by_deadline)
+  return list
 end
 
--- Make a budget what it is now: holds past their deadline are used at that instant.
+-- Count the holds past their deadline as used at that instant. A clock that stepped back extends no hold
+-- beyond its span.
+local function end_holds(budget, span)
+  local parts = {}
+  budget.out, budget.due, budget.set = 0, NEVER, now
+  for _, one in ipairs(listed(budget.held)) do
+    local name, units, deadline, length = unpack(one)
+    if deadline <= now then
+      count_at(budget, deadline, units)
+    else
+      deadline = math.min(deadline, now + length)
+      parts[#parts + 1] = write('<c16ddd', name, units, deadline, length)
+      budget.out, budget.due = budget.out + units, math.min(budget.due, deadline)
+    end
+  end
+  budget.held = table.concat(parts)
+  prune(budget, span)
+end
+
+-- Make a budget what it is now.
 local function bring_up_to_date(budget, span)
-  if #budget.cells > 0 and budget.cells[#budget.cells][1] > now then
-    move_back(budget, span)
+  if budget.last > now then
+    local older, future, oldest = moved_back(budget.older, span, budget.grain, budget.oldest)
+    budget.older, budget.oldest, budget.count = older, oldest, budget.count + future
+    budget.first, budget.last = math.min(budget.first, now), now
   end
   prune(budget, span)
-  local live, ended = {}, {}
-  for _, one in ipairs(budget.held) do
-    if one[3] > now then
-      one[3] = math.min(one[3], now + one[4])
-      live[#live + 1] = one
-    else
-      ended[#ended + 1] = one
-    end
+  -- Deadlines are set to a span from their instant, so none is further ahead unless it lies in the future.
+  if budget.held ~= '' and (budget.due <= now or budget.set > now) then
+    end_holds(budget, span)
   end
-  if #ended > 0 then
-    table.sort(ended, by_deadline)
-    for _, one in ipairs(ended) do
-      count_at(budget, one[3], one[2])
-    end
-    prune(budget, span)
+end
+
+-- Return where a hold begins among those of a budget.
+local function place_of(held)
+  local place = string.find(held, id, 1, true)
+  while place and (place - 1) % HELD > 0 do
+    place = string.find(held, id, place + 1, true)
   end
-  budget.held = live
+  return place
 end
 
 -- Return the microseconds after which units fit, 0 if they fit now.
 local function wait_of(budget, span, limit, units)
-  local excess = total(budget) - (limit - units)
+  local excess = budget.used + budget.out - (limit - units)
   if excess <= 0 then
     return 0
   elseif units > limit then
     return span
   end
-  local leaving = { unpack(budget.held) }
-  table.sort(leaving, by_deadline)
-  for _, cell in ipairs(budget.cells) do
-    excess = excess - cell[2]
+  for place = 1, #budget.older, CELL do
+    local instant, count = read('<dd', budget.older, place)
+    excess = excess - count
     if excess <= 0 then
-      return cell[1] + span - now
+      return instant + span - now
     end
   end
-  for _, one in ipairs(leaving) do
+  excess = excess - budget.count
+  if excess <= 0 then
+    return budget.last + span - now
+  end
+  for _, one in ipairs(listed(budget.held)) do
     excess = excess - one[2]
     if excess <= 0 then
       return one[3] + span - now
@@ -177,10 +198,10 @@ local done, deadline = false, now
 for index = 1, number do
   local budget = decoded(stored[index])
   bring_up_to_date(budget, (read('<d', windows, 32 * index - 31)))
-  for place, one in ipairs(budget.held) do
-    if one[1] == id then
-      mine[index], done, deadline = place, true, math.max(deadline, one[3])
-    end
+  local place = verb ~= 'look' and budget.held ~= '' and place_of(budget.held)
+  if place then
+    mine[index], done = place, true
+    deadline = math.max(deadline, (read('<d', budget.held, place + 24)))
   end
   budgets[index], fresh = budget, fresh + (stored[index] and 0 or 1)
 end
@@ -192,12 +213,8 @@ if takes then
   for index, budget in ipairs(budgets) do
     local span, limit, _, units = read('<dddd', windows, 32 * index - 31)
     local wait = wait_of(budget, span, limit, units)
-    if #budget.held >= most then
-      local first = budget.held[1][3]
-      for _, one in ipairs(budget.held) do
-        first = math.min(first, one[3])
-      end
-      wait = math.max(wait, first - now)
+    if #budget.held >= most * HELD then
+      wait = math.max(wait, listed(budget.held)[1][3] - now)
     end
     if is_crowded and not stored[index] then
       wait = math.max(wait, DAY)
@@ -212,34 +229,40 @@ end
 
 for index, budget in ipairs(budgets) do
   local _, _, grain, units = read('<dddd', windows, 32 * index - 31)
-  local place = mine[index]
-  local held = place and budget.held[place][2] or 0
-  if takes and done then
-    held = units
-    budget.held[#budget.held + 1] = { id, units, now + lasts, lasts }
-    budget.grain = grain
+  local place, held = mine[index], budget.held
+  local of_this = place and read('<d', held, place + 16) or 0
+  if looks then
+    of_this = budget.out
+  elseif takes and done then
+    of_this = units
+    budget.held, budget.grain = held .. write('<c16ddd', id, units, deadline, lasts), grain
+    budget.out = budget.out + units
   elseif verb == 'settle' and place then
-    table.remove(budget.held, place)
-    count_at(budget, now, units < 0 and held or math.min(units, LARGEST - total(budget)))
+    budget.held = cut(held, 1, place - 1) .. cut(held, place + HELD)
+    budget.out = budget.out - of_this
+    local total = budget.used + budget.out
+    count_at(budget, now, units < 0 and of_this or math.min(units, LARGEST - total))
   elseif verb == 'renew' and place then
-    budget.held[place][3], budget.held[place][4] = now + lasts, lasts
     deadline = now + lasts
-  elseif looks then
-    for _, one in ipairs(budget.held) do
-      held = held + one[2]
-    end
+    budget.held = cut(held, 1, place - 1) .. write('<c16ddd', id, of_this, deadline, lasts)
+      .. cut(held, place + HELD)
   end
-  units_held = units_held .. write('<d', held)
+  if deadline > now and (takes or verb == 'renew') and budget.held ~= held then
+    budget.due, budget.set = math.min(budget.due, deadline), now
+    budget.till = math.max(budget.till, deadline)
+  end
+  units_held = units_held .. write('<d', of_this)
 end
 
 local counted, changed = '', {}
 for index, budget in ipairs(budgets) do
-  local value = encoded(budget)
-  counted = counted .. write('<d', total(budget))
-  local is_empty = #budget.cells == 0 and #budget.held == 0
-  if not looks and value ~= stored[index] and not (is_empty and not stored[index]) then
-    changed[#changed + 1] = ARGV[6 + index]
-    changed[#changed + 1] = value
+  counted = counted .. write('<d', budget.used + budget.out)
+  if not looks and (stored[index] or budget.used + budget.out > 0) then
+    local value = encoded(budget)
+    if value ~= stored[index] then
+      changed[#changed + 1] = ARGV[6 + index]
+      changed[#changed + 1] = value
+    end
   end
 end
 if #changed > 0 then

@@ -13,36 +13,14 @@
 -- Sets FIELDS_AT_MOST, LIFE and drop_empty_fields.
 -- include: limit_fields.lua
 
--- include: join_cells.lua
+-- Sets CELL, FULL_CELLS and moved_back.
+-- include: packed_cells.lua
 
-local CELL, CELLS = 16, 40
-local FULL_LIMIT, EXACT_LIMIT = 63 * CELL, 64
+local CELLS = 40
 local spans = ARGV[at]
 local limited, kept_limits, changed_limits, is_moved = #spans / 24, {}, {}, false
 local refusing, longest_wait, lacking, fresh, counts = -1, 0, -1, 0, ''
 barred = false
-
--- Return the older cells after the clock has stepped back, the units that lie in the future and the
--- oldest hit: these become one cell that ends now (W11).
-local function moved_back(older, span, grain, oldest)
-  local list, future = {}, 0
-  for place = 1, #older, CELL do
-    local instant, units = read('<dd', older, place)
-    if instant >= now then
-      future = future + units
-    else
-      list[#list + 1] = { instant, units }
-    end
-  end
-  if grain > 0 and #list > EXACT_LIMIT + math.floor(span / grain) then
-    list = join_cells(list)
-    oldest = list[1][1]
-  end
-  for place, one in ipairs(list) do
-    list[place] = write('<dd', one[1], one[2])
-  end
-  return table.concat(list), future, math.min(oldest, now)
-end
 
 local stored = call('HMGET', limits, unpack(ARGV, at + 1, at + limited))
 for index = 1, limited do
@@ -98,7 +76,7 @@ for index = 1, limited do
       longest_wait, refusing = waits, index - 1
     end
   end
-  if (#older >= FULL_LIMIT and now - first < grain) or (last == now and count > 0) then
+  if (#older >= FULL_CELLS and now - first < grain) or (last == now and count > 0) then
     count = count + cost
   else
     if count > 0 then
