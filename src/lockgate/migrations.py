@@ -27,9 +27,10 @@ IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
 def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) -> None:
     """Migrate the tables to the newest revision of this release, keeping all data.
 
-    Several processes may call this at the same time: one migrates, the others wait. Call it again
-    after a process was killed: it continues where that one stopped. Tables of a newer release that
-    still serve this one are left unchanged.
+    Several processes and threads may call this at the same time: one migrates, the others wait. In
+    an event loop, await one upgrade after the other. Call it again after a process was killed: it
+    continues where that one stopped. Tables of a newer release that still serve this one are left
+    unchanged.
 
     Args:
         target: an engine, a URL, or a connection without an open transaction. Of an
@@ -37,8 +38,8 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
         prefix: the start of the tables' names.
 
     Raises:
-        ConfigurationError: the URL or the prefix is not valid, the database is not supported, or
-            the connection has an open transaction.
+        ConfigurationError: the URL or the prefix is not valid, the database is not supported, the
+            connection has an open transaction, or another upgrade has begun in this event loop.
         lockgate.stores.sql.OutdatedSchema: the tables no longer serve this release.
         TimeoutError: another process has been migrating the tables, or a long transaction using
             them, for a minute.

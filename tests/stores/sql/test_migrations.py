@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from lockgate import ConfigurationError, migrations
 from lockgate.stores.sql import OutdatedSchema, schema
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.tables import Tables
+from lockgate.testing.checks import in_threads
 
 from .backends import BACKENDS, Backend, database
 
@@ -137,6 +140,38 @@ async def test_upgrade_runs_on_a_connection_of_an_asynchronous_engine(driver: st
     assert found == schema.Revision(schema.RELEASE.newest, "0009")
     await engine.dispose()
     schema.downgrade(backend.admin, Tables(), "base")
+
+
+def test_threads_upgrade_different_databases_at_the_same_time() -> None:
+    """Alembic has one migration of the process in its global names."""
+    urls = [database("sqlite") for _ in range(4)]
+    in_threads(len(urls), lambda index: migrations.upgrade(urls[index]))
+    for url in urls:
+        engine = blocking_engine(url)
+        with engine.connect() as connection:
+            found = schema.current(connection, Tables())
+        assert found == schema.Revision(schema.RELEASE.newest, "0009")
+        engine.dispose()
+
+
+async def test_a_second_upgrade_in_an_event_loop_is_refused_and_changes_nothing() -> None:
+    """It cannot wait for the first one, which goes on in the same thread."""
+    urls = [make_url(database("postgresql")) for _ in range(2)]
+    engines = [create_async_engine(url.set(drivername="postgresql+asyncpg")) for url in urls]
+
+    async def upgrade(engine: AsyncEngine) -> schema.Revision | None:
+        async with engine.connect() as connection:
+            with suppress(ConfigurationError):
+                await connection.run_sync(migrations.upgrade)
+            await connection.rollback()
+            return await connection.run_sync(schema.current, Tables())
+
+    newest = schema.Revision(schema.RELEASE.newest, "0009")
+    found = await asyncio.gather(*(upgrade(engine) for engine in engines))
+    assert {*found} == {None, newest}
+    assert [await upgrade(engine) for engine in engines] == [newest, newest]
+    for engine in engines:
+        await engine.dispose()
 
 
 def test_upgrade_leaves_tables_of_a_newer_release_alone_and_refuses_those_it_cannot_read(

@@ -10,13 +10,17 @@ application's.
 """
 
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from time import monotonic, sleep
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table
 from sqlalchemy.exc import DBAPIError
 
+from ...errors import ConfigurationError
 from ..answers import StoreError
 from ..runtime.process_hooks import own_lock
 from .databases import LOCKED, SCHEMA_PATIENCE, Database, database_of
@@ -281,6 +285,7 @@ def migrate(
     revision is tried again.
 
     Raises:
+        ConfigurationError: another migration has begun in the same event loop.
         OutdatedSchema: this release does not support the tables.
         TimeoutError: another process has been migrating them, or a long transaction using them,
             for a minute.
@@ -316,8 +321,37 @@ def _migrate(
         if found is not None and found.number > RELEASE.newest:
             if back or not RELEASE.readable(found):
                 raise OutdatedSchema(found, tables.prefix)
-        elif back:
-            command.downgrade(config, revision)
         else:
-            command.upgrade(config, revision)
+            change = command.downgrade if back else command.upgrade
+            with _alembic_alone():
+                change(config, revision)
         connection.commit()
+
+
+_alembic: Final = own_lock()
+"""Alembic keeps the present connection and tables in global names: held while it runs."""
+_alembic_thread: int | None = None
+
+
+@contextmanager
+def _alembic_alone() -> Generator[None]:
+    """Wait until no other thread migrates tables, of whichever database.
+
+    Raises:
+        ConfigurationError: another migration has begun in this thread's event loop, which would
+            not go on while this one waits.
+        TimeoutError: another thread has been migrating for a minute.
+    """
+    global _alembic_thread  # noqa: PLW0603 - only the holder of the lock writes it
+    if _alembic_thread == get_ident():
+        raise ConfigurationError(
+            "Another upgrade has begun in this event loop: await one after the other."
+        )
+    if not _alembic.acquire(timeout=SCHEMA_PATIENCE):
+        raise TimeoutError(LOCKED)
+    _alembic_thread = get_ident()
+    try:
+        yield
+    finally:
+        _alembic_thread = None
+        _alembic.release()
