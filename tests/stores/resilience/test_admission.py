@@ -77,17 +77,15 @@ class Bench:
         self.store.failure = None
 
 
-@pytest.fixture
-async def bench() -> Bench:
+async def filled() -> Bench:
     found = Bench()
     await found.store.insert(draft_of(found.made), None)
     await found.ask()  # It reads the epoch.
     return found
 
 
-async def test_d34_the_deadline_ends_with_the_call_of_the_store(
-    bench: Bench,
-) -> None:
+async def test_d34_the_deadline_ends_with_the_call_of_the_store() -> None:
+    bench = await filled()
     assert (await bench.ask()).verdict is Verdict.ADMITTED
     seconds = bench.store.left[-1]
     assert seconds is not None
@@ -97,7 +95,8 @@ async def test_d34_the_deadline_ends_with_the_call_of_the_store(
     assert UNTIL.get() is None
 
 
-async def test_d34_a_shorter_deadline_of_the_caller_is_kept(bench: Bench) -> None:
+async def test_d34_a_shorter_deadline_of_the_caller_is_kept() -> None:
+    bench = await filled()
     with within(SECONDS / 2):
         await bench.ask()
     seconds = bench.store.left[-1]
@@ -109,9 +108,8 @@ async def test_d34_a_shorter_deadline_of_the_caller_is_kept(bench: Bench) -> Non
     assert bench.store.asked == asked
 
 
-async def test_d28_failures_in_a_row_open_the_breaker_and_the_store_starts_over(
-    bench: Bench,
-) -> None:
+async def test_d28_failures_in_a_row_open_the_breaker_and_the_store_starts_over() -> None:
+    bench = await filled()
     await bench.fail(Overdue(), FAILURES)
     assert bench.store.started_over == 1
     asked = bench.store.asked
@@ -121,7 +119,8 @@ async def test_d28_failures_in_a_row_open_the_breaker_and_the_store_starts_over(
     assert [event.name for event in bench.told] == ["breaker_opened"]
 
 
-async def test_a_success_between_failures_counts_them_anew(bench: Bench) -> None:
+async def test_a_success_between_failures_counts_them_anew() -> None:
+    bench = await filled()
     for _ in range(FAILURES):
         await bench.fail(OSError(), FAILURES - 1)
         assert bench.front.breaker.failures
@@ -129,7 +128,9 @@ async def test_a_success_between_failures_counts_them_anew(bench: Bench) -> None
         assert not bench.front.breaker.failures
 
 
-async def test_a_success_resets_failures_that_happened_during_it(bench: Bench) -> None:
+async def test_a_success_resets_failures_that_happened_during_it() -> None:
+    bench = await filled()
+
     def fail() -> None:
         bench.front.breaker.failed(False, OSError(), monotonic())
 
@@ -143,14 +144,14 @@ async def test_a_success_resets_failures_that_happened_during_it(bench: Bench) -
     [asyncio.CancelledError(), StoreUnavailable(), ValueError()],
     ids=["cancelled", "an answer", "nonsense"],
 )
-async def test_a_failure_that_is_no_outage_does_not_count(
-    bench: Bench, failure: BaseException
-) -> None:
+async def test_a_failure_that_is_no_outage_does_not_count(failure: BaseException) -> None:
+    bench = await filled()
     await bench.fail(failure, FAILURES)
     assert not bench.front.breaker.failures
 
 
-async def test_w13_a_refusal_is_not_remembered_across_a_change(bench: Bench) -> None:
+async def test_w13_a_refusal_is_not_remembered_across_a_change() -> None:
+    bench = await filled()
     for _ in range(2):
         await bench.ask(BOOK)
     bench.store.meanwhile = bench.front.refusals.forget
@@ -160,7 +161,8 @@ async def test_w13_a_refusal_is_not_remembered_across_a_change(bench: Bench) -> 
     assert bench.store.asked == asked + 1
 
 
-async def test_an_admission_by_a_key_counts_in_the_local_limits_of_sessions(bench: Bench) -> None:
+async def test_an_admission_by_a_key_counts_in_the_local_limits_of_sessions() -> None:
+    bench = await filled()
     windows = BOOK.default.windows
     await bench.front.organization("org_1")
     await bench.ask(BOOK)
@@ -169,8 +171,9 @@ async def test_an_admission_by_a_key_counts_in_the_local_limits_of_sessions(benc
     assert fallen_back.used == (3, 2, 2), "by the store's reading; by this process alone"
 
 
-async def test_an_answer_that_may_be_from_memory_tells_the_breaker_nothing(bench: Bench) -> None:
+async def test_an_answer_that_may_be_from_memory_tells_the_breaker_nothing() -> None:
     """A store refuses a key with an allow-list without a call while the address is not given."""
+    bench = await filled()
     restricted = new_key()
     details = KeyDetails(addresses=("192.0.2.7",))
     await bench.store.insert(draft_of(restricted)._replace(details=details), None)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from threading import Thread
+from time import monotonic
+from typing import Any
+
 import pytest
 
 from lockgate import Event
@@ -48,14 +52,8 @@ class Bench:
         return [event.name for event in self.told]
 
 
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
-
-
-def test_three_failures_in_a_row_open_the_breaker_unless_a_success_comes_between(
-    bench: Bench,
-) -> None:
+def test_three_failures_in_a_row_open_the_breaker_unless_a_success_comes_between() -> None:
+    bench = Bench()
     bench.fail(2)
     bench.breaker.succeeded(bench.breaker.enter())
     bench.fail(2)
@@ -69,7 +67,8 @@ def test_three_failures_in_a_row_open_the_breaker_unless_a_success_comes_between
         bench.breaker.obey()
 
 
-def test_after_a_pause_exactly_one_call_probes(bench: Bench) -> None:
+def test_after_a_pause_exactly_one_call_probes() -> None:
+    bench = Bench()
     bench.fail(3)
     bench.clock.now += 0.99
     assert bench.refuses()
@@ -82,7 +81,8 @@ def test_after_a_pause_exactly_one_call_probes(bench: Bench) -> None:
     assert bench.told[-1].fields["away"] == 1.0
 
 
-def test_a_failed_probe_keeps_the_breaker_open_and_emits_one_event_of_opening(bench: Bench) -> None:
+def test_a_failed_probe_keeps_the_breaker_open_and_emits_one_event_of_opening() -> None:
+    bench = Bench()
     bench.fail(3)
     for _ in range(3):
         bench.clock.now += 1
@@ -92,7 +92,8 @@ def test_a_failed_probe_keeps_the_breaker_open_and_emits_one_event_of_opening(be
     assert bench.names().count("breaker_tried") == 3
 
 
-def test_probes_begin_a_pause_apart_however_long_each_takes(bench: Bench) -> None:
+def test_probes_begin_a_pause_apart_however_long_each_takes() -> None:
+    bench = Bench()
     bench.fail(3)
     bench.clock.now += 1
     for took in (0.25, 1.0):
@@ -105,14 +106,16 @@ def test_probes_begin_a_pause_apart_however_long_each_takes(bench: Bench) -> Non
     assert bench.breaker.enter() is True
 
 
-def test_a_dropped_probe_is_followed_by_another(bench: Bench) -> None:
+def test_a_dropped_probe_is_followed_by_another() -> None:
+    bench = Bench()
     bench.fail(3)
     bench.clock.now += 1
     bench.breaker.dropped(bench.breaker.enter())
     assert bench.breaker.enter() is True
 
 
-def test_calls_in_progress_do_not_change_an_open_breaker(bench: Bench) -> None:
+def test_calls_in_progress_do_not_change_an_open_breaker() -> None:
+    bench = Bench()
     under_way = [bench.breaker.enter() for _ in range(5)]
     bench.fail(3)
     bench.clock.now += 0.5
@@ -123,7 +126,8 @@ def test_calls_in_progress_do_not_change_an_open_breaker(bench: Bench) -> None:
     assert bench.breaker.enter() is True
 
 
-def test_calls_that_were_under_way_when_one_failed_are_one_failure(bench: Bench) -> None:
+def test_calls_that_were_under_way_when_one_failed_are_one_failure() -> None:
+    bench = Bench()
     for _ in range(FAILURES):
         asked_at = bench.clock()
         bench.clock.now += 0.25
@@ -135,7 +139,8 @@ def test_calls_that_were_under_way_when_one_failed_are_one_failure(bench: Bench)
     assert bench.names() == ["breaker_opened"]
 
 
-def test_a_success_ends_the_row_of_a_burst(bench: Bench) -> None:
+def test_a_success_ends_the_row_of_a_burst() -> None:
+    bench = Bench()
     for _ in range(3 * FAILURES):
         asked_at = bench.clock()
         bench.clock.now += 0.25
@@ -145,15 +150,17 @@ def test_a_success_ends_the_row_of_a_burst(bench: Bench) -> None:
     assert not bench.breaker.is_open
 
 
-def test_a_dropped_call_does_not_count(bench: Bench) -> None:
+def test_a_dropped_call_does_not_count() -> None:
+    bench = Bench()
     bench.fail(2)
     bench.breaker.dropped(bench.breaker.enter())
     bench.fail()
     assert bench.breaker.is_open
 
 
-def test_a_probe_without_an_outcome_expires_and_another_follows(bench: Bench) -> None:
+def test_a_probe_without_an_outcome_expires_and_another_follows() -> None:
     """As where its event loop was stopped: it neither succeeds nor fails."""
+    bench = Bench()
     bench.fail(3)
     bench.clock.now += 1
     assert bench.breaker.enter()
@@ -164,6 +171,35 @@ def test_a_probe_without_an_outcome_expires_and_another_follows(bench: Bench) ->
     assert bench.refuses()
     bench.breaker.succeeded(True)
     assert not bench.breaker.is_open
+
+
+def test_a_success_while_another_thread_opens_the_breaker_hides_no_failure() -> None:
+    """Callers do not ask a breaker without failures: it would stay open, and none would probe."""
+
+    class Interrupted(CircuitBreaker):
+        """Another thread fails as soon as a success has read that the breaker is closed."""
+
+        def __init__(self) -> None:
+            super().__init__("X", Events(None))
+            self.threads: list[Thread] = []
+            self.failed(False, OSError(), monotonic())
+            self.failed(False, OSError(), monotonic())
+            self.threads.append(Thread(target=self.failed, args=(False, OSError(), monotonic())))
+
+        def __getattribute__(self, name: str) -> Any:
+            value = super().__getattribute__(name)
+            if name == "_opened_at" and value is None and (threads := self.threads):
+                thread = threads.pop()
+                thread.start()
+                thread.join(0.1)  # It waits for the lock, if the success holds it.
+                self.interrupting = thread
+            return value
+
+    breaker = Interrupted()
+    breaker.succeeded(False)
+    breaker.interrupting.join()
+    assert breaker.failures
+    assert breaker.is_open is (breaker.failures >= FAILURES)
 
 
 class Nodes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -22,7 +23,7 @@ from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience import deadlines, store
 from lockgate.stores.resilience.deadlines import Overdue, left
 from lockgate.stores.resilience.local_limits import LocalLimits
-from lockgate.stores.resilience.refusal_cache import FRESH
+from lockgate.stores.resilience.refusal_cache import FRESH, Asked, RefusalCache
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.resilience.wrapping import Wrapper
 
@@ -135,13 +136,19 @@ def resilient(store: Store, clock: Callable[[], float] = monotonic) -> Resilient
 
 
 @pytest.fixture(params=[False, True], ids=["called directly", "called in a task"])
-async def bench(request: pytest.FixtureRequest) -> Bench:
-    found = Bench(in_a_task=request.param)
+def in_a_task(request: pytest.FixtureRequest) -> bool:
+    taken: bool = request.param
+    return taken
+
+
+async def filled(in_a_task: bool) -> Bench:
+    found = Bench(in_a_task=in_a_task)
     await found.fill()
     return found
 
 
-async def test_a_flood_costs_one_look_at_the_epoch_a_second(bench: Bench) -> None:
+async def test_a_flood_costs_one_look_at_the_epoch_a_second(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     bench.later(1)
     for _ in range(1000):
         bench.later(0.02)
@@ -150,9 +157,8 @@ async def test_a_flood_costs_one_look_at_the_epoch_a_second(bench: Bench) -> Non
     assert 20 <= bench.store.asked["change_counter"] <= 41
 
 
-async def test_a_cached_refusal_equals_the_stores_until_its_exact_end(
-    bench: Bench,
-) -> None:
+async def test_a_cached_refusal_equals_the_stores_until_its_exact_end(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     for step in (0.25, 10, 30, 19.749_999):
         bench.later(step)
         mine = await bench.ask()
@@ -168,14 +174,16 @@ async def test_a_cached_refusal_equals_the_stores_until_its_exact_end(
     assert bench.store.asked["admit"] == 1, "an admission ends the memory of the refusal"
 
 
-async def test_another_good_key_of_the_organization_is_asked_about_once(bench: Bench) -> None:
+async def test_another_good_key_of_the_organization_is_asked_about_once(in_a_task: bool) -> None:
     """Refused keys are remembered, admitted keys are not."""
+    bench = await filled(in_a_task)
     for _ in range(3):
         assert (await bench.ask(1)).verdict is Verdict.LIMITED
         assert bench.store.asked["admit"] == 1
 
 
-async def test_a_wrong_secret_gets_no_cached_refusal(bench: Bench) -> None:
+async def test_a_wrong_secret_gets_no_cached_refusal(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     made = bench.made[0]
     wrong = made._replace(text=made.text[:-43] + new_key().text[-43:])
     forged = token_of(made)
@@ -186,7 +194,8 @@ async def test_a_wrong_secret_gets_no_cached_refusal(bench: Bench) -> None:
     assert bench.store.asked["admit"] == 3
 
 
-async def test_a_smaller_cost_is_asked_for(bench: Bench) -> None:
+async def test_a_smaller_cost_is_asked_for(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     bench.later(120)
     for _ in range(2):
         assert (await bench.ask(cost=4)).verdict is Verdict.LIMITED
@@ -199,7 +208,8 @@ async def test_a_smaller_cost_is_asked_for(bench: Bench) -> None:
     assert bench.store.asked["admit"] == 3
 
 
-async def test_w6_a_larger_cost_gets_a_later_retry_time(bench: Bench) -> None:
+async def test_w6_a_larger_cost_gets_a_later_retry_time(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     bench.later(120)
     for _ in range(3):
         await bench.ask()
@@ -214,22 +224,25 @@ async def test_w6_a_larger_cost_gets_a_later_retry_time(bench: Bench) -> None:
     assert (await bench.ask(cost=3)).verdict is Verdict.ADMITTED
 
 
-async def test_w13_a_change_on_another_process_is_seen_within_a_second(bench: Bench) -> None:
+async def test_w13_a_change_on_another_process_is_seen_within_a_second(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     await bench.there.put_organization(Organization("org_1", "wide"))
     bench.later(1)
     assert (await bench.ask()).verdict is Verdict.ADMITTED
 
 
 async def test_k3_a_key_revoked_elsewhere_is_refused_as_revoked_within_a_second(
-    bench: Bench,
+    in_a_task: bool,
 ) -> None:
+    bench = await filled(in_a_task)
     await bench.there.revoke_if_live("org_1", bench.ids[1])
     bench.later(1)
     assert (await bench.ask(1)).verdict is Verdict.REVOKED
     assert (await bench.ask(0)).verdict is Verdict.LIMITED
 
 
-async def test_a_change_on_this_process_is_seen_at_once(bench: Bench) -> None:
+async def test_a_change_on_this_process_is_seen_at_once(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     await bench.here.revoke_if_live("org_1", bench.ids[1])
     assert (await bench.ask(1)).verdict is Verdict.REVOKED
     await bench.here.put_organization(Organization("org_1", "wide"))
@@ -237,8 +250,9 @@ async def test_a_change_on_this_process_is_seen_at_once(bench: Bench) -> None:
 
 
 async def test_a_refusal_that_a_change_overtook_is_not_remembered(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    in_a_task: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bench = await filled(in_a_task)
     bench.later(120)
     await bench.spend(bench.here)
     bench.here.refusals.forget()
@@ -260,7 +274,43 @@ async def test_a_refusal_that_a_change_overtook_is_not_remembered(
     assert (await bench.ask()).verdict is Verdict.ADMITTED
 
 
-async def test_an_expired_key_is_refused_as_expired(bench: Bench) -> None:
+class Overtaken(RefusalCache):
+    """Another thread forgets everything as soon as this one has read the version."""
+
+    overtaking: Thread | None = None
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name == "version" and self.overtaking is None:
+            self.overtaking = Thread(target=self.forget)
+            self.overtaking.start()
+            self.overtaking.join(0.1)  # It waits for the lock, if this thread holds it.
+        return value
+
+
+async def test_a_refusal_that_is_learned_while_a_thread_changes_a_plan_is_forgotten() -> None:
+    bench = await filled(in_a_task=False)
+    refused = await bench.store.admit(token_of(bench.made[0]), 1, BOOK)
+    assert refused.verdict is Verdict.LIMITED
+    assert refused.reading is not None
+    found = await bench.store.organization("org_1")
+    asked = Asked(0, bench.seconds())
+    for learned in ("key", "hit", "organization"):
+        cache = Overtaken(bench.here.freshness, clock=bench.seconds)
+        cache.change_counter = 1
+        if learned == "key":
+            cache.learn(refused, 1, None, 0, asked.at)
+        elif learned == "hit":
+            await cache.learn_hit("org_1", WINDOWS, 1, None, refused.reading, asked)
+        else:
+            cache.learn_organization("org_1", found, 0)
+        assert cache.overtaking is not None
+        cache.overtaking.join()
+        assert not cache.refusals | cache.keys | cache.organizations, learned
+
+
+async def test_an_expired_key_is_refused_as_expired(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     made = new_key()
     bench.made.append(made)
     await bench.store.insert(draft_of(made, lifetime=30 * SECOND), None)
@@ -273,9 +323,10 @@ async def test_an_expired_key_is_refused_as_expired(bench: Bench) -> None:
 
 @pytest.mark.parametrize("step", [-DAY, DAY])
 async def test_w12_the_clock_of_this_machine_prolongs_no_cached_refusal(
-    bench: Bench, step: int
+    in_a_task: bool, step: int
 ) -> None:
     """It may step: the span is measured by a monotonic clock."""
+    bench = await filled(in_a_task)
     bench.later(30)
     assert (await bench.ask()).verdict is Verdict.LIMITED
     bench.clock.now += step  # The store's: whatever it says, it is asked when the span is over.
@@ -345,7 +396,8 @@ async def test_freshness_brings_the_change_counter_and_the_store_s_clock(kind: s
     await store.close()
 
 
-async def test_while_the_epoch_cannot_be_read_the_store_is_asked(bench: Bench) -> None:
+async def test_while_the_epoch_cannot_be_read_the_store_is_asked(in_a_task: bool) -> None:
+    bench = await filled(in_a_task)
     bench.store.away = True
     bench.later(0.9)
     await bench.ask()

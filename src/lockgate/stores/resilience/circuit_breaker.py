@@ -116,8 +116,10 @@ class CircuitBreaker:
     def succeeded(self, trying: bool) -> None:
         """Report that a call was answered."""
         if not trying:
-            if self.failures and self._opened_at is None:
-                self.failures = 0
+            if self.failures:
+                with self._lock:  # Another thread may be opening the breaker.
+                    if self._opened_at is None:
+                        self.failures = 0
             return
         with self._lock:
             opened_at, self._opened_at = self._opened_at, None

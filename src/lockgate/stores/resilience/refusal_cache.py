@@ -16,6 +16,7 @@ from ...core.limits import Limit, LimitWindows, bound
 from ...core.plans import UNSEEN, Organization, Plan
 from ...core.sliding_window import Reading, Window
 from ..answers import Admission, Freshness, Verdict
+from ..runtime.process_hooks import own_lock
 from .deadlines import DEADLINE, left, within
 
 FRESH: Final = 1.0
@@ -105,6 +106,8 @@ class RefusalCache:
         """The keys that were refused, and the named limits of their plans, by handle."""
         self.organizations: Final = BoundedDict[str, Organization | None](AT_MOST)
         self.version = 0
+        self._lock = own_lock()
+        """Held to compare the version and remember, so that nothing older outlives a change."""
         self.change_counter: int | None = None
         self._read_at = float("-inf")
         self._store_clock: tuple[int, float] | None = None
@@ -201,11 +204,13 @@ class RefusalCache:
             if verdict is Verdict.ADMITTED:
                 self.refusals.pop(place, None)
                 self.refusals.pop(key.organization, None)
-            elif version == self.version:
+            else:
                 by_hand = now is not None
                 refusal = _CachedRefusal(cost, plan.windows, reading, plan, asked_at, by_hand)
-                self.refusals[place] = refusal
-                self.keys[key.handle] = key, plan.limits
+                with self._lock:
+                    if version == self.version:
+                        self.refusals[place] = refusal
+                        self.keys[key.handle] = key, plan.limits
 
     async def learn_hit(
         self,
@@ -228,22 +233,24 @@ class RefusalCache:
         plan = known.plan if known is not None and known.windows == windows else None
         if self.change_counter is None:
             await self.read_first(asked.at)
-        if asked.version == self.version:
-            self.refusals[place] = _CachedRefusal(
-                cost, windows, reading, plan, asked.at, now is not None
-            )
+        refusal = _CachedRefusal(cost, windows, reading, plan, asked.at, now is not None)
+        with self._lock:
+            if asked.version == self.version:
+                self.refusals[place] = refusal
 
     def learn_organization(self, id: str, found: Organization | None, version: int) -> None:
         """Remember an organization's plan, unless :meth:`forget` was called since ``version``."""
-        if version == self.version:
-            self.organizations[id] = found
+        with self._lock:
+            if version == self.version:
+                self.organizations[id] = found
 
     def forget(self) -> None:
         """Forget everything."""
-        self.version += 1
-        self.refusals.clear()
-        self.keys.clear()
-        self.organizations.clear()
+        with self._lock:
+            self.version += 1
+            self.refusals.clear()
+            self.keys.clear()
+            self.organizations.clear()
 
     async def read_first(self, asked_at: float) -> None:
         """Read the change counter for the first time, to detect later changes."""
