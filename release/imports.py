@@ -35,6 +35,7 @@ NEEDS: dict[str, set[str]] = {
     "lockgate.testing.state_machine": {"testing"},
     "lockgate.testing.strategies": {"testing"},
     "lockgate.testing.suite": {"testing"},
+    "lockgate.web.django_responses": set(),
     "lockgate.web.werkzeug_routes": {"flask"},
 }
 """The extras that bring what a module and those below it need; none where a user brings it."""

@@ -1,6 +1,8 @@
 """No version that lockgate asks for has a known vulnerability."""
 
+import ast
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+import lockgate
+from release.imports import NEEDS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "versions.md"
@@ -64,3 +69,20 @@ def test_the_page_on_versions_has_the_lower_bound_of_each_dependency() -> None:
     bounds = {r.name: str(r.specifier).removeprefix(">=") for r in needed if r.name != "lockgate"}
     rows = re.findall(r"(?m)^\| ([a-z0-9-]+) \| ([0-9.]+) \|", PAGE.read_text())
     assert dict(rows) == bounds
+
+
+def test_a_module_that_imports_another_dependency_is_in_the_table_of_the_wheels_check() -> None:
+    """`nox -s wheel` imports all others without an extra."""
+    brought = {"anyio", "email_validator", "itsdangerous", "lockgate", "pydantic"}
+    brought |= {"pydantic_core", "starlette"}
+    root = Path(next(iter(lockgate.__path__)))
+    for path in root.rglob("*.py"):
+        name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+        if any(f"{name}.".startswith(f"{module}.") for module in NEEDS):
+            continue
+        for node in ast.parse(path.read_bytes()).body:
+            named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                named = [node.module or ""]
+            top = {module.partition(".")[0] for module in named}
+            assert top <= brought | sys.stdlib_module_names, name
