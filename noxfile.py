@@ -142,6 +142,27 @@ def campaigns(session: nox.Session) -> None:
         session.run("pytest", *walks, *SIDE_BY_SIDE)
 
 
+# What threads share: caches, breakers, batches, counts and background tasks.
+SHARED_BY_THREADS = [
+    *("tests/core/test_bounded_dict.py", "tests/stores/memory", "tests/stores/resilience"),
+    *("tests/stores/runtime/test_batching.py", "tests/stores/runtime/test_per_loop.py"),
+    *("tests/services/test_verified_key_cache.py", "tests/services/test_usage_recorder.py"),
+    *("tests/services/test_anonymous_limits.py", "tests/services/test_shielded.py"),
+    # They suspend servers, which all threads share.
+    *(f"--ignore=tests/stores/resilience/test_{name}.py" for name in ("store", "outages")),
+    # Hypothesis parses functions in it, which CPython 3.11 fails to do in two threads at once.
+    "-knot test_lockstep",
+]
+
+
+@nox.session
+def parallel(session: nox.Session) -> None:
+    """Run each test of what threads share in four threads at once; arguments go to pytest."""
+    install(session, "tests", "pytest-run-parallel>=0.10")
+    tests = session.posargs or SHARED_BY_THREADS
+    session.run("pytest", "-prun-parallel", "--parallel-threads=4", *tests, env=COMPILED)
+
+
 @nox.session
 def attack(session: nox.Session) -> None:
     """Attack guarded applications under every server; arguments go after ``--``."""

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from .matrix import choose
 from .outages import PROPERTY, Figures, table
+from .parallel import with_a_loop_for_each_thread
 from .patience import lengthen_waits
 from .servers import stop_shared
 from .stores.tls import certificate
@@ -41,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what runs with ``--matrix`` alone, of what other options have left in."""
+    if config.getoption("parallel_threads", None):  # An option of pytest-run-parallel.
+        with_a_loop_for_each_thread(items)
     if not config.getoption("matrix"):
         items[:], left_out = choose(items)
         config.hook.pytest_deselected(items=left_out)

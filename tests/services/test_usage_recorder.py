@@ -56,6 +56,7 @@ def gate(store: MemoryStore | None = None, plans: PlanBook = BIG, **options: Any
     return Gate(store or MemoryStore(), brand="acme", plans=plans, usage_history=True, **options)
 
 
+@pytest.mark.thread_unsafe(reason="the threads would share a store")
 def test_processes_add_up_what_keys_used_and_were_refused(url: str, drive: Drive) -> None:
     one, two = (gate_on(url, plans=SMALL, usage_history=True) for _ in range(2))
     key = drive(one.keys.create("org_1", "ci"))
@@ -92,6 +93,7 @@ def test_processes_add_up_what_keys_used_and_were_refused(url: str, drive: Drive
     drive(reader.close())
 
 
+@pytest.mark.thread_unsafe(reason="the threads would share a store")
 def test_counts_are_written_within_some_seconds_without_a_further_call(
     url: str, drive: Drive
 ) -> None:
@@ -303,6 +305,7 @@ def test_a_process_that_ends_without_closing_its_gate_loses_nothing(
         run(reader.close())
 
 
+@pytest.mark.thread_unsafe(reason="the threads would share a log")
 def test_usage_begins_as_soon_as_the_tables_have_a_place_for_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -363,6 +363,7 @@ class ByHand(Wrapper):
         return Freshness(await self.inner.change_counter(), self.clock())
 
 
+@pytest.mark.thread_unsafe(reason="the threads would share a database")
 @pytest.mark.parametrize("kind", list(CLOCKED))
 @pytest.mark.parametrize("step", [2 * SECOND, MINUTE, 3 * DAY])
 async def test_w11_a_step_back_of_the_store_s_clock_locks_out_for_a_window_at_most(

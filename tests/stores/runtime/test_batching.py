@@ -112,6 +112,7 @@ def every_place(scene: Callable[[Callers], None]) -> Iterator[dict[str, object]]
             return
 
 
+@pytest.mark.thread_unsafe(reason="may interrupt, in vain, the callback of a weak reference")
 def test_an_interrupted_first_caller_leaves_the_batch_to_others() -> None:
     def scene(crowd: Callers) -> None:
         crowd.meanwhile["here"] = lambda: crowd.start("second", "third")
@@ -125,6 +126,7 @@ def test_an_interrupted_first_caller_leaves_the_batch_to_others() -> None:
     assert whole == {"here": "HERE", **others}
 
 
+@pytest.mark.thread_unsafe(reason="may interrupt, in vain, the callback of a weak reference")
 @pytest.mark.parametrize("seconds", [PATIENCE, 0])
 def test_an_interrupted_thread_keeps_no_other_waiting(seconds: float) -> None:
     """Whether it gets to send for them, or goes because it is late."""
