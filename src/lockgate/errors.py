@@ -49,6 +49,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from .core.timestamps import iso8601
+
 if TYPE_CHECKING:
     from .core.plans import Plan
     from .core.sliding_window import Reading
@@ -438,6 +440,8 @@ class RateLimitExceeded(Refusal):
         retry_after: whole seconds to wait, at least 1; the window's length for a cost above the
             limit, which is never admitted (D39).
         cost: units that the request asked for.
+        ends_at: the instant in microseconds at which a temporary limit below the cost ends;
+            None: the limit has no end, or the cost fits.
         limit_name: the name of the limit that has the window; None: the plan has it (D40).
         since: the instant of the decision, in microseconds.
         until: the instant, in microseconds, until which a request of cost 1 gets the same refusal
@@ -454,6 +458,10 @@ class RateLimitExceeded(Refusal):
         "A request of cost {cost} is never admitted{of}, however long you wait: "
         + "the limit of the {type} is {limit}."
     )
+    not_before = (
+        "A request of cost {cost} is not admitted{of} before {end}: until then the limit of the "
+        + "{type} is {limit}."
+    )
 
     def __init__(
         self,
@@ -463,6 +471,7 @@ class RateLimitExceeded(Refusal):
         retry_after: int,
         cost: int = 1,
         limit_name: str | None = None,
+        ends_at: int | None = None,
     ) -> None:
         self.type = type
         self.limit = limit
@@ -471,9 +480,12 @@ class RateLimitExceeded(Refusal):
         self.cost = cost
         self.limit_name = limit_name
         self.since = self.until = 0
+        self.ends_at = ends_at
         sentence = self.never if cost > limit else self.sentence
-        of = "" if limit_name is None else f" for '{limit_name}'"
-        super().__init__(sentence.format_map({**vars(self), "of": of}))
+        of, end = "" if limit_name is None else f" for '{limit_name}'", ""
+        if ends_at is not None:
+            sentence, end = self.not_before, iso8601(ends_at)
+        super().__init__(sentence.format_map({**vars(self), "of": of, "end": end}))
 
     def body(self) -> dict[str, object]:
         """Add ``retryAfter`` and ``limits`` (spec 7.2), with ``limits.name`` of a named limit."""

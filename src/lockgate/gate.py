@@ -531,7 +531,7 @@ class Gate:
         of_plan = reading if named is None else of_plan_alone(reading, plan.windows)
         principal = Principal(key.organization, key, None, plan, of_plan)
         if verdict is Verdict.LIMITED:
-            limited = rate_limit_exceeded(plan.windows, reading, cost, named)
+            limited = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
             if key.expires_at is not None:
                 limited.until = min(limited.until, key.expires_at)
             return self.refused(limited, principal)
@@ -582,7 +582,7 @@ class Gate:
         of_plan = of_plan_alone(reading, plan.windows) if named else reading
         principal = Principal(organization, None, session, plan, of_plan)
         if charged and not reading.allowed:
-            refusal = rate_limit_exceeded(plan.windows, reading, cost, named)
+            refusal = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
             raise self.refused(refusal, principal)
         if charged:
             self.meter(principal, cost, str, "")

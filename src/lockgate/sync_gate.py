@@ -70,6 +70,7 @@ class SyncOrganizations:
         self.limits: Final = _blocking(organizations.limits)
         self.set_limits: Final = _blocking(organizations.set_limits)
         self.clear_limits: Final = _blocking(organizations.clear_limits)
+        self.end_temporary_limits: Final = _blocking(organizations.end_temporary_limits)
         self.reset: Final = _blocking(organizations.reset)
         self.changed: Final = _blocking(organizations.changed)
         self.plan: Final = _blocking(organizations.plan)

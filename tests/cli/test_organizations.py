@@ -140,6 +140,26 @@ def test_a_limit_ends_by_itself(capsys: Said) -> None:
 
 
 @pytest.mark.usefixtures("sqlite")
+def test_the_audit_log_tells_what_a_change_of_limits_was(capsys: Said) -> None:
+    done(capsys, "orgs", "create", "org_1")
+    done(capsys, "orgs", "limits", "org_1", "--rpd", "700")
+    done(capsys, "orgs", "limits", "org_1", "--rpm", "50", "--until", "2999-12-31")
+    ended = done(capsys, "orgs", "limits", "org_1", "--end")
+    assert (ended["own_limits"], ended["temporary_limits"]) == ({"rpd": 700}, {})
+    done(capsys, "orgs", "place", "org_1", "creator")
+    assert main(["audit", "org_1"]) == 0
+    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    names = "plan_changed", "temporary_limit_ended", "temporary_limit_set", "limits_changed"
+    for line, name in zip(told[1:], (*names, "plan_changed"), strict=False):
+        assert name in line, told
+    end = "2999-12-31T00:00:00.000Z"
+    assert f"rpm until {end}: 50 -> ended early" in told[2] and "rpd" not in told[2]
+    assert f"rpm until {end}: 50" in told[3] and "700" not in told[3]
+    assert main(["orgs", "limits", "org_1", "--end", "--clear", "all"]) == 2
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize("until", ["tonight", "2h", "1d"])
 def test_an_end_is_told_by_day_or_by_span(capsys: Said, until: str) -> None:
     done(capsys, "keys", "create", "org_1", "ci")

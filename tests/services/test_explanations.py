@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,39 @@ def test_a_text_that_looks_like_a_key_is_never_taken_for_an_organization(
         run(gate.explain(text[:-1] + ("a" if text[-1] != "a" else "b")))
     assert run(other.explain(text)).organization == "org_1"
     assert other.sync.explain(text).organization == "org_1"
+
+
+def test_a_temporary_limit_of_0_is_explained_with_its_end() -> None:
+    begin = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
+    now = int(begin.timestamp() * SECOND)
+    gate = Gate(MemoryStore(), brand="acme", clock=lambda: now)
+    change, end = gate.organizations, begin + timedelta(hours=2)
+    run(change.set_limits("org_1", rpm=0, until=end))
+    refused = run(gate.explain("org_1")).refused
+    assert refused is not None and refused.until == now + 2 * HOUR
+    assert refused.cause == "A temporary limit admits no request: the limit of the minute is 0."
+    assert "It ends at 2026-11-23T11:30:00.000Z" in refused.advice
+    assert run(gate.explain("org_1")).windows[0].ends == now + 2 * HOUR
+    run(change.set_limits("org_1", rpm=0))
+    run(change.set_limits("org_1", rpm=0, until=end))
+    refused = run(gate.explain("org_1")).refused
+    assert refused is not None and refused.until is None, "the limit after it admits none, either"
+    run(change.clear_limits("org_1"))
+    key = run(gate.keys.create("org_1", "ci")).text
+    run(gate.authenticate(key))
+    run(change.set_limits("org_1", rpd=1, until=end))
+    refused = run(gate.explain("org_1")).refused
+    assert refused is not None and refused.until == now + 2 * HOUR, "earlier than the day"
+    assert refused.cause == "1 of 1 units of the last day are used, by a temporary limit."
+
+
+def test_every_window_without_room_is_named() -> None:
+    gate = Gate(MemoryStore(), brand="acme", plans=PlanBook([Plan("free", 2, 2, 9, 1)]))
+    key = run(gate.keys.create("org_1", "ci")).text
+    for _ in range(2):
+        run(gate.authenticate(key))
+    refused = run(gate.explain("org_1")).refused
+    assert refused is not None
+    told = "The limits of the minute and hour have no room: raising one of them is not enough."
+    assert refused.cause == f"2 of 2 units of the last hour are used. {told}"
+    assert refused.advice.endswith(told)

@@ -197,6 +197,40 @@ def test_a_permanent_limit_replaces_a_temporary_one_and_both_are_cleared() -> No
         run(change.set_limits("org_1", rpm=20, clear=["rpx"]))
 
 
+def test_temporary_limits_are_ended_early_and_the_own_limits_stay() -> None:
+    gate = Gate(MemoryStore(), brand="acme")
+    change, later = gate.organizations, datetime.now(UTC) + timedelta(days=1)
+    run(change.set_limits("org_1", rpd=1000))
+    run(change.set_limits("org_1", rpd=2000, rpm=20, until=later))
+    run(change.end_temporary_limits("org_1", "rpm"))
+    found = run(change.limits("org_1"))
+    assert (found.plan.rpm, found.plan.rpd, found.own) == (10, 2000, {"rpd": 1000})
+    run(change.end_temporary_limits("org_1"))
+    found = run(change.limits("org_1"))
+    assert (found.temporary, found.plan.rpd, found.own) == ({}, 1000, {"rpd": 1000})
+    number = run(gate.changes.list("org_1")).changes[0].number
+    run(change.end_temporary_limits("org_1"))
+    run(change.end_temporary_limits("org_2"))
+    assert run(gate.changes.list("org_1")).changes[0].number == number
+    assert run(change.limits("org_2")).assigned is None
+    with pytest.raises(ConfigurationError, match="choose from"):
+        run(change.end_temporary_limits("org_1", "rpx"))
+
+
+def test_a_refusal_by_a_temporary_limit_of_0_tells_its_end() -> None:
+    begin = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
+    gate = Gate(MemoryStore(), brand="acme", clock=lambda: int(begin.timestamp() * SECOND))
+    key = run(gate.keys.create("org_1", "ci")).text
+    run(gate.organizations.set_limits("org_1", rph=0, until=begin + timedelta(minutes=20)))
+    with pytest.raises(RateLimitExceeded) as refusal:
+        run(gate.authenticate(key))
+    assert refusal.value.retry_after == 20 * 60
+    assert str(refusal.value) == (
+        "A request of cost 1 is not admitted before 2026-11-23T09:50:00.000Z: until then the limit "
+        "of the hour is 0."
+    )
+
+
 @pytest.mark.parametrize("kind", ["memory", *KINDS])
 def test_a_refusal_by_a_lower_limit_is_not_repeated_after_its_end(
     kind: Kind | Literal["memory"], tmp_path: Path

@@ -7,6 +7,7 @@ import click
 
 from ..core.changes import Actor, Change, Fields
 from ..core.instants import Instant
+from ..core.plan_changes import headline
 from ..core.plans import LIMITS
 from ..core.timestamps import iso8601
 from ..services.change_log import CHANGES_BY_DEFAULT, ChangePage
@@ -63,7 +64,7 @@ def audit(
         [
             (
                 iso8601(change.at),
-                change.action,
+                headline(change),
                 name_of(change.actor),
                 change.actor.address,
                 change.key,
@@ -91,8 +92,12 @@ def name_of(actor: Actor) -> str:
 
 def _summary(change: Change) -> str:
     """Return what a change replaced and set, such as ``name: a -> b``."""
-    before, after = _told(change.before), _told(change.after)
-    names = dict.fromkeys([*before, *after])
+    before, after = _told(change.before, change.at), _told(change.after, change.at)
+    names = [
+        name
+        for name in dict.fromkeys([*before, *after])
+        if name not in before or name not in after or before[name] != after[name]
+    ]
     return ", ".join(
         f"{name}: {_text(name, before[name])} -> {_replaced(name, after)}"
         if name in before
@@ -101,13 +106,17 @@ def _summary(change: Change) -> str:
     )
 
 
-def _told(fields: Fields) -> dict[str, Any]:
-    """Return fields as :func:`_values`, a temporary limit as ``rpd until 2026-11-24...``."""
+def _told(fields: Fields, at: int) -> dict[str, Any]:
+    """Return fields as :func:`_values`, a temporary limit as ``rpd until 2026-11-24...``.
+
+    Without those that had reached their ends at the instant of the change.
+    """
     found = _values(fields)
     for name in LIMITS:
         if f"temporary_{name}" in found:
-            end = found.pop(f"temporary_{name}_ends_at")
-            found[f"{name}{_UNTIL}{end}"] = found.pop(f"temporary_{name}")
+            end, limit = found.pop(f"temporary_{name}_ends_at"), found.pop(f"temporary_{name}")
+            if end > iso8601(at):
+                found[f"{name}{_UNTIL}{end}"] = limit
     return found
 
 
@@ -118,6 +127,8 @@ def _limit(name: str) -> str:
 
 def _replaced(name: str, after: dict[str, Any]) -> str:
     """Return the value after a change; an own limit that is absent there was cleared."""
+    if _UNTIL in name and name not in after:
+        return "ended early"
     cleared = _limit(name) in LIMITS and name not in after
     return "the plan's" if cleared else _text(name, after.get(name))
 

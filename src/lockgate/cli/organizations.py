@@ -164,6 +164,7 @@ def place(
     callback=read_end,
     help="the end of what is set: tonight (midnight here), 2h, 3d, 2026-11-24 or 2026-11-24T09:30",
 )
+@click.option("--end", is_flag=True, help="end all temporary limits now")
 @gate_option
 @store_option
 @json_option
@@ -174,6 +175,7 @@ def limits(
     named: str | None,
     store: str | None,
     *,
+    end: bool,
     as_json: bool,
     **given: str | None,
 ) -> None:
@@ -186,6 +188,8 @@ def limits(
     changes = {name: change for name, change in given.items() if change is not None}
     if both := [name for name in changes if name in clear or "all" in clear]:
         raise click.UsageError(f"Set {both[0]} or clear it, not both.")
+    if end and (changes or clear):
+        raise click.UsageError("--end only ends temporary limits: set and clear in another call.")
     if until is not None and not changes:
         raise click.UsageError("--until is the end of a limit: give one, such as --rpd +500.")
     gate = gate_of(named, store)
@@ -198,8 +202,12 @@ def limits(
         values = {name: _limit(name, change, present) for name, change in changes.items()}
         cleared = LIMITS if "all" in clear else clear
         if values:
-            end = None if until is None else datetime_of(until.after(await gate.now()))
-            await gate.organizations.set_limits(organization, until=end, clear=cleared, **values)
+            ends_at = None if until is None else datetime_of(until.after(await gate.now()))
+            await gate.organizations.set_limits(
+                organization, until=ends_at, clear=cleared, **values
+            )
+        elif end:
+            await gate.organizations.end_temporary_limits(organization)
         elif cleared:
             await gate.organizations.clear_limits(organization, *cleared)
         return await gate.organizations.limits(organization)

@@ -10,7 +10,7 @@ from ..errors import ConfigurationError
 from .bounded_dict import BoundedDict
 from .limits import NAME, Limit, check_limits, check_names
 from .sliding_window import LARGEST, Window
-from .temporary_limits import TemporaryLimit, in_force, told_apart, with_temporary
+from .temporary_limits import LimitsInForce, TemporaryLimit, in_force, told_apart, with_temporary
 from .thresholds import lowest_marks
 from .timestamps import DAY, HOUR, MINUTE
 
@@ -55,6 +55,13 @@ class Plan:
     """The instant in microseconds at which the latest of its temporary limits ended; 0: none."""
     until: float = field(init=False, repr=False, compare=False)
     """The instant at which the next of its temporary limits ends; infinity: it has none."""
+    ends: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
+    """The name of each of its temporary limits, and the instant at which it ends."""
+
+    @property
+    def ends_of_windows(self) -> dict[str, int]:
+        """The ends of the temporary limits of its windows, by the names of the windows."""
+        return {SPANS[name][0]: end for name, end in self.ends if name in SPANS}
 
     def __post_init__(self) -> None:
         """Check the limits, and compute the windows once for all requests."""
@@ -84,6 +91,7 @@ class Plan:
         object.__setattr__(self, "marks", lowest_marks(windows))
         object.__setattr__(self, "since", 0)
         object.__setattr__(self, "until", inf)
+        object.__setattr__(self, "ends", ())
 
 
 def is_whole(number: object) -> TypeGuard[int]:
@@ -264,13 +272,14 @@ class PlanBook:
         plan = self._temporary.get((name, overrides))
         if plan is not None and plan.since <= now < plan.until:
             return plan
-        limits, since, until = in_force(overrides, now)
-        plan = self._resolve(name, limits, since, until)
-        known = self._temporary if since or until != inf else self._resolved
+        held = in_force(overrides, now)
+        plan = self._resolve(name, held)
+        known = self._temporary if held.since or held.until != inf else self._resolved
         known[name, overrides] = plan
         return plan
 
-    def _resolve(self, name: str, limits: dict[str, int | None], since: int, until: float) -> Plan:
+    def _resolve(self, name: str, held: LimitsInForce) -> Plan:
+        limits = held.limits
         numbered = name in self._custom and all(limit in limits for limit in LIMITS)
         base = self.default if numbered else self._plans.get(name) or self._instead(name)
         plan = Plan(
@@ -279,8 +288,9 @@ class PlanBook:
             limits=() if numbered else base.limits,
             **{limit: limits.get(limit, getattr(base, limit)) for limit in LIMITS},
         )
-        object.__setattr__(plan, "since", since)
-        object.__setattr__(plan, "until", until)
+        object.__setattr__(plan, "since", held.since)
+        object.__setattr__(plan, "until", held.until)
+        object.__setattr__(plan, "ends", (*held.ends.items(),))
         return plan
 
     def _instead(self, name: str) -> Plan:

@@ -1,6 +1,6 @@
 """The rate-limit headers that every response carries (spec 8.2, D23)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -101,32 +101,36 @@ def rate_limit_exceeded(
     reading: Reading,
     cost: int = 1,
     limits: LimitWindows | None = None,
+    ends: Mapping[str, int] | None = None,
 ) -> RateLimitExceeded:
     """Return the error for a refused reading.
 
     It names the window with the longest wait (D22). For a cost above a limit it names the longest
-    window with such a limit, and says that the cost is never admitted (D39).
+    window with such a limit, and says that the cost is never admitted (D39), or not before the end
+    of a temporary limit.
 
     Args:
         windows: of the plan.
         reading: goes through these windows, then through those of ``limits``.
         cost: units that the request asked for.
         limits: named limits that the request would have been charged for.
+        ends: the ends of the temporary limits of the plan, by the names of their windows.
     """
     number = len(windows)
     if limits is not None:
         windows = *windows, *limits.windows
-    index, wait = reading.refused_by, reading.wait
+    index, wait, end = reading.refused_by, reading.wait, None
     assert index is not None, "only a refusal has a refusing window"
     for place, window in enumerate(windows):
         if window.limit is not None and window.limit < cost:
-            index, wait = place, window.span
+            end = (ends or {}).get(window.name) if place < number else None
+            index, wait = place, window.span if end is None else min(window.span, end - reading.now)
     window = windows[index]
     assert window.limit is not None, "a window without a limit refuses nothing"
     used, now = reading.used[index], reading.now
     retry_after = max(1, whole_seconds(wait))
     name = limits.names[index - number] if limits is not None and index >= number else None
-    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after, cost, name)
+    refusal = RateLimitExceeded(window.name, window.limit, used, retry_after, cost, name, end)
     refusal.since = refusal.until = now
     # A full window counts no more hits until its first cell expires.
     if limits is None and cost <= window.limit == used and reading.remaining == 0:

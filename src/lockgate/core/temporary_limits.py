@@ -32,6 +32,8 @@ class LimitsInForce(NamedTuple):
     """The latest end of a temporary limit; 0: none has ended."""
     until: float
     """The next end of a temporary limit; infinity without one."""
+    ends: dict[str, int]
+    """The end of each limit that is temporary, by name."""
 
 
 def with_temporary(
@@ -44,15 +46,15 @@ def with_temporary(
 
 def in_force(overrides: Overrides, now: int) -> LimitsInForce:
     """Return the limits that hold at an instant. Names of a later release have no effect."""
-    limits, since, until = dict[str, int | None](), 0, inf
+    limits, since, until, ends = dict[str, int | None](), 0, inf, dict[str, int]()
     own, temporary = told_apart(overrides)
     limits.update(own)
     for name, (limit, end) in temporary.items():
         if now < end:
-            limits[name], until = limit, min(until, end)
+            limits[name], ends[name], until = limit, end, min(until, end)
         else:
             since = max(since, end)
-    return LimitsInForce(limits, since, until)
+    return LimitsInForce(limits, since, until, ends)
 
 
 def told_apart(

@@ -10,10 +10,11 @@ from ..core.client_address import budget_of, read_address
 from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
 from ..core.limits import Limit, LimitWindows, bound, own_limits, windows_of
-from ..core.plans import Plan, PlanBook, is_whole
+from ..core.plans import SPANS, Plan, PlanBook, is_whole
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement
 from ..core.sliding_window import Reading, Window
+from ..core.timestamps import iso8601
 from ..errors import (
     AddressNotAllowed,
     ConfigurationError,
@@ -64,6 +65,7 @@ class WindowExplanation:
         until: the instant in microseconds from which a window without room admits the request, or
             at which the oldest unit of another leaves; None: no limit, or no such instant.
         held: those of the counted units that holds have taken and not settled yet.
+        ends: the instant in microseconds at which its limit ends; None: it is no temporary limit.
     """
 
     name: str
@@ -72,6 +74,7 @@ class WindowExplanation:
     left: int | None
     until: int | None
     held: int = 0
+    ends: int | None = None
 
 
 Source = Literal["rule", "plan", "key", "hold"]
@@ -261,11 +264,15 @@ class Explanations:
         assigned = await self._store.organization(organization)
         now = self._now()
         plan = self._plans.plan_of(assigned, await self._store.now() if now is None else now)
+        temporary = dict(plan.ends)
         whole = await self._store.peek(organization, plan.windows, now)
         windows: list[WindowExplanation] = []
         refused: Reason | None = None
-        for index in range(len(plan.windows)):
+        for index, name in enumerate(SPANS):
             shown = await self._window(organization, plan.windows, index, now, request.cost)
+            if (end := temporary.get(name)) is not None:
+                then = getattr(self._plans.plan_of(assigned, end), name)
+                shown = _ending(shown, request.cost, end, then)
             windows.append(shown)
             lacks = shown.left is not None and shown.left < request.cost
             if lacks and (refused is None or _later(shown.until, refused.until)):
@@ -278,6 +285,9 @@ class Explanations:
             lacks = charged and (shown.left or 0) < request.cost
             if lacks and (refused is None or _later(shown.until, refused.until)):
                 refused = _full_limit(limit, shown, request.cost)
+        full = [w.name for w in windows if w.left is not None and w.left < request.cost]
+        if refused is not None and len(full) > 1:
+            refused = _with_all(refused, full)
         leases = await self._store.held(organization, now)
         ends = min((lease.deadline for lease in leases), default=None)
         return Explanation(
@@ -443,11 +453,43 @@ def _full_limit(one: LimitExplanation, window: WindowExplanation, cost: int) -> 
     return Reason(RateLimitExceeded.code, window.until, f"{cause}: {wait}{remedy}.", f"{cause}.")
 
 
+def _ending(window: WindowExplanation, cost: int, end: int, then: int | None) -> WindowExplanation:
+    """Return a window whose limit is temporary.
+
+    Args:
+        window: as if its limit had no end.
+        cost: of the request.
+        end: the instant at which the limit ends.
+        then: the limit that follows it.
+    """
+    until, lacks = window.until, window.left is not None and window.left < cost
+    if lacks and until is None and (then is None or then >= cost):
+        until = end  # Or later: its own units may be in the way then.
+    elif lacks and until is not None and (then is None or window.used + cost <= then):
+        until = min(until, end)
+    return replace(window, until=until, ends=end)
+
+
+def _with_all(refused: Reason, full: list[str]) -> Reason:
+    """Return a reason that names every window without room: raising one of them is not enough."""
+    names = " and ".join((", ".join(full[:-1]), full[-1]))
+    told = f"The limits of the {names} have no room: raising one of them is not enough."
+    advice, cause = f"{refused.advice} {told}", f"{refused.cause} {told}"
+    return replace(refused, advice=advice, cause=cause)
+
+
 def _full(window: WindowExplanation, cost: int) -> Reason:
     assert window.limit is not None, "what has no limit is never full"
     name, limit = window.name, window.limit
     option = f"--rp{name[0]}"
-    if limit < cost:
+    if limit < cost and window.ends is not None:
+        why = "no request" if not limit else f"no request of cost {cost}"
+        cause = f"A temporary limit admits {why}: the limit of the {name} is {limit}."
+        advice = (
+            f"{cause} It ends at {iso8601(window.ends)}: wait until then, or end it by 'lockgate "
+            "orgs limits ORGANIZATION --end'."
+        )
+    elif limit < cost:
         why = "The plan admits no request" if not limit else f"A request of cost {cost} never fits"
         cause = f"{why}: the limit of the {name} is {limit}."
         advice = (
@@ -456,7 +498,8 @@ def _full(window: WindowExplanation, cost: int) -> Reason:
         )
     else:
         needed = "" if cost == 1 else f", and the request costs {cost}"
-        used = f"{window.used} of {limit} units of the last {name} are used{needed}"
+        by = "" if window.ends is None else ", by a temporary limit"
+        used = f"{window.used} of {limit} units of the last {name} are used{needed}{by}"
         cause = f"{used}."
         advice = (
             f"{used}: wait until then, or give it more by 'lockgate orgs limits ORGANIZATION "

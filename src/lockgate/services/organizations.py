@@ -223,6 +223,23 @@ class Organizations:
             kept = _without(found.own, gone), _without(found.temporary, gone)
             await self._place(id, found.assigned, *kept)
 
+    async def end_temporary_limits(self, id: str, *names: str) -> None:
+        """End temporary limits of an organization before their time; its other limits stay.
+
+        Args:
+            id: the organization.
+            names: ``rpm``, ``rph``, ``rpd``, ``concurrent``; without any, all of them.
+
+        Raises:
+            ConfigurationError: no such limit.
+            StoreUnavailable: the store did not answer.
+        """
+        _check_names(names)
+        found = await self.limits(id)
+        kept = _without(found.temporary, names or LIMITS)
+        if found.assigned is not None and len(kept) < len(found.temporary):
+            await self._place(id, found.assigned, found.own, kept)
+
     async def reset(self, id: str) -> None:
         """Empty the windows of an organization, so that it may use its limits anew.
 

@@ -365,7 +365,8 @@ class Guard:
             )
         principal = principal._replace(reading=of_plan_alone(reading, plan.windows))
         if not reading.allowed:
-            raise gate.refused(rate_limit_exceeded(plan.windows, reading, cost, named), principal)
+            refusal = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
+            raise gate.refused(refusal, principal)
         gate.meter(principal, cost, self._address_of, caller)
         return principal
 
