@@ -75,7 +75,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             raise
     assert (process.returncode, out) == (0, "")
     assert "development" in err
-    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1, err
 
 
 def pasted(command: str) -> tuple[str, str]:

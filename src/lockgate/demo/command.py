@@ -1,11 +1,13 @@
 """``lockgate demo``: serve the demo behind a gate until it is stopped."""
 
 import json
+import logging
 import os
 import secrets
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from importlib import import_module
@@ -17,9 +19,11 @@ from lockgate.options import HoldOptions, StoreOptions, WebOptions
 
 from ..core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 from ..errors import ConfigurationError
+from ..events import logger
 from ..gate import Gate
 from ..services.registration import Registration
 from ..sessions import SESSION_COOKIE, SignedCookie
+from ..stores.answers import CREATED, NO_KEYS
 from ..sync import run
 from . import sign_in
 from .applications import APPLICATIONS
@@ -71,7 +75,7 @@ def demo(
     import_module(framework)  # A missing framework fails before the store is opened.
     if serve is None:
         serve = serve_wsgi if framework == "flask" else serve_asgi
-    with _listen(host, port) as listener:
+    with _listen(host, port) as listener, _without_warnings_of_an_empty_store():
         is_local = _is_loopback(listener)
         if not is_local:
             _refuse_development_secrets(host)
@@ -79,6 +83,20 @@ def demo(
         load = partial(_load, url, store, framework, deadline, as_json=as_json, is_local=is_local)
         serve(load, listener)
     return 0
+
+
+@contextmanager
+def _without_warnings_of_an_empty_store() -> Generator[None]:
+    """Drop the warnings about a store without keys: the demo creates keys at each start."""
+
+    def tells_more(record: logging.LogRecord) -> bool:
+        return record.msg != CREATED and record.args != (NO_KEYS.text,)
+
+    logger.addFilter(tells_more)
+    try:
+        yield
+    finally:
+        logger.removeFilter(tells_more)
 
 
 def _load(

@@ -214,6 +214,11 @@ NO_KEYS: Final = StoreWarning(
     "data was lost.",
 )
 """The warning of a store that holds no key."""
+CREATED: Final = (
+    "There were no tables of lockgate in %s: they have been created, and no key is known there "
+    "yet. If keys are missing, see the path in the store's URL."
+)
+"""The warning of a database whose tables a gate has created."""
 _CLOCK_OFFSET: Final = 1.0
 """Seconds by which a store's clock may differ from the process's without a warning."""
 

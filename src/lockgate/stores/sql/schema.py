@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, column, inspect, select, table
 from sqlalchemy.exc import DBAPIError
 
 from ...errors import ConfigurationError
-from ..answers import StoreError
+from ..answers import CREATED, StoreError
 from ..runtime.process_hooks import own_lock
 from .databases import LOCKED, SCHEMA_PATIENCE, Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
@@ -41,11 +41,6 @@ _LOCK_PAUSE: Final = 0.1
 """Seconds in which the requests that waited behind a migration go on."""
 
 logger: Final = logging.getLogger("lockgate")
-
-_CREATED: Final = (
-    "There were no tables of lockgate in %s: they have been created, and no key is known there "
-    "yet. If keys are missing, see the path in the store's URL."
-)
 
 
 class Revision(NamedTuple):
@@ -236,7 +231,7 @@ class Check:
         self._tables.is_newer = found is not None and found.number > RELEASE.newest
         if found is None and self._create:
             migrate(connection, self._tables, self._database)
-            logger.warning(_CREATED, connection.engine.url.database)
+            logger.warning(CREATED, connection.engine.url.database)
         elif not RELEASE.accepts(found):
             problem = OutdatedSchema(found, self._tables.prefix)
             with self._lock:
