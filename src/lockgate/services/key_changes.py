@@ -54,6 +54,18 @@ UNCHANGED: Final = Unchanged.UNCHANGED
 """Makes :meth:`KeyChanges.update` keep the expiry of a key; None means that it never expires."""
 
 
+def successor_expiry(old: ApiKey, now: int, max_age: int | None) -> int | None:
+    """Return when the successor of a key expires that is rotated now; None: never.
+
+    It lives as long as the old key did, or the maximum age in microseconds.
+    """
+    lifetime = max_age
+    if old.expires_at is not None:
+        lifetime = min(old.expires_at - old.created_at, max_age or _LONGEST)
+    # created_at has milliseconds, too.
+    return None if lifetime is None else now - now % MILLISECOND + lifetime
+
+
 class RotatedKey(NamedTuple):
     """A rotated key and its successor. ``text`` is the successor's: it is shown only here and
     stored nowhere."""
@@ -291,11 +303,7 @@ class KeyChanges:
         old, now = await self._live(organization, id)
         if old.successor is not None:
             raise KeyRotated(old.successor)
-        lifetime = self.max_age
-        if old.expires_at is not None:
-            lifetime = min(old.expires_at - old.created_at, self.max_age or _LONGEST)
-        # created_at has milliseconds, too.
-        expires_at = None if lifetime is None else now - now % MILLISECOND + lifetime
+        expires_at = successor_expiry(old, now, self.max_age)
         details = old.details or KeyDetails()
         draft, text = draft_key(
             self._format,

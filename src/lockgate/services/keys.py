@@ -154,6 +154,7 @@ class Keys(KeyChanges):
         cursor: str | None = None,
         labels: Mapping[str, str] | None = None,
         matching: str = "",
+        state: KeyState | None = None,
     ) -> KeyPage:
         """Return a page of the organization's keys in any state, newest first (D10).
 
@@ -165,6 +166,7 @@ class Keys(KeyChanges):
                 is full.
             matching: only keys whose name contains this text, in any case, or whose displayed
                 prefix begins with it; other keys are read, likewise.
+            state: only keys in this state; other keys are read, likewise.
 
         Raises:
             InvalidRequest: the limit is out of range, or the cursor or a label is malformed.
@@ -174,13 +176,22 @@ class Keys(KeyChanges):
         wanted, problems = read_labels(labels or {})
         refuse_problems({"labels": problems})
         after = None if cursor is None else read_cursor(cursor)
-        chosen = bool(wanted or matching)
+        chosen = bool(wanted or matching or state)
+        now = 0 if state is None else await self.now()
+
+        def is_wanted(key: ApiKey) -> bool:
+            return (
+                has_labels(key, wanted)
+                and matches(key, matching)
+                and (state is None or key.state(now) is state)
+            )
+
         keys: Page = []
         with asking(self._events):
             while len(keys) <= limit:  # The extra key shows whether there is another page.
                 asked = _READ_AT_ONCE if chosen else min(limit + 1 - len(keys), PAGE_AT_MOST)
                 page = await self._store.list(organization, asked, after)
-                keys += [key for key in page if has_labels(key, wanted) and matches(key, matching)]
+                keys += filter(is_wanted, page)
                 if len(page) < asked:
                     break
                 after = _position(page[-1])
